@@ -1,0 +1,63 @@
+# Everything a contributor needs. The stamps in .venv make a second call instant.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+UV ?= $(BIN)/uv
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --python-version 3.11 \
+	--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
+
+.DEFAULT_GOAL := help
+.PHONY: help run test soak check bench fmt lock clean
+
+help: ## show this list
+	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+run: $(VENV)/.installed ## install what is needed and start Harken
+	@$(BIN)/harken up
+	@printf '\nHere the command is %s; put its folder on PATH, or write it out.\n' '$(BIN)/harken'
+
+test: $(VENV)/.installed-dev ## run the tests (ARGS="-k name" is passed to pytest)
+	$(BIN)/python -m pytest -q $(ARGS)
+
+check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: what decides whether you may commit
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/python scripts/ratchets.py
+
+soak: $(VENV)/.installed-dev ## run the tests that take minutes
+	$(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
+
+bench: $(VENV)/.installed-dev ## measure against the budgets
+	$(BIN)/python -m bench $(ARGS)
+
+fmt: $(VENV)/.installed-dev ## format, and fix what can be fixed without thought
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+lock: $(VENV)/.installed-dev ## write the lock files anew (UPGRADE=1: with the newest versions)
+	$(COMPILE) --group build --output-file requirements.lock
+	$(COMPILE) --group build --group dev --constraints requirements.lock --output-file requirements-dev.lock
+
+clean: ## remove caches and build output (.venv stays)
+	rm -rf build dist htmlcov .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
+	find bench scripts src tests -name __pycache__ -type d -prune -exec rm -rf {} + 2>/dev/null || true
+
+$(BIN)/python:
+	@$(PYTHON) -c 'import sys; sys.exit("Harken needs Python 3.11 or newer. Try: make run PYTHON=python3.12" \
+		if sys.version_info < (3, 11) else 0)'
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# The dev lock contains the other one, so it serves for both.
+$(VENV)/.installed-dev: requirements-dev.lock pyproject.toml | $(BIN)/python
+	$(PIP) install --require-hashes --requirement requirements-dev.lock
+	$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@ $(VENV)/.installed

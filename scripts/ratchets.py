@@ -1,0 +1,421 @@
+"""House rules that no linter knows: each finding says where, which rule, and why it matters.
+
+Run by `make check` as `python scripts/ratchets.py [ROOT]`. It reads `src/`, `tests/`, `scripts/` and the lock
+files as text and syntax trees; it imports none of them and needs the standard library only. It is not a style
+checker: ruff and mypy come before it. A limit may be lowered at any time and is never raised together with the
+change that needs it.
+"""
+
+from __future__ import annotations
+
+import ast
+import io
+import re
+import sys
+import tokenize
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+MAX_MODULE_LINES: Final = 500
+MAX_FUNCTION_LINES: Final = 60
+MAX_FUNCTION_STATEMENTS: Final = 40
+MAX_SUPPRESSIONS: Final = 6
+MIN_REASON_WORDS: Final = 2
+
+# The supervisor keeps loops alive; the writer thread hands whatever a job raised to the caller that waits for it.
+CATCH_ALLS: Final = frozenset({"src/harken/daemon/supervisor.py", "src/harken/store/sqlite/writer.py"})
+EDGE: Final = "src/harken/edge/"
+LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")
+SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules"})
+
+EMPTY_NAMES: Final = frozenset({"util", "utils", "helper", "helpers", "common", "manager", "managers", "core"})
+BROAD_ERRORS: Final = frozenset({"Exception", "BaseException"})
+SLEEPING_MODULES: Final = frozenset({"time", "anyio", "asyncio", "trio"})
+MOCK_MODULES: Final = frozenset({"mock", "pytest_mock", "unittest.mock"})
+MUTABLE_CALLS: Final = frozenset(
+    {
+        "list",
+        "dict",
+        "set",
+        "bytearray",
+        "defaultdict",
+        "deque",
+        "Counter",
+        "OrderedDict",
+        "ChainMap",
+        "WeakKeyDictionary",
+        "WeakValueDictionary",
+        "WeakSet",
+        "count",
+        "cycle",
+        "Lock",
+        "RLock",
+        "Condition",
+        "Event",
+        "Semaphore",
+        "Queue",
+        "SimpleQueue",
+        "StringIO",
+        "BytesIO",
+    }
+)
+READ_ONLY_TYPES: Final = frozenset(
+    {
+        "Mapping",
+        "Sequence",
+        "Collection",
+        "Iterable",
+        "Container",
+        "Sized",
+        "AbstractSet",
+        "MappingProxyType",
+        "frozenset",
+        "tuple",
+    }
+)
+MUTABLE_NODES: Final = (ast.List, ast.Dict, ast.Set, ast.ListComp, ast.DictComp, ast.SetComp, ast.GeneratorExp)
+
+# Each has one group: the code that says what is silenced.
+_SUPPRESSIONS: Final = (
+    re.compile(r"#\s*(?:(?:ruff|flake8):\s*)?noqa(:\s*[A-Z]+[0-9]+(?:[,\s]\s*[A-Z]+[0-9]+)*)?"),
+    re.compile(r"#\s*type:\s*ignore(\[[a-z0-9, -]+\])?"),
+    re.compile(r"#\s*mypy:\s*([a-z-]+)?"),
+    re.compile(r"#\s*pragma\b:?(\s*no \w+)?"),
+)
+_WORD: Final = re.compile(r"[^\W\d_]{2,}")
+_CAMEL_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*")
+_NAMES_A_PLACE: Final = re.compile(r"://|(?:^|\s)(?:-i|-f|--\w*index\S*|--find-links|--trusted-host)\b|(?:^|[\s@])/\w")
+
+
+class Rule(StrEnum):
+    """The name a finding carries."""
+
+    MODULE_LENGTH = "module-length"
+    FUNCTION_LENGTH = "function-length"
+    FUNCTION_STATEMENTS = "function-statements"
+    BROAD_EXCEPT = "broad-except"
+    MODULE_STATE = "module-state"
+    EMPTY_NAME = "empty-name"
+    EDGE_STDLIB = "edge-stdlib"
+    SUPPRESSION_REASON = "suppression-reason"
+    SUPPRESSION_CEILING = "suppression-ceiling"
+    TEST_SLEEP = "test-sleep"
+    TEST_MOCK = "test-mock"
+    LOCK_PLACE = "lock-place"
+    LOCK_HASH = "lock-hash"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Finding:
+    """One broken rule at one place."""
+
+    path: str
+    line: int
+    rule: Rule
+    why: str
+
+    def __str__(self) -> str:
+        return f"{self.path}:{self.line}: {self.rule}: {self.why}"
+
+
+@dataclass(frozen=True, slots=True)
+class SourceFile:
+    """A Python file, read and parsed once; `path` is relative to the root and uses slashes."""
+
+    path: str
+    text: str
+    tree: ast.Module
+
+    def finding(self, line: int, rule: Rule, why: str) -> Finding:
+        """Return a finding in this file."""
+        return Finding(self.path, line, rule, why)
+
+
+Check = Callable[[SourceFile], Iterator[Finding]]
+
+
+def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]:
+    """Return everything below the root that breaks a rule, in order of place."""
+    files = [_read(root, path) for path in _python_files(root)]
+    findings = [finding for file in files for rule in _checks_for(file.path) for finding in rule(file)]
+    findings += suppression_count(files, max_suppressions)
+    findings += [finding for name in LOCK_FILES for finding in lock_file(root, name)]
+    return sorted(findings)
+
+
+def module_length(file: SourceFile) -> Iterator[Finding]:
+    """A module has one noun and can be read in one sitting."""
+    lines = len(file.text.splitlines())
+    if lines > MAX_MODULE_LINES:
+        why = f"{lines} lines, at most {MAX_MODULE_LINES}: split it by noun, in a commit of its own"
+        yield file.finding(lines, Rule.MODULE_LENGTH, why)
+
+
+def function_size(file: SourceFile) -> Iterator[Finding]:
+    """A function fits on a screen."""
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            continue
+        lines = (node.end_lineno or node.lineno) - node.lineno + 1
+        if lines > MAX_FUNCTION_LINES:
+            why = f"{node.name} has {lines} lines, at most {MAX_FUNCTION_LINES}: what fits on a screen can be reviewed"
+            yield file.finding(node.lineno, Rule.FUNCTION_LENGTH, why)
+        statements = _count_statements(node)
+        if statements > MAX_FUNCTION_STATEMENTS:
+            why = f"{node.name} has {statements} statements, at most {MAX_FUNCTION_STATEMENTS}: name its steps"
+            yield file.finding(node.lineno, Rule.FUNCTION_STATEMENTS, why)
+
+
+def broad_except(file: SourceFile) -> Iterator[Finding]:
+    """Only the supervisor may catch what nobody foresaw."""
+    if file.path in CATCH_ALLS:
+        return
+    why = "a catch-all hides the bug that loses a message: catch by name, or let the supervisor see it"
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.ExceptHandler):
+            is_broad = node.type is None or _names_broad_error(node.type)
+        else:
+            is_broad = (
+                isinstance(node, ast.Call)
+                and _last_name(node.func) == "suppress"
+                and any(_names_broad_error(argument) for argument in node.args)
+            )
+        if is_broad:
+            yield file.finding(_line(node), Rule.BROAD_EXCEPT, why)
+
+
+def module_state(file: SourceFile) -> Iterator[Finding]:
+    """Two daemons in one process, or two tests, must not meet in a module."""
+    why = "shared by everything that imports it: pass it in, or make it Final and read-only"
+    for node in _module_statements(file.tree.body):
+        if not isinstance(node, ast.Assign | ast.AnnAssign) or node.value is None or _assigns_all(node):
+            continue
+        if _is_mutable(node.value) and not (isinstance(node, ast.AnnAssign) and _is_final_read_only(node.annotation)):
+            yield file.finding(node.lineno, Rule.MODULE_STATE, why)
+    for inner in ast.walk(file.tree):
+        if isinstance(inner, ast.Global):
+            yield file.finding(inner.lineno, Rule.MODULE_STATE, "`global` rebinds what others see: pass the value in")
+
+
+def empty_name(file: SourceFile) -> Iterator[Finding]:
+    """A name says what is inside."""
+    why = "says nothing and attracts everything: name it after its one noun"
+    for part in Path(file.path).with_suffix("").parts:
+        if EMPTY_NAMES & set(part.lower().split("_")):
+            yield file.finding(1, Rule.EMPTY_NAME, f"{part!r} {why}")
+    for node in ast.walk(file.tree):
+        if isinstance(node, ast.ClassDef):
+            words = _CAMEL_WORD.findall(node.name)
+            if words and words[-1].lower() in EMPTY_NAMES:
+                yield file.finding(node.lineno, Rule.EMPTY_NAME, f"{node.name!r} {why}")
+
+
+def edge_stdlib(file: SourceFile) -> Iterator[Finding]:
+    """The edge starts on every tool call of an agent."""
+    for node in ast.walk(file.tree):
+        for module in _imported_modules(node, file.path):
+            is_own = module == "harken.edge" or module.startswith("harken.edge.")
+            if not is_own and module.partition(".")[0] not in sys.stdlib_module_names:
+                why = f"imports {module}: the edge is standard library only, an agent waits for its start"
+                yield file.finding(_line(node), Rule.EDGE_STDLIB, why)
+
+
+def suppression_reason(file: SourceFile) -> Iterator[Finding]:
+    """Whoever silences a tool says which rule and why."""
+    for line, comment in _suppressing_comments(file):
+        if any(found[1] is None for pattern in _SUPPRESSIONS for found in pattern.finditer(comment)):
+            yield file.finding(line, Rule.SUPPRESSION_REASON, "names no code: it would hide the next mistake as well")
+        prose = comment
+        for pattern in _SUPPRESSIONS:
+            prose = pattern.sub(" ", prose)
+        if len(_WORD.findall(prose)) < MIN_REASON_WORDS:
+            why = "gives no reason: the next reader cannot tell when it may go"
+            yield file.finding(line, Rule.SUPPRESSION_REASON, why)
+
+
+def suppression_count(files: list[SourceFile], ceiling: int) -> Iterator[Finding]:
+    """There are fewer suppressions after a change than before it."""
+    found = [(file, line) for file in files for line, _ in _suppressing_comments(file)]
+    if len(found) > ceiling:
+        file, line = found[-1]
+        why = f"{len(found)} suppressions, at most {ceiling}: fix one (this is merely the last of them)"
+        yield file.finding(line, Rule.SUPPRESSION_CEILING, why)
+
+
+def test_sleep(file: SourceFile) -> Iterator[Finding]:
+    """A test waits for an event, not for a time."""
+    imported = {
+        alias.asname or alias.name
+        for node in ast.walk(file.tree)
+        if isinstance(node, ast.ImportFrom) and node.module in SLEEPING_MODULES
+        for alias in node.names
+        if alias.name == "sleep"
+    }
+    for node in ast.walk(file.tree):
+        if not isinstance(node, ast.Call) or not node.args:
+            continue
+        match node.func:
+            case ast.Attribute(value=ast.Name(id=module), attr="sleep"):
+                is_sleep = module in SLEEPING_MODULES
+            case ast.Name(id=name):
+                is_sleep = name in imported
+            case _:
+                is_sleep = False
+        if is_sleep and _is_positive_literal(node.args[0]):
+            why = "too short on a slow machine and wasted on a fast one: wait for an event inside fail_after"
+            yield file.finding(node.lineno, Rule.TEST_SLEEP, why)
+
+
+def test_mock(file: SourceFile) -> Iterator[Finding]:
+    """A test uses real parts, or the public fakes."""
+    why = "a patched name proves that the patch works: use a real part, or add the missing seam"
+    for node in ast.walk(file.tree):
+        is_patch = (
+            (isinstance(node, ast.arg) and node.arg == "mocker")
+            or (
+                isinstance(node, ast.Attribute)
+                and node.attr == "setattr"
+                and isinstance(node.value, ast.Name)
+                and "monkeypatch" in node.value.id
+            )
+            or any(module in MOCK_MODULES for module in _imported_modules(node, file.path))
+        )
+        if is_patch:
+            yield file.finding(_line(node), Rule.TEST_MOCK, why)
+
+
+def lock_file(root: Path, name: str) -> Iterator[Finding]:
+    """A lock file holds versions and hashes, and installs from anywhere."""
+    path = root / name
+    if not path.exists():
+        return
+    lines = path.read_text(encoding="utf-8").splitlines()
+    for number, line in enumerate(lines, start=1):
+        if _NAMES_A_PLACE.search(line):
+            why = "names a host or a folder of one machine: `make lock` writes only versions and hashes"
+            yield Finding(name, number, Rule.LOCK_PLACE, why)
+        is_pin = bool(line) and line[0].isalnum()
+        if is_pin and not (number < len(lines) and lines[number].lstrip().startswith("--hash=")):
+            why = "has no hash: anyone on the way could exchange the file"
+            yield Finding(name, number, Rule.LOCK_HASH, why)
+
+
+def main(arguments: list[str]) -> int:
+    """Print the findings below a root (this checkout if none is given); return 1 if there are any."""
+    root = Path(arguments[0]) if arguments else Path(__file__).resolve().parent.parent
+    findings = check(root)
+    for finding in findings:
+        sys.stdout.write(f"{finding}\n")
+    sys.stdout.write(f"ratchets: {len(findings)} findings\n")
+    return 1 if findings else 0
+
+
+def _checks_for(path: str) -> tuple[Check, ...]:
+    """Tests may be long and may hold state; they may not sleep or patch."""
+    if path.startswith("tests/"):
+        return (suppression_reason, test_sleep, test_mock)
+    structure: tuple[Check, ...] = (module_length, function_size, broad_except, module_state, empty_name)
+    return (*structure, suppression_reason, edge_stdlib) if path.startswith(EDGE) else (*structure, suppression_reason)
+
+
+def _python_files(root: Path) -> Iterator[Path]:
+    for folder in ("src", "scripts", "tests"):
+        for path in sorted((root / folder).rglob("*.py")):
+            if not SKIPPED_FOLDERS & set(path.relative_to(root).parts):
+                yield path
+
+
+def _read(root: Path, path: Path) -> SourceFile:
+    text = path.read_text(encoding="utf-8")
+    return SourceFile(path.relative_to(root).as_posix(), text, ast.parse(text, filename=str(path)))
+
+
+def _suppressing_comments(file: SourceFile) -> Iterator[tuple[int, str]]:
+    for token in tokenize.generate_tokens(io.StringIO(file.text).readline):
+        if token.type == tokenize.COMMENT and any(pattern.search(token.string) for pattern in _SUPPRESSIONS):
+            yield token.start[0], token.string
+
+
+def _count_statements(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    body = function.body[1:] if ast.get_docstring(function, clean=False) is not None else function.body
+    return sum(isinstance(node, ast.stmt) for statement in body for node in ast.walk(statement))
+
+
+def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
+    """Yield what runs on import: also below `if`, `try` and `with`, not inside functions and classes."""
+    for statement in body:
+        yield statement
+        if not isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+            children = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
+            handlers = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.ExceptHandler)]
+            yield from _module_statements([*children, *(inner for handler in handlers for inner in handler.body)])
+
+
+def _assigns_all(node: ast.Assign | ast.AnnAssign) -> bool:
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target]
+    return all(isinstance(target, ast.Name) and target.id == "__all__" for target in targets)
+
+
+def _is_mutable(value: ast.expr) -> bool:
+    if isinstance(value, ast.Call):
+        return _last_name(value.func) in MUTABLE_CALLS
+    return isinstance(value, MUTABLE_NODES)
+
+
+def _is_final_read_only(annotation: ast.expr) -> bool:
+    """Whether it reads `Final[T]` with a T through which nobody can write."""
+    return (
+        isinstance(annotation, ast.Subscript)
+        and _last_name(annotation.value) == "Final"
+        and _last_name(annotation.slice) in READ_ONLY_TYPES
+    )
+
+
+def _names_broad_error(node: ast.expr) -> bool:
+    names = node.elts if isinstance(node, ast.Tuple) else [node]
+    return any(_last_name(name) in BROAD_ERRORS for name in names)
+
+
+def _is_positive_literal(node: ast.expr) -> bool:
+    match node:
+        case ast.Constant(value=int() | float() as seconds):
+            return seconds > 0
+        case ast.BinOp(left=left, right=right):
+            return _is_positive_literal(left) and _is_positive_literal(right)
+        case _:
+            return False
+
+
+def _imported_modules(node: ast.AST, path: str) -> list[str]:
+    """The absolute names a statement imports; none if it is no import."""
+    if isinstance(node, ast.Import):
+        return [alias.name for alias in node.names]
+    if not isinstance(node, ast.ImportFrom):
+        return []
+    if node.level:
+        package = Path(path).with_suffix("").parts[1 : -node.level]
+        modules = [node.module] if node.module else [alias.name for alias in node.names]
+        return [".".join((*package, module)) for module in modules]
+    names = [f"{node.module}.{alias.name}" for alias in node.names]
+    return [node.module or "", *(name for name in names if name in MOCK_MODULES)]
+
+
+def _last_name(node: ast.expr) -> str:
+    match node:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+        case ast.Subscript(value=value):
+            return _last_name(value)
+        case _:
+            return ""
+
+
+def _line(node: ast.AST) -> int:
+    return int(getattr(node, "lineno", 1))
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
