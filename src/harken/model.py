@@ -1,0 +1,258 @@
+"""The nouns of Harken: what a draft, a message, a delivery and a session are.
+
+Values only: frozen, without behaviour beyond what follows from their own fields, without I/O. Everything above
+speaks in these types; `store/` persists them, `surfaces/render.py` shows them. The words are those of the
+glossary.
+"""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import NewType
+
+MessageId = NewType("MessageId", str)
+DeliveryId = NewType("DeliveryId", str)
+Mailbox = NewType("Mailbox", str)
+Consumer = NewType("Consumer", str)
+SessionKey = NewType("SessionKey", str)
+OutboxId = NewType("OutboxId", str)
+
+INBOX = Mailbox("inbox")
+REPLIES = Mailbox("replies")  # what agents answered to the person: read by people only
+OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed rings for a new reply
+WATCH = Consumer("watch")
+
+# Crockford's alphabet, lower case: no i, l, o, u, so an id can be read aloud and typed.
+_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+
+
+def fresh_id(prefix: str, length: int = 10) -> str:
+    """Return a new random id. Unguessable on purpose: a text that names a delivery id counts as evidence for it."""
+    # 32 letters, so five bits of each random byte pick one without bias.
+    return prefix + "".join([_ALPHABET[byte & 31] for byte in secrets.token_bytes(length)])
+
+
+class Trust(StrEnum):
+    """How far a sender is trusted; authority follows it."""
+
+    OWNER = "owner"
+    KNOWN = "known"
+    UNKNOWN = "unknown"
+
+
+class Attention(StrEnum):
+    """How far a message may push, from the strongest to the weakest."""
+
+    WAKE = "wake"
+    BOUNDARY = "boundary"
+    PROMPT = "prompt"
+    COUNT = "count"
+
+
+class Priority(StrEnum):
+    """High goes first; low waits for the next prompt."""
+
+    HIGH = "high"
+    NORMAL = "normal"
+    LOW = "low"
+
+
+class Kind(StrEnum):
+    """What a message states: something new, or something about an earlier message."""
+
+    MESSAGE = "message"
+    EDIT = "edit"
+    DELETION = "deletion"
+
+
+class TextFormat(StrEnum):
+    """How a draft's text is written."""
+
+    PLAIN = "plain"
+    HTML = "html"
+
+
+class State(StrEnum):
+    """Where a delivery is; `queued` has no row, it is what is left."""
+
+    QUEUED = "queued"
+    OFFERED = "offered"
+    SEEN = "seen"
+    ANSWERED = "answered"
+    EXPIRED = "expired"
+    REFUSED = "refused"
+    FAILED = "failed"
+
+    @property
+    def is_final(self) -> bool:
+        """Whether the cursor may pass a delivery in this state."""
+        return self not in (State.QUEUED, State.OFFERED)
+
+
+@dataclass(frozen=True, slots=True)
+class Sender:
+    """Who said it: the source's own id for them, and the name people read."""
+
+    id: str
+    name: str = ""
+
+    @property
+    def label(self) -> str:
+        """The name if there is one, else the id."""
+        return self.name or self.id
+
+
+@dataclass(frozen=True, slots=True)
+class SenderRule:
+    """A decision of the person about a sender, or about everyone of a source (`sender` is `*`)."""
+
+    source: str
+    sender: str
+    trust: Trust
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Draft:
+    """What a source yields: untrusted, unsaved, as it came."""
+
+    source: str
+    sender: Sender
+    text: str
+    upstream_id: str = ""
+    channel: str = ""
+    conversation: str = ""
+    thread: str = ""
+    kind: Kind = Kind.MESSAGE
+    refers_to: str = ""  # upstream id of the message that this one edits, deletes or answers
+    format: TextFormat = TextFormat.PLAIN
+    sent_at: datetime | None = None
+    priority: Priority = Priority.NORMAL
+    mailbox: Mailbox | None = None  # addressed by the sender; routes apply only where it is None
+    meta: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewMessage:
+    """A draft that has passed ingest: safe to store, not yet stored."""
+
+    mailbox: Mailbox
+    source: str
+    sender: Sender
+    text: str
+    trust: Trust
+    attention: Attention
+    channel: str = ""
+    conversation: str = ""
+    thread: str = ""
+    kind: Kind = Kind.MESSAGE
+    priority: Priority = Priority.NORMAL
+    upstream_id: str = ""
+    sent_at: datetime | None = None
+    meta: Mapping[str, str] = field(default_factory=dict[str, str])
+    dedup_key: bytes | None = None  # None: always new
+    refers_key: bytes | None = None  # dedup key of the message it refers to
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Message:
+    """A stored, immutable statement by someone."""
+
+    id: MessageId
+    mailbox: Mailbox
+    seq: int
+    received_at: datetime
+    source: str
+    sender: Sender
+    text: str
+    trust: Trust
+    attention: Attention
+    channel: str = ""
+    conversation: str = ""
+    thread: str = ""
+    kind: Kind = Kind.MESSAGE
+    priority: Priority = Priority.NORMAL
+    upstream_id: str = ""
+    sent_at: datetime | None = None
+    refers_to: MessageId | None = None
+    meta: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Delivery:
+    """One message for one consumer, and how far it got."""
+
+    id: DeliveryId
+    message_id: MessageId
+    consumer: Consumer
+    state: State
+    surface: str
+    session: SessionKey
+    offered_at: datetime
+    offers: int = 1
+    seen_at: datetime | None = None
+    evidence: str = ""
+    answered_at: datetime | None = None
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Offer:
+    """A message as it is handed to a surface: with the delivery id that can prove it was seen."""
+
+    message: Message
+    delivery_id: DeliveryId
+    is_repeat: bool = False
+    answered_by: Consumer | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outgoing:
+    """A reply on its way out. `key` is the same each time it is tried."""
+
+    key: str
+    to: Message
+    body: str
+    author: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reader:
+    """Who is asking: a consumer, through one session, over these mailboxes."""
+
+    consumer: Consumer
+    session: SessionKey
+    mailboxes: tuple[Mailbox, ...] = (INBOX,)
+
+
+def timestamp(moment: datetime) -> str:
+    """Return a time as ISO 8601 in UTC, to the millisecond, ending in Z."""
+    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def record(message: Message, consumed_by: Iterable[Consumer] = ()) -> dict[str, object]:
+    """Return the documented record of a message. `consumed_by` are the consumers that have seen it."""
+    return {
+        "id": message.id,
+        "mailbox": message.mailbox,
+        "seq": message.seq,
+        "received_at": timestamp(message.received_at),
+        "source": message.source,
+        "channel": message.channel,
+        "chat_id": message.conversation,
+        "from": message.sender.label,
+        "sender_id": message.sender.id,
+        "trust": message.trust.value,
+        "attention": message.attention.value,
+        "priority": message.priority.value,
+        "kind": message.kind.value,
+        "thread": message.thread,
+        "refers_to": message.refers_to,
+        "ts": timestamp(message.sent_at or message.received_at),
+        "content_text_sanitized": message.text,
+        "meta": dict(message.meta),
+        "consumed_by": list(consumed_by),
+    }
