@@ -1,0 +1,382 @@
+"""The contract of a store, in the words of the domain. Backends pass `tests/contracts/store.py`.
+
+Promises that hold for every method:
+
+- A method that writes is one transaction: after it returns, everything it did survives a crash; if it raises,
+  nothing happened. Journal events are rows of that same transaction. What cannot be had again (messages,
+  checkpoints, replies, decisions) survives power loss too; offers and proofs may then be lost, which at worst
+  offers a message once more.
+- After the commit and before the method returns, the store gives the events to its observer (the journal file),
+  and only then rings `Changes`. So a line is on disk before anyone is pushed.
+- Sequence numbers are per mailbox, start at 1, have no gaps and follow commit order: whoever reads `seq > n` can
+  never step over a message that commits later.
+- Driver exceptions never leave: `Unavailable` when the disk is full or the database away (nothing was changed),
+  `UserError` when the database cannot be used at all (newer schema, damaged file), `NotFound`, `Conflict`.
+- Reads see every write that returned before the read began.
+
+It is not a policy: who may do what, what is pushed where, and how long a lease lasts is decided above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Protocol
+
+from harken.model import (
+    Consumer,
+    Delivery,
+    DeliveryId,
+    Mailbox,
+    Message,
+    MessageId,
+    NewMessage,
+    Offer,
+    OutboxId,
+    Reader,
+    SenderRule,
+    SessionKey,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A feed's opaque upstream position, stored with the messages that precede it."""
+
+    source: str
+    feed: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Appended:
+    """What became of one new message: stored now, or known already."""
+
+    message: Message
+    is_new: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """One line of the journal. `n` is gap-free in commit order; `message` is set for `received`."""
+
+    n: int
+    at: datetime
+    kind: str
+    data: Mapping[str, object]
+    message: Message | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Filter:
+    """Which messages to show; empty fields do not filter."""
+
+    mailbox: str = ""
+    channel: str = ""
+    sender: str = ""
+    source: str = ""
+    thread: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+    after: int = 0  # seq, exclusive
+    before: int = 0  # seq, exclusive; 0 = no bound
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unread:
+    """What waits for a consumer: everything that is not final. `oldest` is when the oldest of it was received.
+
+    `leased` of it are offered now: handed over and not proven yet.
+    """
+
+    count: int
+    leased: int = 0
+    oldest: datetime | None = None
+    by_channel: Mapping[str, int] = field(default_factory=dict[str, int])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenOffer:
+    """An offer without proof: which call or hook carried it."""
+
+    delivery_id: DeliveryId
+    carrier: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConsumerState:
+    """A consumer's place in one mailbox."""
+
+    consumer: Consumer
+    mailbox: Mailbox
+    cursor: int
+    head: int
+    unread: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutboxRow:
+    """A reply waiting to leave. State: `queued`, `sent`, `parked`."""
+
+    id: OutboxId
+    message: Message
+    body: str
+    state: str
+    attempts: int
+    created_at: datetime
+    due_at: datetime
+    author: str
+    error: str = ""
+    upstream_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """What may not push for a while: `kind` is `session`, `channel` or `sender`. It is stored and can be pulled."""
+
+    kind: str
+    name: str
+    until: datetime | None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a mailbox keeps."""
+
+    max_count: int
+    max_age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Pruned:
+    """What one round of retention did."""
+
+    expired: int
+    deleted: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CallKey:
+    """Names one request of one edge, so that a request sent again after a restart is done once."""
+
+    edge: str
+    request: str
+
+
+Observer = Callable[[Sequence[Event]], None]
+"""Called in the writing thread after each commit with its events, in order. It must not raise."""
+
+
+class Changes(Protocol):
+    """Tells that something was committed. Rings for every daemon that shares the store."""
+
+    def listen(self, wake: Callable[[Collection[Mailbox]], None]) -> AbstractContextManager[None]:
+        """Call `wake` in the event loop after a commit, while the context is open.
+
+        It gets the mailboxes in which something can be offered now: they grew, or a lease was ended. A new reply
+        rings for `OUTBOX`. `wake` must be quick and not raise. A ring may be spurious, never missing.
+        """
+        ...
+
+
+class Store(Protocol):
+    """See the module docstring for what holds for every method."""
+
+    @property
+    def changes(self) -> Changes:
+        """The change feed."""
+        ...
+
+    # -- messages ---------------------------------------------------------------------------------------------
+
+    async def append(
+        self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
+    ) -> list[Appended]:
+        """Store messages in the given order, and the checkpoint that follows them, together or not at all.
+
+        A message whose `dedup_key` is known is not stored again: its entry has the first one and `is_new=False`.
+        That holds for ever, also after retention removed the first one (then `message` is a stub with its id).
+        Journals `received` per new message, and `dropped` with the count when the source had to drop some.
+        """
+        ...
+
+    async def message(self, ref: str) -> Message:
+        """Return a message by id, by a unique beginning of its id, or by `mailbox#seq` (`#seq`, `seq`: in `inbox`).
+
+        Raises `NotFound`, or `UserError` when a beginning fits several.
+        """
+        ...
+
+    async def page(self, where: Filter, limit: int, *, newest_first: bool = False) -> list[Message]:
+        """Return messages in order of receipt, oldest or newest first."""
+        ...
+
+    async def search(self, text: str, where: Filter, limit: int) -> list[Message]:
+        """Return messages that contain all the words, newest first. Any text is a valid query."""
+        ...
+
+    async def index(self, limit: int) -> int:
+        """Make up to `limit` stored messages searchable; return how many. Not part of accepting: it may lag."""
+        ...
+
+    async def checkpoint(self, source: str, feed: str) -> str:
+        """Return the stored checkpoint, or an empty string."""
+        ...
+
+    # -- deliveries and cursors -------------------------------------------------------------------------------
+
+    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
+        """Give a consumer its cursor in a mailbox, once; return whether it was new. Idempotent.
+
+        A new consumer begins after everything received before `since`, and does not get what an agent (any
+        consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every mailbox from its first
+        message without being enrolled.
+        """
+        ...
+
+    async def unread(self, reader: Reader, *, by_channel: bool = False) -> Unread:
+        """Count what is not final for the consumer. Constant time without `by_channel`."""
+        ...
+
+    async def peek(self, reader: Reader, limit: int, *, channel: str = "", after: str = "") -> list[Message]:
+        """Return what an offer would give now, oldest first, and change nothing. `after` is a message id."""
+        ...
+
+    async def offer(
+        self,
+        reader: Reader,
+        limit: int,
+        *,
+        surface: str,
+        carrier: str,
+        lease_until: datetime,
+        channel: str = "",
+        after: str = "",
+    ) -> list[Offer]:
+        """Hand out what waits for the consumer: high priority first, then in order of receipt.
+
+        Eligible is what is not final and not leased: never offered, or offered and its lease is over or released.
+        The latter are repeats. Each becomes `offered` to the reader's session until `lease_until`, in one
+        transaction, so two sessions never get the same message at once. Journals `offered`.
+        """
+        ...
+
+    async def prove(self, deliveries: Collection[DeliveryId], evidence: str) -> list[Delivery]:
+        """Move offered deliveries to `seen` and their cursors on. Unknown and final ones are ignored.
+
+        Idempotent. Returns those that changed. Journals `seen` with the evidence.
+        """
+        ...
+
+    async def acknowledge(self, reader: Reader, messages: Collection[MessageId], evidence: str) -> list[Delivery]:
+        """Mark messages `seen` for a consumer, offered before or not. Idempotent; raises `NotFound`."""
+        ...
+
+    async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> int:
+        """End the leases of a session, of these carriers or (None) all, so that what is unproven is offered again."""
+        ...
+
+    async def withdraw(self, session: SessionKey, carrier: str) -> int:
+        """Undo an offer that was never handed over, because its caller had gone.
+
+        What it offered for the first time is queued as if nothing had happened; its repeats are released. Journals
+        `withdrawn`.
+        """
+        ...
+
+    async def release_except(self, sessions: Collection[SessionKey]) -> int:
+        """End the leases of every session that is not in the given ones: those are gone."""
+        ...
+
+    async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
+        """Return the offers of a session that have no proof yet."""
+        ...
+
+    async def ledger(self, message: MessageId) -> list[Delivery]:
+        """Return the deliveries of a message. Whoever reads its mailbox, is not past it and has no row: queued."""
+        ...
+
+    async def consumers(self) -> list[ConsumerState]:
+        """Return every consumer's place in every mailbox it reads."""
+        ...
+
+    # -- replies ----------------------------------------------------------------------------------------------
+
+    async def add_reply(
+        self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
+    ) -> OutboxRow:
+        """Put a reply into the outbox and mark the consumer's delivery `answered`. Journals `answered`.
+
+        With a `call` that was done before, returns that reply's row and changes nothing.
+        """
+        ...
+
+    async def outbox_due(self, limit: int) -> list[OutboxRow]:
+        """Return queued replies whose time has come, oldest first."""
+        ...
+
+    async def outbox(self, *, state: str = "") -> list[OutboxRow]:
+        """Return the newest 200 replies, of one state or all."""
+        ...
+
+    async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
+        """Record that a reply has left. Idempotent. Journals `replied`."""
+        ...
+
+    async def outbox_failed(self, row: OutboxId, error: str, *, due_at: datetime | None) -> None:
+        """Record a failed attempt: try again at `due_at`, or park it (None). Journals `parked` when parked."""
+        ...
+
+    # -- access -----------------------------------------------------------------------------------------------
+
+    async def set_sender(self, rule: SenderRule) -> None:
+        """Decide about a sender; the newest decision counts. Journals `access`."""
+        ...
+
+    async def senders(self) -> list[SenderRule]:
+        """Return all decisions."""
+        ...
+
+    async def set_mute(self, mute: Mute, *, is_on: bool) -> None:
+        """Begin or end a mute. Idempotent. Journals `muted` or `unmuted`."""
+        ...
+
+    async def mutes(self) -> list[Mute]:
+        """Return the mutes in force now."""
+        ...
+
+    # -- journal and upkeep -----------------------------------------------------------------------------------
+
+    async def record(self, kind: str, data: Mapping[str, object]) -> Event:
+        """Add an event that belongs to no message."""
+        ...
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """Return events with `n > after`, in order."""
+        ...
+
+    async def continue_after(self, number: int) -> None:
+        """Let events go on above a number that was used before, by this store or the one it replaces.
+
+        Journals `recovered`. Does nothing when they are above it already.
+        """
+        ...
+
+    async def last_event(self) -> int:
+        """Return the highest event number, 0 when there is none."""
+        ...
+
+    async def prune(self, limits: Limits) -> Pruned:
+        """Apply retention to every mailbox.
+
+        What is over the limits and still open for a consumer becomes `expired` (journaled, with its ids) and stays
+        visible; what is over the limits and was final for everyone before this call is deleted. Journals `pruned`.
+        Dedup keys stay.
+        """
+        ...
+
+    async def stats(self) -> Mapping[str, int]:
+        """Return counts for people: messages, deliveries, mailboxes, events, bytes, not yet indexed."""
+        ...

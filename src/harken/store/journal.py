@@ -1,0 +1,241 @@
+"""The journal: one JSONL file a day, written from the store's events before anyone is pushed.
+
+The store's event rows are the truth; a line is their copy for people and audits. So a file that cannot be written
+costs no message: the journal says once that it is behind, shows it in `status`, and catches up from the store.
+A line cut off by a crash is removed and written again at start. It is not the store: nothing is read back from it.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import threading
+from collections.abc import Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import BinaryIO, Protocol
+
+import anyio.to_thread
+import msgspec
+
+from harken.model import record, timestamp
+from harken.store.base import Event
+
+_log = logging.getLogger("harken.journal")
+
+_REPAIR_BATCH = 500
+_CHUNK_BYTES = 1 << 16
+_MAX_BAD_LINES = 100  # a file that ends in more than these was not left by a crash: it is not ours to cut
+_DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
+
+
+class EventLog(Protocol):
+    """The part of a store that the journal catches up from."""
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """Return events with `n > after`, in order."""
+        ...
+
+    async def last_event(self) -> int:
+        """Return the highest event number, 0 when there is none."""
+        ...
+
+    async def continue_after(self, number: int) -> None:
+        """Let events go on above a number that was used before."""
+        ...
+
+
+def line(event: Event) -> bytes:
+    """Return an event as one line of the journal."""
+    entry: dict[str, object] = {"n": event.n, "at": timestamp(event.at), "kind": event.kind, **event.data}
+    if event.message is not None:
+        entry["message"] = record(event.message)
+    return msgspec.json.encode(entry) + b"\n"
+
+
+class Journal:
+    """Appends lines to `folder/YYYY-MM-DD.jsonl`. `observe` runs in the store's writing thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._last = 0
+        self._is_found = False
+        self._day = ""
+        self._file = -1
+        self._cut: tuple[str, int] | None = None
+        self._problem = ""
+
+    @property
+    def problem(self) -> str:
+        """What is wrong with the file, empty when all lines are written."""
+        return self._problem
+
+    @property
+    def last(self) -> int:
+        """The number of the last event that has its line."""
+        return self._last
+
+    def observe(self, events: Sequence[Event]) -> None:
+        """Write the lines of one commit. Never raises: what could not be written is written by `catch_up`."""
+        with self._lock:
+            if events[0].n == self._last + 1 and not self._problem:
+                self._write(events)
+
+    async def recover(self, log: EventLog) -> int:
+        """At start: cut what a crash left unfinished, find the last line, write what is missing; return how many."""
+        self._is_found = False
+        return await self.catch_up(log)
+
+    async def catch_up(self, log: EventLog) -> int:
+        """Write the lines that are missing; return how many. Cheap when none are."""
+        if not self._is_found and not await self._find_last(log):
+            return 0
+        written = 0
+        while events := await log.events(self._last, _REPAIR_BATCH):
+            before = self._last
+            await anyio.to_thread.run_sync(self._write_missing, events)
+            written += self._last - before
+            if self._problem or self._last == before:
+                break
+        return written
+
+    def close(self) -> None:
+        """Close the file."""
+        with self._lock:
+            self._close_file()
+
+    async def _find_last(self, log: EventLog) -> bool:
+        """Learn from the files where the journal ends; return whether they could be read."""
+        newest = await log.last_event()
+        try:
+            last = await anyio.to_thread.run_sync(_last_number, self._folder)
+        except OSError as exc:
+            self._report(exc)
+            return False
+        self._last = last
+        if last > newest:
+            # After a power cut the database may lack its last offers, and one that was replaced counts from the
+            # start. A number stands for one event for ever, so the store goes on above ours.
+            _log.warning("the journal ends with event %d, the database with %d", last, newest)
+            await log.continue_after(last)
+        self._is_found = True
+        if self._last == newest:
+            self._problem = ""
+        return True
+
+    def _write_missing(self, events: Sequence[Event]) -> None:
+        with self._lock:
+            # `observe` may have written some of them since they were read.
+            if missing := [event for event in events if event.n > self._last]:
+                self._write(missing)
+
+    def _write(self, events: Sequence[Event]) -> None:
+        try:
+            # The events of a commit share its time, so they go to one file, in one write.
+            for day, group in groupby(events, key=lambda event: timestamp(event.at)[:10]):
+                lines = list(group)
+                self._open_file(day)
+                self._append(day, b"".join(map(line, lines)))
+                self._last = lines[-1].n
+        except OSError as exc:
+            self._close_file()
+            self._report(exc)
+            return
+        if self._problem:
+            _log.info("the journal is complete again")
+            self._problem = ""
+
+    def _append(self, day: str, data: bytes) -> None:
+        size = os.fstat(self._file).st_size
+        # Whole lines of a write that failed half-way would be written a second time: the file is cut back first.
+        self._cut = day, size
+        while data:
+            data = data[os.write(self._file, data) :]
+        self._cut = None
+
+    def _open_file(self, day: str) -> None:
+        path = self._folder / f"{day}.jsonl"
+        if day == self._day and self._file >= 0 and _is_same_file(path, self._file):
+            return
+        self._close_file()
+        if self._cut is not None and self._cut[0] == day and path.exists() and path.stat().st_size > self._cut[1]:
+            os.truncate(path, self._cut[1])
+        self._cut = None
+        if path.exists():
+            _cut_unfinished(path)
+        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._day = day
+
+    def _close_file(self) -> None:
+        if self._file >= 0:
+            os.close(self._file)
+            self._file = -1
+
+    def _report(self, error: OSError) -> None:
+        if not self._problem:
+            _log.warning("the journal cannot be written (%s); delivery goes on, lines follow later", error.strerror)
+        self._problem = f"journal cannot be written: {error.strerror}"
+
+
+def _is_same_file(path: Path, file: int) -> bool:
+    """Whether the open file is still the one with this name: lines for a file that was moved away would be lost."""
+    try:
+        return os.path.samestat(path.stat(), os.fstat(file))
+    except FileNotFoundError:
+        return False
+
+
+def _last_number(folder: Path) -> int:
+    return max(map(_cut_unfinished, folder.glob(_DAY_FILES)), default=0)
+
+
+def _cut_unfinished(path: Path) -> int:
+    """Remove what is no line of ours at the end, and return the number of the last line, 0 when there is none.
+
+    A crash or a full disk leaves such ends; the events are still in the store and are written again.
+    """
+    with path.open("rb") as file:
+        size = file.seek(0, os.SEEK_END)
+        end, number = _sound_end(file, size)
+    if end < size:
+        os.truncate(path, end)
+        _log.warning("removed an unfinished line at the end of %s", path.name)
+    return number
+
+
+def _sound_end(file: BinaryIO, size: int) -> tuple[int, int]:
+    """Return where the last line of ours ends, and its number."""
+    end = size
+    for _ in range(_MAX_BAD_LINES):
+        if end == 0:
+            return 0, 0
+        text = _line_before(file, end)
+        number = _number(text) if text.endswith(b"\n") else 0
+        if number:
+            return end, number
+        end -= len(text)
+    return size, 0
+
+
+def _line_before(file: BinaryIO, end: int) -> bytes:
+    """Return the line that ends at a position, with its newline if it has one."""
+    size = _CHUNK_BYTES
+    while True:
+        start = max(0, end - size)
+        file.seek(start)
+        chunk = file.read(end - start)
+        newline = chunk.rfind(b"\n", 0, len(chunk) - 1)
+        if newline >= 0 or start == 0:
+            return chunk[newline + 1 :]
+        size *= 4
+
+
+def _number(text: bytes) -> int:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        return 0
+    number = value.get("n") if isinstance(value, dict) else None
+    return number if isinstance(number, int) and number > 0 else 0

@@ -1,0 +1,47 @@
+"""Decisions of the person: who is trusted, what is muted."""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import datetime
+
+from harken.model import SenderRule, Trust, timestamp
+from harken.store.base import Mute
+from harken.store.sqlite.transaction import Transaction, optional_micros, optional_moment, to_micros
+
+SET_SENDER = """
+INSERT INTO senders (source, sender, trust) VALUES (?, ?, ?)
+ON CONFLICT (source, sender) DO UPDATE SET trust = excluded.trust
+"""
+SENDERS = "SELECT source, sender, trust FROM senders ORDER BY source, sender"
+SET_MUTE = """
+INSERT INTO mutes (kind, name, until) VALUES (?, ?, ?) ON CONFLICT (kind, name) DO UPDATE SET until = excluded.until
+"""
+END_MUTE = "DELETE FROM mutes WHERE kind = ? AND name = ?"
+MUTES = "SELECT kind, name, until FROM mutes WHERE until IS NULL OR until > ? ORDER BY kind, name"
+
+
+def set_sender(tx: Transaction, rule: SenderRule) -> None:
+    """Store a decision about a sender."""
+    tx.execute(SET_SENDER, (rule.source, rule.sender, rule.trust.value))
+    tx.note("access", {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value})
+
+
+def senders(connection: sqlite3.Connection) -> list[SenderRule]:
+    """Return all decisions."""
+    return [SenderRule(row[0], row[1], Trust(row[2])) for row in connection.execute(SENDERS)]
+
+
+def set_mute(tx: Transaction, mute: Mute, *, is_on: bool) -> None:
+    """Begin or end a mute."""
+    if is_on:
+        tx.execute(SET_MUTE, (mute.kind, mute.name, optional_micros(mute.until)))
+        until = None if mute.until is None else timestamp(mute.until)
+        tx.note("muted", {"what": mute.kind, "name": mute.name, "until": until})
+    elif tx.execute(END_MUTE, (mute.kind, mute.name)).rowcount:
+        tx.note("unmuted", {"what": mute.kind, "name": mute.name})
+
+
+def mutes(connection: sqlite3.Connection, now: datetime) -> list[Mute]:
+    """Return the mutes in force."""
+    return [Mute(row[0], row[1], optional_moment(row[2])) for row in connection.execute(MUTES, (to_micros(now),))]

@@ -1,0 +1,116 @@
+"""Opening the database file: created whole or not at all, refused when damaged or newer than we are.
+
+A fresh database is built under another name and renamed when complete, so a file with the real name always has a
+schema: one that is empty or shorter than its header says was damaged, and is never "repaired" by starting over.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from importlib import resources
+from pathlib import Path
+
+from harken.errors import UserError
+from harken.store.sqlite.seam import damaged
+
+Connect = Callable[[str], sqlite3.Connection]
+"""Opens a file; tests pass one that stops the process at a chosen commit."""
+
+_HEADER_BYTES = 100
+_MAGIC = b"SQLite format 3\x00"
+
+
+def connect(path: str) -> sqlite3.Connection:
+    """Open a connection in autocommit mode: transactions are begun by name, never implicitly."""
+    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+
+
+def migrations() -> list[tuple[int, str]]:
+    """Return the numbered migrations, in order."""
+    folder = resources.files("harken.store.sqlite") / "migrations"
+    files = sorted(entry.name for entry in folder.iterdir() if entry.name.endswith(".sql"))
+    return [(int(name.split("_", 1)[0]), (folder / name).read_text()) for name in files]
+
+
+def prepare_file(path: Path) -> None:
+    """Make sure a usable database is at `path`: create it, bring it up to date, or refuse it untouched."""
+    if not path.exists():
+        _create(path)
+        return
+    _refuse_damaged(path)
+    connection = connect(str(path))
+    try:
+        _migrate(connection)
+    finally:
+        connection.close()
+
+
+def open_writer(path: Path, opener: Connect) -> sqlite3.Connection:
+    """Open the one connection that writes."""
+    connection = opener(str(path))
+    connection.execute("PRAGMA journal_mode = WAL")
+    # FULL: an accepted message survives a power cut, not only a crash of ours.
+    connection.execute("PRAGMA synchronous = FULL")
+    connection.execute("PRAGMA cache_size = -16000")
+    return connection
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """Open a connection that cannot write."""
+    connection = connect(f"{path}")
+    connection.execute("PRAGMA query_only = ON")
+    connection.execute("PRAGMA cache_size = -4000")
+    return connection
+
+
+def _create(path: Path) -> None:
+    draft = path.with_name(path.name + ".new")
+    for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
+        leftover.unlink(missing_ok=True)
+    os.close(os.open(draft, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    connection = connect(str(draft))
+    try:
+        _migrate(connection)
+    finally:
+        connection.close()
+    with draft.open("rb") as built:
+        os.fsync(built.fileno())
+    draft.rename(path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def _refuse_damaged(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb") as file:
+        header = file.read(_HEADER_BYTES)
+    if len(header) < _HEADER_BYTES or not header.startswith(_MAGIC):
+        raise damaged(f"{path.name} is not a complete database file")
+    page_size = int.from_bytes(header[16:18], "big")
+    page_size = 65536 if page_size == 1 else page_size
+    pages = int.from_bytes(header[28:32], "big")
+    # A kill while SQLite copies its log into the file leaves the file short and the log whole: no damage.
+    log = path.with_name(path.name + "-wal")
+    has_log = log.exists() and log.stat().st_size > 0
+    if size < pages * page_size and not has_log:
+        raise damaged(f"{path.name} has {size} bytes where its header says {pages * page_size}")
+
+
+def _migrate(connection: sqlite3.Connection) -> None:
+    known = migrations()
+    current: int = connection.execute("PRAGMA user_version").fetchone()[0]
+    newest = known[-1][0]
+    if current > newest:
+        raise UserError(
+            f"The database has schema {current}, this Harken knows {newest}.",
+            "Install the newer Harken again, or use another home (--home).",
+        )
+    for number, script in known:
+        if number > current:
+            # executescript would commit an open transaction, so the script brings its own.
+            connection.executescript(f"BEGIN IMMEDIATE;\n{script}\nPRAGMA user_version = {number};\nCOMMIT;")

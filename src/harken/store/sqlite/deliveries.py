@@ -1,0 +1,405 @@
+"""Deliveries, leases and cursors: what a consumer has been given and what is proven.
+
+The unread count needs no scan of the unread: it is the mailbox's head minus the cursor minus the final deliveries
+above the cursor, and those are few because the cursor follows them.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from harken.errors import NotFound
+from harken.model import (
+    Consumer,
+    Delivery,
+    DeliveryId,
+    Mailbox,
+    Message,
+    MessageId,
+    Offer,
+    Priority,
+    Reader,
+    SessionKey,
+    State,
+    fresh_id,
+)
+from harken.store.base import ConsumerState, OpenOffer, Unread
+from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, age_cutoff, from_row
+from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment, to_micros
+
+_FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
+_MANY_UNREAD = 100_000
+
+CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
+HEAD = "SELECT head FROM mailboxes WHERE name = ?"
+ABOVE = """
+SELECT count(*) FILTER (WHERE state <> 'offered'), count(*) FILTER (WHERE state = 'offered' AND lease_until > ?)
+FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ?
+"""
+OLDEST = "SELECT received_at FROM messages WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT 1"
+BY_CHANNEL = f"""
+SELECT channel, count(*) FROM (
+    SELECT m.channel FROM messages m
+    WHERE m.mailbox = :mailbox AND m.seq > :cursor AND NOT EXISTS (
+        SELECT 1 FROM deliveries d
+        WHERE d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state IN {_FINAL})
+    LIMIT {_MANY_UNREAD})
+GROUP BY channel
+"""
+# A lease that begins more than its own length after now comes from before the clock was set back: it is over.
+_WAITING = f"""
+SELECT {COLUMNS}, m.n, d.id FROM messages m
+LEFT JOIN deliveries d ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
+WHERE m.mailbox = :mailbox AND m.seq > :cursor
+    AND (:channel = '' OR m.channel = :channel) AND m.n > :after
+    AND (d.state IS NULL OR (
+        d.state = 'offered' AND (d.lease_until <= :now OR d.offered_at - :now > d.lease_until - d.offered_at)))
+"""
+WAITING = f"{_WAITING} ORDER BY m.seq LIMIT :limit"
+WAITING_URGENT = f"{_WAITING} AND m.priority = 'high' ORDER BY m.seq LIMIT :limit"
+NUMBER_OF = "SELECT n FROM messages WHERE id = ?"
+ANSWERED_BY = "SELECT consumer FROM deliveries WHERE message = ? AND state = 'answered' AND consumer <> ? LIMIT 1"
+INSERT = """
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
+    lease_until) VALUES (?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?)
+"""
+OFFER_AGAIN = """
+UPDATE deliveries SET surface = ?, session = ?, carrier = ?, offers = offers + 1, offered_at = ?, lease_until = ?
+WHERE id = ?
+"""
+DELIVERY = (
+    "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
+    "reason, mailbox FROM deliveries"
+)
+BY_DELIVERY = f"{DELIVERY} WHERE id = ? AND state = 'offered'"
+OF_MESSAGE = f"{DELIVERY} WHERE message = ? ORDER BY offered_at, consumer"
+OF_CONSUMER = f"{DELIVERY} WHERE consumer = ? AND mailbox = ? AND seq = ?"
+SEE = "UPDATE deliveries SET state = 'seen', seen_at = ?, evidence = ? WHERE id = ?"
+_RELEASE = "UPDATE deliveries SET lease_until = 0 WHERE session = ? AND state = 'offered' AND lease_until > 0"
+RELEASE = f"{_RELEASE} RETURNING mailbox"
+RELEASE_CARRIER = f"{_RELEASE} AND carrier = ? RETURNING mailbox"
+WITHDRAW = """
+DELETE FROM deliveries WHERE session = ? AND carrier = ? AND state = 'offered' AND offers = 1
+RETURNING mailbox, message
+"""
+OPEN_SESSIONS = "SELECT DISTINCT session FROM deliveries WHERE state = 'offered' AND lease_until > 0"
+OPEN_OFFERS = "SELECT id, carrier FROM deliveries WHERE session = ? AND state = 'offered' AND lease_until > 0"
+FINALS_FROM = f"""
+SELECT seq FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ? AND state IN {_FINAL} ORDER BY seq LIMIT 1000
+"""
+NEXT_STORED = "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT 1"
+MOVE = "UPDATE cursors SET seq = ? WHERE consumer = ? AND mailbox = ?"
+SEEN_ELSEWHERE = """
+INSERT OR IGNORE INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers,
+    offered_at, lease_until, reason)
+SELECT DISTINCT :consumer, d.mailbox, d.seq, 'd-' || lower(hex(randomblob(8))), d.message, 'expired', '', '', '', 0,
+    :now, 0, 'seen by ' || d.consumer || ' before this reader began'
+FROM deliveries d
+WHERE d.mailbox = :mailbox AND d.seq > :cursor AND d.state IN ('seen', 'answered')
+    AND d.consumer NOT IN ('watch', 'rules')
+GROUP BY d.seq
+"""
+CONSUMERS = """
+SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0) FROM cursors c
+LEFT JOIN mailboxes b ON b.name = c.mailbox ORDER BY c.consumer, c.mailbox
+"""
+
+
+def enroll(tx: Transaction, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
+    """Give a consumer its first cursor."""
+    if tx.execute(CURSOR, (consumer, mailbox)).fetchone() is not None:
+        return False
+    start = age_cutoff(tx.connection, mailbox, to_micros(since))
+    tx.execute(NEW_CURSOR, (consumer, mailbox, start))
+    named = {
+        "consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros
+    }  # fmt: skip
+    tx.connection.execute(SEEN_ELSEWHERE, named)
+    advance(tx, consumer, mailbox)
+    tx.note("consumer", {"consumer": consumer, "mailbox": mailbox, "begins_after": start})
+    return True
+
+
+def cursor_of(connection: sqlite3.Connection, consumer: str, mailbox: str) -> int:
+    """Return a consumer's cursor, 0 when it has none."""
+    row = connection.execute(CURSOR, (consumer, mailbox)).fetchone()
+    return int(row[0]) if row else 0
+
+
+def count_unread(connection: sqlite3.Connection, consumer: str, mailbox: str, now: int = 0) -> tuple[int, int, int]:
+    """Return (unread, leased of those at `now`, cursor)."""
+    cursor = cursor_of(connection, consumer, mailbox)
+    head = connection.execute(HEAD, (mailbox,)).fetchone()
+    if head is None or head[0] <= cursor:
+        return 0, 0, cursor
+    final, leased = connection.execute(ABOVE, (now, consumer, mailbox, cursor)).fetchone()
+    return int(head[0]) - cursor - int(final), int(leased), cursor
+
+
+def unread(connection: sqlite3.Connection, reader: Reader, now: int, *, by_channel: bool) -> Unread:
+    """Count what is not final for a reader."""
+    total, on_the_way, oldest, channels = 0, 0, list[int](), dict[str, int]()
+    for mailbox in reader.mailboxes:
+        count, leased, cursor = count_unread(connection, reader.consumer, mailbox, now)
+        if not count:
+            continue
+        total += count
+        on_the_way += leased
+        row = connection.execute(OLDEST, (mailbox, cursor)).fetchone()
+        if row:
+            oldest.append(int(row[0]))
+        if by_channel:
+            named = {"consumer": reader.consumer, "mailbox": mailbox, "cursor": cursor}
+            for channel, number in connection.execute(BY_CHANNEL, named):
+                channels[channel] = channels.get(channel, 0) + number
+    first = from_micros(min(oldest)) if oldest else None
+    return Unread(count=total, leased=on_the_way, oldest=first, by_channel=channels)
+
+
+def waiting(
+    connection: sqlite3.Connection,
+    reader: Reader,
+    limit: int,
+    *,
+    channel: str,
+    after: str,
+    now: int,
+    oldest_first: bool = False,
+) -> list[tuple[Message, str | None]]:
+    """Return what may be offered now, with the delivery id of what was offered before."""
+    number = 0
+    if after:
+        row = connection.execute(NUMBER_OF, (after,)).fetchone()
+        if row is None:
+            raise NotFound(f"There is no message {after[:80]!r}.", "Leave since_id empty to get all that is unread.")
+        number = int(row[0])
+    found: dict[int, tuple[Message, str | None]] = {}
+    for mailbox in reader.mailboxes:
+        count, _, cursor = count_unread(connection, reader.consumer, mailbox)
+        if not count:
+            continue
+        named = {
+            "consumer": reader.consumer, "mailbox": mailbox, "cursor": cursor, "channel": channel, "after": number,
+            "now": now, "limit": limit,
+        }  # fmt: skip
+        for sql in (WAITING_URGENT, WAITING):
+            for row in connection.execute(sql, named):
+                found[row[MESSAGE_WIDTH]] = from_row(row), row[MESSAGE_WIDTH + 1]
+    order = sorted(found, key=lambda n: (found[n][0].priority is not Priority.HIGH, n))[:limit]
+    return [found[n] for n in (sorted(order) if oldest_first else order)]
+
+
+def offer(
+    tx: Transaction,
+    reader: Reader,
+    limit: int,
+    *,
+    surface: str,
+    carrier: str,
+    lease_until: datetime,
+    channel: str,
+    after: str,
+) -> list[Offer]:
+    """Lease what waits to the reader's session."""
+    until = to_micros(lease_until)
+    found = waiting(tx.connection, reader, limit, channel=channel, after=after, now=tx.now_micros)
+    offers = []
+    for message, earlier in found:
+        delivery = earlier or fresh_id("d-")
+        if earlier is None:
+            tx.execute(
+                INSERT,
+                (reader.consumer, message.mailbox, message.seq, delivery, message.id, surface, reader.session,
+                 carrier, tx.now_micros, until),
+            )  # fmt: skip
+        else:
+            tx.execute(OFFER_AGAIN, (surface, reader.session, carrier, tx.now_micros, until, delivery))
+        other = tx.execute(ANSWERED_BY, (message.id, reader.consumer)).fetchone()
+        offers.append(
+            Offer(
+                message=message,
+                delivery_id=DeliveryId(delivery),
+                is_repeat=earlier is not None,
+                answered_by=Consumer(other[0]) if other else None,
+            )
+        )
+    if offers:
+        tx.note(
+            "offered",
+            {
+                "consumer": reader.consumer,
+                "session": reader.session,
+                "surface": surface,
+                "deliveries": {o.delivery_id: o.message.id for o in offers},
+                "repeats": sum(o.is_repeat for o in offers),
+            },
+        )
+    return offers
+
+
+def prove(tx: Transaction, deliveries: Collection[DeliveryId], evidence: str) -> list[Delivery]:
+    """Move offered deliveries to seen."""
+    changed = []
+    touched: set[tuple[str, str]] = set()
+    for delivery_id in deliveries:
+        row = tx.execute(BY_DELIVERY, (delivery_id,)).fetchone()
+        if row is None:
+            continue
+        tx.execute(SEE, (tx.now_micros, evidence, delivery_id))
+        touched.add((row[2], row[12]))
+        changed.append(_delivery((*row[:3], "seen", *row[4:8], tx.now_micros, evidence, *row[10:])))
+    _announce_seen(tx, changed, evidence)
+    for consumer, mailbox in touched:
+        advance(tx, consumer, mailbox)
+    return changed
+
+
+def acknowledge(tx: Transaction, reader: Reader, messages: Collection[MessageId], evidence: str) -> list[Delivery]:
+    """Mark messages seen for a consumer, offered before or not."""
+    changed = []
+    touched: set[str] = set()
+    for message_id in messages:
+        row = tx.execute(BY_ID, (message_id,)).fetchone()
+        if row is None:
+            raise NotFound(f"There is no message {message_id[:80]!r}.", "See the ids with: harken list")
+        message = from_row(row)
+        if message.seq <= cursor_of(tx.connection, reader.consumer, message.mailbox):
+            continue
+        delivery = _see(tx, reader, message, evidence)
+        if delivery is not None:
+            changed.append(delivery)
+            touched.add(message.mailbox)
+    _announce_seen(tx, changed, evidence)
+    for mailbox in touched:
+        advance(tx, reader.consumer, mailbox)
+    return changed
+
+
+def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> Delivery | None:
+    place = (reader.consumer, message.mailbox, message.seq)
+    row = tx.execute(OF_CONSUMER, place).fetchone()
+    if row is not None and State(row[3]).is_final:
+        return None
+    if row is None:
+        tx.execute(
+            INSERT,
+            (*place, fresh_id("d-"), message.id, evidence, reader.session, "", tx.now_micros, 0),
+        )
+        tx.execute(NEW_CURSOR, (reader.consumer, message.mailbox, 0))
+    row = tx.execute(OF_CONSUMER, place).fetchone()
+    tx.execute(SEE, (tx.now_micros, evidence, row[0]))
+    return _delivery(tx.execute(OF_CONSUMER, place).fetchone())
+
+
+def _announce_seen(tx: Transaction, changed: Collection[Delivery], evidence: str) -> None:
+    by_consumer: dict[str, dict[str, str]] = {}
+    for delivery in changed:
+        by_consumer.setdefault(delivery.consumer, {})[delivery.id] = delivery.message_id
+    for consumer, ids in by_consumer.items():
+        tx.note("seen", {"consumer": consumer, "evidence": evidence, "deliveries": ids})
+
+
+def advance(tx: Transaction, consumer: str, mailbox: str) -> int:
+    """Move a cursor over everything final that follows it; return where it is then."""
+    cursor = start = cursor_of(tx.connection, consumer, mailbox)
+    while True:
+        finals = [int(row[0]) for row in tx.execute(FINALS_FROM, (consumer, mailbox, cursor))]
+        # Retention leaves gaps in what is stored, and what it removed was final.
+        reached = _before_next_stored(tx, mailbox, _contiguous(cursor, finals))
+        if reached == cursor:
+            break
+        cursor = reached
+    if cursor != start:
+        tx.execute(MOVE, (cursor, consumer, mailbox))
+    return cursor
+
+
+def _before_next_stored(tx: Transaction, mailbox: str, cursor: int) -> int:
+    row = tx.execute(NEXT_STORED, (mailbox, cursor)).fetchone()
+    if row is not None:
+        return int(row[0]) - 1
+    head = tx.execute(HEAD, (mailbox,)).fetchone()
+    return cursor if head is None else max(cursor, int(head[0]))
+
+
+def _contiguous(cursor: int, finals: Iterable[int]) -> int:
+    for seq in finals:
+        if seq != cursor + 1:
+            break
+        cursor = seq
+    return cursor
+
+
+def release(tx: Transaction, session: SessionKey, carriers: Collection[str] | None) -> int:
+    """End leases of a session."""
+    if carriers is None:
+        return _freed(tx, tx.execute(RELEASE, (session,)))
+    return sum(_freed(tx, tx.execute(RELEASE_CARRIER, (session, carrier))) for carrier in carriers)
+
+
+def withdraw(tx: Transaction, session: SessionKey, carrier: str) -> int:
+    """Undo an offer that was never handed over."""
+    rows = tx.execute(WITHDRAW, (session, carrier)).fetchall()
+    released = _freed(tx, rows) + release(tx, session, [carrier])
+    if released:
+        messages = [row[1] for row in rows]
+        tx.note("withdrawn", {"session": session, "messages": messages, "released": released - len(rows)})
+    return released
+
+
+def release_except(tx: Transaction, sessions: Collection[SessionKey]) -> int:
+    """End the leases of sessions that are gone."""
+    gone = [row[0] for row in tx.execute(OPEN_SESSIONS) if row[0] not in sessions]
+    return sum(release(tx, session, None) for session in gone)
+
+
+def _freed(tx: Transaction, rows: Iterable[Sequence[Any]]) -> int:
+    """Ring for the mailboxes of rows that may be offered again: someone may be waiting for them."""
+    mailboxes = [Mailbox(row[0]) for row in rows]
+    tx.grown.update(mailboxes)
+    return len(mailboxes)
+
+
+def open_offers(connection: sqlite3.Connection, session: SessionKey) -> list[OpenOffer]:
+    """Return a session's offers without proof."""
+    rows = connection.execute(OPEN_OFFERS, (session,))
+    return [OpenOffer(delivery_id=DeliveryId(row[0]), carrier=row[1]) for row in rows]
+
+
+def ledger(connection: sqlite3.Connection, message: MessageId) -> list[Delivery]:
+    """Return the deliveries of a message."""
+    return [_delivery(row) for row in connection.execute(OF_MESSAGE, (message,))]
+
+
+def consumers(connection: sqlite3.Connection) -> list[ConsumerState]:
+    """Return everyone's place."""
+    return [
+        ConsumerState(
+            consumer=row[0],
+            mailbox=row[1],
+            cursor=row[2],
+            head=row[3],
+            unread=count_unread(connection, row[0], row[1])[0],
+        )
+        for row in connection.execute(CONSUMERS).fetchall()
+    ]
+
+
+def _delivery(row: Sequence[Any]) -> Delivery:
+    return Delivery(
+        id=DeliveryId(row[0]),
+        message_id=MessageId(row[1]),
+        consumer=Consumer(row[2]),
+        state=State(row[3]),
+        surface=row[4],
+        session=SessionKey(row[5]),
+        offered_at=from_micros(row[6]),
+        offers=row[7],
+        seen_at=optional_moment(row[8]),
+        evidence=row[9],
+        answered_at=optional_moment(row[10]),
+        reason=row[11],
+    )

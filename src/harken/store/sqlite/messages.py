@@ -1,0 +1,233 @@
+"""Messages: appending them in order and finding them again."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import msgspec
+
+from harken.errors import NotFound, UserError
+from harken.model import (
+    INBOX,
+    WATCH,
+    Attention,
+    Kind,
+    Mailbox,
+    Message,
+    MessageId,
+    NewMessage,
+    Priority,
+    Sender,
+    Trust,
+    fresh_id,
+)
+from harken.store.base import Appended, Checkpoint, Filter
+from harken.store.sqlite.transaction import (
+    Transaction,
+    encode_json,
+    from_micros,
+    optional_micros,
+    optional_moment,
+)
+
+COLUMNS = (
+    "m.id, m.mailbox, m.seq, m.received_at, m.source, m.channel, m.conversation, m.thread, m.kind, m.trust, "
+    "m.attention, m.priority, m.sender_id, m.sender_name, m.upstream_id, m.sent_at, m.refers_to, m.meta, m.text"
+)
+MESSAGE_WIDTH = COLUMNS.count(",") + 1
+
+GROW = "UPDATE mailboxes SET head = head + 1 WHERE name = ? RETURNING head"
+NEW_MAILBOX = "INSERT INTO mailboxes (name, head) VALUES (?, 1)"
+NEW_CURSOR = "INSERT OR IGNORE INTO cursors (consumer, mailbox, seq) VALUES (?, ?, ?)"
+FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
+ADD_KEY = "INSERT OR IGNORE INTO dedup (key, message) VALUES (?, ?)"
+INSERT = """
+INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversation, thread, kind, trust, attention,
+    priority, sender_id, sender_name, upstream_id, sent_at, refers_to, meta, text)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+SAVE_CHECKPOINT = """
+INSERT INTO checkpoints (source, feed, value) VALUES (?, ?, ?)
+ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
+"""
+BY_ID = f"SELECT {COLUMNS} FROM messages m WHERE m.id = ?"
+BY_BEGINNING = f"SELECT {COLUMNS} FROM messages m WHERE m.id >= ? AND m.id < ? LIMIT 2"
+BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
+CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
+WHERE = """
+    (:mailbox = '' OR m.mailbox = :mailbox)
+    AND (:channel = '' OR m.channel = :channel)
+    AND (:sender = '' OR m.sender_id = :sender OR m.sender_name = :sender)
+    AND (:source = '' OR m.source = :source)
+    AND (:thread = '' OR m.thread = :thread)
+    AND (:since IS NULL OR m.received_at >= :since)
+    AND (:until IS NULL OR m.received_at < :until)
+    AND m.seq > :after
+    AND (:before = 0 OR m.seq < :before)
+"""
+PAGE_OLDEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n LIMIT :limit"
+PAGE_NEWEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n DESC LIMIT :limit"
+
+_SEQ_REF = re.compile(r"(?P<mailbox>[^#]*)#(?P<seq>[0-9]{1,15})|(?P<bare>[0-9]{1,9})")
+_ID_BEGINNING = re.compile(r"m-[0-9a-z]{2,}")
+
+
+def from_row(row: Sequence[Any]) -> Message:
+    """Build a message from the columns of `COLUMNS`."""
+    return Message(
+        id=MessageId(row[0]),
+        mailbox=Mailbox(row[1]),
+        seq=row[2],
+        received_at=from_micros(row[3]),
+        source=row[4],
+        channel=row[5],
+        conversation=row[6],
+        thread=row[7],
+        kind=Kind(row[8]),
+        trust=Trust(row[9]),
+        attention=Attention(row[10]),
+        priority=Priority(row[11]),
+        sender=Sender(row[12], row[13]),
+        upstream_id=row[14],
+        sent_at=optional_moment(row[15]),
+        refers_to=None if row[16] is None else MessageId(row[16]),
+        meta=msgspec.json.decode(row[17], type=dict[str, str]) if row[17] != "{}" else {},
+        text=row[18],
+    )
+
+
+def append(
+    tx: Transaction, messages: Sequence[NewMessage], checkpoint: Checkpoint | None, dropped: int
+) -> list[Appended]:
+    """Store what is new, in order, then the checkpoint that follows."""
+    result = [_append_one(tx, new) for new in messages]
+    if dropped:
+        source = messages[0].source if messages else checkpoint.source if checkpoint else ""
+        tx.note("dropped", {"source": source, "count": dropped})
+    if checkpoint is not None:
+        tx.execute(SAVE_CHECKPOINT, (checkpoint.source, checkpoint.feed, checkpoint.value))
+    return result
+
+
+def _append_one(tx: Transaction, new: NewMessage) -> Appended:
+    message_id = fresh_id("m-")
+    # One statement asks and answers: the key is taken by whoever comes first, for ever.
+    if new.dedup_key is not None and not tx.execute(ADD_KEY, (new.dedup_key, message_id)).rowcount:
+        return Appended(_known(tx, new, new.dedup_key), is_new=False)
+    message = _stored(tx, new, message_id, _next_seq(tx, new.mailbox), _referred(tx, new))
+    tx.execute(
+        INSERT,
+        (
+            message.id, message.mailbox, message.seq, tx.now_micros, message.source, message.channel,
+            message.conversation, message.thread, message.kind.value, message.trust.value, message.attention.value,
+            message.priority.value, message.sender.id, message.sender.name, message.upstream_id,
+            optional_micros(message.sent_at), message.refers_to, encode_json(message.meta) if message.meta else "{}",
+            message.text,
+        ),
+    )  # fmt: skip
+    tx.note("received", {}, message)
+    tx.grown.add(message.mailbox)
+    return Appended(message, is_new=True)
+
+
+def _known(tx: Transaction, new: NewMessage, key: bytes) -> Message:
+    """Return the message that was stored first; a stub with its id when retention has removed it."""
+    message_id = tx.execute(FIND_KEY, (key,)).fetchone()[0]
+    row = tx.execute(BY_ID, (message_id,)).fetchone()
+    return from_row(row) if row else replace(_stored(tx, new, message_id, 0, None), text="")
+
+
+def _referred(tx: Transaction, new: NewMessage) -> str | None:
+    if new.refers_key is None:
+        return None
+    found = tx.execute(FIND_KEY, (new.refers_key,)).fetchone()
+    return str(found[0]) if found else None
+
+
+def _next_seq(tx: Transaction, mailbox: Mailbox) -> int:
+    row = tx.execute(GROW, (mailbox,)).fetchone()
+    if row is not None:
+        return int(row[0])
+    tx.execute(NEW_MAILBOX, (mailbox,))
+    # The person reads every mailbox from its beginning, so that nothing is queued for nobody.
+    tx.execute(NEW_CURSOR, (WATCH, mailbox, 0))
+    return 1
+
+
+def _stored(tx: Transaction, new: NewMessage, message_id: str, seq: int, refers_to: str | None) -> Message:
+    return Message(
+        id=MessageId(message_id),
+        mailbox=new.mailbox,
+        seq=seq,
+        received_at=tx.now,
+        source=new.source,
+        sender=new.sender,
+        text=new.text,
+        trust=new.trust,
+        attention=new.attention,
+        channel=new.channel,
+        conversation=new.conversation,
+        thread=new.thread,
+        kind=new.kind,
+        priority=new.priority,
+        upstream_id=new.upstream_id,
+        sent_at=new.sent_at,
+        refers_to=None if refers_to is None else MessageId(refers_to),
+        meta=new.meta,
+    )
+
+
+def find(connection: sqlite3.Connection, ref: str) -> Message:
+    """Return the message that a reference names."""
+    row = connection.execute(BY_ID, (ref,)).fetchone()
+    if row is None and (match := _SEQ_REF.fullmatch(ref)):
+        mailbox = match["mailbox"] or INBOX
+        row = connection.execute(BY_SEQ, (mailbox, int(match["seq"] or match["bare"]))).fetchone()
+    elif row is None and _ID_BEGINNING.fullmatch(ref):
+        rows = connection.execute(BY_BEGINNING, (ref, ref + "~")).fetchall()
+        if len(rows) > 1:
+            raise UserError(f"More than one message id begins with {ref}.", "Give more of the id.")
+        row = rows[0] if rows else None
+    if row is None:
+        raise NotFound(f"There is no message {ref[:80]!r}.", "See the ids with: harken list")
+    return from_row(row)
+
+
+def page(connection: sqlite3.Connection, where: Filter, limit: int, *, newest_first: bool) -> list[Message]:
+    """Return the messages that fit a filter."""
+    sql = PAGE_NEWEST if newest_first else PAGE_OLDEST
+    return [from_row(row) for row in connection.execute(sql, {**parameters(where), "limit": limit})]
+
+
+def parameters(where: Filter) -> dict[str, object]:
+    """Return the named parameters of `WHERE`."""
+    return {
+        "mailbox": where.mailbox,
+        "channel": where.channel,
+        "sender": where.sender,
+        "source": where.source,
+        "thread": where.thread,
+        "since": optional_micros(where.since),
+        "until": optional_micros(where.until),
+        "after": where.after,
+        "before": where.before,
+    }
+
+
+def checkpoint(connection: sqlite3.Connection, source: str, feed: str) -> str:
+    """Return a stored checkpoint, or an empty string."""
+    row = connection.execute(CHECKPOINT, (source, feed)).fetchone()
+    return str(row[0]) if row else ""
+
+
+def age_cutoff(connection: sqlite3.Connection, mailbox: str, moment_micros: int) -> int:
+    """Return the newest sequence number received before a moment, 0 if there is none."""
+    row = connection.execute(
+        "SELECT seq FROM messages WHERE mailbox = ? AND received_at < ? ORDER BY seq DESC LIMIT 1",
+        (mailbox, moment_micros),
+    ).fetchone()
+    return int(row[0]) if row else 0

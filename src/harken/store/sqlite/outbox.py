@@ -1,0 +1,112 @@
+"""The outbox: replies that wait to leave."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from harken.errors import NotFound
+from harken.model import OUTBOX, Consumer, MessageId, OutboxId, SessionKey, fresh_id
+from harken.store.base import CallKey, OutboxRow
+from harken.store.sqlite.deliveries import OF_CONSUMER, advance
+from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
+from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
+
+_SELECT = f"""
+SELECT {COLUMNS}, o.id, o.body, o.state, o.attempts, o.created_at, o.due_at, o.author, o.error, o.upstream_id
+FROM outbox o JOIN messages m ON m.id = o.message
+"""
+BY_CALL = f"{_SELECT} WHERE o.call_edge = ? AND o.call_request = ?"
+BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
+DUE = f"{_SELECT} WHERE o.state = 'queued' AND o.due_at <= ? ORDER BY o.n LIMIT ?"
+NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
+INSERT = """
+INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, call_edge, call_request)
+VALUES (?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?)
+"""
+ANSWERED = """
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
+    lease_until, seen_at, evidence, answered_at)
+VALUES (?, ?, ?, ?, ?, 'answered', 'reply', ?, '', 1, ?, 0, ?, 'reply', ?)
+ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'answered', answered_at = excluded.answered_at,
+    evidence = iif(seen_at IS NULL, 'reply', evidence), seen_at = coalesce(seen_at, excluded.seen_at)
+"""
+SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '' WHERE id = ? AND state <> 'sent'"
+FAILED = "UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ? WHERE id = ? AND state <> 'sent'"
+
+
+def add_reply(
+    tx: Transaction, message_id: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None
+) -> OutboxRow:
+    """Queue a reply and mark the delivery answered; once per call."""
+    if call is not None:
+        done = tx.execute(BY_CALL, (call.edge, call.request)).fetchone()
+        if done is not None:
+            return _row(done)
+    found = tx.execute(BY_ID, (message_id,)).fetchone()
+    if found is None:
+        raise NotFound(f"There is no message {message_id[:80]!r}.", "See the ids with: harken list")
+    message = from_row(found)
+    row_id = fresh_id("r-")
+    tx.execute(
+        INSERT,
+        (row_id, message.id, body, author, tx.now_micros, tx.now_micros,
+         None if call is None else call.edge, None if call is None else call.request),
+    )  # fmt: skip
+    tx.execute(NEW_CURSOR, (consumer, message.mailbox, 0))
+    tx.execute(
+        ANSWERED,
+        (consumer, message.mailbox, message.seq, fresh_id("d-"), message.id, SessionKey(""), tx.now_micros,
+         tx.now_micros, tx.now_micros),
+    )  # fmt: skip
+    delivery = tx.execute(OF_CONSUMER, (consumer, message.mailbox, message.seq)).fetchone()[0]
+    advance(tx, consumer, message.mailbox)
+    tx.note(
+        "answered",
+        {"consumer": consumer, "delivery": delivery, "message_id": message.id, "reply": row_id, "author": author,
+         "characters": len(body)},
+    )  # fmt: skip
+    tx.grown.add(OUTBOX)
+    return _row(tx.execute(BY_OUTBOX_ID, (row_id,)).fetchone())
+
+
+def due(connection: sqlite3.Connection, now: datetime, limit: int) -> list[OutboxRow]:
+    """Return what should leave now."""
+    return [_row(row) for row in connection.execute(DUE, (to_micros(now), limit))]
+
+
+def newest(connection: sqlite3.Connection, state: str) -> list[OutboxRow]:
+    """Return the newest replies."""
+    return [_row(row) for row in connection.execute(NEWEST, (state, state))]
+
+
+def sent(tx: Transaction, row_id: OutboxId, upstream_id: str) -> None:
+    """Record that a reply has left."""
+    if tx.execute(SENT, (upstream_id, row_id)).rowcount:
+        tx.note("replied", {"reply": row_id, "upstream_id": upstream_id})
+
+
+def failed(tx: Transaction, row_id: OutboxId, error: str, *, due_at: datetime | None) -> None:
+    """Record a failed attempt."""
+    state = "parked" if due_at is None else "queued"
+    changed = tx.execute(FAILED, (state, error, to_micros(due_at or tx.now), row_id)).rowcount
+    if changed and due_at is None:
+        tx.note("parked", {"reply": row_id, "error": error})
+
+
+def _row(row: Sequence[Any]) -> OutboxRow:
+    own = row[MESSAGE_WIDTH:]
+    return OutboxRow(
+        id=OutboxId(own[0]),
+        message=from_row(row),
+        body=own[1],
+        state=own[2],
+        attempts=own[3],
+        created_at=from_micros(own[4]),
+        due_at=from_micros(own[5]),
+        author=own[6],
+        error=own[7],
+        upstream_id=own[8],
+    )

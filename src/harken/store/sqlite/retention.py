@@ -1,0 +1,94 @@
+"""Retention: what is over the limits first becomes expired for whoever has not seen it, and is deleted later.
+
+One call does a bounded amount, so that it never holds up accepting; the upkeep loop calls it again.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from datetime import timedelta
+from pathlib import Path
+
+from harken.store.base import Limits, Pruned
+from harken.store.sqlite.deliveries import advance
+from harken.store.sqlite.search import forget, lag
+from harken.store.sqlite.transaction import Transaction, to_micros
+
+BATCH = 2_000
+_NAMED_IDS = 50
+_EVENTS_KEPT = 100_000
+
+MAILBOXES = "SELECT name, head FROM mailboxes"
+SLOWEST = "SELECT coalesce(min(seq), 0) FROM cursors WHERE mailbox = ?"
+OVER = """
+SELECT n, text, sender_name, channel, id FROM messages
+WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages) AND id NOT IN (
+    SELECT message FROM outbox WHERE state <> 'sent') ORDER BY seq LIMIT ?
+"""
+# Up to the first that is young enough: a message received with a wrong clock must not take those before it along.
+FIRST_YOUNG = "SELECT seq FROM messages WHERE mailbox = ? AND received_at >= ? ORDER BY seq LIMIT 1"
+DELETE = "DELETE FROM messages WHERE n = ?"
+DELETE_DELIVERIES = "DELETE FROM deliveries WHERE message = ?"
+DELETE_OUTBOX = "DELETE FROM outbox WHERE message = ?"
+SLOW = "SELECT consumer, seq FROM cursors WHERE mailbox = ? AND seq < ?"
+OPEN = """
+SELECT m.seq, m.id FROM messages m LEFT JOIN deliveries d
+    ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
+WHERE m.mailbox = :mailbox AND m.seq > :cursor AND m.seq <= :cutoff AND (d.state IS NULL OR d.state = 'offered')
+ORDER BY m.seq LIMIT :limit
+"""
+EXPIRE = """
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
+    lease_until, reason) VALUES (?, ?, ?, 'd-' || lower(hex(randomblob(8))), ?, 'expired', '', '', '', 0, ?, 0, ?)
+ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'expired', reason = excluded.reason
+"""
+OLD_EVENTS = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - ?"
+REASON = "older than what the mailbox keeps"
+
+
+def prune(tx: Transaction, limits: Limits) -> Pruned:
+    """Do one bounded round of retention over every mailbox."""
+    expired = deleted = 0
+    oldest = to_micros(tx.now - timedelta(seconds=limits.max_age_seconds))
+    for mailbox, head in tx.execute(MAILBOXES).fetchall():
+        young = tx.execute(FIRST_YOUNG, (mailbox, oldest)).fetchone()
+        cutoff = max(head - limits.max_count, int(young[0]) - 1 if young else head)
+        if cutoff <= 0:
+            continue
+        everyone = int(tx.execute(SLOWEST, (mailbox,)).fetchone()[0])
+        deleted += _delete(tx, mailbox, min(cutoff, everyone))
+        for consumer, cursor in tx.execute(SLOW, (mailbox, cutoff)).fetchall():
+            expired += _expire(tx, consumer, mailbox, cursor, cutoff)
+    if deleted:
+        tx.note("pruned", {"deleted": deleted})
+    tx.execute(OLD_EVENTS, (_EVENTS_KEPT,))
+    return Pruned(expired, deleted)
+
+
+def _delete(tx: Transaction, mailbox: str, cutoff: int) -> int:
+    rows = tx.execute(OVER, (mailbox, cutoff, BATCH)).fetchall()
+    forget(tx, [row[:4] for row in rows])
+    for row in rows:
+        tx.execute(DELETE_DELIVERIES, (row[4],))
+        tx.execute(DELETE_OUTBOX, (row[4],))
+        tx.execute(DELETE, (row[0],))
+    return len(rows)
+
+
+def _expire(tx: Transaction, consumer: str, mailbox: str, cursor: int, cutoff: int) -> int:
+    named = {"consumer": consumer, "mailbox": mailbox, "cursor": cursor, "cutoff": cutoff, "limit": BATCH}
+    rows = tx.connection.execute(OPEN, named).fetchall()
+    for seq, message in rows:
+        tx.execute(EXPIRE, (consumer, mailbox, seq, message, tx.now_micros, REASON))
+    advance(tx, consumer, mailbox)
+    if rows:
+        ids = [message for _, message in rows[:_NAMED_IDS]]
+        tx.note("expired", {"consumer": consumer, "mailbox": mailbox, "count": len(rows), "ids": ids})
+    return len(rows)
+
+
+def stats(connection: sqlite3.Connection, path: Path) -> dict[str, int]:
+    """Return counts for people."""
+    tables = ("messages", "deliveries", "mailboxes", "events")
+    counts = {name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in tables}
+    return {**counts, "bytes": path.stat().st_size, "not_indexed": lag(connection)}

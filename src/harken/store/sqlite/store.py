@@ -1,0 +1,295 @@
+"""`SqliteStore`: the contract of `store/base.py` over one file.
+
+Each method names the function that does it and where it runs: writes in the writer's transaction, reads in the
+pool. There is no logic here; it is in the modules named after the nouns.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from datetime import datetime
+from functools import partial
+from pathlib import Path
+
+import anyio.to_thread
+
+from harken.clock import Clock
+from harken.model import (
+    Consumer,
+    Delivery,
+    DeliveryId,
+    Mailbox,
+    Message,
+    MessageId,
+    NewMessage,
+    Offer,
+    OutboxId,
+    Reader,
+    SenderRule,
+    SessionKey,
+)
+from harken.store.base import (
+    Appended,
+    CallKey,
+    Checkpoint,
+    ConsumerState,
+    Event,
+    Filter,
+    Limits,
+    Mute,
+    Observer,
+    OpenOffer,
+    OutboxRow,
+    Pruned,
+    Unread,
+)
+from harken.store.sqlite import access, retention, search
+from harken.store.sqlite import deliveries as delivery_rows
+from harken.store.sqlite import events as event_rows
+from harken.store.sqlite import messages as message_rows
+from harken.store.sqlite import outbox as outbox_rows
+from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
+from harken.store.sqlite.readers import Readers
+from harken.store.sqlite.seam import translated
+from harken.store.sqlite.transaction import to_micros
+from harken.store.sqlite.writer import Writer, no_observer
+
+
+class LocalChanges:
+    """The change feed inside one daemon, which is SQLite's only writer: a call, no polling."""
+
+    def __init__(self) -> None:
+        self._listeners: dict[int, Callable[[Collection[Mailbox]], None]] = {}
+        self._next = 0
+
+    @contextmanager
+    def listen(self, wake: Callable[[Collection[Mailbox]], None]) -> Iterator[None]:
+        """Call `wake` after each commit while the context is open."""
+        key = self._next
+        self._next += 1
+        self._listeners[key] = wake
+        try:
+            yield
+        finally:
+            del self._listeners[key]
+
+    def ring(self, grown: Collection[Mailbox]) -> None:
+        """Tell everyone."""
+        for wake in tuple(self._listeners.values()):
+            wake(grown)
+
+
+class SqliteStore:
+    """The embedded store. Use `open_store`."""
+
+    def __init__(self, path: Path, clock: Clock, writer: Writer, readers: Readers, changes: LocalChanges) -> None:
+        self._path = path
+        self._clock = clock
+        self._writer = writer
+        self._readers = readers
+        self._changes = changes
+
+    @property
+    def changes(self) -> LocalChanges:
+        """The change feed."""
+        return self._changes
+
+    async def append(
+        self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
+    ) -> list[Appended]:
+        """Store messages and the checkpoint that follows them."""
+        return await self._writer.run(lambda tx: message_rows.append(tx, messages, checkpoint, dropped))
+
+    async def message(self, ref: str) -> Message:
+        """Return a message by reference."""
+        return await self._readers.run(lambda db: message_rows.find(db, ref))
+
+    async def page(self, where: Filter, limit: int, *, newest_first: bool = False) -> list[Message]:
+        """Return the messages that fit a filter."""
+        return await self._readers.run(lambda db: message_rows.page(db, where, limit, newest_first=newest_first))
+
+    async def search(self, text: str, where: Filter, limit: int) -> list[Message]:
+        """Return messages that contain all the words."""
+        return await self._readers.run(lambda db: search.search(db, text, where, limit))
+
+    async def index(self, limit: int) -> int:
+        """Make more messages searchable."""
+        if not await self._readers.run(search.lag):
+            return 0
+        return await self._writer.run(lambda tx: search.index(tx, limit), is_durable=False)
+
+    async def checkpoint(self, source: str, feed: str) -> str:
+        """Return a stored checkpoint."""
+        return await self._readers.run(lambda db: message_rows.checkpoint(db, source, feed))
+
+    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
+        """Give a consumer its cursor."""
+        return await self._writer.run(lambda tx: delivery_rows.enroll(tx, consumer, mailbox, since), is_durable=False)
+
+    async def unread(self, reader: Reader, *, by_channel: bool = False) -> Unread:
+        """Count what waits."""
+        now = to_micros(self._clock.now())
+        return await self._readers.run(lambda db: delivery_rows.unread(db, reader, now, by_channel=by_channel))
+
+    async def peek(self, reader: Reader, limit: int, *, channel: str = "", after: str = "") -> list[Message]:
+        """Return what an offer would give."""
+        now = to_micros(self._clock.now())
+        found = await self._readers.run(
+            partial(
+                delivery_rows.waiting,
+                reader=reader,
+                limit=limit,
+                channel=channel,
+                after=after,
+                now=now,
+                oldest_first=True,
+            )
+        )
+        return [message for message, _ in found]
+
+    async def offer(
+        self,
+        reader: Reader,
+        limit: int,
+        *,
+        surface: str,
+        carrier: str,
+        lease_until: datetime,
+        channel: str = "",
+        after: str = "",
+    ) -> list[Offer]:
+        """Lease what waits to the reader's session."""
+        return await self._writer.run(
+            partial(
+                delivery_rows.offer,
+                reader=reader,
+                limit=limit,
+                surface=surface,
+                carrier=carrier,
+                lease_until=lease_until,
+                channel=channel,
+                after=after,
+            ),
+            is_durable=False,
+        )
+
+    async def prove(self, deliveries: Collection[DeliveryId], evidence: str) -> list[Delivery]:
+        """Move offered deliveries to seen."""
+        return await self._writer.run(lambda tx: delivery_rows.prove(tx, deliveries, evidence), is_durable=False)
+
+    async def acknowledge(self, reader: Reader, messages: Collection[MessageId], evidence: str) -> list[Delivery]:
+        """Mark messages seen for a consumer."""
+        return await self._writer.run(
+            lambda tx: delivery_rows.acknowledge(tx, reader, messages, evidence), is_durable=False
+        )
+
+    async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> int:
+        """End the leases of a session."""
+        return await self._writer.run(lambda tx: delivery_rows.release(tx, session, carriers), is_durable=False)
+
+    async def withdraw(self, session: SessionKey, carrier: str) -> int:
+        """Undo an offer that was never handed over."""
+        return await self._writer.run(lambda tx: delivery_rows.withdraw(tx, session, carrier), is_durable=False)
+
+    async def release_except(self, sessions: Collection[SessionKey]) -> int:
+        """End the leases of sessions that are gone."""
+        return await self._writer.run(lambda tx: delivery_rows.release_except(tx, sessions), is_durable=False)
+
+    async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
+        """Return a session's offers without proof."""
+        return await self._readers.run(lambda db: delivery_rows.open_offers(db, session))
+
+    async def ledger(self, message: MessageId) -> list[Delivery]:
+        """Return the deliveries of a message."""
+        return await self._readers.run(lambda db: delivery_rows.ledger(db, message))
+
+    async def consumers(self) -> list[ConsumerState]:
+        """Return everyone's place."""
+        return await self._readers.run(delivery_rows.consumers)
+
+    async def add_reply(
+        self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
+    ) -> OutboxRow:
+        """Queue a reply, once per call."""
+        return await self._writer.run(
+            lambda tx: outbox_rows.add_reply(tx, message, body, author=author, consumer=consumer, call=call)
+        )
+
+    async def outbox_due(self, limit: int) -> list[OutboxRow]:
+        """Return what should leave now."""
+        return await self._readers.run(lambda db: outbox_rows.due(db, self._clock.now(), limit))
+
+    async def outbox(self, *, state: str = "") -> list[OutboxRow]:
+        """Return the newest replies."""
+        return await self._readers.run(lambda db: outbox_rows.newest(db, state))
+
+    async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
+        """Record that a reply has left."""
+        await self._writer.run(lambda tx: outbox_rows.sent(tx, row, upstream_id))
+
+    async def outbox_failed(self, row: OutboxId, error: str, *, due_at: datetime | None) -> None:
+        """Record a failed attempt."""
+        await self._writer.run(lambda tx: outbox_rows.failed(tx, row, error, due_at=due_at))
+
+    async def set_sender(self, rule: SenderRule) -> None:
+        """Decide about a sender."""
+        await self._writer.run(lambda tx: access.set_sender(tx, rule))
+
+    async def senders(self) -> list[SenderRule]:
+        """Return all decisions."""
+        return await self._readers.run(access.senders)
+
+    async def set_mute(self, mute: Mute, *, is_on: bool) -> None:
+        """Begin or end a mute."""
+        await self._writer.run(lambda tx: access.set_mute(tx, mute, is_on=is_on))
+
+    async def mutes(self) -> list[Mute]:
+        """Return the mutes in force."""
+        return await self._readers.run(lambda db: access.mutes(db, self._clock.now()))
+
+    async def record(self, kind: str, data: Mapping[str, object]) -> Event:
+        """Add an event that belongs to no message."""
+        return await self._writer.run(lambda tx: tx.note(kind, data))
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """Return the events that follow a number."""
+        return await self._readers.run(lambda db: event_rows.after(db, after, limit))
+
+    async def continue_after(self, number: int) -> None:
+        """Let events go on above a number."""
+        await self._writer.run(lambda tx: event_rows.continue_after(tx, number))
+
+    async def last_event(self) -> int:
+        """Return the highest event number."""
+        return await self._readers.run(event_rows.last)
+
+    async def prune(self, limits: Limits) -> Pruned:
+        """Do one bounded round of retention."""
+        return await self._writer.run(lambda tx: retention.prune(tx, limits), is_durable=False)
+
+    async def stats(self) -> Mapping[str, int]:
+        """Return counts for people."""
+        return await self._readers.run(lambda db: retention.stats(db, self._path))
+
+
+@asynccontextmanager
+async def open_store(
+    path: Path, clock: Clock, *, observer: Observer = no_observer, opener: Connect = connect
+) -> AsyncIterator[SqliteStore]:
+    """Open the store at `path`, creating it when there is none; close it with every write finished."""
+    changes = LocalChanges()
+    with translated():
+        await anyio.to_thread.run_sync(prepare_file, path)
+        connection = await anyio.to_thread.run_sync(open_writer, path, opener)
+        writer = Writer(connection, clock, observer, changes.ring)
+        readers = Readers(path)
+        readers.start()
+    writer.start()
+    try:
+        yield SqliteStore(path, clock, writer, readers, changes)
+    finally:
+        with anyio.CancelScope(shield=True):
+            writer.refuse()
+            await anyio.to_thread.run_sync(writer.join)
+            readers.stop()

@@ -1,0 +1,73 @@
+"""One open write transaction: the connection, the time, and what it will announce.
+
+Functions of the noun modules take a `Transaction`, change rows through it and note events; the writer commits it
+and announces. Nothing here commits.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+
+import msgspec
+
+from harken.model import Mailbox, Message
+from harken.store.base import Event
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_MICROSECOND = timedelta(microseconds=1)
+
+INSERT_EVENT = "INSERT INTO events (at, kind, message, data) VALUES (?, ?, ?, ?)"
+
+
+def to_micros(moment: datetime) -> int:
+    """Return microseconds since 1970, exactly (a float of seconds would round)."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
+def from_micros(value: int) -> datetime:
+    """Return the aware UTC datetime of `to_micros`."""
+    return _EPOCH + timedelta(microseconds=value)
+
+
+def optional_micros(moment: datetime | None) -> int | None:
+    """Like `to_micros`, and None stays None."""
+    return None if moment is None else to_micros(moment)
+
+
+def optional_moment(value: int | None) -> datetime | None:
+    """Like `from_micros`, and None stays None."""
+    return None if value is None else from_micros(value)
+
+
+def encode_json(value: object) -> str:
+    """Return compact JSON text."""
+    return msgspec.json.encode(value).decode()
+
+
+class Transaction:
+    """A write in progress. `events` and `grown` are announced after the commit, and only then."""
+
+    def __init__(self, connection: sqlite3.Connection, now: datetime) -> None:
+        self.connection = connection
+        self.now = now
+        self.now_micros = to_micros(now)
+        self.events: list[Event] = []
+        self.grown: set[Mailbox] = set()
+
+    def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
+        """Run one statement."""
+        return self.connection.execute(sql, parameters)
+
+    def note(self, kind: str, data: Mapping[str, object], message: Message | None = None) -> Event:
+        """Add a journal event to this transaction."""
+        cursor = self.execute(
+            INSERT_EVENT,
+            (self.now_micros, kind, None if message is None else message.id, encode_json(data) if data else "{}"),
+        )
+        number = cursor.lastrowid
+        assert number is not None  # noqa: S101 - an INSERT has just set it
+        event = Event(n=number, at=self.now, kind=kind, data=data, message=message)
+        self.events.append(event)
+        return event

@@ -1,0 +1,177 @@
+"""The one thread that writes, committing what arrived meanwhile together (group commit).
+
+A job is a function over a `Transaction`. Jobs that wait when the thread is free share one commit, and so one
+fsync; each still succeeds or fails on its own, behind a savepoint. After the commit the observer gets the events
+and only then the callers their results: that order is the contract of `store/base.py`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from harken.clock import Clock
+from harken.errors import Unavailable
+from harken.model import Mailbox
+from harken.store.base import Event, Observer
+from harken.store.sqlite.seam import translate, unspeakable
+from harken.store.sqlite.transaction import Transaction
+
+T = TypeVar("T")
+
+MAX_BATCH = 256
+
+
+@dataclass(slots=True)
+class _Job(Generic[T]):
+    run: Callable[[Transaction], T]
+    future: asyncio.Future[T]
+    is_durable: bool
+    result: T | None = None
+    error: Exception | None = None
+
+
+class Writer:
+    """Owns the writing connection. Constructed closed; `start` and `stop` bracket its life."""
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        clock: Clock,
+        observer: Observer,
+        announce: Callable[[Collection[Mailbox]], None],
+    ) -> None:
+        self._connection = connection
+        self._clock = clock
+        self._observer = observer
+        self._announce = announce
+        self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._is_stopped = False
+        self._is_full = True
+
+    def start(self) -> None:
+        """Begin to take jobs, for the running event loop."""
+        self._loop = asyncio.get_running_loop()
+        self._thread.start()
+
+    def refuse(self) -> None:
+        """Take no more jobs; those that were taken are finished. Call it in the loop, so that none slips in after."""
+        self._is_stopped = True
+        self._jobs.put(None)
+
+    def join(self) -> None:
+        """Wait until the jobs are finished, then close the connection. Blocks; call it off the loop."""
+        self._thread.join()
+        self._connection.close()
+
+    async def run(self, job: Callable[[Transaction], T], *, is_durable: bool = True) -> T:
+        """Run a job in a transaction and return its result once that is committed.
+
+        A durable job survives a power cut; any other survives a crash of the process, and is safe from a power cut as
+        soon as a durable one follows. It saves the fsync where losing the write only means doing it again.
+        Cancelling the caller does not undo the job: whoever can be cancelled and cares must shield.
+        """
+        if self._loop is None or self._is_stopped:
+            raise Unavailable("The store is closed.", "Start Harken again: harken up.")
+        # asyncio rather than anyio: anyio has no way to complete something from a foreign thread without
+        # blocking that thread until the loop has run it.
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._jobs.put(_Job(job, future, is_durable))
+        return await future
+
+    def _work(self) -> None:
+        while (first := self._jobs.get()) is not None:
+            batch = [first]
+            stop = False
+            while len(batch) < MAX_BATCH:
+                try:
+                    job = self._jobs.get_nowait()
+                except queue.Empty:
+                    break
+                if job is None:
+                    stop = True
+                    break
+                batch.append(job)
+            self._commit(batch)
+            if stop:
+                return
+
+    def _commit(self, batch: Sequence[_Job[Any]]) -> None:
+        transaction = Transaction(self._connection, self._clock.now())
+        try:
+            self._choose_sync(is_full=any(job.is_durable for job in batch))
+            self._connection.execute("BEGIN IMMEDIATE")
+            for job in batch:
+                self._run_one(job, transaction, is_alone=len(batch) == 1)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as exc:
+            self._roll_back()
+            failure = translate(exc)
+            failure.__cause__ = exc
+            for job in batch:
+                job.error = job.error or failure
+            transaction.events.clear()
+            transaction.grown.clear()
+        if transaction.events:
+            self._observer(transaction.events)
+        self._post(batch, transaction.grown)
+
+    def _run_one(self, job: _Job[Any], transaction: Transaction, *, is_alone: bool) -> None:
+        marks = len(transaction.events), set(transaction.grown)
+        if not is_alone:
+            self._connection.execute("SAVEPOINT job")
+        try:
+            job.result = job.run(transaction)
+        except sqlite3.Error:
+            raise
+        except Exception as exc:  # noqa: BLE001 - handed to the caller: a bug in one job must not end the thread
+            job.error = unspeakable() if isinstance(exc, UnicodeEncodeError) else exc
+            self._connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO job")
+            if is_alone:
+                self._connection.execute("BEGIN IMMEDIATE")
+            del transaction.events[marks[0] :]
+            transaction.grown.intersection_update(marks[1])
+        if not is_alone:
+            self._connection.execute("RELEASE job")
+
+    def _choose_sync(self, *, is_full: bool) -> None:
+        if is_full != self._is_full:
+            self._connection.execute("PRAGMA synchronous = FULL" if is_full else "PRAGMA synchronous = NORMAL")
+            self._is_full = is_full
+
+    def _roll_back(self) -> None:
+        # SQLite ends the transaction by itself on some errors (a full disk), not on others.
+        if self._connection.in_transaction:
+            with suppress(sqlite3.Error):
+                self._connection.execute("ROLLBACK")
+
+    def _post(self, batch: Sequence[_Job[Any]], grown: Collection[Mailbox]) -> None:
+        assert self._loop is not None  # noqa: S101 - set by start, before the thread exists
+        try:
+            self._loop.call_soon_threadsafe(self._settle, batch, grown)
+        except RuntimeError:
+            # The loop is closed: nobody is left to be told. What was committed is committed.
+            return
+
+    def _settle(self, batch: Sequence[_Job[Any]], grown: Collection[Mailbox]) -> None:
+        for job in batch:
+            if job.future.done():
+                continue
+            if job.error is not None:
+                job.future.set_exception(job.error)
+            else:
+                job.future.set_result(job.result)
+        if grown:
+            self._announce(grown)
+
+
+def no_observer(_events: Sequence[Event]) -> None:
+    """Observe nothing."""

@@ -1,0 +1,186 @@
+"""A real daemon in a process of its own, to be talked to, killed and started again.
+
+For tests, the benchmark and the demo. It is started the way people start it and ended by the process id we got;
+nothing here reaches into the daemon.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+READY_SECONDS = 30.0
+STOP_SECONDS = 20.0
+ANSWER_SECONDS = 70.0
+
+Json: TypeAlias = Any
+"""Whatever the JSON says: tests look into it."""
+
+
+class CallFailed(Exception):
+    """The daemon answered a call with an error."""
+
+    def __init__(self, error: Mapping[str, Any]) -> None:
+        super().__init__(error.get("message", ""))
+        self.error = error
+
+
+class Caller:
+    """A blocking client of the daemon's socket, as the command line is one."""
+
+    def __init__(self, path: str) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(ANSWER_SECONDS)
+        self._socket.connect(path)
+        self._file = self._socket.makefile("rwb")
+        self._next = 0
+        self._write({"harken": 1, "kind": "call"})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, method: str, **params: object) -> Json:
+        """Return the result of a verb; raises `CallFailed`, or `ConnectionError` when the daemon is gone."""
+        self.ask(method, **params)
+        return self.answer()
+
+    def ask(self, method: str, **params: object) -> None:
+        """Send a call without waiting for its answer."""
+        self._next += 1
+        self._write({"id": self._next, "method": method, "params": params})
+
+    def answer(self) -> Json:
+        """Return the next result."""
+        line = self._file.readline()
+        if not line:
+            raise ConnectionResetError("the daemon closed the connection")
+        message = json.loads(line)
+        if "error" in message:
+            raise CallFailed(message["error"])
+        return message["result"]
+
+    def close(self) -> None:
+        """Hang up."""
+        self._file.close()
+        self._socket.close()
+
+    def _write(self, message: Mapping[str, object]) -> None:
+        self._file.write(json.dumps(message).encode() + b"\n")
+        self._file.flush()
+
+
+class DaemonProcess:
+    """A daemon for one home."""
+
+    def __init__(self, home: Path, command: Sequence[str] = ()) -> None:
+        self.home = home
+        self._command = tuple(command) or (sys.executable, "-I", "-m", "harken", "serve", "--home", str(home))
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process id."""
+        if self._process is None:
+            raise RuntimeError("the daemon was not started")
+        return self._process.pid
+
+    @property
+    def facts(self) -> Json:
+        """What the daemon wrote about itself."""
+        return json.loads((self.home / "run" / "daemon.json").read_text())
+
+    def start(self) -> Self:
+        """Start it and return when it is ready."""
+        self._process = subprocess.Popen(
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+        )
+        self.wait_ready()
+        return self
+
+    def wait_ready(self) -> None:
+        """Return when the daemon of this process answers."""
+        end = time.monotonic() + READY_SECONDS
+        while not self._is_ready():
+            if self._process is not None and self._process.poll() is not None:
+                said = self._process.stderr.read().decode() if self._process.stderr else ""
+                raise RuntimeError(f"the daemon ended with {self._process.returncode}: {said}")
+            if time.monotonic() > end:
+                raise TimeoutError("the daemon did not become ready")
+            select.select([], [], [], 0.01)
+
+    def kill(self) -> None:
+        """End it with SIGKILL: no chance to finish anything."""
+        self._end(signal.SIGKILL)
+
+    def stop(self) -> int:
+        """End it with SIGTERM; return its exit code."""
+        return self._end(signal.SIGTERM)
+
+    def caller(self) -> Caller:
+        """Return a client."""
+        return Caller(self.socket)
+
+    def call(self, method: str, **params: object) -> Json:
+        """Return the result of a verb, over a connection of its own."""
+        with self.caller() as caller:
+            return caller.call(method, **params)
+
+    @property
+    def socket(self) -> str:
+        """The path of the socket."""
+        return (self.home / "run" / "address").read_text().strip().removeprefix("unix:")
+
+    def edge_command(self, consumer: str = "") -> list[str]:
+        """Return the command that a host would start."""
+        return edge_command(self.home, consumer)
+
+    def _is_ready(self) -> bool:
+        try:
+            return self._process is None or bool(self.facts["pid"] == self._process.pid)
+        except (OSError, ValueError):
+            return False
+
+    def _end(self, number: int) -> int:
+        process = self._process
+        if process is None:
+            return 0
+        if process.poll() is None:
+            os.kill(process.pid, number)
+        code = process.wait(STOP_SECONDS)
+        if process.stderr is not None:
+            process.stderr.close()
+        self._process = None
+        return code
+
+
+def edge_command(home: Path, consumer: str = "") -> list[str]:
+    """Return the command that starts an edge for a home."""
+    script = Path(__file__).parents[1] / "edge" / "mcp.py"
+    extra = ["--consumer", consumer] if consumer else []
+    return [sys.executable, "-I", "-S", str(script), "--home", str(home), *extra]
+
+
+@contextmanager
+def running_daemon(home: Path) -> Iterator[DaemonProcess]:
+    """A daemon that is stopped at the end."""
+    daemon = DaemonProcess(home).start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()

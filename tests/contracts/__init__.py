@@ -1,0 +1,1 @@
+"""Suites that every implementation of a protocol passes. They know the protocol's docstrings and nothing else."""

@@ -1,0 +1,67 @@
+"""The suite that every store passes: one test, or more, for each sentence of `store/base.py`.
+
+A backend's test module has a fixture `backend` that says how its store is opened, and one more line:
+
+    class TestSqliteStore(StoreContract): ...
+
+The suite knows the contract only, no backend and no SQL. Its parts are split by noun; what is special to one
+backend (files, crashes) is tested beside that backend.
+"""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from itertools import count
+from pathlib import Path
+
+from hypothesis import settings
+from hypothesis.stateful import run_state_machine_as_test
+
+from harken.store.base import Store
+from harken.testing import FakeClock
+from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
+from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
+from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
+from tests.contracts.store_model import Machine
+from tests.contracts.store_replies import AccessSuite, ReplySuite
+from tests.contracts.store_suite import Backend, Journal
+
+
+class ModelSuite:
+    """The store and a simple model of it live through the same random stories."""
+
+    def test_store_agrees_with_the_model(self, backend: Backend, tmp_path: Path) -> None:
+        """Counts, cursors, offers and the ledger are kept in different places; no story may drive them apart."""
+        stories = count()
+
+        def open_store(clock: FakeClock, journal: Journal) -> AbstractAsyncContextManager[Store]:
+            folder = tmp_path / str(next(stories))
+            folder.mkdir()
+            return backend(folder, clock, journal)
+
+        class BackendMachine(Machine):
+            """The story, on this backend."""
+
+            def __init__(self) -> None:
+                super().__init__(open_store)
+
+        run_state_machine_as_test(BackendMachine, settings=settings(max_examples=60, stateful_step_count=25))
+
+
+class StoreContract:
+    """Everything a store promises, by noun."""
+
+    TestAppend = AppendSuite
+    TestAppendConcurrency = AppendConcurrencySuite
+    TestFind = FindSuite
+    TestSearch = SearchSuite
+    TestEnroll = EnrollSuite
+    TestOffer = OfferSuite
+    TestProof = ProofSuite
+    TestLease = LeaseSuite
+    TestReply = ReplySuite
+    TestAccess = AccessSuite
+    TestJournal = JournalSuite
+    TestRetention = RetentionSuite
+    TestRestart = RestartSuite
+    TestModel = ModelSuite

@@ -1,0 +1,231 @@
+"""The part of the store suite about replies and access: the outbox, decisions about senders, mutes."""
+
+from __future__ import annotations
+
+import anyio
+import pytest
+
+from harken.errors import NotFound
+from harken.model import INBOX, MessageId, SenderRule, State, Trust
+from harken.store.base import CallKey, Limits, Mute, OutboxRow, Store
+from harken.testing import FakeClock
+from tests.contracts.store_suite import (
+    AGENT,
+    LEASE_SECONDS,
+    READER,
+    SECOND,
+    TASK,
+    WAIT_SECONDS,
+    Journal,
+    StoreSuite,
+    fill,
+    later,
+    mentions,
+    offer,
+    place,
+)
+
+
+class ReplySuite(StoreSuite):
+    """Replies, from the agent to the source."""
+
+    @pytest.fixture(autouse=True)
+    async def enrolled(self, store: Store, clock: FakeClock) -> None:
+        """Let an agent read the inbox from its beginning, which has a question."""
+        await store.enroll(AGENT, INBOX, clock.now())
+        await fill(store, "question")
+
+    async def test_reply_waits_in_the_outbox_and_answers_the_delivery(
+        self, store: Store, clock: FakeClock, journal: Journal
+    ) -> None:
+        """A reply is accepted like a message: stored, due at once, and the ledger says answered."""
+        question = await store.message("#1")
+        [given] = await offer(store, clock)
+        clock.advance(5)
+        row = await store.add_reply(question.id, "done\0", author="claude", consumer=AGENT)
+        assert row == OutboxRow(
+            id=row.id,
+            message=question,
+            body="done\0",
+            state="queued",
+            attempts=0,
+            created_at=clock.now(),
+            due_at=clock.now(),
+            author="claude",
+        )
+        assert await store.outbox_due(10) == [row]
+        assert await store.outbox() == [row]
+        [delivery] = [each for each in await store.ledger(question.id) if each.state is not State.QUEUED]
+        assert (delivery.id, delivery.state, delivery.answered_at) == (given.delivery_id, State.ANSWERED, clock.now())
+        assert (await place(store)).cursor == 1
+        assert len(journal.of("answered")) == 1
+
+    async def test_reply_to_a_message_that_was_never_offered_answers_it(self, store: Store, clock: FakeClock) -> None:
+        """Whoever answers has read it, and must not be given it again."""
+        await store.add_reply((await store.message("#1")).id, "done", author="claude", consumer=AGENT)
+        assert (await store.unread(READER)).count == 0
+        assert await offer(store, clock) == []
+
+    async def test_reply_to_an_unknown_message_is_not_found(self, store: Store) -> None:
+        """A reply to nothing cannot leave, so it is not accepted."""
+        with pytest.raises(NotFound):
+            await store.add_reply(MessageId("unknown"), "done", author="claude", consumer=AGENT)
+        assert await store.outbox() == []
+
+    async def test_request_sent_again_is_done_once(self, store: Store) -> None:
+        """An edge repeats unanswered requests after a restart of the daemon; the person must get one reply."""
+        question = (await store.message("#1")).id
+        rows = list[OutboxRow]()
+
+        async def reply() -> None:
+            call = CallKey(edge="e1", request="7")
+            rows.append(await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call))
+
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as group:
+                for _ in range(10):
+                    group.start_soon(reply)
+        last = await store.last_event()
+        await reply()
+        assert len(rows) == 11
+        assert await store.outbox() == rows[:1]
+        assert all(row == rows[0] for row in rows)
+        assert await store.last_event() == last
+
+    async def test_other_requests_are_done(self, store: Store) -> None:
+        """A request is named by edge and number together, and one without a name is always new."""
+        question = (await store.message("#1")).id
+        for call in (CallKey(edge="e", request="1"), CallKey(edge="e", request="2"), CallKey(edge="f", request="1")):
+            await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call)
+        for _ in range(2):
+            await store.add_reply(question, "done", author="claude", consumer=AGENT)
+        assert len(await store.outbox()) == 5
+
+    async def test_request_is_remembered_after_its_reply_has_left(self, store: Store) -> None:
+        """The repetition may come late; it must see what became of the reply."""
+        question, call = (await store.message("#1")).id, CallKey(edge="e", request="1")
+        row = await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call)
+        await store.outbox_sent(row.id, "up-1")
+        again = await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call)
+        assert (again.id, again.state) == (row.id, "sent")
+        assert await store.outbox_due(10) == []
+
+    async def test_sent_reply_is_recorded_once(self, store: Store, journal: Journal) -> None:
+        """Two senders may report the same success."""
+        [row] = await self._replies(store, 1)
+        for _ in range(2):
+            await store.outbox_sent(row.id, "up-1")
+        [sent] = await store.outbox(state="sent")
+        assert (sent.id, sent.upstream_id, sent.error) == (row.id, "up-1", "")
+        assert await store.outbox_due(10) == []
+        assert await store.outbox(state="queued") == []
+        assert len(journal.of("replied")) == 1
+
+    async def test_failed_reply_is_due_again_later(self, store: Store, clock: FakeClock, journal: Journal) -> None:
+        """A source that is away for a minute must not cost a reply."""
+        [row] = await self._replies(store, 1)
+        await store.outbox_failed(row.id, "503", due_at=later(clock, 60))
+        [waiting] = await store.outbox(state="queued")
+        assert (waiting.attempts, waiting.error, waiting.due_at) == (1, "503", later(clock, 60))
+        assert await store.outbox_due(10) == []
+        clock.advance(61)
+        assert await store.outbox_due(10) == [waiting]
+        assert journal.of("parked") == []
+
+    async def test_parked_reply_stays_visible(self, store: Store, clock: FakeClock, journal: Journal) -> None:
+        """What keeps failing stops trying and waits for a person."""
+        [row] = await self._replies(store, 1)
+        await store.outbox_failed(row.id, "410 gone", due_at=None)
+        clock.advance(1e6)
+        assert await store.outbox_due(10) == []
+        [parked] = await store.outbox(state="parked")
+        assert (parked.id, parked.attempts, parked.error) == (row.id, 1, "410 gone")
+        [event] = journal.of("parked")
+        assert mentions(event, row.id)
+
+    async def test_due_replies_come_oldest_first(self, store: Store, clock: FakeClock) -> None:
+        """A conversation must not be answered in the wrong order."""
+        first, second, third = await self._replies(store, 3)
+        assert [row.id for row in await store.outbox_due(2)] == [first.id, second.id]
+        await store.outbox_failed(first.id, "later", due_at=later(clock, 60))
+        assert [row.id for row in await store.outbox_due(10)] == [second.id, third.id]
+
+    async def test_outbox_shows_the_newest_two_hundred(self, store: Store) -> None:
+        """The list is for people: bounded, and what just happened is in it."""
+        rows = await self._replies(store, 201)
+        shown = {row.id for row in await store.outbox()}
+        assert shown == {row.id for row in rows[1:]}
+
+    async def test_reply_that_has_not_left_is_kept(self, store: Store, clock: FakeClock) -> None:
+        """Retention must cut off neither a reply that waits for its source nor one that waits for a person."""
+        await fill(store, "another question")
+        [waiting] = await self._replies(store, 1)
+        parked = await store.add_reply((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        await store.outbox_failed(parked.id, "410 gone", due_at=None)
+        await fill(store, "newest", mailbox=TASK)
+        clock.advance(1e6)
+        for _ in range(3):
+            await store.prune(Limits(max_count=100, max_age_seconds=1))
+        assert waiting in await store.outbox_due(10)
+        assert [row.id for row in await store.outbox(state="parked")] == [parked.id]
+
+    async def test_late_failure_of_a_sent_reply_changes_nothing(self, store: Store, journal: Journal) -> None:
+        """A time-out may be reported after the success; the reply must not leave twice, nor be called parked."""
+        [row] = await self._replies(store, 1)
+        await store.outbox_sent(row.id, "up-1")
+        await store.outbox_failed(row.id, "timed out", due_at=None)
+        assert [each.state for each in await store.outbox()] == ["sent"]
+        assert journal.of("parked") == []
+
+    async def test_proof_after_the_answer_changes_nothing(self, store: Store, clock: FakeClock) -> None:
+        """Answered says more than seen."""
+        [given] = await offer(store, clock)
+        await store.add_reply(given.message.id, "done", author="claude", consumer=AGENT)
+        assert await store.prove([given.delivery_id], "transcript") == []
+        assert await store.acknowledge(READER, [given.message.id], "ack") == []
+        clock.advance(LEASE_SECONDS + 1)
+        assert await offer(store, clock, SECOND) == []
+        [delivery] = [each for each in await store.ledger(given.message.id) if each.state is not State.QUEUED]
+        assert delivery.state is State.ANSWERED
+
+    @staticmethod
+    async def _replies(store: Store, count: int) -> list[OutboxRow]:
+        question = (await store.message("#1")).id
+        return [await store.add_reply(question, str(n), author="claude", consumer=AGENT) for n in range(count)]
+
+
+class AccessSuite(StoreSuite):
+    """What the person decided."""
+
+    async def test_newest_decision_about_a_sender_counts(self, store: Store, journal: Journal) -> None:
+        """A person may change their mind; one sender has one rule."""
+        await store.set_sender(SenderRule("teams", "ann", Trust.UNKNOWN))
+        await store.set_sender(SenderRule("teams", "*", Trust.KNOWN))
+        await store.set_sender(SenderRule("mail", "ann", Trust.KNOWN))
+        await store.set_sender(SenderRule("teams", "ann", Trust.OWNER))
+        assert sorted(await store.senders(), key=lambda rule: (rule.source, rule.sender)) == [
+            SenderRule("mail", "ann", Trust.KNOWN),
+            SenderRule("teams", "*", Trust.KNOWN),
+            SenderRule("teams", "ann", Trust.OWNER),
+        ]
+        assert len(journal.of("access")) == 4
+
+    async def test_mute_holds_until_its_end(self, store: Store, clock: FakeClock) -> None:
+        """A mute that nobody ends must end by itself."""
+        ends, stays = Mute("session", "s1", later(clock, 60)), Mute("channel", "ci", None)
+        for mute in (ends, stays):
+            await store.set_mute(mute, is_on=True)
+        assert sorted(await store.mutes(), key=lambda mute: mute.kind) == [stays, ends]
+        clock.advance(61)
+        assert await store.mutes() == [stays]
+
+    async def test_mute_begins_and_ends_once(self, store: Store, journal: Journal) -> None:
+        """Pressing the switch twice is the same as once, and one name does not speak for another."""
+        mute, other = Mute("sender", "ann", None), Mute("channel", "ann", None)
+        for each in (mute, mute, other):
+            await store.set_mute(each, is_on=True)
+        assert len(await store.mutes()) == 2
+        for _ in range(2):
+            await store.set_mute(mute, is_on=False)
+        assert await store.mutes() == [other]
+        assert {"muted", "unmuted"} <= set(journal.kinds())

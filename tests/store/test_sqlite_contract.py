@@ -1,0 +1,28 @@
+"""SQLite keeps the contract of a store."""
+
+from __future__ import annotations
+
+from contextlib import AbstractAsyncContextManager
+from pathlib import Path
+
+import pytest
+
+from harken.clock import Clock
+from harken.store.base import Observer, Store
+from harken.store.sqlite import open_store
+from tests.contracts.store import StoreContract
+from tests.contracts.store_suite import Backend
+
+
+@pytest.fixture
+def backend() -> Backend:
+    """Open a database file in the test's folder."""
+
+    def open_in_folder(folder: Path, clock: Clock, observer: Observer) -> AbstractAsyncContextManager[Store]:
+        return open_store(folder / "harken.db", clock, observer=observer)
+
+    return open_in_folder
+
+
+class TestSqliteStore(StoreContract):
+    """The whole suite, on SQLite."""
