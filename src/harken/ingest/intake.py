@@ -1,0 +1,115 @@
+"""The door: drafts of a source become messages of the store, or are shown as not stored.
+
+Above are the daemon's source loops and the inbox; below the store. When the store is away, drafts that a source
+has already handed over are kept in memory, the newest 200, and shown to people as not stored; their checkpoint is
+not advanced, so the source yields them again as well and dedup settles it. Whoever can be told instead (`send`, a
+webhook) gets `Unavailable` and keeps its message.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import deque
+from collections.abc import Sequence
+
+import anyio
+
+from harken.errors import Unavailable
+from harken.ingest.pairing import Pairings
+from harken.ingest.policy import PolicyBook
+from harken.ingest.prepare import prepare
+from harken.model import Draft, NewMessage
+from harken.store.base import Appended, Checkpoint, Store
+
+_log = logging.getLogger("harken.ingest")
+
+RING_SIZE = 200
+MAX_BATCH = 500
+
+
+class Intake:
+    """Accepts drafts. One per daemon."""
+
+    def __init__(self, store: Store, policies: PolicyBook, pairings: Pairings) -> None:
+        self._store = store
+        self._policies = policies
+        self._pairings = pairings
+        self._ring: deque[Draft] = deque()
+        self._overflowed = 0
+        self._flushing = anyio.Lock()
+        self._problem = ""
+
+    @property
+    def not_stored(self) -> Sequence[Draft]:
+        """Drafts that wait in memory because the store is away, oldest first."""
+        return tuple(self._ring)
+
+    @property
+    def overflowed(self) -> int:
+        """How many drafts did not fit into memory while the store was away; their source still has them."""
+        return self._overflowed
+
+    @property
+    def problem(self) -> str:
+        """Why the last draft could not be stored, empty when it could."""
+        return self._problem
+
+    async def accept(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> list[Appended]:
+        """Store drafts; raises `Unavailable` when they could not be stored, with nothing changed."""
+        try:
+            appended = await self._store.append(await self._prepare(drafts), checkpoint)
+        except Unavailable as exc:
+            self._report(exc)
+            raise
+        self._problem = ""
+        return appended
+
+    async def accept_or_hold(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> bool:
+        """Store drafts, or hold them in memory; return whether they are stored. For sources that cannot wait."""
+        try:
+            await self.flush()
+            await self.accept(drafts, checkpoint)
+        except Unavailable as exc:
+            self._report(exc)
+            self._hold(drafts)
+            return False
+        return True
+
+    async def flush(self) -> int:
+        """Store what was held; return how many. Raises `Unavailable` while the store is still away."""
+        # One at a time: two that store the same drafts would also both take them out, and with them newer ones.
+        async with self._flushing:
+            held, overflowed = list(self._ring), self._overflowed
+            if not held:
+                return 0
+            await self._store.append(await self._prepare(held), None, dropped=overflowed)
+            stored = {id(draft) for draft in held}
+            # More may have been held meanwhile, and pushed some of these out.
+            self._ring = deque(draft for draft in self._ring if id(draft) not in stored)
+            self._overflowed -= overflowed
+            self._problem = ""
+            _log.info("the store is back: %d held messages are stored", len(held))
+            return len(held)
+
+    async def _prepare(self, drafts: Sequence[Draft]) -> list[NewMessage]:
+        """Return what may be stored, admitting a sender who gave a pairing code first."""
+        ready = []
+        for draft in drafts:
+            message = prepare(draft, self._policies.current())
+            if rule := self._pairings.redeem(message):
+                await self._store.set_sender(rule)
+                await self._policies.refresh()
+                message = prepare(draft, self._policies.current())
+            ready.append(message)
+        return ready
+
+    def _report(self, reason: Unavailable) -> None:
+        if not self._problem:
+            _log.warning("nothing can be stored: %s", reason.message)
+        self._problem = reason.message
+
+    def _hold(self, drafts: Sequence[Draft]) -> None:
+        self._ring.extend(drafts)
+        while len(self._ring) > RING_SIZE:
+            self._ring.popleft()
+            self._overflowed += 1

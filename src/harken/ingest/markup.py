@@ -1,0 +1,340 @@
+"""HTML to readable text, in bounded time.
+
+A real parser builds the tree and an iterative walk writes lines: what a person would see, no more. How much of a source
+is parsed is limited by `parse_cost`; what is left out is counted. Characters (control, bidi, invisible, look-alikes)
+are the business of `sanitise`, which is the only caller.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from harken.ingest.parse_cost import BLOCKS, SPACE, TABLE_PARTS, affordable
+
+MAX_MARKUP = 256_000
+_MAX_LEVEL = 8
+_MAX_URL = 2_000
+
+_SPACES = re.compile(f"[{SPACE}]+")
+_DATA_URL = re.compile(r"data:[^\"'\s<>]{1000,}+")
+# Formatting elements say nothing about the text, but unclosed ones are opened again in every later paragraph: a small
+# message could become millions of nodes. As spans they cannot.
+_FORMATTING = re.compile(f"<(/?)(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[{SPACE}/>])", re.IGNORECASE)
+
+_DROPPED = frozenset(
+    {"applet", "audio", "canvas", "datalist", "embed", "frameset", "head", "iframe", "math", "noembed"}
+) | {"noframes", "noscript", "object", "script", "style", "svg", "template", "title", "video"}
+_PARAGRAPHS = frozenset({"h1", "h2", "h3", "h4", "h5", "h6"}) | {
+    "blockquote",
+    "codeblock",
+    "dl",
+    "listing",
+    "p",
+    "pre",
+    "table",
+    "xmp",
+}
+_LINES = (BLOCKS | TABLE_PARTS | {"legend", "optgroup", "option"}) - _PARAGRAPHS - {"td", "th"}
+_PREFORMATTED = frozenset({"codeblock", "listing", "plaintext", "pre", "textarea", "xmp"})
+_SIGNS = frozenset({"br", "customemoji", "emoji", "hr", "img"})
+_INHERITED = _PREFORMATTED | {"blockquote", "li"}
+
+
+class Rendered(NamedTuple):
+    """The text of some markup, and how many characters of it were left out."""
+
+    text: str
+    cut: int
+
+
+def to_text(html: str, max_chars: int) -> Rendered:
+    """Return what a person would read of this HTML, about `max_chars` of it at most."""
+    whole = _DATA_URL.sub("data:", html)
+    source = _FORMATTING.sub(r"<\1span", whole[:MAX_MARKUP])
+    end = affordable(source)
+    writer = _Writer(max_chars)
+    if body := LexborHTMLParser(source[:end]).body:
+        _walk(body, writer)
+    cut = max(0, len(whole) - MAX_MARKUP) + len(source) - end + writer.dropped
+    return Rendered(writer.finish(), cut)
+
+
+@dataclass(frozen=True, slots=True)
+class _Context:
+    """What an element inherits: its place in quotes and lists, and how its text is shown."""
+
+    quote: int = 0
+    level: int = 0
+    is_pre: bool = False
+    is_unseen: bool = False
+
+
+class _Writer:
+    """Lines in the making: breaks are remembered and written only when more text follows."""
+
+    def __init__(self, max_chars: int) -> None:
+        self.dropped = 0
+        self._left = max_chars
+        self._lines: list[str] = []
+        self._line = ""
+        self._prefix = ""
+        self._quote = 0
+        self._gap = 0
+        self._bullet = ""
+        self._separator = ""
+        self._is_cell_start = False
+        self._cells: list[int] = []
+        self._linked: list[str] | None = None
+        self._numbers: dict[int, int] = {}
+
+    def finish(self) -> str:
+        """Return everything written."""
+        self._end_line()
+        return "\n".join(self._lines)
+
+    def break_line(self, gap: int = 1) -> None:
+        """Ask for what follows to begin on a new line (1) or after a blank one (2)."""
+        if not self._is_cell_start and not self._bullet:
+            self._gap = max(self._gap, gap)
+
+    def hard_break(self, context: _Context) -> None:
+        """End the line here, empty or not."""
+        self._settle(context)
+        if self._line:
+            self._end_line()
+        else:
+            self._lines.append("> " * context.quote)
+        self._left -= 1
+
+    def begin_item(self, ordered_list: int) -> None:
+        """Put a bullet before the next text, or the next number of that list (0: not an ordered one)."""
+        self.break_line()
+        self._numbers[ordered_list] = number = self._numbers.get(ordered_list, 0) + 1
+        self._bullet = f"{number}. " if ordered_list else "- "
+
+    def end_item(self) -> None:
+        """Forget the bullet of an item without text."""
+        self._bullet = ""
+        self.break_line()
+
+    def begin_row(self) -> None:
+        """Begin a row of cells."""
+        self.break_line()
+        self._cells.append(0)
+
+    def end_row(self) -> None:
+        """End a row of cells."""
+        self._cells.pop()
+        self._separator = ""
+        self._is_cell_start = False
+        # Paragraphs in cells would pull the rows apart.
+        self._gap = 1
+
+    def begin_cell(self) -> None:
+        """Continue the row's line behind a separator."""
+        if not self._cells:
+            return
+        if self._cells[-1] and self._line:
+            self._gap, self._separator = 0, " | "
+        self._is_cell_start = True
+        self._cells[-1] += 1
+
+    def begin_link(self) -> None:
+        """Remember what is written from here on."""
+        self._linked = []
+
+    def end_link(self) -> str:
+        """Return what was written since the link began."""
+        text = "".join(self._linked or ()).strip()
+        self._linked = None
+        return text
+
+    def write(self, text: str, context: _Context) -> None:
+        """Write text that belongs to the present line, its white space folded unless preformatted."""
+        if context.is_unseen:
+            return
+        if self._left <= 0:
+            self.dropped += len(text)
+            return
+        if context.is_pre:
+            first, *rest = text.replace("\r\n", "\n").split("\n")
+            self._put(first, context)
+            for line in rest:
+                self.hard_break(context)
+                self._put(line, context)
+            return
+        folded = _SPACES.sub(" ", text)
+        if self._gap or self._separator or not self._line or self._line.endswith(" "):
+            # White space beside a break or another space is not shown.
+            folded = folded.removeprefix(" ")
+        self._put(folded, context)
+
+    def _put(self, text: str, context: _Context) -> None:
+        if not text:
+            return
+        self._settle(context)
+        self._line += text.replace("\xa0", " ")
+        self._left -= len(text)
+        if self._linked is not None:
+            self._linked.append(text)
+
+    def _settle(self, context: _Context) -> None:
+        if self._gap and self._line:
+            self._end_line()
+        if self._gap > 1 and self._lines and self._lines[-1].strip("> "):
+            self._lines.append("> " * min(self._quote, context.quote))
+        self._gap = 0
+        self._is_cell_start = False
+        if not self._line:
+            self._quote = context.quote
+            inner = max(0, context.level - 1) if self._bullet else context.level
+            self._prefix = "> " * context.quote + "  " * inner + self._bullet
+            self._bullet = ""
+        elif self._separator:
+            self._line = self._line.rstrip(" ") + self._separator
+        self._separator = ""
+
+    def _end_line(self) -> None:
+        if self._line:
+            self._lines.append(self._prefix + self._line)
+            self._left -= len(self._prefix) + 1
+        self._line = ""
+
+
+def _walk(root: LexborNode, writer: _Writer) -> None:
+    """Write the tree below `root`: iterative, because nesting is the sender's choice."""
+    todo: list[tuple[LexborNode, _Context, bool]] = [(root, _Context(), False)]
+    while todo:
+        node, context, is_leaving = todo.pop()
+        tag = node.tag or ""
+        if is_leaving:
+            _leave(node, tag, context, writer)
+            continue
+        if node is not root and (following := node.next) is not None:
+            todo.append((following, context, False))
+        if tag == "-text":
+            writer.write(node.text_content or "", context)
+        elif not tag.startswith("-") and tag not in _DROPPED:
+            attributes = node.attributes
+            style = _style(attributes.get("style"))
+            if "hidden" in attributes or _is_gone(tag, attributes, style):
+                continue
+            inner = _inherit(tag, style, context)
+            _enter(node, tag, attributes, inner, writer)
+            todo.append((node, inner, True))
+            if (child := node.first_child) is not None:
+                todo.append((child, inner, False))
+
+
+def _style(text: str | None) -> dict[str, str]:
+    """Return the declarations of a style attribute, names and values in lower case and without white space."""
+    declarations: dict[str, str] = {}
+    if not text:
+        return declarations
+    for declaration in text[:4_000].split(";"):
+        name, _, value = declaration.partition(":")
+        declarations[name.strip().lower()] = "".join(value.lower().split()).removesuffix("!important")
+    return declarations
+
+
+_ZERO = re.compile(r"0*\.?0+(?:px|pt|em|rem|ex|ch|vw|vh|%)?")
+
+
+def _is_zero(value: str | None) -> bool:
+    return bool(value) and _ZERO.fullmatch(value or "") is not None
+
+
+def _is_gone(tag: str, attributes: dict[str, str | None], style: dict[str, str]) -> bool:
+    """Whether nobody sees the element nor anything in it, whatever its children say."""
+    if not style:
+        return tag == "dialog" and "open" not in attributes
+    if style.get("display") == "none" or style.get("mso-hide") == "all" or _is_zero(style.get("opacity")):
+        return True
+    if _is_zero(style.get("max-height")) or _is_zero(style.get("max-width")):
+        return True
+    return tag == "dialog" and "open" not in attributes
+
+
+def _inherit(tag: str, style: dict[str, str], context: _Context) -> _Context:
+    if not style and tag not in _INHERITED:
+        return context
+    is_unseen, is_pre = context.is_unseen, context.is_pre or tag in _PREFORMATTED
+    if size := style.get("font-size"):
+        # A relative size of nothing stays nothing; newsletters set zero on a cell and a real size inside it.
+        is_unseen = _is_zero(size) or (is_unseen and size.endswith(("em", "%")))
+    if visibility := style.get("visibility"):
+        is_unseen = visibility != "visible"
+    if white_space := style.get("white-space"):
+        is_pre = white_space.startswith(("pre", "break-spaces"))
+    quote = min(context.quote + (tag == "blockquote"), _MAX_LEVEL)
+    level = min(context.level + (tag == "li"), _MAX_LEVEL)
+    return _Context(quote, level, is_pre, is_unseen)
+
+
+def _enter(node: LexborNode, tag: str, attributes: dict[str, str | None], context: _Context, writer: _Writer) -> None:
+    if tag in _SIGNS:
+        _write_sign(tag, attributes, context, writer)
+    elif tag == "a":
+        writer.begin_link()
+    elif tag == "li":
+        parent = node.parent
+        writer.begin_item(parent.mem_id if parent is not None and parent.tag == "ol" else 0)
+    elif tag == "tr":
+        writer.begin_row()
+    elif tag in ("td", "th"):
+        writer.begin_cell()
+    elif tag in _PARAGRAPHS:
+        writer.break_line(2)
+    elif tag in _LINES:
+        writer.break_line()
+
+
+def _write_sign(tag: str, attributes: dict[str, str | None], context: _Context, writer: _Writer) -> None:
+    """Write an element that says something by itself."""
+    if tag == "br":
+        writer.hard_break(context)
+    elif tag == "hr":
+        writer.break_line()
+        writer.write("---", context)
+    elif tag == "img":
+        writer.write(_picture(attributes), context)
+    else:
+        alt = attributes.get("alt") or ""
+        writer.write(alt if tag == "emoji" else f":{alt}:", context)
+
+
+def _leave(node: LexborNode, tag: str, context: _Context, writer: _Writer) -> None:
+    if tag == "a":
+        _finish_link(node.attributes.get("href") or "", context, writer)
+    elif tag == "li":
+        writer.end_item()
+    elif tag == "tr":
+        writer.end_row()
+    elif tag in _PARAGRAPHS:
+        writer.break_line(2)
+    elif tag in _LINES:
+        writer.break_line()
+
+
+def _finish_link(href: str, context: _Context, writer: _Writer) -> None:
+    text = writer.end_link()
+    url = "".join(href.split())[:_MAX_URL]
+    if not text or not url.lower().startswith(("http://", "https://", "mailto:")):
+        return
+    bare = url.partition(":")[2].removeprefix("//")
+    if text.rstrip("/") not in (url.rstrip("/"), bare.rstrip("/")):
+        writer.write(f" ({url})", replace(context, is_pre=True))
+
+
+def _picture(attributes: dict[str, str | None]) -> str:
+    if any((attributes.get(side) or "").strip() in ("0", "1") for side in ("width", "height")):
+        # A picture of one pixel is there to report that the mail was opened.
+        return ""
+    alt = _SPACES.sub(" ", attributes.get("alt") or "").strip()
+    if alt and not any(character.isalnum() or character.isspace() for character in alt):
+        return alt
+    return f"[{alt or 'image'}]"

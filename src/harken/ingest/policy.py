@@ -1,0 +1,33 @@
+"""The policy in force: the configuration's part, and the person's decisions from the store."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
+
+from harken.ingest.prepare import Policy
+from harken.store.base import Mute, Store
+
+
+class PolicyBook:
+    """Holds the policy that ingest uses; `refresh` after the person decided something."""
+
+    def __init__(self, store: Store, configured: Policy) -> None:
+        self._store = store
+        self._configured = configured
+        self._current = configured
+        self._mutes: tuple[Mute, ...] = ()
+
+    def current(self) -> Policy:
+        """Return the policy in force."""
+        return self._current
+
+    def mutes(self, now: datetime) -> Sequence[Mute]:
+        """Return the mutes in force."""
+        return [mute for mute in self._mutes if mute.until is None or mute.until > now]
+
+    async def refresh(self) -> None:
+        """Read the person's decisions; they come before what the configuration says."""
+        self._mutes = tuple(await self._store.mutes())
+        self._current = replace(self._configured, decisions=tuple(await self._store.senders()))

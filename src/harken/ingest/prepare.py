@@ -1,0 +1,121 @@
+"""From a draft to a new message: the one door through which text enters the store.
+
+Composes sanitise, redact, identify, trust and route under a `Policy`. Everything a sender could have written is cleaned
+here, names and ids included. It stores nothing; the daemon hands the result to the store.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+
+from harken.errors import UserError
+from harken.ingest.identify import identify
+from harken.ingest.redact import redact
+from harken.ingest.route import AttentionRule, Route, attention, route
+from harken.ingest.sanitise import clean, one_line, visible
+from harken.ingest.trust import judge
+from harken.model import Attention, Draft, Kind, Mailbox, NewMessage, Sender, SenderRule, Trust
+
+MAX_CHARS = 64_000
+MAX_NAME = 128
+MAX_SENDER_ID = 320
+MAX_ID = 512
+MAX_META_ENTRIES = 32
+MAX_META_KEY = 64
+MAX_META_VALUE = 1_000
+
+_MAILBOX = re.compile(r"inbox|replies|(?:task|project):\w[\w.\-]{0,99}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Policy:
+    """The owner's decisions about what comes in; the mappings are by source."""
+
+    decisions: Sequence[SenderRule] = ()  # made by the person at run time; they come before what is configured
+    sender_rules: Sequence[SenderRule] = ()
+    default_trust: Mapping[str, Trust] = field(default_factory=dict[str, Trust])
+    routes: Sequence[Route] = ()
+    attention_rules: Sequence[AttentionRule] = ()
+    default_attention: Mapping[str, Attention] = field(default_factory=dict[str, Attention])
+    max_chars: int = MAX_CHARS
+
+
+def prepare(draft: Draft, policy: Policy) -> NewMessage:
+    """Return the draft as a message that is safe to store. Raises `UserError` for a mailbox that cannot be."""
+    identity = identify(draft)
+    known = replace(
+        draft,
+        sender=Sender(safe_id(draft.sender.id, MAX_SENDER_ID), one_line(draft.sender.name, MAX_NAME)),
+        channel=one_line(draft.channel, MAX_NAME),
+    )
+    text = redact(clean(draft.text, draft.format, policy.max_chars).text).text or _nothing(draft.kind)
+    configured = judge(known, policy.sender_rules, policy.default_trust.get(draft.source, Trust.UNKNOWN))
+    trust = judge(known, policy.decisions, configured)
+    default = policy.default_attention.get(draft.source, Attention.PROMPT)
+    return NewMessage(
+        mailbox=check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes)),
+        source=draft.source,
+        sender=known.sender,
+        text=text,
+        trust=trust,
+        attention=attention(known, trust, policy.attention_rules, default),
+        channel=known.channel,
+        conversation=safe_id(draft.conversation, MAX_ID),
+        thread=safe_id(identity.thread, MAX_ID),
+        kind=draft.kind,
+        priority=draft.priority,
+        upstream_id=" ".join(visible(draft.upstream_id[: 2 * MAX_ID]).split()),
+        sent_at=_utc(draft.sent_at),
+        meta=_clean_meta(draft.meta.items()),
+        dedup_key=identity.dedup_key,
+        refers_key=identity.refers_key,
+    )
+
+
+def check_mailbox(name: str) -> Mailbox:
+    """Return the name as a mailbox, or raise `UserError`."""
+    if not _MAILBOX.fullmatch(name):
+        raise UserError(
+            f"There can be no mailbox '{one_line(name, 60)}'.",
+            "Use inbox, task:<id> or project:<name>, with letters, digits, dots, hyphens and underscores.",
+        )
+    return Mailbox(name)
+
+
+def safe_id(raw: str, max_chars: int) -> str:
+    """Return an id on one line. One that had to be changed gets a mark of its own, so that it passes for no other."""
+    line = one_line(raw, max_chars)
+    if line == raw.strip():
+        return line
+    mark = hashlib.sha256(raw.encode("utf-8", "surrogatepass")).hexdigest()[:8]
+    return f"{one_line(raw, max_chars - len(mark) - 1)}~{mark}"
+
+
+def _nothing(kind: Kind) -> str:
+    return "[message deleted]" if kind is Kind.DELETION else "[empty message]"
+
+
+def _clean_meta(entries: Iterable[tuple[object, object]]) -> dict[str, str]:
+    cleaned: dict[str, str] = {}
+    for key, value in entries:
+        if len(cleaned) == MAX_META_ENTRIES:
+            break
+        # Drafts say strings, but a source may have read something else.
+        if isinstance(key, str) and isinstance(value, str) and (name := one_line(key, MAX_META_KEY)):
+            cleaned.setdefault(name, one_line(redact(value[: 8 * MAX_META_VALUE]).text, MAX_META_VALUE))
+    return cleaned
+
+
+def _utc(at: datetime | None) -> datetime | None:
+    if at is None:
+        return None
+    if at.tzinfo is None:
+        return at.replace(tzinfo=UTC)
+    try:
+        return at.astimezone(UTC)
+    except OverflowError:
+        return None

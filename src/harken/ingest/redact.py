@@ -1,0 +1,192 @@
+"""Secrets that people and machines paste into messages, replaced by what they were.
+
+Known shapes of credentials, not entropy: a harmless text stays as it is. Runs after `sanitise`, so that a token cannot
+be split by characters nobody sees. Every pattern is linear: possessive or bounded, and a failed attempt never looks
+further than the next place where another could begin.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MIN_PASSWORD = 6
+MIN_TOKEN = 16
+MIN_LETTERS = 4  # a date has one
+
+
+@dataclass(frozen=True, slots=True)
+class Redacted:
+    """A text without secrets, and how many there were."""
+
+    text: str
+    count: int
+
+
+class _Pattern(NamedTuple):
+    """A shape and what to call it; group `value` is the secret, else the whole match.
+
+    One of the hints (in lower case) is in every text that has the shape: most texts need no closer look. `is_secret`
+    is a last look at the value.
+    """
+
+    kind: str
+    hints: tuple[str, ...]
+    shape: re.Pattern[str]
+    is_secret: Callable[[str], bool] | None = None
+
+
+_CODE = re.compile(r"[A-Za-z_]\w*+(?:(?:\.|->|::)[A-Za-z_]\w*+)++")
+_REFERENCE = ("$", "%", "{", "<", "[", "(", "*", "/", "./", "~", "http:", "https:", "env:", "file:", "keyring:", "xxx")
+
+
+def _is_mixed(value: str) -> bool:
+    """Whether a value is no word of a language: digits among letters, or capitals inside."""
+    has_digit = any(character.isdigit() for character in value)
+    has_letter = any(character.isalpha() for character in value)
+    inner = value[1:]
+    return (has_digit and has_letter) or ("=" in value) or (inner != inner.lower() and inner != inner.upper())
+
+
+def _is_key(value: str) -> bool:
+    return any(character.isdigit() for character in value) and any(character.isupper() for character in value)
+
+
+def _is_value(value: str) -> bool:
+    """Whether what is assigned is a value itself, and no reference, call or placeholder."""
+    if value.lower().startswith(_REFERENCE) or any(mark in value for mark in "([{"):
+        return False
+    return _CODE.fullmatch(value) is None
+
+
+def _is_password(value: str) -> bool:
+    if not _is_value(value) or not any(character.isalpha() for character in value):
+        return False
+    return any(character.isdigit() or character in "!@#$%^*+?" for character in value)
+
+
+def _is_token(value: str) -> bool:
+    letters = sum(character.isalpha() for character in value)
+    return _is_value(value) and letters >= MIN_LETTERS and any(character.isdigit() for character in value)
+
+
+def _is_given(value: str) -> bool:
+    return not value.startswith(("$", "{", "<", "[", "*", "%"))
+
+
+_ASSIGN = r"[\"']?[ \t]{0,8}(?:=>|:=|[:=])[ \t]{0,8}[\"'`]?"
+_VALUE = r"(?P<value>[^\s\"'`,;&<>)}\]]{%d,}+)"
+_START = r"(?<![A-Za-z0-9])"
+
+_PATTERNS = (
+    _Pattern(
+        "private key",
+        ("-----begin ",),
+        re.compile(
+            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:(?:[^-]|-(?!----)){1,16000}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            r"|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++)"
+        ),
+    ),
+    _Pattern(
+        "github token",
+        ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
+        re.compile(_START + r"(?:gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"),
+    ),
+    _Pattern(
+        "gitlab token",
+        ("glpat-", "gldt-", "glrt-", "glptt-", "glft-", "glsoat-", "glcbt-", "glimt-", "glagent-"),
+        re.compile(_START + r"gl(?:pat|dt|rt|ptt|ft|soat|cbt|imt|agent)-[A-Za-z0-9_.\-]{20,}+"),
+    ),
+    _Pattern("slack token", ("xox", "xapp-"), re.compile(_START + r"(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,}+"), _is_mixed),
+    _Pattern(
+        "slack webhook", ("hooks.slack.com",), re.compile(r"hooks\.slack\.com/services/(?P<value>[A-Za-z0-9/]{20,}+)")
+    ),
+    _Pattern(
+        "aws access key", ("akia", "asia"), re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])")
+    ),
+    _Pattern(
+        "aws secret key",
+        ("secret",),
+        re.compile(
+            r"(?i:secret[_-]?(?:access[_-]?)?key)" + _ASSIGN + r"(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
+        ),
+    ),
+    _Pattern("google api key", ("aiza",), re.compile(_START + r"AIza[A-Za-z0-9_\-]{35}(?![A-Za-z0-9])")),
+    _Pattern("google token", ("ya29.", "gocspx-"), re.compile(_START + r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_.\-]{20,}+")),
+    _Pattern("api key", ("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_\-]{20,}+"), _is_key),
+    _Pattern(
+        "stripe key",
+        ("k_live_", "k_test_", "whsec_"),
+        re.compile(_START + r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{10,}+"),
+    ),
+    _Pattern("npm token", ("npm_",), re.compile(_START + r"npm_[A-Za-z0-9]{30,}+")),
+    _Pattern("pypi token", ("pypi-",), re.compile(_START + r"pypi-[A-Za-z0-9_\-]{40,}+")),
+    _Pattern(
+        "jwt",
+        ("eyj",),
+        re.compile(r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*+"),
+    ),
+    _Pattern(
+        "authorization",
+        ("authorization",),
+        re.compile(
+            r"(?i:authorization)" + _ASSIGN + r"(?i:basic|bearer|token|digest|apikey|negotiate)[ \t]{1,8}"
+            r"(?P<value>[^\s\"'`,;<>\[]{8,}+)"
+        ),
+        _is_mixed,
+    ),
+    _Pattern(
+        "authorization", ("authorization",), re.compile(r"(?i:authorization)" + _ASSIGN + _VALUE % MIN_TOKEN), _is_token
+    ),
+    _Pattern(
+        "bearer token",
+        ("bearer",),
+        re.compile(_START + r"(?i:bearer)[ \t]{1,8}(?P<value>[A-Za-z0-9\-._~+/]{16,}+=*+)"),
+        _is_mixed,
+    ),
+    _Pattern("azure key", ("key=",), re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,}+=*+)")),
+    _Pattern("signature", ("sig=",), re.compile(r"[?&;]sig=(?P<value>[A-Za-z0-9%+/=_\-]{20,}+)")),
+    _Pattern(
+        "password",
+        ("://",),
+        re.compile(_START + r"[A-Za-z][A-Za-z0-9+.\-]{1,30}+://[^\s:/@\"'<>]{0,256}+:(?P<value>[^\s@/\"'<>]{1,256}+)@"),
+        _is_given,
+    ),
+    _Pattern(
+        "password",
+        ("passw", "passphrase", "pwd"),
+        re.compile(r"(?i:passw(?:or)?d|passphrase|pwd)" + _ASSIGN + _VALUE % MIN_PASSWORD),
+        _is_password,
+    ),
+    _Pattern(
+        "secret",
+        ("secret", "key", "token"),
+        re.compile(
+            r"(?i:secret(?:[_-]?key)?|api[_-]?key|access[_-]?key|private[_-]?key|token)" + _ASSIGN + _VALUE % MIN_TOKEN
+        ),
+        _is_token,
+    ),
+)
+
+
+def redact(text: str) -> Redacted:
+    """Replace every secret by `[redacted: kind]`. Idempotent, and linear in the length of the text."""
+    count, lowered = 0, text.lower()
+    for pattern in _PATTERNS:
+        if any(hint in lowered for hint in pattern.hints):
+            text, found = _replace(pattern, text)
+            count += found
+    return Redacted(text, count)
+
+
+def _replace(pattern: _Pattern, text: str) -> tuple[str, int]:
+    group = "value" if "value" in pattern.shape.groupindex else 0
+    pieces, done = [], 0
+    for match in pattern.shape.finditer(text):
+        if pattern.is_secret is None or pattern.is_secret(match[group]):
+            pieces += [text[done : match.start(group)], f"[redacted: {pattern.kind}]"]
+            done = match.end(group)
+    return ("".join([*pieces, text[done:]]), len(pieces) // 2) if pieces else (text, 0)

@@ -1,0 +1,211 @@
+"""A draft that passed ingest is safe to store, whoever wrote it."""
+
+from __future__ import annotations
+
+import json
+import unicodedata
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta, timezone
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.ingest.identify import dedup_key
+from harken.ingest.prepare import MAX_META_ENTRIES, Policy, check_mailbox, prepare, safe_id
+from harken.ingest.route import AttentionRule, Route
+from harken.model import (
+    INBOX,
+    Attention,
+    Draft,
+    Kind,
+    Mailbox,
+    NewMessage,
+    Priority,
+    Sender,
+    SenderRule,
+    TextFormat,
+    Trust,
+)
+
+WEB = Mailbox("project:web")
+AT = datetime(2026, 3, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
+DRAFT = Draft(source="teams", sender=Sender("ann"), text="hello")
+NOTHING = Policy()
+
+
+def test_draft_becomes_a_whole_message() -> None:
+    """Every field is decided in one place, from the draft and the owner's policy."""
+    draft = Draft(
+        source="teams",
+        sender=Sender("Ann@example.org", "Ann\n\x1b[31m"),
+        text="<p>deploy <b>web</b></p><p>password=hunter22</p>",
+        upstream_id="m2",
+        channel=" dev \n",
+        conversation="19:abc@thread.v2",
+        refers_to="m1",
+        format=TextFormat.HTML,
+        sent_at=AT,
+        priority=Priority.HIGH,
+        meta={"sub\u200bject": "a\nb"},
+    )
+    policy = Policy(
+        sender_rules=(SenderRule("teams", "ann@example.org", Trust.OWNER),),
+        routes=(Route(WEB, channel="dev", contains="deploy WEB"),),
+        attention_rules=(AttentionRule(Attention.BOUNDARY, channel="dev"),),
+    )
+    assert prepare(draft, policy) == NewMessage(
+        mailbox=WEB,
+        source="teams",
+        sender=Sender("Ann@example.org", "Ann"),
+        text="deploy web\n\npassword=[redacted: password]",
+        trust=Trust.OWNER,
+        attention=Attention.WAKE,
+        channel="dev",
+        conversation="19:abc@thread.v2",
+        thread="19:abc@thread.v2",
+        priority=Priority.HIGH,
+        upstream_id="m2",
+        sent_at=datetime(2026, 3, 1, 10, 0, tzinfo=UTC),
+        meta={"subject": "a b"},
+        dedup_key=dedup_key("teams", "m2"),
+        refers_key=dedup_key("teams", "m1"),
+    )
+
+
+def test_without_a_policy_a_sender_is_unknown_and_only_counted() -> None:
+    """Zero configuration must not let strangers push."""
+    message = prepare(DRAFT, NOTHING)
+    assert (message.mailbox, message.trust, message.attention) == (INBOX, Trust.UNKNOWN, Attention.COUNT)
+
+
+def test_defaults_are_those_of_the_source() -> None:
+    """What the person typed and what a webhook says differ before any rule."""
+    policy = Policy(default_trust={"teams": Trust.KNOWN}, default_attention={"teams": Attention.WAKE})
+    assert prepare(DRAFT, policy).attention is Attention.WAKE
+    assert prepare(replace(DRAFT, source="hook"), policy).attention is Attention.COUNT
+
+
+def test_addressed_mailbox_wins_over_routes() -> None:
+    """Who sends to a task means that task."""
+    draft = replace(DRAFT, mailbox=Mailbox("task:t1"))
+    assert prepare(draft, Policy(routes=(Route(WEB),))).mailbox == "task:t1"
+
+
+@pytest.mark.parametrize("name", ["inbox", "task:7", "task:a-b_c.d", "project:büro"])
+def test_known_forms_of_mailboxes_are_accepted(name: str) -> None:
+    """These are all there are."""
+    assert check_mailbox(name) == name
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "Inbox",
+        "inbox ",
+        "inbox\n",
+        "task:",
+        "task:../x",
+        "task:a b",
+        "task:a#1",
+        "project:a/b",
+        "team:x",
+        "task:" + "a" * 101,
+    ],
+)
+def test_other_mailbox_names_are_refused_with_a_hint(name: str) -> None:
+    """Names end up in file names and references; a wrong one is told, not repaired."""
+    with pytest.raises(UserError) as caught:
+        prepare(replace(DRAFT, mailbox=Mailbox(name)), NOTHING)
+    assert "task:<id>" in caught.value.hint
+    assert "\n" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "note"),
+    [
+        (Kind.MESSAGE, "", "[empty message]"),
+        (Kind.MESSAGE, "\u200b \n", "[empty message]"),
+        (Kind.EDIT, "", "[empty message]"),
+        (Kind.DELETION, "", "[message deleted]"),
+        (Kind.DELETION, "was this", "was this"),
+    ],
+)
+def test_message_without_text_says_so(kind: Kind, text: str, note: str) -> None:
+    """An empty line in an agent's context looks like a fault."""
+    assert prepare(replace(DRAFT, kind=kind, text=text), NOTHING).text == note
+
+
+def test_id_that_had_to_be_cleaned_passes_for_no_other() -> None:
+    """Without the invisible character it would read like the owner's id, in every list and rule."""
+    policy = Policy(sender_rules=(SenderRule("teams", "ann", Trust.OWNER),))
+    message = prepare(replace(DRAFT, sender=Sender("an\u200bn")), policy)
+    assert message.trust is Trust.UNKNOWN
+    assert message.sender.id.startswith("ann~")
+    assert safe_id("an\u200bn", 50) != safe_id("a\u200bnn", 50)
+
+
+def test_rule_made_from_a_stored_id_finds_its_sender() -> None:
+    """People allow the id that they are shown."""
+    shown = prepare(replace(DRAFT, sender=Sender("an\u200bn")), NOTHING).sender.id
+    policy = Policy(sender_rules=(SenderRule("teams", shown, Trust.KNOWN),))
+    assert prepare(replace(DRAFT, sender=Sender("an\u200bn")), policy).trust is Trust.KNOWN
+
+
+def test_meta_is_bounded_and_holds_strings_only() -> None:
+    """It is stored and shown with every message."""
+    meta = {f"k{n}": "v" * 5_000 for n in range(100)}
+    cleaned = prepare(replace(DRAFT, meta=meta), NOTHING).meta
+    assert len(cleaned) == MAX_META_ENTRIES
+    assert max(map(len, cleaned.values())) <= 1_000
+    odd = json.loads('{"n": 1, "list": ["x"], "ok": "token=ghp_TOKEN", " ": "x"}'.replace("TOKEN", "a1" * 20))
+    assert prepare(replace(DRAFT, meta=odd), NOTHING).meta == {"ok": "token=[redacted: github token]"}
+
+
+@pytest.mark.parametrize(
+    ("sent_at", "expected"),
+    [
+        (None, None),
+        (AT.replace(tzinfo=None), AT.replace(tzinfo=UTC)),
+        (datetime(1, 1, 1, tzinfo=timezone(timedelta(hours=5))), None),
+    ],
+)
+def test_time_of_sending_is_utc_or_unknown(sent_at: datetime | None, expected: datetime | None) -> None:
+    """The sender chooses it: it must neither stop ingest nor be taken for local time."""
+    assert prepare(replace(DRAFT, sent_at=sent_at), NOTHING).sent_at == expected
+
+
+def test_long_text_is_cut_by_the_policy() -> None:
+    """The owner decides how much of a message is kept."""
+    assert len(prepare(replace(DRAFT, text="x" * 500), Policy(max_chars=100)).text) <= 100
+
+
+ANYTHING = st.text(alphabet=st.characters(), max_size=40)
+
+
+@given(
+    st.builds(
+        Draft,
+        source=st.just("hook"),
+        sender=st.builds(Sender, ANYTHING, ANYTHING),
+        text=ANYTHING,
+        upstream_id=ANYTHING,
+        channel=ANYTHING,
+        conversation=ANYTHING,
+        thread=ANYTHING,
+        refers_to=ANYTHING,
+        kind=st.sampled_from(Kind),
+        format=st.sampled_from(TextFormat),
+        meta=st.dictionaries(ANYTHING, ANYTHING, max_size=3),
+    )
+)
+def test_any_draft_becomes_a_message_that_can_be_stored(draft: Draft) -> None:
+    """A draft that raised here would stop its source for ever, at the same place."""
+    message = prepare(draft, NOTHING)
+    labels = [message.sender.id, message.sender.name, message.channel, message.conversation, message.thread]
+    for label in [*labels, message.upstream_id, *message.meta, *message.meta.values()]:
+        label.encode()
+        assert not any(unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs") for character in label)
+    assert message.text.strip()
