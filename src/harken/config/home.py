@@ -1,0 +1,269 @@
+"""The folder Harken lives in: its layout, how it is found, and how private it is kept.
+
+Everything in it is for one user: folders are 0700 and files 0600, and a folder that belongs to someone else is
+refused instead of used. Where the operating system has no owners (Windows) these checks pass and the profile's own
+access list protects the files. This module does not know what the files contain.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from harken.errors import HarkenError, Unavailable, UserError
+
+DEFAULT_HOME = "~/.harken"
+PRIVATE_FOLDER = 0o700
+
+# A unix socket's address holds 108 bytes on Linux and 104 on macOS, with the closing NUL.
+MAX_SOCKET_PATH_BYTES = 100
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+
+
+@dataclass(frozen=True, slots=True)
+class Home:
+    """One Harken home; every path in it is named here and nowhere else."""
+
+    path: Path
+
+    @property
+    def config_file(self) -> Path:
+        """The settings."""
+        return self.path / "config.toml"
+
+    @property
+    def triggers_file(self) -> Path:
+        """The rules."""
+        return self.path / "triggers.json"
+
+    @property
+    def database(self) -> Path:
+        """The embedded store."""
+        return self.path / "harken.db"
+
+    @property
+    def journal_dir(self) -> Path:
+        """The daily journal files."""
+        return self.path / "journal"
+
+    @property
+    def logs_dir(self) -> Path:
+        """The log files."""
+        return self.path / "logs"
+
+    @property
+    def daemon_log(self) -> Path:
+        """The daemon's current log file."""
+        return self.logs_dir / "daemon.log"
+
+    @property
+    def run_dir(self) -> Path:
+        """What only matters while a daemon runs."""
+        return self.path / "run"
+
+    @property
+    def lock_file(self) -> Path:
+        """Held by the one daemon of this home."""
+        return self.run_dir / "lock"
+
+    @property
+    def address_file(self) -> Path:
+        """Where the daemon listens."""
+        return self.run_dir / "address"
+
+    @property
+    def daemon_file(self) -> Path:
+        """What the running daemon says about itself."""
+        return self.run_dir / "daemon.json"
+
+    @property
+    def down_file(self) -> Path:
+        """Here while a person wants Harken stopped: agents do not start it then."""
+        return self.run_dir / "down"
+
+    @property
+    def port_file(self) -> Path:
+        """The HTTP port that was picked once and is kept."""
+        return self.run_dir / "port"
+
+    @property
+    def bells_dir(self) -> Path:
+        """One file per host or session that has something waiting."""
+        return self.run_dir / "bells"
+
+    @property
+    def token_file(self) -> Path:
+        """The secret that HTTP callers present."""
+        return self.path / "token"
+
+    @property
+    def env_file(self) -> Path:
+        """Values for `env:` references, because the daemon starts with a small environment."""
+        return self.path / "env"
+
+
+def find_home(flag: str | None, environ: Mapping[str, str]) -> Home:
+    """Return the home that the flag, else HARKEN_HOME, else the default names; nothing is created."""
+    if flag is not None and not flag:
+        raise UserError("The home folder given by --home is empty.", "Name a folder, or leave --home out.")
+    text = flag or environ.get("HARKEN_HOME") or DEFAULT_HOME
+    if not text.isprintable():
+        raise UserError(
+            "The name of the home folder contains characters that cannot be shown.",
+            "Choose a folder with a plain name.",
+        )
+    # Not `resolve`: a link that the user chose to go through stays in what is shown.
+    return Home(Path(os.path.normpath(Path.cwd() / expand_user(text, environ))))
+
+
+def expand_user(text: str, environ: Mapping[str, str]) -> Path:
+    """Return the path with a leading `~` replaced by the user's own folder."""
+    own = environ.get("HOME", "")
+    if own and (text == "~" or text.startswith("~/")):
+        return Path(own + text[1:])
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as exc:
+        raise UserError(
+            f"The folder {text} cannot be found: there is no such user.", "Write the path in full."
+        ) from exc
+
+
+def ensure(home: Home) -> None:
+    """Create the folders of a home and make them private; raise `UserError` where that cannot be had."""
+    _refuse_shared(home.path)
+    for folder in (home.path, home.journal_dir, home.logs_dir, home.run_dir, home.bells_dir):
+        _make_private(folder)
+
+
+def write_private(path: Path, text: str) -> None:
+    """Replace a file by this text, readable by its owner only; a reader sees the old text or the new, never a part."""
+    data = text.encode("utf-8", "surrogateescape")  # a path that is not UTF-8 survives the round trip
+    try:
+        import tempfile  # noqa: PLC0415 - every verb of the command line imports this module, few write files
+
+        descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    except OSError as exc:
+        raise disk_error("write", path, exc) from exc
+    temporary = Path(name)
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        temporary.replace(path)
+        _sync_folder(path.parent)
+    except OSError as exc:
+        raise disk_error("write", path, exc) from exc
+    finally:
+        with suppress(OSError):  # after the rename there is nothing left to remove
+            temporary.unlink()
+
+
+def disk_error(verb: str, path: Path, exc: OSError) -> HarkenError:
+    """Return what to raise when something cannot be done to a path: later helps when the disk is full."""
+    sentence = f"Cannot {verb} {path}: {exc.strerror}."
+    if exc.errno in _FULL:
+        return Unavailable(sentence, "Free some space on that disk.", retry_after=60.0)
+    return UserError(sentence, "Check who owns the folder and its permissions, or choose another home with --home.")
+
+
+def socket_path(home: Home, environ: Mapping[str, str]) -> Path:
+    """Return where this home's socket belongs, in a folder that exists and is private.
+
+    The same home gives the same path whatever symbolic links it was reached by.
+    """
+    real = Path(os.path.realpath(home.path))
+    import hashlib  # noqa: PLC0415 - as above
+
+    name = hashlib.sha256(os.fsencode(real)).hexdigest()[:16] + ".sock"
+    runtime = environ.get("XDG_RUNTIME_DIR", "")
+    if runtime and _is_own_folder(Path(runtime)):
+        wanted = Path(runtime) / "harken" / name
+        if _fits(wanted):
+            _make_private(wanted.parent, follow=False)
+            return wanted
+    wanted = Home(real).run_dir / "harken.sock"
+    if _fits(wanted):
+        ensure(Home(real))
+        return wanted
+    # Not tempfile.gettempdir(): it follows TMPDIR, which may differ between the daemon and those who look for it.
+    wanted = Path(os.sep, "tmp", f"harken-{_own_id()}", name)
+    _make_private(wanted.parent, follow=False)
+    return wanted
+
+
+def _fits(path: Path) -> bool:
+    return len(os.fsencode(path)) < MAX_SOCKET_PATH_BYTES
+
+
+def _own_id() -> int:
+    return os.geteuid() if hasattr(os, "geteuid") else 0
+
+
+def _is_own(status: os.stat_result) -> bool:
+    return status.st_uid == _own_id()
+
+
+def _is_own_folder(path: Path) -> bool:
+    try:
+        status = path.stat()
+    except (OSError, ValueError):
+        return False
+    return path.is_absolute() and stat.S_ISDIR(status.st_mode) and _is_own(status)
+
+
+def _refuse_shared(path: Path) -> None:
+    """Refuse a folder that others need: making it private would lock them out."""
+    try:
+        status = path.stat()
+    except OSError:
+        return  # creating it will say why
+    if path.parent == path or status.st_mode & stat.S_ISVTX:
+        raise UserError(
+            f"The folder {path} is shared with others and cannot be a Harken home.",
+            "Choose a folder of its own with --home or HARKEN_HOME.",
+        )
+
+
+def _make_private(path: Path, *, follow: bool = True) -> None:
+    """Create the folder, or correct the mode of one that is ours; without `follow` a symbolic link is refused."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with suppress(FileExistsError):
+            path.mkdir(mode=PRIVATE_FOLDER)
+        status = path.stat() if follow else path.lstat()
+    except OSError as exc:
+        raise disk_error("create", path, exc) from exc
+    if not stat.S_ISDIR(status.st_mode):
+        raise UserError(f"{path} is not a folder.", "Move it away, or choose another home with --home or HARKEN_HOME.")
+    if not _is_own(status):
+        raise UserError(
+            f"The folder {path} belongs to another user.", "Choose a folder of your own with --home or HARKEN_HOME."
+        )
+    try:
+        if stat.S_IMODE(status.st_mode) != PRIVATE_FOLDER:
+            path.chmod(PRIVATE_FOLDER)
+    except OSError as exc:
+        raise disk_error("make private", path, exc) from exc
+    if not os.access(path, os.W_OK | os.X_OK):
+        raise UserError(
+            f"The folder {path} cannot be written to.", "Choose a folder on a writable disk with --home or HARKEN_HOME."
+        )
+
+
+def _sync_folder(path: Path) -> None:
+    """Make a rename survive power loss, where folders can be synced at all."""
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,261 @@
+"""Every setting, declared once: its name, type, default, help and an example.
+
+The groups below are the declaration; `SETTINGS` is the same as a list, for the loader, `harken config show` and the
+reference page. Values only: where a value comes from is decided in `load.py`. The tables that users name entries in
+(attention, routes, attention_rules, projects, sources) are declared here too and read by `tables.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from datetime import timedelta
+from pathlib import Path
+
+from harken.config.values import Choice, Duration, Flag, Host, SenderIds, StoreUrl, ValueType, Whole
+from harken.ingest.route import AttentionRule, Route
+from harken.model import Attention, Trust
+
+_KEY = "harken"
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting as people see it. `type` is None for a table, which only the file can hold."""
+
+    name: str
+    type: ValueType | None
+    default: object
+    help: str
+    example: str
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return "HARKEN_" + self.name.upper().replace(".", "_").replace("-", "_")
+
+    @property
+    def group(self) -> str:
+        """The table of the file it stands in."""
+        return self.name.partition(".")[0]
+
+    @property
+    def leaf(self) -> str:
+        """Its key in that table."""
+        return self.name.rpartition(".")[2]
+
+
+@dataclass(frozen=True, slots=True)
+class _About:
+    type: ValueType | None
+    help: str
+    example: str
+
+
+def _about(value_type: ValueType | None, text: str, example: str) -> dict[str, _About]:
+    return {_KEY: _About(value_type, text, example)}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HttpSettings:
+    """The page, webhooks and remote clients."""
+
+    host: str = field(
+        default="127.0.0.1",
+        metadata=_about(Host(), "Address that the HTTP API listens on.", 'host = "127.0.0.1"'),
+    )
+    port: int = field(
+        default=0,
+        metadata=_about(Whole(0, 65_535), "Port to listen on; 0 picks a free one once and keeps it.", "port = 8780"),
+    )
+    allow_remote: bool = field(
+        default=False,
+        metadata=_about(Flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DaemonSettings:
+    """How agents and the command line reach the daemon."""
+
+    transport: str = field(
+        default="auto",
+        metadata=_about(
+            Choice(("auto", "unix", "tcp")),
+            "A unix socket, or a loopback port with a token; auto takes the socket where there are any.",
+            'transport = "tcp"',
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreSettings:
+    """Where messages are kept, and how many."""
+
+    url: str = field(
+        default="sqlite",
+        metadata=_about(
+            StoreUrl(),
+            "The store: sqlite, or a PostgreSQL URL that several daemons share.",
+            'url = "env:HARKEN_DATABASE"',
+        ),
+    )
+    max_messages: int = field(
+        default=200_000,
+        metadata=_about(
+            Whole(100, 1_000_000_000),
+            "Messages kept per mailbox; of those over it, unread ones first expire, visibly.",
+            "max_messages = 50000",
+        ),
+    )
+    max_age: timedelta = field(
+        default=timedelta(days=365),
+        metadata=_about(
+            Duration(timedelta(hours=1)), "Age at which a message that was dealt with is removed.", 'max_age = "90d"'
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LimitSettings:
+    """Bounds on sizes and times."""
+
+    max_message_chars: int = field(
+        default=64_000,
+        metadata=_about(
+            Whole(1_000, 1_000_000), "Characters kept of one message; the rest is cut.", "max_message_chars = 20000"
+        ),
+    )
+    max_wait_seconds: int = field(
+        default=55,
+        metadata=_about(
+            Whole(1, 55), "Longest that a call may wait for a message, in seconds.", "max_wait_seconds = 30"
+        ),
+    )
+    lease: timedelta = field(
+        default=timedelta(minutes=15),
+        metadata=_about(
+            Duration(timedelta(seconds=10), timedelta(days=7)),
+            "How long an offer without proof stays with one session before another gets it.",
+            'lease = "15m"',
+        ),
+    )
+    new_consumer_window: timedelta = field(
+        default=timedelta(hours=24),
+        metadata=_about(
+            Duration(timedelta(0)), "How far back a new consumer begins to read.", 'new_consumer_window = "24h"'
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogSettings:
+    """The daemon's log file."""
+
+    level: str = field(
+        default="info",
+        metadata=_about(
+            Choice(("debug", "info", "warning", "error")), "The least important kind of line to log.", 'level = "debug"'
+        ),
+    )
+    max_bytes: int = field(
+        default=5_000_000,
+        metadata=_about(Whole(10_000, 1_000_000_000), "Size at which a new log file is begun.", "max_bytes = 1000000"),
+    )
+    backups: int = field(default=3, metadata=_about(Whole(0, 100), "Older log files kept.", "backups = 3"))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TrustSettings:
+    """Who is whom."""
+
+    owner: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            SenderIds(),
+            "Senders that are you: their text is an instruction to your agents.",
+            'owner = ["teams:me@example.org"]',
+        ),
+    )
+    known: tuple[str, ...] = field(
+        default=(),
+        metadata=_about(
+            SenderIds(), "Senders whose messages may wake an agent.", 'known = ["teams:colleague@example.org"]'
+        ),
+    )
+    default: Trust = field(
+        default=Trust.UNKNOWN,
+        metadata=_about(
+            Choice((Trust.KNOWN, Trust.UNKNOWN)),
+            "What everyone else is, who writes through an outside source.",
+            'default = "unknown"',
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Project:
+    """A project: sessions that run in one of these folders also read the mailbox `project:<name>`."""
+
+    dirs: tuple[Path, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """Everything Harken was told, complete: what nobody set has its default."""
+
+    http: HttpSettings = field(default_factory=HttpSettings)
+    daemon: DaemonSettings = field(default_factory=DaemonSettings)
+    store: StoreSettings = field(default_factory=StoreSettings)
+    limits: LimitSettings = field(default_factory=LimitSettings)
+    log: LogSettings = field(default_factory=LogSettings)
+    trust: TrustSettings = field(default_factory=TrustSettings)
+    attention: Mapping[str, Attention] = field(
+        default_factory=dict[str, Attention],
+        metadata=_about(None, "How far the messages of a source may push.", '[attention]\nteams = "wake"'),
+    )
+    routes: tuple[Route, ...] = field(
+        default=(),
+        metadata=_about(
+            None,
+            "Which messages go to another mailbox than inbox; the first route that fits decides.",
+            '[[routes]]\nmailbox = "project:shop"\nchannel = "ci-pipeline"',
+        ),
+    )
+    attention_rules: tuple[AttentionRule, ...] = field(
+        default=(),
+        metadata=_about(
+            None,
+            "Attention for certain channels or senders; the first rule that fits decides.",
+            '[[attention_rules]]\nattention = "wake"\nchannel = "alerts/critical"\nallow_unknown = true',
+        ),
+    )
+    projects: Mapping[str, Project] = field(
+        default_factory=dict[str, Project],
+        metadata=_about(
+            None, "Folders whose sessions read a project's mailbox.", '[projects.shop]\ndirs = ["~/code/shop"]'
+        ),
+    )
+    sources: Mapping[str, Mapping[str, object]] = field(
+        default_factory=dict[str, Mapping[str, object]],
+        metadata=_about(
+            None, "Inbound connections, by name.", '[sources.mail]\nkind = "imap"\npassword = "keyring:harken/mail"'
+        ),
+    )
+
+
+def _declared(group: object, prefix: str = "") -> Iterator[Setting]:
+    if not is_dataclass(group) or isinstance(group, type):
+        return
+    for item in fields(group):
+        value = getattr(group, item.name)
+        about = item.metadata.get(_KEY)
+        if about is not None:
+            yield Setting(prefix + item.name, about.type, value, about.help, about.example)
+        else:
+            yield from _declared(value, f"{item.name}.")
+
+
+SETTINGS: tuple[Setting, ...] = tuple(_declared(Settings()))
+SCALARS: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.type is not None)
+TABLES: tuple[Setting, ...] = tuple(setting for setting in SETTINGS if setting.type is None)

@@ -1,0 +1,268 @@
+"""What values are accepted, and that what is shown can be written back."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+from ipaddress import IPv4Address
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.config.settings import SCALARS, Setting
+from harken.config.suggest import closest, closest_name, did_you_mean
+from harken.config.values import (
+    Choice,
+    Duration,
+    Flag,
+    Host,
+    SenderIds,
+    StoreUrl,
+    ValueType,
+    Whole,
+    format_duration,
+    has_password,
+    is_loopback,
+    is_reference,
+    parse_duration,
+)
+
+DAY = timedelta(days=1)
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"),
+    [
+        ("90s", 90),
+        ("15m", 900),
+        ("24h", 86_400),
+        ("365d", 365 * 86_400),
+        ("1h30m", 5_400),
+        ("1d2h3m4s", 93_784),
+        ("0s", 0),
+        ("007m", 420),
+        ("90m", 5_400),
+    ],
+)
+def test_duration_is_read_with_its_units(text: str, seconds: int) -> None:
+    """People write what they say."""
+    assert parse_duration(text) == timedelta(seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        " ",
+        "15",
+        "m",
+        "15 m",
+        "5min",
+        "1.5h",
+        "-1m",
+        "1m1h",
+        "1m2m",
+        "15M",
+        "1w",
+        "\u0661m",
+        "1m\n",
+        "\n",
+        "9999999999s",
+    ],
+)
+def test_text_that_is_no_duration_is_refused(text: str) -> None:
+    """A guessed unit would be wrong by a factor of sixty, silently."""
+    with pytest.raises(ValueError, match="duration"):
+        parse_duration(text)
+
+
+def test_duration_too_long_for_the_calendar_is_refused() -> None:
+    """An overflow is the user's mistake too, not a crash."""
+    with pytest.raises(ValueError, match="too long"):
+        parse_duration("999999999d999999999h")
+
+
+@given(st.integers(min_value=0, max_value=36_500 * 86_400))
+def test_shown_duration_is_read_back_as_the_same(seconds: int) -> None:
+    """`config show` prints what can be pasted into the file."""
+    value = timedelta(seconds=seconds)
+    assert parse_duration(format_duration(value)) == value
+
+
+@given(st.text(alphabet="0123456789dhms .-", max_size=12))
+def test_durations_are_read_or_refused_and_never_crash(text: str) -> None:
+    """Whatever is typed, the only failure is `ValueError`."""
+    try:
+        value = parse_duration(text)
+    except ValueError:
+        return
+    assert value >= timedelta(0)
+    assert parse_duration(format_duration(value)) == value
+
+
+def test_usual_durations_are_shown_the_usual_way() -> None:
+    """A default of 24h must not be shown as 1d: it is documented as 24h."""
+    shown = [format_duration(parse_duration(text)) for text in ("15m", "24h", "365d", "90s", "1h30m", "0s")]
+    assert shown == ["15m", "24h", "365d", "1m30s", "1h30m", "0s"]
+
+
+@pytest.mark.parametrize(
+    ("value_type", "text", "expected"),
+    [
+        (Whole(0, 10), "7", 7),
+        (Whole(0, 10), " 7 ", 7),
+        (Whole(0, 5_000), "1_000", 1_000),
+        (Whole(-5, 10), "-5", -5),
+        (Flag(), "true", True),
+        (Flag(), "ON", True),
+        (Flag(), "0", False),
+        (Duration(timedelta(0)), "1h30m", timedelta(minutes=90)),
+        (Choice(("a", "b")), "b", "b"),
+        (Host(), "::1", "::1"),
+        (Host(), "box.example.org", "box.example.org"),
+        (StoreUrl(), "sqlite", "sqlite"),
+        (StoreUrl(), "postgresql://db.example.org/harken", "postgresql://db.example.org/harken"),
+        (StoreUrl(), "env:DATABASE", "env:DATABASE"),
+        (SenderIds(), "teams:a@example.org, mail:b", ("teams:a@example.org", "mail:b")),
+        (SenderIds(), "mail:b,mail:b,", ("mail:b",)),
+        (SenderIds(), "teams:19:x@thread", ("teams:19:x@thread",)),
+    ],
+)
+def test_text_of_a_variable_is_read(value_type: ValueType, text: str, expected: object) -> None:
+    """Environment variables hold text only."""
+    assert value_type.parse(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("value_type", "value"),
+    [
+        (Whole(0, 10), "7"),
+        (Whole(0, 10), True),
+        (Whole(0, 10), 7.0),
+        (Whole(0, 10), 11),
+        (Whole(0, 10), -1),
+        (Flag(), 1),
+        (Flag(), "true"),
+        (Duration(timedelta(0)), 900),
+        (Duration(timedelta(0)), True),
+        (Duration(DAY), "1s"),
+        (Duration(timedelta(0), DAY), "2d"),
+        (Choice(("a", "b")), "A"),
+        (Choice(("a", "b")), 1),
+        (Host(), ""),
+        (Host(), "[::1]"),
+        (Host(), "http://x"),
+        (Host(), "a b"),
+        (Host(), "x\n"),
+        (StoreUrl(), ""),
+        (StoreUrl(), "mysql://x"),
+        (StoreUrl(), "postgresql://u:hunter2@h/d"),
+        (StoreUrl(), "postgresql://h/d?user=u&password=hunter2"),
+        (StoreUrl(), "postgresql://u:hunter2@[h/d"),
+        (StoreUrl(), "env:"),
+        (SenderIds(), "teams:a"),
+        (SenderIds(), ["a"]),
+        (SenderIds(), [":a"]),
+        (SenderIds(), ["teams:"]),
+        (SenderIds(), ["teams: a"]),
+        (SenderIds(), [1]),
+        (SenderIds(), {"teams": "a"}),
+    ],
+)
+def test_value_of_the_file_that_does_not_fit_is_refused(value_type: ValueType, value: object) -> None:
+    """Types are not converted: what was meant would be a guess. The refusal never repeats the value."""
+    with pytest.raises(ValueError, match=r"^(?!.*hunter2)"):
+        value_type.read(value)
+
+
+@pytest.mark.parametrize("text", ["", "seven", "7.0", "0x7", "\u0667", "1__0", "_1", "9" * 5_000, "--1"])
+def test_text_that_is_no_number_is_refused(text: str) -> None:
+    """Also texts that `int` would take, such as other scripts' digits."""
+    with pytest.raises(ValueError, match=r"^$"):
+        Whole(-100, 100).parse(text)
+
+
+@given(st.sampled_from(SCALARS), st.text(max_size=30))
+def test_every_setting_reads_or_refuses_any_text(setting: Setting, text: str) -> None:
+    """An environment variable cannot crash the start; it fits or it is a `ValueError`."""
+    value_type = setting.type
+    assert value_type is not None
+    try:
+        value = value_type.parse(text)
+    except ValueError:
+        return
+    assert value_type.read(value_type.show(value)) == value
+
+
+@pytest.mark.parametrize("setting", SCALARS, ids=lambda setting: setting.name)
+def test_every_default_is_a_value_that_could_be_written(setting: Setting) -> None:
+    """`config show` prints defaults; pasted into the file they have to load."""
+    assert setting.type is not None
+    assert setting.type.read(setting.type.show(setting.default)) == setting.default
+
+
+@pytest.mark.parametrize(
+    ("host", "expected"),
+    [
+        ("127.0.0.1", True),
+        ("127.9.9.9", True),
+        ("::1", True),
+        ("localhost", True),
+        (str(IPv4Address(0)), False),
+        ("::", False),
+        ("192.0.2.1", False),
+        ("localhost.example.org", False),
+        ("", False),
+    ],
+)
+def test_only_this_machine_is_loopback(*, host: str, expected: bool) -> None:
+    """Everything else can be reached from outside and needs an explicit yes."""
+    assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    ("url", "expected"),
+    [
+        ("postgresql://u:p@h/d", True),
+        ("https://u:@h/", True),
+        ("postgresql://u@h/d", False),
+        ("https://h/?password=x", True),
+        ("https://h/path:with@signs", False),
+        ("mail:x@y", False),
+    ],
+)
+def test_password_in_a_url_is_noticed(*, url: str, expected: bool) -> None:
+    """Secrets come by reference only, also inside a URL."""
+    assert has_password(url) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [("env:A", True), ("file:/x", True), ("keyring:a/b", True), ("env:", False), ("Env:A", False), ("vault:a", False)],
+)
+def test_reference_has_one_of_three_forms(*, text: str, expected: bool) -> None:
+    """Anything else is taken for the secret itself."""
+    assert is_reference(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("word", "known", "expected"),
+    [
+        ("prot", ["port", "host"], "port"),
+        ("INFO", ["info", "debug"], "info"),
+        ("max-age", ["max_age"], "max_age"),
+        ("zzz", ["port"], ""),
+        ("", ["port"], ""),
+        ("x" * 1_000_000, ["port"], ""),
+    ],
+)
+def test_closest_word_is_suggested(word: str, known: list[str], expected: str) -> None:
+    """A suggestion helps only when it is near."""
+    assert closest(word, known) == expected
+
+
+def test_key_in_the_wrong_table_is_found_by_its_last_part() -> None:
+    """`port` outside of [http] is the usual mistake."""
+    assert closest_name("prt", ["http.port", "store.max_age"]) == "http.port"
+    assert closest_name("server.port", ["http.port", "store.max_age"]) == "http.port"
+    assert did_you_mean("") == ""
