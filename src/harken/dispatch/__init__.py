@@ -1,0 +1,1 @@
+"""What leaves the store by itself: replies to their sources, hints to connected sessions."""

@@ -1,0 +1,87 @@
+"""Tells connected sessions that something arrived: hints, after the commit and after the journal's line.
+
+A hint carries no body and may be lost; the message is in the store. What may push is decided by attention and mutes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Protocol
+
+import anyio
+
+from harken.model import OUTBOX, Attention, Mailbox, Message, Reader
+from harken.store.base import Filter, Mute, Store
+
+BURST = 20
+
+
+class Listener(Protocol):
+    """A live session, as far as pushing goes."""
+
+    @property
+    def reader(self) -> Reader:
+        """How it reads."""
+        ...
+
+    def hears(self, message: Message, mutes: Sequence[Mute]) -> bool:
+        """Whether this message may push to it now."""
+        ...
+
+    def hint(self, message: Message, unread: int) -> None:
+        """Hand over a hint; must not block."""
+        ...
+
+
+class Audience(Protocol):
+    """Who is here."""
+
+    def listeners(self, mailbox: Mailbox) -> Sequence[Listener]:
+        """Return the live sessions that read a mailbox."""
+        ...
+
+
+class Push:
+    """The loop that turns growth into hints."""
+
+    def __init__(self, store: Store, audience: Audience) -> None:
+        self._store = store
+        self._audience = audience
+        self._heads: dict[Mailbox, int] = {}
+
+    async def run(self) -> None:
+        """Hint at everything that arrives from now on, for ever."""
+        grown: set[Mailbox] = set()
+        ring = anyio.Event()
+
+        def wake(names: Collection[Mailbox]) -> None:
+            grown.update(name for name in names if name != OUTBOX)
+            ring.set()
+
+        self._heads = {place.mailbox: place.head for place in await self._store.consumers()}
+        with self._store.changes.listen(wake):
+            while True:
+                ring = anyio.Event()
+                for mailbox in tuple(grown):
+                    grown.discard(mailbox)
+                    await self.announce(mailbox)
+                if not grown:
+                    await ring.wait()
+
+    async def announce(self, mailbox: Mailbox) -> None:
+        """Hint at what a mailbox received since the last time; of a burst, at its newest."""
+        listeners = self._audience.listeners(mailbox)
+        after = self._heads.get(mailbox, 0)
+        # With nobody here the head still moves on: who comes later is not told of what came before.
+        most = BURST if listeners else 1
+        fresh = await self._store.page(Filter(mailbox=mailbox, after=after), most, newest_first=True)
+        if not fresh:
+            return
+        self._heads[mailbox] = fresh[0].seq
+        mutes = await self._store.mutes()
+        for listener in listeners:
+            audible = [m for m in reversed(fresh) if m.attention is not Attention.COUNT and listener.hears(m, mutes)]
+            if audible:
+                unread = (await self._store.unread(listener.reader)).count
+                for message in audible:
+                    listener.hint(message, unread)

@@ -1,0 +1,1 @@
+"""What is known about each agent host: how it names itself, what keys its sessions, which surfaces reach it."""

@@ -1,0 +1,99 @@
+"""Hosts: recognised by the name they give themselves, and what follows from it.
+
+Pure facts and functions. A host chooses surfaces; it never decides whether a message is kept. Programs that are
+not in the table are `generic`: they get everything that needs nothing but tools.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from harken.model import Consumer, SessionKey
+
+_LOG_PING = "log ping"
+_PULL_SURFACES = ("tool", _LOG_PING, "resource")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One kind of agent program."""
+
+    name: str
+    client_names: tuple[str, ...]
+    surfaces: tuple[str, ...] = _PULL_SURFACES
+    session_variable: str = ""  # environment variable that holds the host's own session id
+    keys_by_process: bool = False  # the session is the host process: its session id changes while it runs
+    needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
+
+    @property
+    def modern_surfaces(self) -> tuple[str, ...]:
+        """The surfaces on a 2026-07-28 connection, which has no unasked notifications."""
+        return tuple(surface for surface in self.surfaces if surface != _LOG_PING)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hello:
+    """What an edge says about where it runs."""
+
+    edge: str
+    pid: int = 0
+    ppid: int = 0
+    cwd: str = ""
+    consumer: str = ""
+    is_resumed: bool = False
+    resent: tuple[str, ...] = ()
+    env: Mapping[str, str]
+
+
+GENERIC = Host(name="generic", client_names=())
+HOSTS = (
+    Host(
+        name="claude-code",
+        client_names=("claude-code", "claude code"),
+        session_variable="CLAUDE_CODE_SESSION_ID",
+        keys_by_process=True,
+        needs_handshake=True,
+    ),
+    Host(
+        name="copilot-cli",
+        client_names=("copilot-cli", "github-copilot-cli", "copilot"),
+        session_variable="COPILOT_AGENT_SESSION_ID",
+        needs_handshake=True,
+    ),
+    Host(name="codex", client_names=("codex-mcp-client",), session_variable="CODEX_THREAD_ID"),
+    Host(name="gemini-cli", client_names=("gemini-cli-mcp-client",), session_variable="GEMINI_SESSION_ID"),
+    Host(name="opencode", client_names=("opencode",), session_variable="OPENCODE_SESSION_ID"),
+    Host(name="qwen-code", client_names=("qwen-cli-mcp-client",), session_variable="QWEN_SESSION_ID"),
+)
+
+
+def detect(client_name: str) -> Host:
+    """Return the host that a clientInfo name belongs to. Some append a version or a number to theirs."""
+    name = client_name.strip().lower()
+    for host in HOSTS:
+        if any(name == known or name.startswith(known + "-") for known in host.client_names):
+            return host
+    return GENERIC
+
+
+def consumer_of(host: Host, client_name: str, override: str = "") -> Consumer:
+    """Return the name that a connection reads under."""
+    if override:
+        return Consumer(_slug(override))
+    if host is GENERIC:
+        return Consumer(_slug(client_name) or "mcp-client")
+    return Consumer(host.name)
+
+
+def session_key(host: Host, hello: Hello) -> SessionKey:
+    """Return the key of the session behind an edge; the connection itself where the host names none."""
+    if host.keys_by_process and hello.ppid > 1:
+        return SessionKey(f"{host.name}:{hello.ppid}")
+    own = hello.env.get(host.session_variable, "") if host.session_variable else ""
+    return SessionKey(f"{host.name}:{own}" if own else f"edge:{hello.edge}")
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^a-z0-9._-]+", "-", name.strip().lower())[:64].strip("-")

@@ -1,0 +1,71 @@
+"""Who may reach what: the person's decisions, made only by the person."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+
+from harken.clock import Clock
+from harken.errors import UserError
+from harken.inbox.caller import Caller
+from harken.ingest.pairing import Pairings
+from harken.ingest.policy import PolicyBook
+from harken.ingest.trust import fold_id
+from harken.model import SenderRule, Trust
+from harken.store.base import Mute, Store
+
+MUTE_KINDS = ("channel", "sender", "session")
+
+
+class Access:
+    """Allow, deny, pair and mute. Agents are refused."""
+
+    def __init__(self, store: Store, policies: PolicyBook, pairings: Pairings, clock: Clock) -> None:
+        self._store = store
+        self._policies = policies
+        self._pairings = pairings
+        self._clock = clock
+
+    async def allow(self, caller: Caller, sender: str, *, source: str = "*", as_owner: bool = False) -> SenderRule:
+        """Let a sender reach sessions: as someone known, or as the owner."""
+        return await self._decide(caller, "allow senders", sender, source, Trust.OWNER if as_owner else Trust.KNOWN)
+
+    async def deny(self, caller: Caller, sender: str, *, source: str = "*") -> SenderRule:
+        """Let a sender only be counted: stored and pullable, never pushing."""
+        return await self._decide(caller, "deny senders", sender, source, Trust.UNKNOWN)
+
+    def pair(self, caller: Caller) -> tuple[str, datetime]:
+        """Make a code that admits the one sender who sends it."""
+        caller.require_owner("pair senders")
+        return self._pairings.begin()
+
+    async def mute(self, caller: Caller, kind: str, name: str, *, seconds: float | None = None) -> Mute:
+        """Keep a channel, sender or session from being pushed to, for a while or until unmuted."""
+        mute = self._mute(caller, kind, name, seconds)
+        await self._store.set_mute(mute, is_on=True)
+        await self._policies.refresh()
+        return mute
+
+    async def unmute(self, caller: Caller, kind: str, name: str) -> Mute:
+        """End a mute."""
+        mute = self._mute(caller, kind, name, None)
+        await self._store.set_mute(mute, is_on=False)
+        await self._policies.refresh()
+        return mute
+
+    async def _decide(self, caller: Caller, what: str, sender: str, source: str, trust: Trust) -> SenderRule:
+        caller.require_owner(what)
+        if not sender.strip():
+            raise UserError("Which sender?", "Name the sender's id, as `harken read ID` shows it.")
+        rule = SenderRule(source.strip() or "*", fold_id(sender), trust)
+        await self._store.set_sender(rule)
+        await self._policies.refresh()
+        return rule
+
+    def _mute(self, caller: Caller, kind: str, name: str, seconds: float | None) -> Mute:
+        caller.require_owner("mute or unmute")
+        if kind not in MUTE_KINDS:
+            raise UserError(f"{kind[:40]!r} cannot be muted.", f"Mute one of: {', '.join(MUTE_KINDS)}.")
+        if not name.strip():
+            raise UserError(f"Which {kind}?", f"Name it: harken mute {kind} NAME")
+        until = None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
+        return Mute(kind, name.strip(), until)

@@ -1,0 +1,43 @@
+"""Who is asking, and what that lets them do.
+
+The socket admits only processes of the same user. Of those, one that descends from a registered host *is* that
+agent: it may not speak as the owner or change who may reach what. That guards against mistakes of a model, not
+against malice on the same account.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from harken.errors import Refused
+from harken.model import WATCH, Consumer, Sender, SessionKey
+
+OWNER_ID = "owner"
+NO_SESSION = SessionKey("")
+
+
+class Role(StrEnum):
+    """The person at the machine, or a program that acts for an agent."""
+
+    OWNER = "owner"
+    AGENT = "agent"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Caller:
+    """One caller of a use case."""
+
+    role: Role
+    consumer: Consumer = WATCH
+    session: SessionKey = NO_SESSION
+
+    @property
+    def sender(self) -> Sender:
+        """Who a message of this caller is from."""
+        return Sender(OWNER_ID, "you") if self.role is Role.OWNER else Sender(f"agent:{self.consumer}", self.consumer)
+
+    def require_owner(self, what: str) -> None:
+        """Refuse what only the person may do."""
+        if self.role is not Role.OWNER:
+            raise Refused(f"An agent may not {what}.", "Ask your user to run it in their own terminal.")

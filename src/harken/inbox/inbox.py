@@ -1,0 +1,358 @@
+"""`Inbox`: everything a person or an agent can do with messages.
+
+Above are the surfaces, which translate and render; below the store, which persists. Here it is decided who gets
+what: cursors move on evidence, never on offer; a wait that is cancelled consumes nothing; `send` says truthfully
+what will happen. Methods take the caller or reader they act for and raise only `HarkenError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import anyio
+import anyio.lowlevel
+
+from harken.clock import Clock
+from harken.errors import UserError
+from harken.inbox.caller import Caller, Role
+from harken.inbox.forecast import Forecast, Outlook, forecast
+from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
+from harken.inbox.sessions import Sessions
+from harken.inbox.waits import Bell, Waits
+from harken.ingest.intake import Intake
+from harken.ingest.policy import PolicyBook
+from harken.model import (
+    INBOX,
+    REPLIES,
+    WATCH,
+    Consumer,
+    Delivery,
+    DeliveryId,
+    Draft,
+    Mailbox,
+    Message,
+    Offer,
+    Priority,
+    Reader,
+    Sender,
+    SessionKey,
+    State,
+    fresh_id,
+)
+from harken.store.base import CallKey, Event, Filter, OpenOffer, OutboxRow, Store
+
+LOCAL = "local"
+"""The source of what is said on this machine: the command line, the page, agents."""
+
+MAX_PAGE = 1_000
+MAX_OFFER = 100
+INDEX_BEFORE_SEARCH = 2_000
+MAX_REMEMBERED = 10_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of the use cases, from the configuration."""
+
+    max_wait_seconds: float = 55.0
+    lease: timedelta = timedelta(minutes=15)
+    new_consumer_window: timedelta = timedelta(hours=24)
+    max_reply_chars: int = 64_000
+
+
+class Inbox:
+    """The use cases over one store. One per daemon."""
+
+    def __init__(
+        self, store: Store, intake: Intake, policies: PolicyBook, sessions: Sessions, clock: Clock, *, bounds: Bounds
+    ) -> None:
+        self._store = store
+        self._intake = intake
+        self._policies = policies
+        self._clock = clock
+        self._bounds = bounds
+        self._enrolled: set[tuple[Consumer, Mailbox]] = set()
+        self._waits = Waits(sessions)
+        self.sessions = sessions
+
+    # -- saying ------------------------------------------------------------------------------------------------
+
+    async def send(
+        self,
+        caller: Caller,
+        text: str,
+        *,
+        sender: str = "",
+        channel: str = "",
+        to: str = "",
+        priority: str = "normal",
+        conversation: str = "",
+        upstream_id: str = "",
+    ) -> Sent:
+        """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once."""
+        if not text.strip():
+            raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
+        if sender and caller.role is Role.AGENT:
+            raise UserError("An agent cannot choose who a message is from.", "Leave the sender away.")
+        draft = Draft(
+            source=LOCAL,
+            sender=Sender(sender, sender) if sender else caller.sender,
+            text=text,
+            upstream_id=upstream_id or fresh_id("u-", 20),
+            channel=channel or ("cli" if caller.role is Role.OWNER else "agent"),
+            conversation=conversation,
+            priority=as_priority(priority),
+            mailbox=Mailbox(to) if to else None,
+        )
+        appended = (await self._intake.accept([draft]))[0]
+        if not appended.is_new:
+            known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
+            return Sent(message=appended.message, is_new=False, forecast=known)
+        outlook = forecast(appended.message, self.sessions.live(), self._policies.mutes(self._clock.now()))
+        return Sent(message=appended.message, is_new=True, forecast=outlook)
+
+    async def reply(self, caller: Caller, ref: str, body: str, *, edge: str = "", request: str = "") -> OutboxRow:
+        """Answer a message where it came from: a row of the outbox, delivered by its source's sender.
+
+        The same request of the same edge, sent again after a restart, is done once.
+        """
+        if not body.strip():
+            raise UserError("A reply needs a text.", "Say what to answer.")
+        if len(body) > self._bounds.max_reply_chars:
+            raise UserError(f"A reply has at most {self._bounds.max_reply_chars} characters.", "Shorten it.")
+        message = await self._store.message(ref)
+        await self._enroll(Reader(consumer=caller.consumer, session=caller.session, mailboxes=(message.mailbox,)))
+        call = CallKey(edge=edge, request=request) if edge else None
+        return await self._store.add_reply(
+            message.id, body, author=caller.sender.id, consumer=caller.consumer, call=call
+        )
+
+    # -- getting -----------------------------------------------------------------------------------------------
+
+    async def pull(
+        self,
+        reader: Reader,
+        *,
+        limit: int = 20,
+        since: str = "",
+        channel: str = "",
+        consume: bool = True,
+        surface: str,
+        carrier: str,
+    ) -> Pulled:
+        """Hand out what waits, or (not `consume`) show it without handing it out."""
+        await self._enroll(reader)
+        wanted = _bounded(limit, MAX_OFFER, "limit")
+        if not consume:
+            found = await self._store.peek(reader, wanted, channel=channel, after=since)
+            shown = [Offer(message=message, delivery_id=DeliveryId("")) for message in found]
+            return Pulled(offers=shown, remaining=max(0, await self.count(reader) - len(shown)))
+        offers = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since)
+        # Fewer than wanted, of everything: nothing is left to count.
+        is_all = len(offers) < wanted and not channel and not since
+        return Pulled(offers=offers, remaining=0 if is_all else await self.count(reader))
+
+    async def wait(
+        self, reader: Reader, *, timeout_seconds: float, max_items: int, surface: str, carrier: str
+    ) -> Pulled:
+        """Hand out what waits as soon as there is something; nothing after the time, which is capped."""
+        await self._enroll(reader)
+        wanted = _bounded(max_items, MAX_OFFER, "max_items")
+        seconds = min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
+        bell = Bell(reader.mailboxes)
+        end = anyio.current_time() + seconds
+        with self._store.changes.listen(bell.ring), self._waits.enter(reader, bell):
+            while True:
+                bell.reset()
+                if mailboxes := self._waits.share(reader):
+                    offers = await self._offer(replace(reader, mailboxes=mailboxes), wanted, surface, carrier)
+                    if offers:
+                        is_all = len(offers) < wanted and mailboxes == reader.mailboxes
+                        return Pulled(offers=offers, remaining=0 if is_all else await self.count(reader))
+                # The time bounds only the sleep: an offer once made is handed over, not dropped at the last moment.
+                with anyio.move_on_after(end - anyio.current_time()) as sleep:
+                    await bell.wait()
+                if sleep.cancelled_caught:
+                    return Pulled(offers=[], remaining=0)
+
+    async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
+        """Return how a person reads: every mailbox there is."""
+        places = await self._store.consumers()
+        known = dict.fromkeys([INBOX, REPLIES, *(place.mailbox for place in places if place.consumer == WATCH)])
+        return Reader(consumer=consumer, session=session, mailboxes=tuple(known))
+
+    async def count(self, reader: Reader) -> int:
+        """Return how much waits for a reader, apart from what is being handed over."""
+        await self._enroll(reader)
+        unread = await self._store.unread(reader)
+        return unread.count - unread.leased
+
+    async def newest(self, reader: Reader, limit: int) -> Sequence[Message]:
+        """Return the newest messages of a reader's mailboxes, oldest first, seen or not."""
+        pages = [await self._store.page(Filter(mailbox=name), limit, newest_first=True) for name in reader.mailboxes]
+        return sorted((m for page in pages for m in page), key=lambda m: (m.received_at, m.seq))[-limit:]
+
+    async def stats(self, reader: Reader) -> QueueStats:
+        """Return what waits for a reader, in numbers."""
+        await self._enroll(reader)
+        unread = await self._store.unread(reader, by_channel=True)
+        return QueueStats(
+            depth=unread.count,
+            dropped_total=self._intake.overflowed,
+            oldest=unread.oldest,
+            by_channel=unread.by_channel,
+        )
+
+    # -- evidence ----------------------------------------------------------------------------------------------
+
+    async def prove(self, deliveries: Collection[DeliveryId], evidence: str) -> Sequence[Delivery]:
+        """Take proof that a model got these."""
+        return await self._store.prove(deliveries, evidence) if deliveries else []
+
+    async def ack(self, reader: Reader, refs: Collection[str]) -> Sequence[Delivery]:
+        """Mark messages as seen by a reader, named by message id, `#seq` or delivery id."""
+        if not refs:
+            raise UserError("Which message?", "Name one or more ids: harken ack ID")
+        await self._enroll(reader)
+        # Every name is looked up first: with one that is wrong, nothing is acknowledged.
+        messages = [await self._store.message(ref) for ref in refs if not ref.startswith("d-")]
+        proven = await self._store.prove([DeliveryId(ref) for ref in refs if ref.startswith("d-")], "ack")
+        acknowledged = await self._store.acknowledge(reader, [m.id for m in messages], "ack") if messages else []
+        return [*proven, *acknowledged]
+
+    async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> None:
+        """Take back what was offered and did not arrive, so that it is offered again as a repeat."""
+        if await self._store.release(session, carriers):
+            self._waits.ring_all()
+
+    async def withdraw(self, session: SessionKey, carrier: str) -> None:
+        """Undo the offers of a call whose answer was never written."""
+        if await self._store.withdraw(session, carrier):
+            self._waits.ring_all()
+
+    async def open_offers(self, session: SessionKey) -> Sequence[OpenOffer]:
+        """Return what a session was given and has not proven."""
+        return await self._store.open_offers(session)
+
+    # -- looking -----------------------------------------------------------------------------------------------
+
+    async def list(
+        self,
+        *,
+        mailbox: str = "",
+        channel: str = "",
+        sender: str = "",
+        thread: str = "",
+        since: datetime | None = None,
+        before: int = 0,
+        limit: int = 20,
+    ) -> Sequence[Message]:
+        """Return the newest messages that fit, oldest first."""
+        where = Filter(mailbox=mailbox, channel=channel, sender=sender, thread=thread, since=since, before=before)
+        found = await self._store.page(where, _bounded(limit, MAX_PAGE, "limit"), newest_first=True)
+        return found[::-1]
+
+    async def export(self, mailbox: str, after: int, limit: int) -> Sequence[tuple[Message, Sequence[Consumer]]]:
+        """Return the next page of a mailbox, oldest first, each with the consumers that have seen it."""
+        page = await self._store.page(Filter(mailbox=mailbox, after=after), _bounded(limit, MAX_PAGE, "limit"))
+        return [(message, await self._seen_by(message)) for message in page]
+
+    async def mailboxes(self) -> Sequence[Mailbox]:
+        """Return every mailbox, by name."""
+        return sorted({place.mailbox for place in await self._store.consumers()})
+
+    async def read(self, ref: str) -> Details:
+        """Return a message with its ledger and replies."""
+        message = await self._store.message(ref)
+        deliveries = {delivery.consumer: delivery for delivery in await self._store.ledger(message.id)}
+        ledger = [Entry(consumer=name, state=d.state, delivery=d) for name, d in deliveries.items()]
+        ledger += [
+            Entry(consumer=place.consumer, state=State.QUEUED)
+            for place in await self._store.consumers()
+            if place.mailbox == message.mailbox and place.cursor < message.seq and place.consumer not in deliveries
+        ]
+        replies = [row for row in await self._store.outbox() if row.message.id == message.id]
+        return Details(message=message, ledger=ledger, replies=replies)
+
+    async def search(
+        self, text: str, *, mailbox: str = "", channel: str = "", sender: str = "", limit: int = 20
+    ) -> Sequence[Message]:
+        """Return messages that contain all the words, newest first."""
+        where = Filter(mailbox=mailbox, channel=channel, sender=sender)
+        # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
+        await self._store.index(INDEX_BEFORE_SEARCH)
+        return await self._store.search(text, where, _bounded(limit, MAX_PAGE, "limit"))
+
+    async def journal(self, after: int, limit: int) -> Sequence[Event]:
+        """Return events of the journal that follow a number."""
+        return await self._store.events(after, _bounded(limit, MAX_PAGE, "limit"))
+
+    async def last_event(self) -> int:
+        """Return the number of the newest event."""
+        return await self._store.last_event()
+
+    async def status(self) -> Status:
+        """Return what a person wants to know at a glance."""
+        return Status(
+            sessions=self.sessions.live(),
+            consumers=await self._store.consumers(),
+            senders=await self._store.senders(),
+            mutes=self._policies.mutes(self._clock.now()),
+            parked=await self._store.outbox(state="parked"),
+            waiting_replies=len(await self._store.outbox(state="queued")),
+            not_stored=self._intake.not_stored,
+            store=await self._store.stats(),
+        )
+
+    # -- inner -------------------------------------------------------------------------------------------------
+
+    async def _offer(
+        self, reader: Reader, limit: int, surface: str, carrier: str, *, channel: str = "", since: str = ""
+    ) -> Sequence[Offer]:
+        """Offer, such that a caller who is cancelled meanwhile has consumed nothing."""
+        with anyio.CancelScope(shield=True):
+            offers = await self._store.offer(
+                reader,
+                limit,
+                surface=surface,
+                carrier=carrier,
+                lease_until=self._clock.now() + self._bounds.lease,
+                channel=channel,
+                after=since,
+            )
+        try:
+            await anyio.lowlevel.checkpoint_if_cancelled()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._store.withdraw(reader.session, carrier)
+            raise
+        return offers
+
+    async def _seen_by(self, message: Message) -> Sequence[Consumer]:
+        states = (State.SEEN, State.ANSWERED)
+        return [d.consumer for d in await self._store.ledger(message.id) if d.state in states]
+
+    async def _enroll(self, reader: Reader) -> None:
+        for mailbox in reader.mailboxes:
+            if (reader.consumer, mailbox) not in self._enrolled:
+                if len(self._enrolled) >= MAX_REMEMBERED:
+                    self._enrolled.clear()
+                since = self._clock.now() - self._bounds.new_consumer_window
+                await self._store.enroll(reader.consumer, mailbox, since)
+                self._enrolled.add((reader.consumer, mailbox))
+
+
+def as_priority(name: str) -> Priority:
+    """Return the priority of a name."""
+    try:
+        return Priority(name)
+    except ValueError as exc:
+        raise UserError(f"There is no priority {name[:40]!r}.", "Use high, normal or low.") from exc
+
+
+def _bounded(value: int, most: int, name: str) -> int:
+    if value < 1:
+        raise UserError(f"{name} must be at least 1.", f"Give a number from 1 to {most}.")
+    return min(value, most)

@@ -1,0 +1,74 @@
+"""What the use cases return. Values for surfaces to show; the JSON of each is in `surfaces/shapes.py`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from harken.inbox.forecast import Forecast
+from harken.inbox.sessions import Session
+from harken.model import Consumer, Delivery, Draft, Message, Offer, SenderRule, State
+from harken.store.base import ConsumerState, Mute
+from harken.store.base import OutboxRow as ReplyRow
+
+__all__ = ["Details", "Entry", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sent:
+    """A message that was accepted, and truthfully what will happen to it."""
+
+    message: Message
+    is_new: bool
+    forecast: Forecast
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulled:
+    """What was handed out, and how much still waits."""
+
+    offers: Sequence[Offer]
+    remaining: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Entry:
+    """One consumer's line in the ledger of a message; without a delivery it is still queued."""
+
+    consumer: Consumer
+    state: State
+    delivery: Delivery | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Details:
+    """A message, its ledger, and the replies to it."""
+
+    message: Message
+    ledger: Sequence[Entry]
+    replies: Sequence[ReplyRow]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueueStats:
+    """What waits for one consumer."""
+
+    depth: int
+    dropped_total: int
+    oldest: datetime | None
+    by_channel: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Status:
+    """What a person wants to know at a glance."""
+
+    sessions: Sequence[Session]
+    consumers: Sequence[ConsumerState]
+    senders: Sequence[SenderRule]
+    mutes: Sequence[Mute]
+    parked: Sequence[ReplyRow]
+    waiting_replies: int
+    not_stored: Sequence[Draft]
+    store: Mapping[str, int]

@@ -1,0 +1,136 @@
+"""Who may reach what: decided by the person, never by an agent or a message."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from harken.errors import Refused, UserError
+from harken.ingest.pairing import LIFETIME, MAX_TRIES
+from harken.model import Attention, SenderRule, Trust
+from tests.inbox.rig import AGENT, OWNER, Bench, from_teams
+
+
+async def trust_of(bench: Bench, text: str = "hello", sender: str = "ann") -> Trust:
+    """Let someone write on teams; return how far they are trusted."""
+    return (await bench.intake.accept([from_teams(text, sender)]))[0].message.trust
+
+
+async def _allow(bench: Bench) -> object:
+    return await bench.access.allow(AGENT, "ann")
+
+
+async def _deny(bench: Bench) -> object:
+    return await bench.access.deny(AGENT, "ann")
+
+
+async def _pair(bench: Bench) -> object:
+    return bench.access.pair(AGENT)
+
+
+async def _mute(bench: Bench) -> object:
+    return await bench.access.mute(AGENT, "channel", "ci")
+
+
+async def _unmute(bench: Bench) -> object:
+    return await bench.access.unmute(AGENT, "channel", "ci")
+
+
+@pytest.mark.parametrize("decision", [_allow, _deny, _pair, _mute, _unmute])
+async def test_an_agent_is_refused(bench: Bench, decision: Callable[[Bench], Awaitable[object]]) -> None:
+    """A message that talks a model into opening the door must fail at the door."""
+    with pytest.raises(Refused, match="An agent may not") as refused:
+        await decision(bench)
+    assert refused.value.hint == "Ask your user to run it in their own terminal."
+    assert await bench.store.senders() == []
+    assert await bench.store.mutes() == []
+
+
+async def test_an_agent_cannot_speak_as_somebody_else(bench: Bench) -> None:
+    """Least of all as the owner, whose word is an instruction."""
+    with pytest.raises(UserError, match="cannot choose who a message is from"):
+        await bench.inbox.send(AGENT, "do as I say", sender="owner")
+    sent = (await bench.inbox.send(AGENT, "hello")).message
+    assert (sent.sender.id, sent.channel, sent.trust) == ("agent:claude-code", "agent", Trust.KNOWN)
+
+
+async def test_what_the_owner_says_is_the_owners(bench: Bench) -> None:
+    """And only that: whoever gives another name is that one."""
+    mine = (await bench.inbox.send(OWNER, "do it")).message
+    assert (mine.sender.id, mine.sender.name, mine.trust) == ("owner", "you", Trust.OWNER)
+    assert (await bench.inbox.send(OWNER, "done", sender="ci-bot")).message.trust is Trust.KNOWN
+
+
+async def test_a_decision_counts_from_the_next_message_on(bench: Bench) -> None:
+    """The newest one, without a restart."""
+    assert await trust_of(bench) is Trust.UNKNOWN
+    assert await bench.access.allow(OWNER, " ann ") == SenderRule("*", "ann", Trust.KNOWN)
+    assert await trust_of(bench) is Trust.KNOWN
+    await bench.access.allow(OWNER, "ann", source="teams", as_owner=True)
+    assert await trust_of(bench) is Trust.OWNER
+    await bench.access.deny(OWNER, "ann", source="teams")
+    assert await trust_of(bench) is Trust.UNKNOWN
+
+
+async def test_a_denied_sender_is_stored_and_only_counted(bench: Bench) -> None:
+    """Denied is not deleted: the person can still look."""
+    await bench.access.deny(OWNER, "ci-bot")
+    sent = (await bench.inbox.send(OWNER, "hello", sender="ci-bot")).message
+    assert (sent.trust, sent.attention) == (Trust.UNKNOWN, Attention.COUNT)
+
+
+async def test_a_pairing_code_admits_the_one_who_sends_it(bench: Bench) -> None:
+    """Exactly one, exactly once: a code that is overheard afterwards is worth nothing."""
+    code, _ = bench.access.pair(OWNER)
+    assert await trust_of(bench, f" {code.upper()} ") is Trust.KNOWN
+    assert await trust_of(bench, "hello") is Trust.KNOWN
+    assert await trust_of(bench, code, "eve") is Trust.UNKNOWN
+    assert await trust_of(bench, "hello", "eve") is Trust.UNKNOWN
+    assert await bench.store.senders() == [SenderRule("teams", "ann", Trust.KNOWN)]
+
+
+async def test_a_pairing_code_expires(bench: Bench) -> None:
+    """It was made for the next few minutes."""
+    code, until = bench.access.pair(OWNER)
+    assert until == bench.clock.now() + LIFETIME
+    bench.clock.advance(LIFETIME.total_seconds())
+    assert await trust_of(bench, code) is Trust.UNKNOWN
+
+
+async def test_a_pairing_code_cannot_be_guessed(bench: Bench) -> None:
+    """A few wrong tries, by whomever, end it."""
+    code, _ = bench.access.pair(OWNER)
+    for number in range(MAX_TRIES):
+        await trust_of(bench, f"pair-{number}", "eve")
+    assert await trust_of(bench, code) is Trust.UNKNOWN
+
+
+async def test_a_code_inside_a_text_admits_nobody(bench: Bench) -> None:
+    """Someone who quotes a message must not be let in by it."""
+    code, _ = bench.access.pair(OWNER)
+    assert await trust_of(bench, f"he said: {code}", "eve") is Trust.UNKNOWN
+
+
+async def test_a_mute_ends_by_itself_or_by_hand(bench: Bench) -> None:
+    """The person who said 'an hour' does not have to remember."""
+    mute = await bench.access.mute(OWNER, "channel", " ci ", seconds=60)
+    await bench.access.mute(OWNER, "session", "claude-code")
+    assert [(each.kind, each.name) for each in await bench.store.mutes()] == [
+        ("channel", "ci"),
+        ("session", "claude-code"),
+    ]
+    bench.clock.advance(61)
+    assert mute not in await bench.store.mutes()
+    await bench.access.unmute(OWNER, "session", "claude-code")
+    assert await bench.store.mutes() == []
+
+
+async def test_what_cannot_be_decided_is_said(bench: Bench) -> None:
+    """One sentence and one hint each."""
+    with pytest.raises(UserError, match="Which sender"):
+        await bench.access.allow(OWNER, "  ")
+    with pytest.raises(UserError, match="'mailbox' cannot be muted"):
+        await bench.access.mute(OWNER, "mailbox", "inbox")
+    with pytest.raises(UserError, match="Which channel"):
+        await bench.access.mute(OWNER, "channel", "")
