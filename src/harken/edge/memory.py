@@ -1,0 +1,65 @@
+"""What a new daemon must be told after a restart: the handshake, what the host has set, the unanswered requests."""
+
+from __future__ import annotations
+
+from harken.edge.codec import MAX_LINE, Codec, fields
+
+MAX_WAITING, MAX_WAITING_BYTES = 1024, 2 * MAX_LINE  # requests without an answer
+
+
+class Memory:
+    """What a new daemon must be told: the handshake, the state the host has set, the unanswered requests."""
+
+    def __init__(self) -> None:
+        self.waiting: dict[str, bytes] = {}
+        self.sends: dict[str, int] = {}
+        self.initialized = b""
+        self._bytes = 0
+        self._settings: dict[str, bytes] = {}
+        self._replays: set[str] = set()
+        self._count = 0
+
+    def add(self, key: str, line: bytes) -> bool:
+        """Keep a request until it is answered; return whether there is room for it."""
+        self.drop(key)
+        if len(self.waiting) >= MAX_WAITING or self._bytes + len(line) > MAX_WAITING_BYTES:
+            return False
+        self.waiting[key], self.sends[key] = line, 0
+        self._bytes += len(line)
+        return True
+
+    def drop(self, key: str) -> bytes:
+        """Forget a request that was answered or cancelled, and return it."""
+        line = self.waiting.pop(key, b"")
+        self.sends.pop(key, None)
+        self._bytes -= len(line)
+        return line
+
+    def settle(self, key: str, codec: Codec, *, is_ok: bool) -> bool:
+        """Note an answer, and return whether it is for the host; answers to replays are not."""
+        if key in self._replays:
+            self._replays.discard(key)
+            return False
+        line = self.drop(key)
+        message = codec.read(line) if is_ok else {}
+        method = message.get("method")
+        if method in {"initialize", "logging/setLevel"}:
+            self._settings[str(method)] = line
+        elif method in {"resources/subscribe", "resources/unsubscribe"}:
+            uri = "uri " + codec.encode(fields(message.get("params")).get("uri"))
+            self._settings.pop(uri, None)
+            if method == "resources/subscribe" and len(self._settings) < MAX_WAITING:
+                self._settings[uri] = line
+        return True
+
+    def replay(self, codec: Codec) -> bytes:
+        """Return the handshake and the settings as lines with ids of our own."""
+        self._replays.clear()
+        lines = b""
+        for name in sorted(self._settings, key=lambda name: name != "initialize"):
+            self._count += 1
+            identifier = f"harken-replay-{self._count}"
+            self._replays.add(codec.key(identifier))
+            lines += codec.encode(codec.read(self._settings[name]) | {"id": identifier}).encode() + b"\n"
+            lines += self.initialized if name == "initialize" else b""
+        return lines

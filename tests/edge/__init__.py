@@ -1,0 +1,1 @@
+"""The edge, run as hosts run it, against a daemon that follows a script."""

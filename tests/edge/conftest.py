@@ -1,0 +1,34 @@
+"""A home folder, and a daemon in it."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.edge.rig import FakeDaemon
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home folder with a short path: a socket's name has at most 107 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="harken-"))
+    (folder / "run").mkdir()
+    yield folder
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(params=["unix", "tcp"])
+def transport(request: pytest.FixtureRequest) -> str:
+    """Both ways to reach a daemon; with tcp, stdin is read by a thread as on Windows."""
+    return str(request.param)
+
+
+@pytest.fixture
+def daemon(home: Path, transport: str) -> Iterator[FakeDaemon]:
+    """A daemon that is up."""
+    with FakeDaemon(home, transport) as fake:
+        yield fake
