@@ -1,0 +1,1 @@
+"""The daemon: the one place that knows both ends and joins them. `compose.py` is the composition root."""

@@ -1,0 +1,256 @@
+"""The composition root: opens everything in order, joins it, serves until told to stop, closes in reverse.
+
+The only module that knows both ends. What each part is, its own module says; here is only who gets whom.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import secrets
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import anyio
+import msgspec
+from anyio.abc import SocketStream
+
+from harken import __version__
+from harken.clock import Clock, SystemClock
+from harken.config.home import Home, disk_error, ensure, write_private
+from harken.config.settings import Settings
+from harken.daemon import http, upkeep
+from harken.daemon.endpoint import open_endpoint
+from harken.daemon.listener import Listener, most_connections
+from harken.daemon.lock import single_instance
+from harken.daemon.peers import descends_from
+from harken.daemon.policy import configured_policy, refuse_missing
+from harken.daemon.supervisor import Supervisor
+from harken.dispatch.outbox import Outbox
+from harken.dispatch.push import Push
+from harken.errors import UserError
+from harken.hosts.base import Hello
+from harken.inbox import Caller, Inbox, Role, Sessions
+from harken.inbox.access import Access
+from harken.inbox.caller import OWNER_ID
+from harken.inbox.inbox import Bounds
+from harken.inbox.sessions import mailboxes_of
+from harken.ingest.intake import Intake
+from harken.ingest.pairing import Pairings
+from harken.ingest.policy import PolicyBook
+from harken.model import WATCH, Draft, Mailbox, Reader, SessionKey, timestamp
+from harken.sources.local import LOCAL, LocalSender, Post
+from harken.store.base import Limits, Store
+from harken.store.journal import Journal
+from harken.store.sqlite import open_store
+from harken.store.sqlite.connection import Connect, connect
+from harken.surfaces.calls import Desk
+from harken.surfaces.mcp.connection import Connection
+from harken.surfaces.socket import CallConnection
+from harken.surfaces.web.app import create_app
+from harken.surfaces.wire import Lines
+
+_log = logging.getLogger("harken.daemon")
+
+
+@dataclass(slots=True, kw_only=True)
+class Daemon:
+    """The joined parts."""
+
+    home: Home
+    settings: Settings
+    clock: Clock
+    store: Store
+    journal: Journal
+    intake: Intake
+    inbox: Inbox
+    access: Access
+    started_at: datetime
+    url: str = ""
+    supervisor: Supervisor | None = None
+
+    def facts(self) -> Mapping[str, object]:
+        """What `status` says of the daemon itself."""
+        health = self.supervisor.health if self.supervisor is not None else {}
+        return {
+            "pid": os.getpid(),
+            "version": __version__,
+            "url": self.url,
+            "home": str(self.home.path),
+            "store": self.settings.store.url,
+            "started_at": timestamp(self.started_at),
+            "journal_problem": self.journal.problem,
+            "store_problem": self.intake.problem,
+            "sources": [{"name": name, "kind": source.get("kind")} for name, source in self.settings.sources.items()],
+            "parked_loops": {name: state.error for name, state in health.items() if state.is_parked},
+        }
+
+    def desk(self, caller: Caller, session: SessionKey, request: str) -> Desk:
+        """Return what a verb needs, for one caller."""
+        return Desk(
+            inbox=self.inbox, access=self.access, caller=caller, session=session, request=request, daemon=self.facts
+        )
+
+    def mailboxes(self, cwd: str) -> tuple[Mailbox, ...]:
+        """Return what a session in a folder reads."""
+        projects = {name: [str(folder) for folder in p.dirs] for name, p in self.settings.projects.items()}
+        return mailboxes_of(cwd, projects)
+
+    async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
+        """Serve an agent's edge."""
+        connection = Connection(
+            stream, lines, hello=hello, inbox=self.inbox, clock=self.clock, mailboxes=self.mailboxes
+        )
+        await connection.serve()
+
+    async def serve_call(self, stream: SocketStream, lines: Lines, _hello: Hello, peer: int) -> None:
+        """Serve a client of the command line."""
+        session = SessionKey(f"cli:{secrets.token_hex(8)}")
+        desk = self.desk(self._caller(peer), session, session)
+        try:
+            await CallConnection(stream, lines, desk).serve()
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self.store.release(session)
+
+    def _caller(self, peer: int) -> Caller:
+        agents = {session.pid: session for session in self.inbox.sessions.live() if session.pid > 1}
+        host = descends_from(peer, agents)
+        if not host:
+            return Caller(role=Role.OWNER)
+        return Caller(role=Role.AGENT, consumer=agents[host].consumer, session=agents[host].key)
+
+
+@asynccontextmanager
+async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect = connect) -> AsyncIterator[Daemon]:
+    """Open the store and join the parts over it."""
+    refuse_missing(settings)
+    journal = Journal(home.journal_dir)
+    async with open_store(home.database, clock, observer=journal.observe, opener=opener) as store:
+        missing = await journal.recover(store)
+        if missing:
+            _log.info("wrote %d lines of the journal that were missing", missing)
+        pairings = Pairings(clock)
+        policies = PolicyBook(store, configured_policy(settings))
+        await policies.refresh()
+        intake = Intake(store, policies, pairings)
+        bounds = Bounds(
+            max_wait_seconds=settings.limits.max_wait_seconds,
+            lease=settings.limits.lease,
+            new_consumer_window=settings.limits.new_consumer_window,
+        )
+        try:
+            yield Daemon(
+                home=home,
+                settings=settings,
+                clock=clock,
+                store=store,
+                journal=journal,
+                intake=intake,
+                inbox=Inbox(store, intake, policies, Sessions(), clock, bounds=bounds),
+                access=Access(store, policies, pairings, clock),
+                started_at=clock.now(),
+            )
+        finally:
+            journal.close()
+
+
+async def serve(home: Home, settings: Settings, *, opener: Connect = connect) -> None:
+    """Run the daemon until SIGTERM or SIGINT. Raises `Conflict` when another one serves this home."""
+    ensure(home)
+    with single_instance(home.lock_file):
+        home.down_file.unlink(missing_ok=True)
+        async with compose(home, settings, SystemClock(), opener) as daemon:
+            await _serve(daemon)
+    _log.info("stopped")
+
+
+async def _serve(daemon: Daemon) -> None:
+    home, settings = daemon.home, daemon.settings
+    token = _token(home)
+    sock = http.bind(settings.http, home)
+    host, port = sock.getsockname()[:2]
+    daemon.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    app = create_app(
+        lambda: daemon.desk(Caller(role=Role.OWNER), SessionKey(f"http:{secrets.token_hex(8)}"), secrets.token_hex(8)),
+        token,
+        http.hosts_of(settings.http.host, port),
+    )
+    web = http.make_server(app)
+    try:
+        async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
+            supervisor = Supervisor(tasks)
+            _start_loops(daemon, supervisor)
+            surfaces = {"mcp": daemon.serve_mcp, "call": daemon.serve_call}
+            listener = Listener(surfaces, endpoint.token, max_connections=most_connections())
+            # Accepting fails while the process has no file descriptors left.
+            supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
+            tasks.start_soon(partial(web.serve, sockets=[sock]))
+            _announce(daemon, endpoint.address)
+            await _until_signalled()
+            web.should_exit = True
+            tasks.cancel_scope.cancel()
+    finally:
+        for leftover in (home.address_file, home.daemon_file):
+            leftover.unlink(missing_ok=True)
+
+
+def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
+    store, settings = daemon.store, daemon.settings
+    limits = Limits(settings.store.max_messages, settings.store.max_age.total_seconds())
+    outbox = Outbox(store, {LOCAL: LocalSender(_post(daemon.intake, store))}, daemon.clock)
+    push = Push(store, daemon.inbox.sessions)
+    daemon.supervisor = supervisor
+    supervisor.start("outbox", outbox.run)
+    supervisor.start("push", push.run)
+    supervisor.start("index", lambda: upkeep.keep_index(store))
+    supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
+    supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))
+    supervisor.start("retention", lambda: upkeep.keep_limits(store, limits))
+
+
+def _post(intake: Intake, store: Store) -> Post:
+    async def post(draft: Draft) -> str:
+        message = (await intake.accept([draft]))[0].message
+        if message.sender.id == OWNER_ID:
+            # Nobody needs to be told what they said themselves.
+            person = Reader(consumer=WATCH, session=SessionKey(""), mailboxes=(message.mailbox,))
+            await store.acknowledge(person, [message.id], "own")
+        return message.id
+
+    return post
+
+
+def _announce(daemon: Daemon, address: str) -> None:
+    """Write where the daemon can be found, when it is ready; what it says of itself comes last."""
+    facts = {"pid": os.getpid(), "version": __version__, "url": daemon.url}
+    write_private(daemon.home.address_file, f"{address}\n")
+    write_private(daemon.home.daemon_file, msgspec.json.encode(facts).decode() + "\n")
+    _log.info("Harken %s serves %s at %s", __version__, daemon.home.path, daemon.url)
+
+
+def _token(home: Home) -> str:
+    """Return the token of the HTTP API, made once."""
+    try:
+        token = home.token_file.read_text().strip()
+    except FileNotFoundError:
+        token = ""
+    except OSError as exc:
+        raise disk_error("read", home.token_file, exc) from exc
+    except UnicodeDecodeError as exc:
+        raise UserError(f"{home.token_file} is not a token.", "Remove it: a new one is made.") from exc
+    if not token:
+        token = secrets.token_urlsafe(32)
+        write_private(home.token_file, token + "\n")
+    return token
+
+
+async def _until_signalled() -> None:
+    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+        async for number in signals:
+            _log.info("stopping on %s", signal.Signals(number).name)
+            return

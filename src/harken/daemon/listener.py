@@ -1,0 +1,147 @@
+"""The socket: accepts connections, reads each one's hello line, and hands it to the surface that it names."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+
+import anyio
+import msgspec
+from anyio.abc import SocketStream
+
+from harken.daemon.peers import check_user
+from harken.daemon.supervisor import contain
+from harken.errors import HarkenError, Refused, Unavailable, UserError
+from harken.hosts.base import Hello
+from harken.surfaces.wire import Lines, LineTooLong
+
+if sys.platform != "win32":
+    import resource
+
+_log = logging.getLogger("harken.socket")
+
+PROTOCOL = 1
+HELLO_SECONDS = 10.0
+MAX_CONNECTIONS = 2_000
+# For the database, the journal, HTTP and whoever is being refused.
+SPARE_FILES = 100
+
+
+class HelloLine(msgspec.Struct):
+    """The first line of a connection."""
+
+    harken: int
+    kind: str
+    edge: str = ""
+    pid: int = 0
+    ppid: int = 0
+    cwd: str = ""
+    consumer: str = ""
+    resumed: bool = False
+    resent: list[msgspec.Raw] = []
+    env: dict[str, str] = {}
+    token: str = ""
+
+
+Serve = Callable[[SocketStream, Lines, Hello, int], Awaitable[None]]
+"""Serves a connection; the last argument is the peer's process id."""
+
+
+def most_connections() -> int:
+    """Return how many connections this process can serve without running out of file descriptors."""
+    if sys.platform == "win32":  # pragma: no cover - has no such limit
+        return MAX_CONNECTIONS
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft - SPARE_FILES))
+
+
+class Listener:
+    """Hands connections to surfaces by kind."""
+
+    def __init__(
+        self,
+        surfaces: Mapping[str, Serve],
+        token: str = "",
+        *,
+        hello_seconds: float = HELLO_SECONDS,
+        max_connections: int = MAX_CONNECTIONS,
+    ) -> None:
+        self._surfaces = surfaces
+        self._token = token
+        self._hello_seconds = hello_seconds
+        self._max_connections = max_connections
+        self._open = 0
+
+    async def handle(self, stream: SocketStream) -> None:
+        """Serve one connection to its end; a fault in it ends only this one."""
+        self._open += 1
+        try:
+            async with stream:
+                await contain("a connection", self._serve(stream))
+        finally:
+            self._open -= 1
+
+    async def _serve(self, stream: SocketStream) -> None:
+        try:
+            peer = check_user(stream)
+            if self._open > self._max_connections:
+                raise Unavailable("Too many connections are open.", "Close some agents, or try again.")
+            lines = Lines(stream)
+            line = await self._hello(lines)
+            if line is None:
+                return
+            serve = self._surface(line)
+        except HarkenError as exc:
+            await _refuse(stream, exc)
+            return
+        await serve(stream, lines, _as_hello(line), peer)
+
+    async def _hello(self, lines: Lines) -> HelloLine | None:
+        data: bytes | None = None
+        try:
+            with anyio.move_on_after(self._hello_seconds):
+                data = await lines.read()
+        except LineTooLong:
+            data = None
+        if data is None:
+            return None
+        try:
+            return msgspec.json.decode(data, type=HelloLine)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+            raise UserError("This is not a hello line.", "Connect with harken mcp or the harken command.") from exc
+
+    def _surface(self, line: HelloLine) -> Serve:
+        if line.harken != PROTOCOL:
+            raise UserError(
+                f"The daemon speaks protocol {PROTOCOL}, the other side {line.harken}.",
+                "Restart the older one: harken down, then harken up.",
+            )
+        if self._token and not hmac.compare_digest(line.token.encode(), self._token.encode()):
+            raise Refused("The token is wrong.", "Only programs of the same user can read it.")
+        serve = self._surfaces.get(line.kind)
+        if serve is None:
+            raise UserError(f"There is no kind {line.kind[:40]!r}.", f"Kinds: {', '.join(self._surfaces)}.")
+        return serve
+
+
+def _as_hello(line: HelloLine) -> Hello:
+    return Hello(
+        edge=line.edge,
+        pid=line.pid,
+        ppid=line.ppid,
+        cwd=line.cwd,
+        consumer=line.consumer,
+        is_resumed=line.resumed,
+        resent=tuple(bytes(item).decode() for item in line.resent),
+        env=line.env,
+    )
+
+
+async def _refuse(stream: SocketStream, error: HarkenError) -> None:
+    _log.warning("refused a connection: %s", error.message)
+    try:
+        await stream.send(msgspec.json.encode({"harken": PROTOCOL, "error": error.as_dict()}) + b"\n")
+    except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+        return

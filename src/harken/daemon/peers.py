@@ -1,0 +1,43 @@
+"""Who is at the other end of the socket: the same user, and whether it runs inside an agent."""
+
+from __future__ import annotations
+
+import os
+import socket
+import struct
+import sys
+from collections.abc import Collection
+
+import psutil
+from anyio.abc import SocketAttribute, SocketStream
+
+from harken.errors import Refused
+
+_CREDENTIALS = struct.Struct("3i")
+
+
+def check_user(stream: SocketStream) -> int:
+    """Return the process id of the peer, 0 where the system does not tell; refuse another user.
+
+    The socket's folder is closed to others already; this holds when someone opened it by mistake.
+    """
+    if sys.platform != "linux":  # pragma: no cover - file permissions alone guard it there
+        return 0
+    raw = stream.extra(SocketAttribute.raw_socket)
+    if raw.family != socket.AF_UNIX:
+        return 0
+    pid, uid, _gid = _CREDENTIALS.unpack(raw.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
+    if uid != os.geteuid():
+        raise Refused("This daemon belongs to another user.", "Start your own: harken up")
+    return int(pid)
+
+
+def descends_from(pid: int, hosts: Collection[int]) -> int:
+    """Return which of some processes a process descends from, 0 when none."""
+    if not hosts or pid <= 0:
+        return 0
+    try:
+        ancestors = psutil.Process(pid).parents()
+    except psutil.Error:
+        return 0
+    return next((parent.pid for parent in ancestors if parent.pid in hosts), 0)

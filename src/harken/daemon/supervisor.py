@@ -1,0 +1,77 @@
+"""Keeps loops running: the one place that catches everything, logs it under the loop's name, and backs off.
+
+A fault in serving one connection ends that connection and nothing else.
+
+A loop that keeps failing is shown as parked in `status`; it is still tried, slowly, because causes go away.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+
+import anyio
+from anyio.abc import TaskGroup
+
+_log = logging.getLogger("harken.supervisor")
+
+FIRST_PAUSE_SECONDS = 0.5
+LONGEST_PAUSE_SECONDS = 60.0
+PARKED_AFTER = 5
+GOOD_AFTER_SECONDS = 60.0
+
+
+@dataclass(slots=True)
+class Health:
+    """How a loop is doing."""
+
+    failures: int = 0
+    error: str = ""
+
+    @property
+    def is_parked(self) -> bool:
+        """Whether it keeps failing."""
+        return self.failures >= PARKED_AFTER
+
+
+async def contain(name: str, work: Awaitable[None]) -> None:
+    """Await some work; a fault in it is logged and goes no further."""
+    try:
+        await work
+    except Exception:
+        _log.exception("%s failed", name)
+
+
+class Supervisor:
+    """Runs named loops in a task group."""
+
+    def __init__(self, tasks: TaskGroup) -> None:
+        self._tasks = tasks
+        self._health: dict[str, Health] = {}
+
+    @property
+    def health(self) -> Mapping[str, Health]:
+        """How each loop is doing, by name."""
+        return self._health
+
+    def start(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        """Run a loop until the task group ends."""
+        self._health[name] = Health()
+        self._tasks.start_soon(self._keep, name, loop, name=f"harken-{name}")
+
+    async def _keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        health = self._health[name]
+        while True:
+            began = anyio.current_time()
+            try:
+                await loop()
+            except Exception as exc:
+                if anyio.current_time() - began > GOOD_AFTER_SECONDS:
+                    health.failures = 0
+                health.failures += 1
+                health.error = f"{type(exc).__name__}: {exc}"
+                _log.exception("the loop %s failed (%d in a row)", name, health.failures)
+            else:
+                return
+            await anyio.sleep(min(FIRST_PAUSE_SECONDS * 2 ** (health.failures - 1), LONGEST_PAUSE_SECONDS))

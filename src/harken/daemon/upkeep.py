@@ -1,0 +1,53 @@
+"""The chores: search index, retention, the journal's missing lines, leases of sessions that are gone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+import anyio
+
+from harken.errors import Unavailable
+from harken.ingest.intake import Intake
+from harken.model import SessionKey
+from harken.store.base import Limits, Store
+from harken.store.journal import Journal
+
+INDEX_EVERY_SECONDS = 1.0
+INDEX_BATCH = 200
+CATCH_UP_EVERY_SECONDS = 2.0
+PRUNE_EVERY_SECONDS = 3600.0
+# Edges come back within seconds of a restart; only then is a session that did not come back gone.
+GRACE_SECONDS = 30.0
+
+
+async def keep_index(store: Store) -> None:
+    """Make new messages searchable."""
+    while True:
+        while await store.index(INDEX_BATCH):
+            pass
+        await anyio.sleep(INDEX_EVERY_SECONDS)
+
+
+async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
+    """Write lines that could not be written, and store drafts that could not be stored."""
+    while True:
+        await anyio.sleep(CATCH_UP_EVERY_SECONDS)
+        await journal.catch_up(store)
+        try:
+            await intake.flush()
+        except Unavailable:
+            continue
+
+
+async def keep_leases(store: Store, live: Callable[[], Collection[SessionKey]]) -> None:
+    """Offer again what sessions that are gone were given and did not prove."""
+    while True:
+        await anyio.sleep(GRACE_SECONDS)
+        await store.release_except(live())
+
+
+async def keep_limits(store: Store, limits: Limits) -> None:
+    """Apply retention, in bounded rounds until nothing is over the limits."""
+    while True:
+        pruned = await store.prune(limits)
+        await anyio.sleep(PRUNE_EVERY_SECONDS if not (pruned.deleted or pruned.expired) else INDEX_EVERY_SECONDS)

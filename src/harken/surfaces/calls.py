@@ -1,0 +1,357 @@
+"""The verbs for people: one table for the command line's socket and the HTTP API.
+
+A verb is a name, its arguments, and the use case it calls. Both surfaces parse with the same structs and give the
+same errors, so neither has an `if` that the other would also need.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+import msgspec
+
+from harken.errors import UserError
+from harken.inbox import Caller, Inbox
+from harken.inbox.access import Access
+from harken.model import Consumer, DeliveryId, Reader, SessionKey, timestamp
+from harken.surfaces import shapes
+
+
+def _about(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text)
+
+
+class _Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Arguments of a verb."""
+
+
+class Send(_Arguments):
+    """Accept a message and say what will happen to it."""
+
+    text: Annotated[str, _about("What to say.")]
+    sender: Annotated[str, _about("Who it is from; you when empty.")] = ""
+    channel: Annotated[str, _about("The channel it belongs to.")] = ""
+    to: Annotated[str, _about("The mailbox; routes decide when empty.")] = ""
+    priority: Annotated[str, _about("high, normal or low.")] = "normal"
+    conversation: Annotated[str, _about("The conversation it belongs to.")] = ""
+    upstream_id: Annotated[str, _about("Sent again with the same id it is stored once.")] = ""
+
+
+class List(_Arguments):
+    """Show the newest messages."""
+
+    mailbox: Annotated[str, _about("Only this mailbox.")] = ""
+    channel: Annotated[str, _about("Only this channel.")] = ""
+    sender: Annotated[str, _about("Only from this sender.")] = ""
+    before: Annotated[int, _about("Only sequence numbers below this.")] = 0
+    limit: Annotated[int, _about("At most this many.")] = 20
+
+
+class Read(_Arguments):
+    """Show a message, its ledger and the replies to it."""
+
+    ref: Annotated[str, _about("A message id, its beginning, or #seq.")]
+
+
+class Pull(_Arguments):
+    """Take what is unread."""
+
+    consumer: Annotated[str, _about("Read as this consumer.")] = "watch"
+    channel: Annotated[str, _about("Only this channel.")] = ""
+    since_id: Annotated[str, _about("Only what came after this message.")] = ""
+    limit: Annotated[int, _about("At most this many.")] = 20
+    peek: Annotated[bool, _about("Look without taking.")] = False
+
+
+class Wait(_Arguments):
+    """Take what is unread, waiting for it."""
+
+    consumer: Annotated[str, _about("Read as this consumer.")] = "watch"
+    timeout: Annotated[float, _about("Seconds to wait; at most 55 are waited.")] = 50
+    limit: Annotated[int, _about("At most this many.")] = 10
+
+
+class Prove(_Arguments):
+    """Say that deliveries were shown."""
+
+    deliveries: Annotated[list[str], _about("Delivery ids.")]
+
+
+class Ack(_Arguments):
+    """Mark messages as seen."""
+
+    refs: Annotated[list[str], _about("Message ids, #seq or delivery ids.")]
+    consumer: Annotated[str, _about("For this consumer.")] = "watch"
+
+
+class Search(_Arguments):
+    """Find messages that contain all the words, newest first."""
+
+    text: Annotated[str, _about("The words.")]
+    mailbox: Annotated[str, _about("Only this mailbox.")] = ""
+    channel: Annotated[str, _about("Only this channel.")] = ""
+    sender: Annotated[str, _about("Only from this sender.")] = ""
+    limit: Annotated[int, _about("At most this many.")] = 20
+
+
+class Stats(_Arguments):
+    """Count what waits."""
+
+    consumer: Annotated[str, _about("For this consumer.")] = "watch"
+
+
+class Export(_Arguments):
+    """Give a page of a mailbox, oldest first."""
+
+    mailbox: Annotated[str, _about("The mailbox.")] = "inbox"
+    after: Annotated[int, _about("Only sequence numbers above this.")] = 0
+    limit: Annotated[int, _about("At most this many.")] = 500
+
+
+class Mailboxes(_Arguments):
+    """Name every mailbox."""
+
+
+class Journal(_Arguments):
+    """Give events of the journal."""
+
+    after: Annotated[int, _about("Only events above this number; -1 for those still to come.")] = 0
+    limit: Annotated[int, _about("At most this many.")] = 500
+
+
+class GetStatus(_Arguments):
+    """Show daemon, sessions, consumers, what waits and what is parked."""
+
+
+class Reply(_Arguments):
+    """Answer a message where it came from."""
+
+    ref: Annotated[str, _about("The message.")]
+    body: Annotated[str, _about("The answer.")]
+    key: Annotated[str, _about("Sent again with the same key it is done once.")] = ""
+
+
+class Allow(_Arguments):
+    """Let a sender reach sessions."""
+
+    sender: Annotated[str, _about("The sender's id.")]
+    source: Annotated[str, _about("Only from this source.")] = "*"
+    as_owner: Annotated[bool, _about("Treat their word as yours.")] = False
+
+
+class Deny(_Arguments):
+    """Let a sender only be counted."""
+
+    sender: Annotated[str, _about("The sender's id.")]
+    source: Annotated[str, _about("Only from this source.")] = "*"
+
+
+class Pair(_Arguments):
+    """Make a code that admits the one sender who sends it."""
+
+
+class Mute(_Arguments):
+    """Keep a channel, sender or session from being pushed to."""
+
+    kind: Annotated[str, _about("channel, sender or session.")]
+    name: Annotated[str, _about("Its name.")]
+    seconds: Annotated[float | None, _about("For this long; until unmuted when null.")] = None
+
+
+class Unmute(_Arguments):
+    """End a mute."""
+
+    kind: Annotated[str, _about("channel, sender or session.")]
+    name: Annotated[str, _about("Its name.")]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What a verb needs: the use cases, who asks, and what the daemon says of itself."""
+
+    inbox: Inbox
+    access: Access
+    caller: Caller
+    session: SessionKey
+    request: str
+    daemon: Callable[[], Mapping[str, object]]
+
+    async def reader(self, consumer: str) -> Reader:
+        """Return how the caller reads as a consumer."""
+        return await self.inbox.person(self.session, Consumer(consumer))
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb: its arguments and what it does."""
+
+    arguments: type[_Arguments]
+    run: Callable[[Desk, Any], Awaitable[object]]
+
+    def parse(self, name: str, arguments: object) -> _Arguments:
+        """Return the arguments, or raise what is wrong with them."""
+        try:
+            return msgspec.convert(arguments or {}, self.arguments, strict=True)
+        except msgspec.ValidationError as exc:
+            known = ", ".join(self.arguments.__struct_fields__) or "none"
+            raise UserError(f"{name}: {exc}.", f"Its arguments are: {known}.") from exc
+
+
+async def _send(desk: Desk, a: Send) -> object:
+    sent = await desk.inbox.send(
+        desk.caller,
+        a.text,
+        sender=a.sender,
+        channel=a.channel,
+        to=a.to,
+        priority=a.priority,
+        conversation=a.conversation,
+        upstream_id=a.upstream_id,
+    )
+    return shapes.sent(sent)
+
+
+async def _list(desk: Desk, a: List) -> object:
+    found = await desk.inbox.list(mailbox=a.mailbox, channel=a.channel, sender=a.sender, before=a.before, limit=a.limit)
+    return {"messages": [shapes.message(item) for item in found]}
+
+
+async def _read(desk: Desk, a: Read) -> object:
+    return shapes.details(await desk.inbox.read(a.ref))
+
+
+async def _pull(desk: Desk, a: Pull) -> object:
+    reader = await desk.reader(a.consumer)
+    pulled = await desk.inbox.pull(
+        reader,
+        limit=a.limit,
+        since=a.since_id,
+        channel=a.channel,
+        consume=not a.peek,
+        surface="pull",
+        carrier=desk.request,
+    )
+    return shapes.pulled(pulled)
+
+
+async def _wait(desk: Desk, a: Wait) -> object:
+    reader = await desk.reader(a.consumer)
+    pulled = await desk.inbox.wait(
+        reader, timeout_seconds=a.timeout, max_items=a.limit, surface="wait", carrier=desk.request
+    )
+    return shapes.pulled(pulled)
+
+
+async def _prove(desk: Desk, a: Prove) -> object:
+    seen = await desk.inbox.prove([DeliveryId(item) for item in a.deliveries], "shown")
+    return {"seen": [delivery.message_id for delivery in seen]}
+
+
+async def _ack(desk: Desk, a: Ack) -> object:
+    seen = await desk.inbox.ack(await desk.reader(a.consumer), a.refs)
+    return {"acknowledged": [delivery.message_id for delivery in seen]}
+
+
+async def _search(desk: Desk, a: Search) -> object:
+    found = await desk.inbox.search(a.text, mailbox=a.mailbox, channel=a.channel, sender=a.sender, limit=a.limit)
+    return {"messages": [shapes.message(item) for item in found]}
+
+
+async def _stats(desk: Desk, a: Stats) -> object:
+    stats = await desk.inbox.stats(await desk.reader(a.consumer))
+    return {
+        "consumer": a.consumer,
+        "depth": stats.depth,
+        "dropped_total": stats.dropped_total,
+        "oldest_ts": shapes.moment(stats.oldest),
+        "unread_by_channel": dict(stats.by_channel),
+    }
+
+
+async def _export(desk: Desk, a: Export) -> object:
+    page = await desk.inbox.export(a.mailbox, a.after, a.limit)
+    return {"messages": [{**shapes.message(item), "consumed_by": list(seen_by)} for item, seen_by in page]}
+
+
+async def _mailboxes(desk: Desk, _a: Mailboxes) -> object:
+    return {"mailboxes": list(await desk.inbox.mailboxes())}
+
+
+async def _journal(desk: Desk, a: Journal) -> object:
+    if a.after < 0:
+        return {"events": [], "last": await desk.inbox.last_event()}
+    events = await desk.inbox.journal(a.after, a.limit)
+    lines = [
+        {"n": e.n, "at": timestamp(e.at), "kind": e.kind, **e.data}
+        | ({"message": shapes.message(e.message)} if e.message else {})
+        for e in events
+    ]
+    return {"events": lines, "last": events[-1].n if events else a.after}
+
+
+async def _status(desk: Desk, _a: GetStatus) -> object:
+    return {"daemon": dict(desk.daemon()), **shapes.status(await desk.inbox.status())}
+
+
+async def _reply(desk: Desk, a: Reply) -> object:
+    row = await desk.inbox.reply(desk.caller, a.ref, a.body, edge="cli" if a.key else "", request=a.key)
+    return {"reply_id": row.id, "message_id": row.message.id, "state": row.state}
+
+
+async def _allow(desk: Desk, a: Allow) -> object:
+    rule = await desk.access.allow(desk.caller, a.sender, source=a.source, as_owner=a.as_owner)
+    return {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value}
+
+
+async def _deny(desk: Desk, a: Deny) -> object:
+    rule = await desk.access.deny(desk.caller, a.sender, source=a.source)
+    return {"source": rule.source, "sender": rule.sender, "trust": rule.trust.value}
+
+
+async def _pair(desk: Desk, _a: Pair) -> object:
+    code, until = desk.access.pair(desk.caller)
+    return {"code": code, "until": shapes.moment(until)}
+
+
+async def _mute(desk: Desk, a: Mute) -> object:
+    mute = await desk.access.mute(desk.caller, a.kind, a.name, seconds=a.seconds)
+    return {"kind": mute.kind, "name": mute.name, "until": shapes.moment(mute.until)}
+
+
+async def _unmute(desk: Desk, a: Unmute) -> object:
+    mute = await desk.access.unmute(desk.caller, a.kind, a.name)
+    return {"kind": mute.kind, "name": mute.name}
+
+
+VERBS: tuple[tuple[str, Verb], ...] = (
+    ("send", Verb(Send, _send)),
+    ("list", Verb(List, _list)),
+    ("read", Verb(Read, _read)),
+    ("pull", Verb(Pull, _pull)),
+    ("wait", Verb(Wait, _wait)),
+    ("prove", Verb(Prove, _prove)),
+    ("ack", Verb(Ack, _ack)),
+    ("search", Verb(Search, _search)),
+    ("stats", Verb(Stats, _stats)),
+    ("export", Verb(Export, _export)),
+    ("mailboxes", Verb(Mailboxes, _mailboxes)),
+    ("journal", Verb(Journal, _journal)),
+    ("status", Verb(GetStatus, _status)),
+    ("reply", Verb(Reply, _reply)),
+    ("allow", Verb(Allow, _allow)),
+    ("deny", Verb(Deny, _deny)),
+    ("pair", Verb(Pair, _pair)),
+    ("mute", Verb(Mute, _mute)),
+    ("unmute", Verb(Unmute, _unmute)),
+)
+
+
+async def call(desk: Desk, name: str, arguments: object) -> object:
+    """Do what a verb says."""
+    for known, verb in VERBS:
+        if known == name:
+            return await verb.run(desk, verb.parse(name, arguments))
+    names = ", ".join(known for known, _ in VERBS)
+    raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {names}.")

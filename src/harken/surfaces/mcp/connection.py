@@ -1,0 +1,202 @@
+"""One agent's MCP connection: the lines of a socket on one side, the SDK's server on the other.
+
+Two things happen before the SDK sees a line: `server/discover` is declined for hosts whose push needs the 2025
+handshake (a connection that negotiated 2026-07-28 has no way to push), and the order of requests, answers and
+cancellations is noted, because it is evidence. Hints (log ping, resource update) go straight to the wire.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+import mcp_types as types
+import msgspec
+from anyio.abc import ByteStream, TaskGroup
+from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.shared.message import SessionMessage
+from pydantic import ValidationError
+
+from harken.clock import Clock
+from harken.hosts.base import Hello, detect
+from harken.inbox import Inbox, Note
+from harken.model import Mailbox
+from harken.surfaces import render
+from harken.surfaces.mcp.evidence import CarrierLog
+from harken.surfaces.mcp.server import INBOX_URI, AgentServer, request_key
+from harken.surfaces.wire import Lines, LineTooLong
+
+OUTGOING_LIMIT = 256
+_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    """A line on its way out; `answers` is the request it is the answer to."""
+
+    data: bytes
+    answers: str | None = None
+
+
+class Connection:
+    """Serves one edge until it goes away."""
+
+    def __init__(
+        self,
+        stream: ByteStream,
+        lines: Lines,
+        *,
+        hello: Hello,
+        inbox: Inbox,
+        clock: Clock,
+        mailboxes: Callable[[str], tuple[Mailbox, ...]],
+    ) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._inbox = inbox
+        self._evidence = CarrierLog()
+        self._agent = AgentServer(
+            hello=hello, inbox=inbox, clock=clock, evidence=self._evidence, pusher=self, mailboxes=mailboxes
+        )
+        self._to_wire, self._from_us = anyio.create_memory_object_stream[_Line](OUTGOING_LIMIT)
+        self._tasks: TaskGroup | None = None
+
+    async def serve(self) -> None:
+        """Relay between the socket and the SDK's server until either side ends."""
+        to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
+        to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
+        server = self._agent.build()
+        try:
+            async with anyio.create_task_group() as tasks:
+                self._tasks = tasks
+                tasks.start_soon(self._write)
+                tasks.start_soon(self._collect, from_server)
+                tasks.start_soon(self._read, to_server)
+                await server.run(from_client, to_client, server.create_initialization_options())
+                tasks.cancel_scope.cancel()
+        finally:
+            self._to_wire.close()
+            self._from_us.close()
+            with anyio.CancelScope(shield=True):
+                await self._agent.leave()
+
+    def push(self, note: Note) -> None:
+        """Hand over a hint without waiting; it is dropped when the client does not keep up."""
+        if self._agent.is_modern:
+            if self._tasks is not None:
+                self._tasks.start_soon(self._agent.publish_growth)
+            return
+        if self._agent.wants_pings:
+            data = render.log_ping(note.message, note.unread)
+            self._hint("notifications/message", {"level": "info", "logger": "harken.inbox", "data": data})
+        if self._agent.is_subscribed:
+            self._hint("notifications/resources/updated", {"uri": INBOX_URI})
+
+    async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
+        async with to_server:
+            while (line := await self._next_line()) is not None:
+                if not line.strip():
+                    continue
+                try:
+                    message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+                except ValidationError as exc:
+                    await self._reject(line, exc)
+                    continue
+                if not await self._admit(message):
+                    continue
+                try:
+                    await to_server.send(SessionMessage(message))
+                except anyio.BrokenResourceError:
+                    return
+
+    async def _next_line(self) -> bytes | None:
+        try:
+            return await self._lines.read()
+        except LineTooLong:
+            return None
+
+    async def _admit(self, message: types.JSONRPCMessage) -> bool:
+        """Note what a message means for the evidence; return whether the SDK may see it."""
+        if isinstance(message, types.JSONRPCNotification):
+            self._note_cancellation(message)
+        if not isinstance(message, types.JSONRPCRequest):
+            return True
+        if message.method == "tools/call":
+            self._evidence.begin(request_key(message.id))
+        if message.method == "server/discover" and detect(_client_name(message.params)).needs_handshake:
+            await self._send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
+            return False
+        return True
+
+    def _note_cancellation(self, message: types.JSONRPCNotification) -> None:
+        if message.method != "notifications/cancelled" or not message.params:
+            return
+        request = request_key(message.params.get("requestId"))
+        session = self._agent.session
+        if self._evidence.cancel(request) and session is not None and self._tasks is not None:
+            self._tasks.start_soon(self._inbox.withdraw, session.key, self._agent.carrier(request))
+
+    async def _reject(self, line: bytes, error: ValidationError) -> None:
+        """Answer what is not JSON-RPC, under its id where it has one: whoever sent it waits for that."""
+        is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
+        if is_json:
+            await self._send_error(_id_of(line), types.INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")
+        else:
+            text = "This line is not valid JSON, is nested too deep or has half a surrogate pair."
+            await self._send_error(_id_of(line), types.PARSE_ERROR, text)
+
+    async def _send_error(self, request_id: object, code: int, text: str) -> None:
+        message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
+        await self._to_wire.send(_Line(msgspec.json.encode(message) + b"\n"))
+
+    def _hint(self, method: str, params: Mapping[str, object]) -> None:
+        line = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+        try:
+            self._to_wire.send_nowait(_Line(line))
+        except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
+            return
+
+    async def _collect(self, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
+        async with from_server:
+            async for item in from_server:
+                message = item.message
+                data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
+                # An error is an answer too: its request is no longer open.
+                answers = None
+                if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
+                    answers = request_key(message.id)
+                await self._to_wire.send(_Line(data, answers))
+
+    async def _write(self) -> None:
+        async for line in self._from_us:
+            try:
+                await self._stream.send(line.data)
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                # Nobody takes lines any more; whoever still has one to hand over would wait for ever.
+                if self._tasks is not None:
+                    self._tasks.cancel_scope.cancel()
+                return
+            if line.answers is not None:
+                self._evidence.answer(line.answers)
+
+
+def _client_name(params: Mapping[str, Any] | None) -> str:
+    meta = (params or {}).get("_meta")
+    info = meta.get(_CLIENT_INFO) if isinstance(meta, dict) else None
+    name = info.get("name") if isinstance(info, dict) else None
+    return name if isinstance(name, str) else ""
+
+
+def _id_of(line: bytes) -> str | int | None:
+    """Return the id of a line that was rejected. The standard parser reads what stricter ones refuse."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    found = value.get("id") if isinstance(value, dict) else None
+    if isinstance(found, str):
+        return None if any("\ud800" <= letter <= "\udfff" for letter in found) else found
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -1,0 +1,61 @@
+"""What a later call proves. Pure.
+
+A model that calls a tool has read the results of its earlier steps. So a call that arrives after the answer to an
+earlier one was written proves what that answer carried. A call that overlaps it proves nothing (parallel calls
+belong to one step), and neither does the answer to a call that was cancelled before it was written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from harken.model import DeliveryId
+
+MAX_CARRIERS = 1_000
+
+
+class CarrierLog:
+    """Which requests of one connection carried which deliveries, and which of them were answered."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, list[DeliveryId]] = {}
+        self._answered: dict[str, list[DeliveryId]] = {}
+        self._proven: dict[str, list[DeliveryId]] = {}
+
+    def begin(self, request: str) -> None:
+        """A call arrived: it proves what was answered by now."""
+        if len(self._open) >= MAX_CARRIERS:
+            return
+        self._open[request] = []
+        if self._answered:
+            self._proven[request] = [delivery for carried in self._answered.values() for delivery in carried]
+            self._answered.clear()
+
+    def proven_by(self, request: str) -> Collection[DeliveryId]:
+        """Return, once, what a call proved when it arrived."""
+        return self._proven.pop(request, ())
+
+    def carry(self, request: str, deliveries: Collection[DeliveryId]) -> None:
+        """A call's result has these. Of a call that is not open, nothing can be proven any more."""
+        if request in self._open:
+            self._open[request].extend(deliveries)
+
+    def answer(self, request: str) -> None:
+        """A call's answer was written."""
+        carried = self._open.pop(request, []) + self._untaken(request)
+        if carried:
+            self._answered[request] = carried
+
+    def cancel(self, request: str) -> bool:
+        """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
+        if untaken := self._untaken(request):
+            self._answered[request] = untaken
+        return self._open.pop(request, None) is not None
+
+    def restore(self, carrier: str, delivery: DeliveryId) -> None:
+        """Before a restart of the daemon, an answered call carried this."""
+        self._answered.setdefault(carrier, []).append(delivery)
+
+    def _untaken(self, request: str) -> list[DeliveryId]:
+        """Return what a call would have proven had it run: refused as malformed, it leaves that to the next."""
+        return self._proven.pop(request, [])

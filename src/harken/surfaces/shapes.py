@@ -1,0 +1,124 @@
+"""The JSON of every result, documented and stable: what `--json`, the HTTP API and the socket give. Pure."""
+
+from __future__ import annotations
+
+from datetime import datetime
+
+from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
+from harken.model import Delivery, Draft, Message, Offer, record, timestamp
+
+
+def moment(value: datetime | None) -> str | None:
+    """A time, or null."""
+    return None if value is None else timestamp(value)
+
+
+def message(value: Message) -> dict[str, object]:
+    """A message."""
+    return record(value)
+
+
+def offer(value: Offer) -> dict[str, object]:
+    """A message that was handed out."""
+    extra: dict[str, object] = {"delivery_id": value.delivery_id, "repeat": value.is_repeat}
+    return {**record(value.message), **extra, "answered_by": value.answered_by}
+
+
+def sent(value: Sent) -> dict[str, object]:
+    """An accepted message."""
+    return {
+        "id": value.message.id,
+        "mailbox": value.message.mailbox,
+        "seq": value.message.seq,
+        "state": "queued" if value.is_new else "known",
+        "forecast": {"outlook": value.forecast.outlook.value, "sentence": value.forecast.sentence},
+    }
+
+
+def pulled(value: Pulled) -> dict[str, object]:
+    """What was handed out."""
+    return {"unread_remaining": value.remaining, "messages": [offer(item) for item in value.offers]}
+
+
+def delivery(value: Delivery) -> dict[str, object]:
+    """One delivery."""
+    return {
+        "delivery_id": value.id,
+        "message_id": value.message_id,
+        "consumer": value.consumer,
+        "state": value.state.value,
+        "surface": value.surface,
+        "session": value.session,
+        "offers": value.offers,
+        "offered_at": moment(value.offered_at),
+        "seen_at": moment(value.seen_at),
+        "evidence": value.evidence,
+        "answered_at": moment(value.answered_at),
+        "reason": value.reason,
+    }
+
+
+def entry(value: Entry) -> dict[str, object]:
+    """One line of a ledger."""
+    if value.delivery is None:
+        return {"consumer": value.consumer, "state": value.state.value}
+    return delivery(value.delivery)
+
+
+def details(value: Details) -> dict[str, object]:
+    """A message with its ledger and replies."""
+    replies = [reply(row) for row in value.replies]
+    return {"message": record(value.message), "ledger": [entry(line) for line in value.ledger], "replies": replies}
+
+
+def reply(row: ReplyRow) -> dict[str, object]:
+    """A reply in the outbox."""
+    return {
+        "reply_id": row.id,
+        "message_id": row.message.id,
+        "state": row.state,
+        "body": row.body,
+        "author": row.author,
+        "attempts": row.attempts,
+        "error": row.error,
+        "created_at": moment(row.created_at),
+    }
+
+
+def session(value: Session) -> dict[str, object]:
+    """A live session."""
+    return {
+        "session": value.key,
+        "consumer": value.consumer,
+        "host": value.host,
+        "client": value.client,
+        "cwd": value.cwd,
+        "pid": value.pid,
+        "presence": value.presence.value,
+        "mailboxes": list(value.mailboxes),
+        "surfaces": list(value.surfaces),
+        "opened_at": moment(value.opened_at),
+        "last_active": moment(value.last_active),
+    }
+
+
+def held(value: Draft) -> dict[str, object]:
+    """A draft that is not stored yet."""
+    return {"source": value.source, "channel": value.channel, "from": value.sender.label, "characters": len(value.text)}
+
+
+def status(value: Status) -> dict[str, object]:
+    """What a person wants to know at a glance."""
+    return {
+        "sessions": [session(item) for item in value.sessions],
+        "consumers": [
+            {"consumer": p.consumer, "mailbox": p.mailbox, "cursor": p.cursor, "head": p.head, "unread": p.unread}
+            for p in value.consumers
+        ],
+        "senders": [{"source": r.source, "sender": r.sender, "trust": r.trust.value} for r in value.senders],
+        "mutes": [{"kind": m.kind, "name": m.name, "until": moment(m.until)} for m in value.mutes],
+        "parked": [reply(row) for row in value.parked],
+        "waiting_replies": value.waiting_replies,
+        "not_stored": [held(draft) for draft in value.not_stored],
+        "store": dict(value.store),
+    }

@@ -1,0 +1,41 @@
+"""Lines over a byte stream: the framing of the daemon's socket. Bounded, and indifferent to what a line says."""
+
+from __future__ import annotations
+
+import anyio
+from anyio.abc import ByteReceiveStream
+
+MAX_LINE = 16 * 1024 * 1024
+CHUNK = 65_536
+
+
+class LineTooLong(Exception):
+    """A line went over the bound; the rest of the stream cannot be trusted."""
+
+
+class Lines:
+    """Reads newline-delimited frames."""
+
+    def __init__(self, stream: ByteReceiveStream, max_line: int = MAX_LINE) -> None:
+        self._stream = stream
+        self._max_line = max_line
+        self._buffer = bytearray()
+        self._searched = 0
+
+    async def read(self) -> bytes | None:
+        """Return the next line without its end, or None at the end of the stream. A last line without end is lost."""
+        while True:
+            end = self._buffer.find(b"\n", self._searched)
+            if end >= 0:
+                line = bytes(self._buffer[:end])
+                del self._buffer[: end + 1]
+                self._searched = 0
+                return line
+            # Remember how far was searched: a large line in small chunks stays linear.
+            self._searched = len(self._buffer)
+            if self._searched > self._max_line:
+                raise LineTooLong
+            try:
+                self._buffer += await self._stream.receive(CHUNK)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return None
