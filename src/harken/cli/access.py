@@ -1,0 +1,94 @@
+"""The verbs that decide who may reach what: only the person may, an agent is refused by the daemon."""
+
+from __future__ import annotations
+
+import re
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.output import clock_time, one_line
+from harken.cli.verbs import Invocation, verb
+from harken.errors import UserError
+
+KINDS = ("channel", "sender", "session")
+_PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
+
+_source = click.option("--source", default="*", show_default=True, help="Only where it comes from this source.")
+_kind = click.argument("kind", type=click.Choice(KINDS))
+
+
+@verb("allow")
+@click.argument("sender")
+@_source
+@click.option("--as-owner", is_flag=True, help="Treat their word as yours.")
+def allow(asked: Invocation, *, sender: str, source: str, as_owner: bool) -> None:
+    """Let a sender reach sessions."""
+    result = _ask(asked, "allow", sender=sender, source=source, as_owner=as_owner)
+    if not asked.as_json:
+        what = "speaks for you" if result["trust"] == "owner" else "is known and may reach sessions"
+        asked.screen.line(f"{_sender(result)} {what}.")
+
+
+@verb("deny")
+@click.argument("sender")
+@_source
+def deny(asked: Invocation, *, sender: str, source: str) -> None:
+    """Let a sender only be counted: stored, and shown to whoever asks."""
+    result = _ask(asked, "deny", sender=sender, source=source)
+    if not asked.as_json:
+        asked.screen.line(f"{_sender(result)} is only counted from now on.")
+
+
+@verb("pair")
+def pair(asked: Invocation) -> None:
+    """Make a code that admits the one sender who sends it."""
+    result = _ask(asked, "pair")
+    if not asked.as_json:
+        until = clock_time(result["until"])
+        asked.screen.line(f"{one_line(result['code'])}  admits whoever sends it first, until {until}.")
+
+
+@verb("mute")
+@_kind
+@click.argument("name")
+@click.option("--for", "duration", default="", metavar="TIME", help="For this long: 90s, 30m, 1h30m, 2d.")
+def mute(asked: Invocation, *, kind: str, name: str, duration: str) -> None:
+    """Keep a channel, sender or session from being pushed to. What comes is stored all the same."""
+    result = _ask(asked, "mute", kind=kind, name=name, seconds=seconds_of(duration) if duration else None)
+    if not asked.as_json:
+        until = f" until {clock_time(result['until'])}" if result["until"] else ""
+        asked.screen.line(f"{result['kind']} {one_line(result['name'])} is muted{until}; what comes is stored.")
+
+
+@verb("unmute")
+@_kind
+@click.argument("name")
+def unmute(asked: Invocation, *, kind: str, name: str) -> None:
+    """End a mute."""
+    result = _ask(asked, "unmute", kind=kind, name=name)
+    if not asked.as_json:
+        asked.screen.line(f"{result['kind']} {one_line(result['name'])} is not muted.")
+
+
+def seconds_of(text: str) -> float:
+    """Return a time as seconds: `90s`, `30m`, `1h30m`, `2d`."""
+    unit = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+    parts = _PART.findall(text)
+    total = sum(float(number) * unit[name] for number, name in parts)
+    if _PART.sub("", text).strip() or not 0 < total <= 3_650 * unit["d"]:
+        raise UserError(f"{text[:40]!r} is not a length of time.", "Write it like 90s, 30m, 1h30m or 2d.")
+    return total
+
+
+def _ask(asked: Invocation, method: str, **params: object) -> Result:
+    with Daemon(asked.home) as daemon:
+        result = daemon.ask(method, **params)
+    if asked.as_json:
+        asked.print_json(result)
+    return result
+
+
+def _sender(result: Result) -> str:
+    where = "" if result["source"] == "*" else f" from {one_line(result['source'])}"
+    return f"{one_line(result['sender'])}{where}"

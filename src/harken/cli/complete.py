@@ -1,0 +1,71 @@
+"""What the shell offers when Tab is pressed: asks a daemon that runs, briefly, and is silent about any trouble."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+import click
+
+from harken.cli.client import Client, Result, dial
+from harken.cli.output import cut, one_line
+from harken.config.home import find_home
+from harken.errors import HarkenError
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+SECONDS = 0.5
+NEWEST = 30
+HELP_WIDTH = 50
+_PLAIN = re.compile(r"[\w.:@+/][\w.:@+/-]*")
+
+
+def messages(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the newest messages."""
+    from click.shell_completion import CompletionItem
+
+    found = _ask(context, "list", limit=NEWEST).get("messages", [])
+    return [
+        CompletionItem(record["id"], help=cut(_about(record), HELP_WIDTH))
+        for record in reversed(found)
+        if record["id"].startswith(begin)
+    ]
+
+
+def channels(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the channels of recent messages."""
+    found = _ask(context, "list", limit=10 * NEWEST).get("messages", [])
+    return _items({record["channel"] for record in found}, begin)
+
+
+def mailboxes(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the mailboxes."""
+    return _items(set(_ask(context, "mailboxes").get("mailboxes", [])), begin)
+
+
+def consumers(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the consumers."""
+    return _items({place["consumer"] for place in _ask(context, "status").get("consumers", [])}, begin)
+
+
+def _items(names: set[str], begin: str) -> list[str]:
+    # Names come from outside. What is not a plain word could act on the terminal, or run when Enter is pressed.
+    return [name for name in sorted(names) if name.startswith(begin) and _PLAIN.fullmatch(name)]
+
+
+def _about(record: Result) -> str:
+    return one_line(f"{record['from']}: {record['content_text_sanitized']}")
+
+
+def _ask(context: click.Context, method: str, **params: object) -> Result:
+    flag = context.params.get("home") or context.find_root().params.get("home")
+    try:
+        client = Client(*dial(find_home(flag, os.environ), SECONDS))
+        try:
+            return client.call(method, params, SECONDS)
+        finally:
+            client.close()
+    except (HarkenError, OSError, ValueError):
+        return {}

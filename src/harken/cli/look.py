@@ -1,0 +1,185 @@
+"""The verbs that look at Harken itself: `status`, `stats` and `journal`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from time import monotonic, sleep
+
+import click
+
+from harken.cli.client import Daemon, NoDaemon, Result
+from harken.cli.complete import consumers
+from harken.cli.output import Screen, clock_time, json_text, one_line
+from harken.cli.verbs import Invocation, verb
+from harken.errors import Unavailable
+
+POLL_SECONDS = 0.3
+AWAY_SECONDS = 15.0
+PAGE = 500
+STATUS_SECONDS = 10.0
+
+
+@verb("status")
+def status(asked: Invocation) -> None:
+    """Show the daemon, sessions, consumers, what waits and what is parked.
+
+    Exits with 5 when no daemon runs, and does not start one.
+    """
+    try:
+        with Daemon(asked.home, can_start=False) as daemon:
+            found = daemon.ask_within(STATUS_SECONDS, "status")
+    except NoDaemon as exc:
+        if not asked.as_json:
+            raise
+        asked.print_json({"daemon": None})
+        click.get_current_context().exit(exc.exit_code)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    _show_status(asked.screen, found)
+
+
+@verb("stats")
+@click.option("--consumer", default="watch", show_default=True, shell_complete=consumers, help="For this consumer.")
+def stats(asked: Invocation, *, consumer: str) -> None:
+    """Count what waits for a consumer."""
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("stats", consumer=consumer)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    oldest = f", the oldest from {clock_time(found['oldest_ts'])}" if found["oldest_ts"] else ""
+    asked.screen.line(f"{found['depth']} unread for {one_line(consumer)}{oldest}.")
+    asked.screen.table([(name or "-", str(count)) for name, count in found["unread_by_channel"].items()])
+    if found["dropped_total"]:
+        asked.screen.line(f"{found['dropped_total']} could not be kept while the store was away.")
+
+
+@verb("journal")
+@click.option("--follow", "-f", is_flag=True, help="Go on with what happens, until Ctrl-C.")
+@click.option("--limit", "-n", default=20, show_default=True, help="Begin with this many of the newest events.")
+def journal(asked: Invocation, *, follow: bool, limit: int) -> None:
+    """Show what happened.
+
+    With --follow, --json prints one event per line.
+    """
+    with Daemon(asked.home) as daemon:
+        last = daemon.ask("journal", after=-1)["last"]
+        page = _events(daemon, max(0, last - max(0, limit)), last)
+    if asked.as_json and not follow:
+        asked.print_json(page)
+        return
+    _show_events(asked, page["events"])
+    if follow:
+        _follow(asked, page["last"])
+
+
+def _events(daemon: Daemon, after: int, last: int) -> Result:
+    events: list[Result] = []
+    while after < last:
+        page = daemon.ask("journal", after=after, limit=PAGE)
+        if not page["events"]:
+            break
+        events += page["events"]
+        after = page["last"]
+    return {"events": events, "last": max(after, last)}
+
+
+def _follow(asked: Invocation, last: int) -> None:
+    """Show events as they come. A daemon that is restarted is waited for, but none is started to be looked at."""
+    away_until = monotonic() + AWAY_SECONDS
+    with Daemon(asked.home, can_start=False) as daemon:
+        while True:
+            try:
+                page = daemon.ask("journal", after=last, limit=PAGE)
+            except Unavailable:
+                if monotonic() > away_until:
+                    raise
+                page = {"events": [], "last": last}
+            else:
+                away_until = monotonic() + AWAY_SECONDS
+            _show_events(asked, page["events"])
+            last = page["last"]
+            if len(page["events"]) < PAGE:
+                sleep(POLL_SECONDS)
+
+
+def _show_events(asked: Invocation, events: list[Result]) -> None:
+    for event in events:
+        asked.screen.line(json_text(event) if asked.as_json else _event_line(asked.screen, event))
+    sys.stdout.flush()
+
+
+def _event_line(screen: Screen, event: Result) -> str:
+    shown = {"n", "at", "kind", "message"}
+    words = [f"{key}={_plain(value)}" for key, value in event.items() if key not in shown and value not in ("", None)]
+    if record := event.get("message"):
+        words.append(f"{record['id']} {record['from']}: {record['content_text_sanitized']}")
+    head = f"{event['n']} {clock_time(event['at'])} {one_line(event['kind'])} "
+    return screen.paint(head, "2") + screen.fit(" ".join(words), len(head))
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, dict | list):
+        return ",".join(str(item) for item in (value.values() if isinstance(value, dict) else value))
+    return str(value)
+
+
+def _show_status(screen: Screen, found: Result) -> None:
+    daemon = found["daemon"]
+    since = clock_time(daemon["started_at"])
+    screen.line(f"Harken {one_line(daemon['version'])} runs since {since} (process {daemon['pid']}).")
+    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["store"].items())
+    rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
+    screen.table([(name, str(value)) for name, value in rows])
+    _section(screen, "Sessions", [_session_row(item) for item in found["sessions"]], "none is connected")
+    _section(screen, "Consumers", [_consumer_row(item) for item in found["consumers"]], "none yet")
+    sources = [(item["name"], str(item["kind"])) for item in daemon["sources"]]
+    _section(screen, "Sources", sources, "none configured")
+    _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
+    _section(screen, "Muted", [(m["kind"], m["name"], _until(m["until"])) for m in found["mutes"]])
+    _show_troubles(screen, found)
+
+
+def _show_troubles(screen: Screen, found: Result) -> None:
+    daemon = found["daemon"]
+    if found["waiting_replies"]:
+        screen.line(f"Replies on their way: {found['waiting_replies']}")
+    parked = [(reply["reply_id"], reply["message_id"], reply["error"]) for reply in found["parked"]]
+    _section(screen, "Replies that could not be sent", parked)
+    _section(screen, "Parts that keep failing", list(daemon["parked_loops"].items()))
+    held = [(d["source"], d["channel"], d["from"], f"{d['characters']} characters") for d in found["not_stored"]]
+    _section(screen, "Not stored, because the store is away", held)
+    if daemon["journal_problem"]:
+        screen.line(screen.paint("Journal: ", "31") + screen.fit(daemon["journal_problem"], 9))
+
+
+def _section(screen: Screen, title: str, rows: Sequence[tuple[str, ...]], nothing: str = "") -> None:
+    if rows:
+        screen.line(f"{title}:")
+        screen.table(rows)
+    elif nothing:
+        screen.line(f"{title}: {nothing}")
+
+
+def _session_row(session: Result) -> tuple[str, ...]:
+    active = f"active {clock_time(session['last_active'])}"
+    return (session["consumer"], session["presence"], active, session["session"], session["cwd"])
+
+
+def _consumer_row(place: Result) -> tuple[str, ...]:
+    return (
+        place["consumer"],
+        place["mailbox"],
+        f"{place['unread']} unread",
+        f"at #{place['cursor']} of {place['head']}",
+    )
+
+
+def _from(source: str) -> str:
+    return "from any source" if source == "*" else f"from {source}"
+
+
+def _until(stamp: str | None) -> str:
+    return f"until {clock_time(stamp)}" if stamp else "until unmuted"

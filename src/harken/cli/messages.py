@@ -1,0 +1,226 @@
+"""The verbs for messages: saying, taking, looking and answering."""
+
+from __future__ import annotations
+
+import os
+import sys
+from time import monotonic
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.complete import channels, consumers, mailboxes, messages
+from harken.cli.output import Screen, clock_time, note_to_person, one_line, place_of
+from harken.cli.verbs import Invocation, verb
+from harken.errors import UserError
+
+MAX_INPUT_BYTES = 8 * 1024 * 1024
+SPARE_SECONDS = 15.0
+WAIT_SECONDS = 50.0
+
+_consumer = click.option(
+    "--consumer", default="watch", show_default=True, shell_complete=consumers, help="Read as this consumer."
+)
+
+
+@verb("send")
+@click.argument("text", nargs=-1)
+@click.option("--from", "sender", default="", metavar="NAME", help="Who it is from; you when left out.")
+@click.option("--channel", default="", shell_complete=channels, help="The channel it belongs to.")
+@click.option("--to", default="", metavar="MAILBOX", shell_complete=mailboxes, help="The mailbox; else routes decide.")
+@click.option("--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True)
+@click.option("--conversation", default="", help="The conversation it belongs to.")
+@click.option("--id", "upstream_id", default="", help="Your own id: sent again with the same id it is stored once.")
+def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str) -> None:
+    """Send a message, and say what will happen to it.
+
+    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
+    """
+    body = _text_or_stdin(text, 'Say something: harken send "the build is red"')
+    # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
+    key = upstream_id or f"cli-{os.urandom(12).hex()}"
+    with Daemon(asked.home) as daemon:
+        sent = daemon.ask("send", text=body, upstream_id=key, **options)
+        was_tried = daemon.tries > 1 and not upstream_id
+    if asked.as_json:
+        asked.print_json(sent)
+        return
+    sentence = sent["forecast"]["sentence"]
+    if was_tried and sent["state"] == "known":
+        sentence = "is stored; the daemon was restarted meanwhile"
+    print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
+
+
+@verb("list")
+@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
+@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
+@click.option("--sender", default="", help="Only from this sender.")
+@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@click.option("--before", default=0, metavar="SEQ", help="Only sequence numbers below this.")
+def list_messages(asked: Invocation, **options: str | int) -> None:
+    """Show the newest messages, the newest last."""
+    with Daemon(asked.home) as daemon:
+        _show_rows(asked, daemon.ask("list", **options), "No messages.")
+
+
+@verb("search")
+@click.argument("words", nargs=-1, required=True)
+@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
+@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
+@click.option("--sender", default="", help="Only from this sender.")
+@click.option("--limit", default=20, show_default=True, help="At most this many.")
+def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -> None:
+    """Find messages that contain all the words, the newest first."""
+    with Daemon(asked.home) as daemon:
+        _show_rows(asked, daemon.ask("search", text=" ".join(words), **options), "No message contains all of that.")
+
+
+@verb("read")
+@click.argument("ref", metavar="ID", shell_complete=messages)
+def read(asked: Invocation, *, ref: str) -> None:
+    """Show a message, who has it, and the replies to it.
+
+    ID is a message id, its beginning, or #seq.
+    """
+    with Daemon(asked.home) as daemon:
+        details = daemon.ask("read", ref=ref)
+    if asked.as_json:
+        asked.print_json(details)
+        return
+    _show_details(asked.screen, details)
+
+
+@verb("pull")
+@_consumer
+@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
+@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@click.option("--peek", is_flag=True, help="Look without taking.")
+def pull(asked: Invocation, **options: str | int | bool) -> None:
+    """Take what is unread. It counts as seen when it was printed."""
+    with Daemon(asked.home) as daemon:
+        pulled = daemon.ask("pull", **options)
+        _hand_over(asked, daemon, pulled)
+    if not pulled["messages"] and not asked.as_json:
+        note_to_person("Nothing is unread.")
+
+
+@verb("wait")
+@_consumer
+@click.option("--timeout", default=WAIT_SECONDS, show_default=True, help="Seconds to wait.")
+@click.option("--limit", default=10, show_default=True, help="At most this many.")
+def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> None:
+    """Take what is unread, waiting for it.
+
+    Exits with 0 also when nothing came. Ctrl-C takes nothing.
+    """
+    end = monotonic() + timeout
+    with Daemon(asked.home) as daemon:
+        while True:
+            # The daemon waits a minute at most; somebody who wants to wait longer asks again.
+            part = min(max(0.0, end - monotonic()), WAIT_SECONDS)
+            found = daemon.ask_within(part + SPARE_SECONDS, "wait", timeout=part, consumer=consumer, limit=limit)
+            if found["messages"] or monotonic() >= end:
+                break
+        _hand_over(asked, daemon, found)
+    if not found["messages"] and not asked.as_json:
+        note_to_person(f"Nothing came within {timeout:g} seconds.")
+
+
+@verb("ack")
+@click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=messages)
+@_consumer
+def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
+    """Mark messages as seen without taking them."""
+    with Daemon(asked.home) as daemon:
+        result = daemon.ask("ack", refs=list(refs), consumer=consumer)
+    if asked.as_json:
+        asked.print_json(result)
+        return
+    if not result["acknowledged"]:
+        note_to_person("All of that was seen before.")
+    for message_id in result["acknowledged"]:
+        print(f"{one_line(message_id)}  seen by {one_line(consumer)}")
+
+
+@verb("reply")
+@click.argument("ref", metavar="ID", shell_complete=messages)
+@click.argument("text", nargs=-1)
+def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
+    """Answer a message where it came from. `-`, or no TEXT and a pipe, reads stdin."""
+    body = _text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
+    with Daemon(asked.home) as daemon:
+        result = daemon.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
+    if asked.as_json:
+        asked.print_json(result)
+        return
+    print(f"{one_line(result['reply_id'])}  answers {one_line(result['message_id'])}  {one_line(result['state'])}")
+
+
+def _text_or_stdin(words: tuple[str, ...], hint: str) -> str:
+    if words and words != ("-",):
+        return " ".join(words)
+    if not words and sys.stdin.isatty():
+        raise UserError("There is no text.", hint)
+    data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
+    if len(data) > MAX_INPUT_BYTES:
+        raise UserError(f"The text has more than {MAX_INPUT_BYTES} bytes.", "Send less, or say where it can be found.")
+    return data.decode(errors="replace").rstrip("\n")
+
+
+def _hand_over(asked: Invocation, daemon: Daemon, offered: Result) -> None:
+    """Print what was offered, and only then say that it was shown: whatever fails before offers it again."""
+    if asked.as_json:
+        asked.print_json(offered)
+    else:
+        for record in offered["messages"]:
+            asked.screen.message(record, _note(record))
+        if offered["messages"] and offered["unread_remaining"]:
+            note_to_person(f"{offered['unread_remaining']} more wait.")
+    sys.stdout.flush()
+    shown = [record["delivery_id"] for record in offered["messages"] if record["delivery_id"]]
+    if shown:
+        daemon.ask("prove", deliveries=shown)
+
+
+def _note(record: Result) -> str:
+    words = ["repeat"] if record["repeat"] else []
+    words += [f"answered by {one_line(record['answered_by'])}"] if record["answered_by"] else []
+    return f"({', '.join(words)})" if words else ""
+
+
+def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    for record in found["messages"]:
+        asked.screen.row(record)
+    if not found["messages"]:
+        note_to_person(nothing)
+
+
+def _show_details(screen: Screen, details: Result) -> None:
+    record = details["message"]
+    screen.message(record)
+    facts = [record["mailbox"] + " " + place_of(record).split()[-1], f"from {record['sender_id']}", record["trust"]]
+    facts += [record["kind"], f"{record['priority']} priority", f"attention {record['attention']}"]
+    facts += [f"refers to {record['refers_to']}"] if record["refers_to"] else []
+    screen.line("  " + screen.paint(screen.fit(" · ".join(facts), 2), "2"))
+    rows = [_ledger_row(entry) for entry in details["ledger"]]
+    screen.line("Ledger:" if rows else "Ledger: nobody reads this mailbox yet.")
+    screen.table(rows)
+    for answer in details["replies"]:
+        error = f" ({one_line(answer['error'])})" if answer["error"] else ""
+        when, who = clock_time(answer["created_at"]), one_line(answer["author"])
+        screen.line(f"Reply {one_line(answer['reply_id'])} {when} by {who}, {one_line(answer['state'])}{error}:")
+        screen.text(answer["body"])
+
+
+def _ledger_row(entry: Result) -> tuple[str, ...]:
+    if "delivery_id" not in entry:
+        return (entry["consumer"], entry["state"], "")
+    words = [f"offered {clock_time(entry['offered_at'])} by {entry['surface']}"]
+    words += [f"{entry['offers']} times"] if entry["offers"] > 1 else []
+    words += [f"seen {clock_time(entry['seen_at'])} ({entry['evidence']})"] if entry["seen_at"] else []
+    words += [f"answered {clock_time(entry['answered_at'])}"] if entry["answered_at"] else []
+    words += [entry["reason"]] if entry["reason"] else []
+    return (entry["consumer"], entry["state"], ", ".join(words))

@@ -1,0 +1,239 @@
+"""What the command line prints, made safe and fitted to the terminal.
+
+All text of messages is hostile: it was cleaned on the way in, and still nothing that could act on a terminal is
+printed raw. Colours and cutting happen only on a terminal; a pipe gets plain, whole text. It knows the JSON of the
+verbs and nothing of how it came here.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, tzinfo
+from math import inf
+from time import monotonic
+from typing import Any
+
+MIN_WIDTH = 20
+NARROW = 70
+QUIET_SECONDS = 1.0
+INDENT = "    "
+DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
+
+Record = dict[str, Any]
+"""A message as the verbs give it."""
+
+
+def visible(text: str) -> str:
+    """Return the text with everything but line ends that is not plainly visible written as an escape."""
+    if text.isprintable():
+        return text
+    return "".join(_visible(char) for char in text)
+
+
+def _visible(char: str) -> str:
+    if char.isprintable() or char == "\n":
+        return char
+    if char == "\t" or unicodedata.category(char) == "Zs":
+        return " "
+    return char.encode("unicode_escape").decode("ascii")
+
+
+def one_line(text: str) -> str:
+    """Return the text on one line, safe to print."""
+    return visible(" ".join(text.split("\n")) if "\n" in text else text)
+
+
+def json_text(value: object, *, indent: int | None = None) -> str:
+    """Return JSON that keeps letters of every script and escapes what could act on a terminal."""
+    text = json.dumps(value, ensure_ascii=False, indent=indent)
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c == "\n" else json.dumps(c)[1:-1] if c > "\x7f" else "\\u007f" for c in text
+    )
+
+
+def width_of(text: str) -> int:
+    """Return about how many columns a text takes."""
+    return len(text) if text.isascii() else sum(_columns(char) for char in text)
+
+
+def _columns(char: str) -> int:
+    if unicodedata.combining(char):
+        return 0
+    return 2 if unicodedata.east_asian_width(char) in "WF" else 1
+
+
+def cut(text: str, width: int) -> str:
+    """Return the text, shortened with an ellipsis where it would take more columns."""
+    if width_of(text) <= width:
+        return text
+    used = 0
+    for place, char in enumerate(text):
+        used += _columns(char)
+        if used > width - 1:
+            return text[:place].rstrip() + "…"
+    return text
+
+
+def wrapped(text: str, width: int) -> Iterator[str]:
+    """Yield the text in lines of at most this many columns, broken at spaces where there are any."""
+    line, used = "", 0
+    for word in text.split(" "):
+        rest = word
+        while rest:
+            size = width_of(rest)
+            gap = 1 if line else 0
+            if used + gap + size <= width:
+                line, used, rest = f"{line}{' ' * gap}{rest}", used + gap + size, ""
+            elif line:
+                yield line
+                line, used = "", 0
+            else:
+                head = _head(rest, width)
+                yield head
+                rest = rest[len(head) :]
+        if not word and used < width:
+            line, used = line + " ", used + 1
+    yield line.rstrip()
+
+
+def _head(text: str, width: int) -> str:
+    used = 0
+    for place, char in enumerate(text):
+        used += _columns(char)
+        if used > width and place:
+            return text[:place]
+    return text
+
+
+def clock_time(stamp: str | None, now: datetime | None = None, zone: tzinfo | None = None) -> str:
+    """Return a time as people here say it, short: today the hour, else the day too; a dash for none."""
+    if not stamp:
+        return "-"
+    moment = datetime.fromisoformat(stamp).astimezone(zone)
+    today = (now or datetime.now().astimezone()).astimezone(zone)
+    if moment.date() == today.date():
+        return f"{moment:%H:%M}"
+    return f"{moment:%m-%d %H:%M}" if moment.year == today.year else f"{moment:%Y-%m-%d %H:%M}"
+
+
+@dataclass(frozen=True, slots=True)
+class Screen:
+    """Where output goes. `width` is 0 for a pipe: nothing is cut or wrapped."""
+
+    width: int
+    has_colour: bool
+
+    @classmethod
+    def of_stdout(cls) -> Screen:
+        """Return what stdout is."""
+        if not sys.stdout.isatty():
+            return cls(0, has_colour=False)
+        import shutil
+
+        colour = not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+        return cls(max(MIN_WIDTH, shutil.get_terminal_size().columns), has_colour=colour)
+
+    def json(self, value: object) -> None:
+        """Print one JSON document: on one line for programs, indented for people."""
+        print(json_text(value, indent=2 if self.width else None))
+
+    def line(self, text: str = "") -> None:
+        """Print a line that is safe already."""
+        print(text)
+
+    def paint(self, text: str, style: str) -> str:
+        """Return safe text in a colour, where there are colours."""
+        return f"\x1b[{style}m{text}\x1b[0m" if self.has_colour and text else text
+
+    def fit(self, text: str, taken: int = 0) -> str:
+        """Return one line that fits into what is left of the width."""
+        safe = one_line(text)
+        return cut(safe, max(1, self.width - taken)) if self.width else safe
+
+    def row(self, record: Record, note: str = "") -> None:
+        """Print a message on one line: where it is, when, who and the beginning of what."""
+        head, plain = self._head(record, note)
+        room = self.width - width_of(plain)
+        if self.width and room < MIN_WIDTH // 2:
+            print(self.fit(plain + record["content_text_sanitized"]))
+        else:
+            print(head + self.fit(record["content_text_sanitized"], width_of(plain)))
+
+    def message(self, record: Record, note: str = "") -> None:
+        """Print a message whole. Its later lines are indented, so that none can pose as another message."""
+        head, plain = self._head(record, note)
+        first, *rest = visible(record["content_text_sanitized"]).split("\n")
+        if self.width and self.width - width_of(plain) < MIN_WIDTH // 2:
+            head, more = self.fit(plain), self._lines(first)
+            print(head)
+        else:
+            begin, *more = self._lines(first, width_of(plain))
+            print(head + begin)
+        for text in [*more, *(piece for line in rest for piece in self._lines(line))]:
+            print((INDENT + text).rstrip())
+
+    def text(self, text: str) -> None:
+        """Print text of people, indented and wrapped."""
+        for line in visible(text).split("\n"):
+            for piece in self._lines(line):
+                print((INDENT + piece).rstrip())
+
+    def table(self, rows: Sequence[tuple[str, ...]]) -> None:
+        """Print rows of safe or unsafe words in columns, the last one cut to fit."""
+        safe = [tuple(one_line(word) for word in row) for row in rows]
+        sizes = [max(width_of(row[i]) for row in safe) for i in range(len(safe[0]))] if safe else []
+        for row in safe:
+            *heads, last = row
+            text = "  " + "".join(f"{w}{' ' * (sizes[i] - width_of(w) + 2)}" for i, w in enumerate(heads))
+            print((text + self.fit(last, width_of(text))).rstrip())
+
+    def _lines(self, text: str, taken: int = 0) -> list[str]:
+        if not self.width:
+            return [text]
+        room = self.width - len(INDENT)
+        if not taken:
+            return list(wrapped(text, room))
+        first = next(wrapped(text, max(MIN_WIDTH // 2, self.width - taken)))
+        rest = text[len(first) :].lstrip(" ")
+        return [first, *(wrapped(rest, room) if rest else ())]
+
+    def _head(self, record: Record, note: str) -> tuple[str, str]:
+        # On a narrow terminal the number has to do: it names the message too.
+        place = f"{one_line(record['id'])} {place_of(record)}" if not 0 < self.width < NARROW else place_of(record)
+        stamp = f"[{one_line(record['channel'] or record['source'])} {clock_time(record['ts'])}]"
+        who = one_line(record["from"] or record["sender_id"]) + ":"
+        note = f"{note} " if note else ""
+        plain = f"{place} {stamp} {note}{who} "
+        return f"{self.paint(place, DIM)} {self.paint(stamp, CYAN)} {note}{self.paint(who, BOLD)} ", plain
+
+
+def place_of(record: Record) -> str:
+    """Return the mailbox and number of a message; the person's own mailbox goes without saying."""
+    name = "" if record["mailbox"] == "inbox" else one_line(record["mailbox"]) + " "
+    return f"{name}#{record['seq']}"
+
+
+def note_to_person(text: str) -> None:
+    """Print a remark that is not a result, on stderr."""
+    print(visible(text), file=sys.stderr)
+
+
+class Patience:
+    """Says once what is taking so long, to a person who watches, and only if it does."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._quiet_until = monotonic() + QUIET_SECONDS if sys.stderr.isatty() else inf
+
+    def check(self) -> None:
+        """Say it when it is time."""
+        if monotonic() > self._quiet_until:
+            self._quiet_until = inf
+            note_to_person(self._text)

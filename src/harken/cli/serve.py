@@ -1,0 +1,102 @@
+"""The verb `serve`: the daemon itself. The only verb that imports it."""
+
+from __future__ import annotations
+
+import logging
+import os
+from contextlib import suppress
+from functools import partial
+from importlib.util import find_spec
+from types import TracebackType
+
+import click
+
+from harken.cli.start import leave_reason
+from harken.cli.verbs import Invocation, verb
+from harken.config.home import Home, ensure
+from harken.errors import Conflict, HarkenError
+
+_log = logging.getLogger("harken.daemon")
+
+
+@verb("serve")
+@click.option("--detached", is_flag=True, help="For programs that start it: no output, reasons go to the log.")
+@click.option("--unless-down", is_flag=True, hidden=True, help="For edges: not while a person wants it stopped.")
+def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
+    """Be the daemon, in the foreground, until SIGTERM or Ctrl-C."""
+    if unless_down and asked.home.down_file.exists():
+        return
+    with _LastWords(asked.home, is_detached=detached):
+        try:
+            _serve(asked.home, is_detached=detached)
+        except Conflict:
+            if not detached:
+                raise
+
+
+def _serve(home: Home, *, is_detached: bool) -> None:
+    import anyio
+
+    from harken import log
+    from harken.config.load import load
+    from harken.daemon import compose
+
+    ensure(home)
+    (home.run_dir / "failed").unlink(missing_ok=True)
+    loaded = load(home, {}, os.environ)
+    options = loaded.settings.log
+    with log.configure(
+        home, options.level, to_stderr=not is_detached, max_bytes=options.max_bytes, backups=options.backups
+    ):
+        for warning in loaded.warnings:
+            _log.warning("%s", warning)
+        try:
+            anyio.run(
+                partial(compose.serve, home, loaded.settings),
+                backend_options={"use_uvloop": find_spec("uvloop") is not None},
+            )
+        except BaseExceptionGroup as group:
+            raise _only(group) from group
+
+
+def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Return what an error group is about: the error of ours in it, if there is one."""
+    ours = group.subgroup(HarkenError)
+    error: BaseException = ours if ours is not None else group
+    while isinstance(error, BaseExceptionGroup) and (ours is not None or len(error.exceptions) == 1):
+        error = error.exceptions[0]
+    return error
+
+
+class _LastWords:
+    """Says why the daemon ended, where it can be found: one in the background has no terminal for it."""
+
+    def __init__(self, home: Home, *, is_detached: bool) -> None:
+        self._home = home
+        self._is_detached = is_detached
+
+    def __enter__(self) -> None:
+        return
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        if kind is None or error is None or isinstance(error, KeyboardInterrupt | SystemExit):
+            return
+        from harken import log
+
+        fault = None if isinstance(error, HarkenError) else error
+        reason = error if isinstance(error, HarkenError) else _fault(kind, error)
+        if self._is_detached:
+            with suppress(HarkenError):
+                leave_reason(self._home, reason)
+        if fault is not None or self._is_detached:
+            with log.configure(self._home, "info", to_stderr=False):
+                _log.error("cannot serve: %s %s", reason.message, reason.hint, exc_info=fault)
+
+
+def _fault(kind: type[BaseException], error: BaseException) -> HarkenError:
+    return HarkenError(
+        f"The daemon ended by a fault of its own ({kind.__name__}: {error}).",
+        "Please report it, with the end of its log.",
+    )

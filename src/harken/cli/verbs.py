@@ -1,0 +1,174 @@
+"""The table of verbs, and how one is loaded, completed and run.
+
+A verb's module is imported when the verb is called. Every verb takes `--json` and `--home`, before and after its
+name; what it gets is an `Invocation`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import wraps
+from importlib import import_module
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+from harken import __version__
+from harken.cli.output import Screen
+from harken.config.home import Home, find_home
+
+PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended
+
+COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        "Messages": {
+            "send": "messages:send",
+            "list": "messages:list_messages",
+            "read": "messages:read",
+            "pull": "messages:pull",
+            "wait": "messages:wait",
+            "ack": "messages:ack",
+            "reply": "messages:reply",
+            "search": "messages:search",
+        },
+        "Looking": {
+            "status": "look:status",
+            "stats": "look:stats",
+            "journal": "look:journal",
+            "export": "export:export",
+        },
+        "Who may reach what": {
+            "allow": "access:allow",
+            "deny": "access:deny",
+            "pair": "access:pair",
+            "mute": "access:mute",
+            "unmute": "access:unmute",
+        },
+        "Running": {
+            "up": "lifecycle:up",
+            "down": "lifecycle:down",
+            "serve": "serve:serve",
+            "mcp": "edge:mcp",
+            "config": "config:config",
+            "completion": "completion:completion",
+            "demo": "demo:demo",
+            "version": "lifecycle:version",
+        },
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invocation:
+    """What every verb is told: which home, and how to print."""
+
+    home: Home
+    as_json: bool
+    screen: Screen
+    home_option: tuple[str, ...] = ()  # how to name the same home in another command
+
+    def print_json(self, value: object) -> None:
+        """Print one JSON document."""
+        self.screen.json(value)
+
+
+def invocation(context: click.Context) -> Invocation:
+    """Return what the options say, wherever on the line they stand."""
+    places = [context.params, context.find_root().params]
+    home = next((place["home"] for place in places if place.get("home") is not None), None)
+    return Invocation(
+        home=find_home(home, os.environ),
+        as_json=any(place.get("as_json") for place in places),
+        screen=Screen.of_stdout(),
+        home_option=("--home", home) if home is not None else (),
+    )
+
+
+def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
+    """Make a command of a function, with the options that every verb has."""
+
+    def make(body: Callable[..., None]) -> click.Command:
+        @wraps(body)
+        @click.pass_context
+        def run(context: click.Context, /, **values: object) -> None:
+            asked = invocation(context)
+            del values["home"], values["as_json"]
+            try:
+                body(asked, **values)
+                sys.stdout.flush()
+            except BrokenPipeError:
+                raise click.exceptions.Exit(PIPE_CLOSED) from None
+
+        command = click.command(name)(run)
+        command.params += _options()
+        return command
+
+    return make
+
+
+def _options() -> list[click.Parameter]:
+    return [
+        click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON document."),
+        click.Option(
+            ["--home"],
+            metavar="DIR",
+            type=click.Path(file_okay=False),
+            help="Harken's folder; else HARKEN_HOME, else ~/.harken.",
+        ),
+    ]
+
+
+class Verbs(click.Group):
+    """Loads each verb when it is called."""
+
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Name the verbs, in the order people meet them."""
+        return [name for section in COMMANDS.values() for name in section]
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Import the verb."""
+        for section in COMMANDS.values():
+            if name in section:
+                module, _, attribute = section[name].partition(":")
+                command: click.Command = getattr(import_module(f"harken.cli.{module}"), attribute)
+                return command
+        return None
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb, or say which one was probably meant."""
+        if args and not args[0].startswith("-") and self.get_command(context, args[0]) is None:
+            from difflib import get_close_matches
+
+            close = get_close_matches(args[0], self.list_commands(context), 1)
+            guess = f" Did you mean {close[0]}?" if close else ""
+            raise click.UsageError(f"There is no verb {args[0][:40]!r}.{guess}", context)
+        return super().resolve_command(context, args)
+
+    def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the verbs, by what they are for."""
+        for title, section in COMMANDS.items():
+            rows = [(name, self._help(context, name)) for name in section]
+            with formatter.section(title):
+                formatter.write_dl(rows, col_max=12)
+
+    def _help(self, context: click.Context, name: str) -> str:
+        command = self.get_command(context, name)
+        return command.get_short_help_str(90) if command else ""
+
+
+@click.group(cls=Verbs, params=_options(), invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.version_option(__version__, message="%(prog)s %(version)s")
+@click.pass_context
+def harken(context: click.Context, /, **_options: object) -> None:
+    """The inbox of coding agents.
+
+    Messages from people, machines and agents are stored once and given to the right agent session.
+    """
+    if context.invoked_subcommand is None:
+        click.echo(context.get_help())

@@ -1,0 +1,1 @@
+"""Tests of the command line: the real program, in processes of its own, against a real daemon."""

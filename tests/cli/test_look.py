@@ -1,0 +1,191 @@
+"""Looking at Harken: status, stats, journal, export, config, version; and who may reach what."""
+
+from __future__ import annotations
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from harken import __version__
+from tests.cli.rig import Json, Rig
+
+
+def test_status_names_daemon_consumers_and_what_waits(rig: Rig) -> None:
+    """One look tells whether messages arrive."""
+    rig.ok("send", "hello", "--from", "amy")
+    found = rig.json("status")
+    assert found["daemon"]["pid"] == rig.pid
+    assert found["daemon"]["url"].startswith("http://127.0.0.1:")
+    assert {"sessions", "consumers", "senders", "mutes", "parked", "waiting_replies", "not_stored", "store"} < set(
+        found
+    )
+    shown = rig.ok("status")
+    assert f"Harken {__version__} runs since" in shown
+    assert found["daemon"]["url"] in shown
+    assert "Sessions: none is connected" in shown
+    assert "watch" in shown
+
+
+def test_stats_counts_by_channel(rig: Rig) -> None:
+    """How much waits, and where."""
+    rig.run("pull", "--consumer", "counter", "--limit", "100")
+    rig.ok("send", "a", "--channel", "north", "--from", "amy")
+    rig.ok("send", "b", "--channel", "north", "--from", "amy")
+    found = rig.json("stats", "--consumer", "counter")
+    assert (found["depth"], found["unread_by_channel"]) == (2, {"north": 2})
+    lines = rig.ok("stats", "--consumer", "counter").splitlines()
+    assert lines[0].startswith("2 unread for counter, the oldest from ")
+    assert lines[1:] == ["  north  2"]
+
+
+def test_journal_shows_the_newest_events(rig: Rig) -> None:
+    """What happened last is what people look for."""
+    sent = rig.json("send", "for the record", "--from", "amy")
+    line = rig.ok("journal", "--limit", "1")
+    assert f" received {sent['id']} amy: for the record" in line
+    page = rig.json("journal", "--limit", "1")
+    assert [event["message"]["id"] for event in page["events"]] == [sent["id"]]
+    assert page["last"] == page["events"][-1]["n"]
+
+
+def test_journal_follows_until_interrupted(rig: Rig) -> None:
+    """Each event is printed when it happens, and Ctrl-C ends it without complaint."""
+    with rig.begin("journal", "--follow", "--json", "--limit", "1") as following:
+        assert following.stdout is not None
+        json.loads(following.stdout.readline())
+        sent = rig.json("send", "live", "--from", "amy")
+        events = (json.loads(line) for line in iter(following.stdout.readline, b""))
+        assert next(event for event in events if event.get("message"))["message"]["id"] == sent["id"]
+        following.send_signal(2)
+        _, err = following.communicate(timeout=20)
+    assert following.returncode == 130
+    assert err.strip() == b""
+
+
+def test_export_gives_every_message_of_every_mailbox(rig: Rig, tmp_path: Path) -> None:
+    """An export is complete, one message per line, or one document."""
+    rig.ok("send", "exported ü", "--to", "project:books", "--from", "amy")
+    lines = [json.loads(line) for line in rig.ok("export").splitlines()]
+    assert {"inbox", "project:books"} <= {line["mailbox"] for line in lines}
+    assert rig.json("export") == {"messages": lines}
+    assert json.loads(rig.ok("export", "--format", "json")) == {"messages": lines}
+    target = tmp_path / "out.jsonl"
+    assert rig.ok("export", "--mailbox", "project:books", "--output", str(target)) == ""
+    assert [json.loads(line) for line in target.read_text().splitlines()] == [
+        line for line in lines if line["mailbox"] == "project:books"
+    ]
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+    assert [path.name for path in tmp_path.iterdir()] == ["out.jsonl"]
+
+
+def test_export_into_a_folder_that_is_not_there_is_the_callers_mistake(rig: Rig, tmp_path: Path) -> None:
+    """One sentence, no trace."""
+    done = rig.run("export", "--output", str(tmp_path / "no" / "out.jsonl"))
+    assert done.code == 2
+    assert done.err.startswith("harken: Cannot write ")
+
+
+def test_config_show_names_every_setting_and_its_origin(rig: Rig) -> None:
+    """People must see what counts, and why."""
+    chosen = Rig(rig.home, {"HARKEN_LOG_LEVEL": "debug"})
+    done = chosen.run("config", "show", "--origin")
+    assert done.code == 0
+    row = next(line.split() for line in done.out.splitlines() if "log.level" in line)
+    assert row[1] == '"debug"'
+    assert "HARKEN_LOG_LEVEL" in row[-1]
+    assert "background" in done.err
+    found = rig.json("config", "show")
+    assert set(found) == {"settings", "warnings"}
+    assert {"name", "value", "origin", "help"} == set(found["settings"][0])
+    assert "origin" not in rig.ok("config", "show")
+
+
+def test_version_names_command_and_daemon(rig: Rig) -> None:
+    """The first thing to ask when something is odd."""
+    assert rig.ok("version") == rig.ok("--version") == f"harken {__version__}\n"
+    assert rig.json("version")["daemon"] == __version__
+
+
+@pytest.mark.parametrize(
+    ("words", "result", "sentence"),
+    [
+        (("allow", "amy"), {"source": "*", "sender": "amy", "trust": "known"}, "amy is known and may reach sessions."),
+        (
+            ("allow", "amy", "--source", "teams", "--as-owner"),
+            {"source": "teams", "sender": "amy", "trust": "owner"},
+            "amy from teams speaks for you.",
+        ),
+        (("deny", "bob"), {"source": "*", "sender": "bob", "trust": "unknown"}, "bob is only counted from now on."),
+        (
+            ("mute", "channel", "ci"),
+            {"kind": "channel", "name": "ci", "until": None},
+            "channel ci is muted; what comes is stored.",
+        ),
+        (("unmute", "channel", "ci"), {"kind": "channel", "name": "ci"}, "channel ci is not muted."),
+    ],
+)
+def test_access_verbs_say_what_holds_now(rig: Rig, words: tuple[str, ...], result: Json, sentence: str) -> None:
+    """A decision is confirmed in words and in JSON."""
+    assert rig.json(*words) == result
+    assert rig.ok(*words) == sentence + "\n"
+
+
+def test_a_mute_for_a_time_is_shown_with_its_end(rig: Rig) -> None:
+    """A mute that ends by itself must say when."""
+    muted = rig.json("mute", "sender", "amy", "--for", "1h30m")
+    assert muted["until"] is not None
+    assert "sender amy is muted until " in rig.ok("mute", "sender", "amy", "--for", "2d")
+    assert any(line.split()[:3] == ["sender", "amy", "until"] for line in rig.ok("status").splitlines())
+
+
+def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
+    """A code that works for ever would be a password."""
+    assert set(rig.json("pair")) == {"code", "until"}
+    assert "admits whoever sends it first, until " in rig.ok("pair")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence", "hint"),
+    [
+        (("mute", "channel", "ci", "--for", "3y"), "'3y' is not a length of time.", "Write it like"),
+        (("mute", "planet", "mars"), "Invalid value for", "See: harken mute --help"),
+        (("sned", "x"), "There is no verb 'sned'. Did you mean send?", "See: harken --help"),
+        (("list", "--limit", "0"), "limit must be at least 1.", "Give a number"),
+        (("list", "--colour"), "No such option", "See: harken list --help"),
+        (("--home", "", "list"), "The home folder given by --home is empty.", "Name a folder"),
+    ],
+)
+def test_a_mistake_is_one_sentence_one_hint_and_code_2(
+    rig: Rig, words: tuple[str, ...], sentence: str, hint: str
+) -> None:
+    """Every mistake looks the same, whoever noticed it: the shell's words, Harken or the daemon."""
+    done = rig.run(*words)
+    assert (done.code, done.out) == (2, "")
+    first, second = done.err.splitlines()
+    assert first.startswith(f"harken: {sentence}")
+    assert second.startswith(f"  {hint}")
+    as_json = rig.run(*words, "--json")
+    assert (as_json.code, as_json.out) == (2, "")
+    assert json.loads(as_json.err)["error"]["code"] == "user_error"
+
+
+def test_home_and_json_stand_before_or_after_the_verb(rig: Rig, tmp_path: Path) -> None:
+    """Nobody remembers which side an option belongs on."""
+    elsewhere = Rig(tmp_path / "unused")
+    before = elsewhere.run("--home", str(rig.home), "--json", "stats")
+    after = elsewhere.run("stats", "--json", "--home", str(rig.home))
+    assert before == after
+    assert json.loads(before.out)["consumer"] == "watch"
+    assert not elsewhere.home.exists()
+
+
+def test_help_names_every_verb_without_a_daemon(tmp_path: Path) -> None:
+    """Looking at the help changes nothing."""
+    bare = Rig(tmp_path / "home")
+    shown = bare.ok()
+    assert shown == bare.ok("--help")
+    for verb in ("send", "status", "export", "allow", "completion"):
+        assert f"\n  {verb} " in shown
+    assert not bare.home.exists()

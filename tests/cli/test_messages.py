@@ -1,0 +1,231 @@
+"""Saying, taking, looking and answering, in words and in JSON."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+from tests.cli.rig import SECONDS, Json, Rig
+
+RECORD = {
+    "id", "mailbox", "seq", "received_at", "source", "channel", "chat_id", "from", "sender_id", "trust", "attention",
+    "priority", "kind", "thread", "refers_to", "ts", "content_text_sanitized", "meta", "consumed_by",
+}  # fmt: skip
+
+
+def _send(rig: Rig, text: str, *words: str) -> Json:
+    return rig.json("send", text, *words)
+
+
+def test_send_says_id_mailbox_number_and_what_will_happen(rig: Rig) -> None:
+    """The person who sends must know at once whether anybody will get it."""
+    words = rig.ok("send", "the", "build", "is", "red", "--from", "ci-bot", "--channel", "ci").split()
+    assert words[0].startswith("m-")
+    assert words[1] == "inbox"
+    assert words[2].startswith("#")
+    assert " ".join(words[3:]) == "waits for the next session: none is connected now"
+    listed = rig.ok("list", "--channel", "ci", "--limit", "1")
+    assert listed.startswith(f"{words[0]} {words[2]} [ci ")
+    assert listed.endswith("] ci-bot: the build is red\n")
+
+
+def test_send_in_json_is_the_documented_result(rig: Rig) -> None:
+    """Scripts rely on these names."""
+    sent = _send(rig, "hello")
+    assert set(sent) == {"id", "mailbox", "seq", "state", "forecast"}
+    assert sent["state"] == "queued"
+    assert set(sent["forecast"]) == {"outlook", "sentence"}
+
+
+def test_send_reads_a_pipe_when_there_is_no_text_or_a_dash(rig: Rig) -> None:
+    """Output of other programs is sent by piping it; line breaks are kept."""
+    for words in (("send",), ("send", "-")):
+        sent = rig.json(*words, stdin="first\nsecond\n")
+        read = rig.json("read", sent["id"])
+        assert read["message"]["content_text_sanitized"] == "first\nsecond"
+
+
+def test_send_with_an_id_stores_once(rig: Rig) -> None:
+    """A script may run again after a failure without sending twice."""
+    first = _send(rig, "once", "--id", "build-77")
+    again = _send(rig, "once", "--id", "build-77")
+    assert (again["id"], again["state"]) == (first["id"], "known")
+
+
+def test_send_goes_to_the_mailbox_and_conversation_that_are_named(rig: Rig) -> None:
+    """Options are passed on, none under another's name."""
+    sent = _send(
+        rig,
+        "x",
+        "--to",
+        "project:shop",
+        "--priority",
+        "high",
+        "--conversation",
+        "c-9",
+        "--from",
+        "amy",
+        "--channel",
+        "ops",
+    )
+    message = rig.json("read", sent["id"])["message"]
+    wanted = {"mailbox": "project:shop", "priority": "high", "chat_id": "c-9", "from": "amy", "channel": "ops"}
+    assert {name: message[name] for name in wanted} == wanted
+
+
+def test_nothing_to_send_is_the_callers_mistake(rig: Rig) -> None:
+    """An empty message is refused before anything is stored."""
+    done = rig.run("send")
+    assert (done.code, done.out) == (2, "")
+    assert done.err == 'harken: A message needs a text.\n  Say something: harken send "the build is red"\n'
+
+
+def test_list_narrows_and_pages(rig: Rig) -> None:
+    """The newest is last, and `--before` goes back in time."""
+    seqs = [_send(rig, f"n{n}", "--channel", "paging", "--from", "pager")["seq"] for n in range(3)]
+    newest = rig.json("list", "--channel", "paging", "--limit", "2")["messages"]
+    assert [item["seq"] for item in newest] == seqs[1:]
+    assert set(newest[0]) == RECORD
+    older = rig.json("list", "--sender", "pager", "--mailbox", "inbox", "--before", str(seqs[1]))["messages"]
+    assert [item["seq"] for item in older] == seqs[:1]
+
+
+def test_an_empty_list_says_so_on_stderr_only(rig: Rig) -> None:
+    """A pipe gets nothing, a person a sentence."""
+    done = rig.run("list", "--channel", "no-such")
+    assert (done.code, done.out, done.err) == (0, "", "No messages.\n")
+    assert rig.json("list", "--channel", "no-such") == {"messages": []}
+
+
+def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:
+    """What became of a message can always be seen."""
+    sent = _send(rig, "please look\nat this", "--from", "amy", "--channel", "desk")
+    rig.ok("pull", "--consumer", "reader", "--channel", "desk")
+    answer = rig.json("reply", sent["id"], "I", "did")
+    assert set(answer) == {"reply_id", "message_id", "state"}
+    lines = rig.ok("read", sent["id"]).splitlines()
+    assert lines[0].endswith("] amy: please look")
+    assert lines[1] == "    at this"
+    assert "from amy · known" in lines[2]
+    ledger = next(line for line in lines if line.startswith("  reader "))
+    assert "seen" in ledger
+    assert "by pull" in ledger
+    assert "(shown)" in ledger
+    assert any(line.startswith(f"Reply {answer['reply_id']} ") for line in lines)
+    assert lines[-1] == "    I did"
+    details = rig.json("read", sent["id"])
+    assert set(details) == {"message", "ledger", "replies"}
+
+
+def test_an_unknown_message_is_not_found(rig: Rig) -> None:
+    """Exit codes tell scripts what to do next."""
+    done = rig.run("read", "m-nothing")
+    assert done.code == 3
+    assert done.err.startswith("harken: There is no message")
+    assert done.err.count("\n") == 2
+    done = rig.run("read", "m-nothing", "--json")
+    assert (done.code, done.out) == (3, "")
+    assert '"code": "not_found"' in done.err
+
+
+def test_pull_takes_and_peek_does_not(rig: Rig) -> None:
+    """What was printed is seen; what was looked at still waits."""
+    _send(rig, "take me", "--channel", "takes", "--from", "amy")
+    peeked = rig.json("pull", "--consumer", "taker", "--channel", "takes", "--peek")
+    assert [item["content_text_sanitized"] for item in peeked["messages"]] == ["take me"]
+    pulled = rig.json("pull", "--consumer", "taker", "--channel", "takes")
+    assert set(pulled) == {"messages", "unread_remaining"}
+    assert set(pulled["messages"][0]) == RECORD | {"delivery_id", "repeat", "answered_by"}
+    assert pulled["messages"][0]["repeat"] is False
+    done = rig.run("pull", "--consumer", "taker", "--channel", "takes")
+    assert (done.code, done.out, done.err) == (0, "", "Nothing is unread.\n")
+
+
+def test_what_could_not_be_printed_is_offered_again_as_a_repeat(rig: Rig) -> None:
+    """A message counts as seen when it was printed, not when it was asked for."""
+    _send(rig, "precious", "--channel", "full", "--from", "amy")
+    words = ("pull", "--consumer", "unlucky", "--channel", "full")
+    with Path("/dev/full").open("wb") as full:
+        lost = rig.run(*words, stdout=full)
+    assert lost.code == 1
+    assert lost.err == "harken: The output cannot be written: No space left on device.\n"
+    assert "] (repeat) amy: precious" in rig.ok(*words)
+
+
+def test_a_reader_that_goes_away_is_no_error_and_takes_nothing(rig: Rig) -> None:
+    """`harken pull | head` ends quietly, like any program that lost its reader."""
+    _send(rig, "unread", "--channel", "pipe", "--from", "amy")
+    reading, writing = os.pipe()
+    os.close(reading)
+    with os.fdopen(writing, "wb") as pipe:
+        done = rig.run("pull", "--consumer", "piper", "--channel", "pipe", stdout=pipe)
+    assert (done.code, done.err) == (141, "")
+    assert "(repeat)" in rig.ok("pull", "--consumer", "piper", "--channel", "pipe")
+
+
+def _is_enrolled(status: Json) -> bool:
+    """Whether the daemon has begun to serve the one who waits: that is when its consumer appears."""
+    return any(place["consumer"] == "waiter" for place in status["consumers"])
+
+
+def test_wait_gets_a_message_that_comes_later(fresh: Rig) -> None:
+    """That is what waiting is for."""
+    fresh.ok("up")
+    with fresh.begin("wait", "--consumer", "waiter") as waiting:
+        fresh.until(_is_enrolled)
+        sent = _send(fresh, "at last", "--channel", "late", "--from", "amy")
+        out, err = waiting.communicate(timeout=SECONDS)
+    assert (waiting.returncode, err) == (0, b"")
+    assert out.startswith(f"{sent['id']} #1 [late ".encode())
+    assert out.endswith(b"] amy: at last\n")
+
+
+def test_wait_ends_well_when_nothing_comes(rig: Rig) -> None:
+    """Nothing within the time is a normal outcome: exit code 0, a sentence for people, an empty list for programs."""
+    rig.run("pull", "--consumer", "bored", "--limit", "100")
+    done = rig.run("wait", "--consumer", "bored", "--timeout", "0.1")
+    assert (done.code, done.out, done.err) == (0, "", "Nothing came within 0.1 seconds.\n")
+    assert rig.json("wait", "--consumer", "bored", "--timeout", "0.1") == {"messages": [], "unread_remaining": 0}
+
+
+def test_ctrl_c_during_wait_takes_nothing(fresh: Rig) -> None:
+    """Whoever gives up waiting still finds the next message unread, and not marked as a repeat."""
+    fresh.ok("up")
+    with fresh.begin("wait", "--consumer", "waiter") as waiting:
+        fresh.until(_is_enrolled)
+        waiting.send_signal(signal.SIGINT)
+        out, err = waiting.communicate(timeout=SECONDS)
+    assert (waiting.returncode, out, err.strip()) == (130, b"", b"")
+    _send(fresh, "still here", "--from", "amy")
+    found = fresh.json("pull", "--consumer", "waiter")["messages"]
+    assert [(item["content_text_sanitized"], item["repeat"]) for item in found] == [("still here", False)]
+
+
+def test_ack_marks_as_seen_by_id_and_number(rig: Rig) -> None:
+    """A person may deal with a message elsewhere."""
+    first, second = (_send(rig, text, "--channel", "acks", "--from", "amy") for text in ("one", "two"))
+    marked = rig.json("ack", first["id"], f"#{second['seq']}", "--consumer", "acker")
+    assert marked == {"acknowledged": [first["id"], second["id"]]}
+    assert rig.run("pull", "--consumer", "acker", "--channel", "acks").out == ""
+    third = _send(rig, "three", "--channel", "acks", "--from", "amy")
+    assert rig.ok("ack", third["id"]) == f"{third['id']}  seen by watch\n"
+    assert rig.run("ack", third["id"]).err == "All of that was seen before.\n"
+
+
+def test_reply_says_what_became_of_it(rig: Rig) -> None:
+    """A reply is on its way, not necessarily there."""
+    sent = _send(rig, "question", "--channel", "talk", "--from", "amy")
+    words = rig.ok("reply", sent["id"], "-", stdin="an answer\n").split()
+    assert words[0].startswith("r-")
+    assert words[1:3] == ["answers", sent["id"]]
+
+
+def test_search_finds_all_words_newest_first(rig: Rig) -> None:
+    """What was sent a moment ago is found too."""
+    ids = [_send(rig, f"zebra crossing {n}", "--from", "amy")["id"] for n in range(2)]
+    _send(rig, "zebra alone", "--from", "amy")
+    found = rig.json("search", "zebra", "crossing")["messages"]
+    assert [item["id"] for item in found] == ids[::-1]
+    assert rig.ok("search", "zebra", "crossing").startswith(ids[1])
+    assert rig.run("search", "xylophone").err == "No message contains all of that.\n"

@@ -1,0 +1,82 @@
+"""How text is made safe and fitted: pure, so that any text can be tried."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.cli.access import seconds_of
+from harken.cli.output import clock_time, cut, json_text, one_line, visible, width_of, wrapped
+from harken.errors import UserError
+
+anything = st.text(st.characters(exclude_categories=[]))
+
+
+@given(anything)
+def test_visible_text_holds_nothing_that_acts_on_a_terminal(text: str) -> None:
+    """Here is the last thing between a stranger's text and the terminal."""
+    assert all(char.isprintable() or char == "\n" for char in visible(text))
+    assert one_line(text).isprintable()
+
+
+@given(st.text(st.characters(categories=["L", "N", "P", "S"])))
+def test_plain_text_is_printed_as_it_is(text: str) -> None:
+    """Letters of every script, signs and emoji are not touched."""
+    assert visible(text) == text
+
+
+@given(st.dictionaries(anything, anything), st.sampled_from([None, 2]))
+def test_json_for_a_terminal_is_the_same_json(value: dict[str, str], indent: int | None) -> None:
+    """Escaping must not change what a program reads."""
+    text = json_text(value, indent=indent)
+    assert all(char.isprintable() or char == "\n" for char in text)
+    assert json.loads(text) == value
+
+
+@given(st.text(), st.integers(1, 60))
+def test_a_cut_text_fits_and_is_a_beginning(text: str, width: int) -> None:
+    """Nothing is wider than the terminal, and what is cut is marked."""
+    shown = cut(text, width)
+    assert width_of(shown) <= width
+    assert shown == text or (shown.endswith("…") and text.startswith(shown[:-1]))
+
+
+@given(st.text(st.characters(categories=["L", "P", "Zs"], include_characters=" 漢")), st.integers(2, 40))
+def test_wrapping_keeps_every_word_and_every_line_fits(text: str, width: int) -> None:
+    """A message is shown whole, on any terminal."""
+    lines = list(wrapped(text, width))
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")
+    assert all(width_of(line) <= width for line in lines)
+
+
+@pytest.mark.parametrize(
+    ("stamp", "shown"),
+    [
+        ("2026-03-18T18:21:00.000Z", "18:21"),
+        ("2026-03-17T18:21:00.000Z", "03-17 18:21"),
+        ("2025-03-18T18:21:00.000Z", "2025-03-18 18:21"),
+        (None, "-"),
+    ],
+)
+def test_times_are_as_short_as_they_can_be(stamp: str | None, shown: str) -> None:
+    """Today the hour is enough."""
+    assert clock_time(stamp, datetime(2026, 3, 18, 20, 0, tzinfo=UTC), UTC) == shown
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90s", 90), ("30m", 1800), ("1h30m", 5400), ("2d", 172_800), ("1.5h", 5400)]
+)
+def test_lengths_of_time_are_written_as_people_write_them(text: str, seconds: float) -> None:
+    """The same words as in the settings."""
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "0s", "h", "3", "1y", "-1h", "1h-", "9999999d"])
+def test_other_lengths_of_time_are_refused(text: str) -> None:
+    """A mute for a time that was misread would hide messages."""
+    with pytest.raises(UserError):
+        seconds_of(text)
