@@ -1,0 +1,354 @@
+"""Runs verbs, tools and commands on throw-away homes, so that the reference shows what they really answer.
+
+The clock stands still, and ids, processes and places are replaced: the same code gives the same examples. It writes
+nothing; `scripts/reference.py` makes pages of what it returns.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+import anyio
+import msgspec
+
+import harken
+from harken.config.home import Home, ensure
+from harken.config.settings import Settings
+from harken.daemon.compose import Daemon, compose
+from harken.dispatch.outbox import Outbox
+from harken.errors import HarkenError
+from harken.inbox import Caller, Note, Role, Session
+from harken.ingest.prepare import Policy, prepare
+from harken.model import Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey
+from harken.sources.local import LOCAL, LocalSender
+from harken.store.base import Event, Filter, Limits
+from harken.store.journal import line as journal_line
+from harken.surfaces import render, shapes
+from harken.surfaces.calls import call
+from harken.surfaces.mcp.tools import TOOLS, Call
+from harken.testing import FakeClock
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+COMMAND_SECONDS: Final = 60
+PLACES: Final = (
+    (sys.executable, "/home/you/harken/.venv/bin/python"),
+    (str(Path(harken.__file__).parent), "/home/you/harken/src/harken"),
+)
+EXAMPLE_HOME: Final = "/home/you/.harken"
+AGENT: Final = Consumer("claude-code")
+
+Json: TypeAlias = Any
+"""Whatever the JSON says: pages show it."""
+
+_ID: Final = re.compile(r"\b([mdr])-[0-9a-hjkmnp-tv-z]{10}\b")
+_PAIRING: Final = re.compile(r"\bpair-[0-9a-hjkmnp-tv-z]{8}\b")
+_URL: Final = re.compile(r"http://127\.0\.0\.1:\d+")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A line of the journal: its kind, the names of what it says beyond that, and the line itself."""
+
+    kind: str
+    names: tuple[str, ...]
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Examples:
+    """What really running it gave."""
+
+    verbs: Mapping[str, tuple[Json, Json]]
+    shapes: Mapping[str, Json]
+    tools: Mapping[str, tuple[Json, Json]]
+    failed_tool: Json
+    resource: Json
+    ping: Json
+    lines: Mapping[str, Line]
+    commands: Mapping[str, Json]
+
+
+class Masked:
+    """Replaces what differs from run to run: ids by the order of their appearance, processes, versions and places."""
+
+    def __init__(self, messages: Sequence[Message] = ()) -> None:
+        self._known: dict[str, str] = {}
+        for message in messages:
+            self.text(message.id)
+
+    def text(self, value: str) -> str:
+        """Return a text in which nothing differs from run to run."""
+        value = _ID.sub(self._id, value)
+        value = _PAIRING.sub("pair-7k3m9x2q", value)
+        for place, shown in PLACES:
+            value = value.replace(place, shown)
+        return _URL.sub("http://127.0.0.1:8780", value)
+
+    def json(self, value: Json) -> Json:
+        """Return a JSON value in which nothing differs from run to run."""
+        fixed = {"pid": 4242, "bytes": 110592, "python": "3.12.4", "home": EXAMPLE_HOME}
+        if isinstance(value, dict):
+            return {
+                self.text(key): fixed[key] if key in fixed and item is not None else self.json(item)
+                for key, item in value.items()
+            }
+        if isinstance(value, list):
+            return [self.json(item) for item in value]
+        return self.text(value) if isinstance(value, str) else value
+
+    def _id(self, found: re.Match[str]) -> str:
+        number = 1 + sum(known[0] == found[1] for known in self._known)
+        return self._known.setdefault(found[0], f"{found[1]}-{'0' * 9}{number}")
+
+
+class _Silent:
+    """A connection that nobody reads."""
+
+    def push(self, note: Note) -> None:
+        """Forget the hint."""
+
+
+@dataclass(slots=True, kw_only=True)
+class Scene:
+    """A daemon's parts on a throw-away home, and who is there."""
+
+    daemon: Daemon
+    clock: FakeClock
+    taken: dict[str, tuple[Json, Json]]
+
+    @property
+    def reader(self) -> Reader:
+        """How the agent reads."""
+        return Reader(consumer=AGENT, session=SessionKey("claude-code:4242"))
+
+    async def verb(self, name: str, /, **arguments: object) -> Json:
+        """Run a verb as the person, and keep the first call of each as its example."""
+        self.clock.advance(5)
+        desk = self.daemon.desk(Caller(role=Role.OWNER), SessionKey("cli:9f2c41d07ab35e68"), "1")
+        result: Json = json.loads(msgspec.json.encode(await call(desk, name, arguments)))
+        self.taken.setdefault(name, (arguments, result))
+        return result
+
+    async def tool(self, name: str, /, **arguments: object) -> tuple[Json, Json]:
+        """Run a tool as the agent; return its arguments and its result."""
+        self.clock.advance(5)
+        tool = next(tool for tool in TOOLS if tool.name == name)
+        one = Call(
+            inbox=self.daemon.inbox,
+            reader=self.reader,
+            caller=Caller(role=Role.AGENT, consumer=AGENT, session=self.reader.session),
+            edge="edge",
+            request=name,
+            carrier=f"edge/{name}",
+            carry=lambda _deliveries: None,
+        )
+        try:
+            result: object = (await tool.run(one, tool.parse(arguments))).value
+        except HarkenError as exc:
+            result = exc.as_dict()
+        return arguments, json.loads(msgspec.json.encode(result))
+
+    async def send_replies(self) -> None:
+        """Do what the daemon's outbox loop does."""
+
+        async def post(draft: Draft) -> str:
+            return (await self.daemon.intake.accept([draft]))[0].message.id
+
+        await Outbox(self.daemon.store, {LOCAL: LocalSender(post)}, self.clock).send_due()
+
+    def open_session(self) -> None:
+        """Let an agent be connected."""
+        now = self.clock.now()
+        session = Session(
+            key=self.reader.session,
+            consumer=AGENT,
+            host="claude-code",
+            client="claude-code",
+            cwd="/home/you/code/shop",
+            pid=4242,
+            mailboxes=(Mailbox("inbox"), Mailbox("project:shop")),
+            surfaces=("tool", "log ping", "resource"),
+            opened_at=now,
+            last_active=now,
+        )
+        self.daemon.inbox.sessions.open(session, "edge", _Silent())
+
+
+async def play_verbs(scene: Scene) -> None:
+    """Run every verb once."""
+    scene.open_session()
+    scene.daemon.url = "http://127.0.0.1:8780"
+    await scene.verb("send", text="the build is red", sender="ci-bot", channel="ci", upstream_id="build-7")
+    await scene.verb("send", text="please also update the changelog", upstream_id="note-1")
+    await scene.verb("send", text="deploy is done", sender="ci-bot", channel="ci", upstream_id="deploy-3")
+    await scene.verb("list", channel="ci")
+    await scene.verb("stats", consumer="watch")
+    pulled = await scene.verb("pull", limit=1)
+    await scene.verb("prove", deliveries=[pulled["messages"][0]["delivery_id"]])
+    await scene.verb("wait", timeout=10, limit=1)
+    await scene.verb("ack", refs=["#3"])
+    await scene.daemon.inbox.pull(scene.reader, limit=1, surface="inbox_pull", carrier="edge/1")
+    await scene.verb("reply", ref="#1", body="on it, fix follows", key="answer-1")
+    await scene.send_replies()
+    await scene.verb("read", ref="#1")
+    await scene.verb("search", text="build red")
+    await scene.verb("export", mailbox="inbox", limit=1)
+    await scene.verb("mailboxes")
+    await scene.verb("journal", after=0, limit=1)
+    await scene.verb("allow", sender="ci-bot", source="local")
+    await scene.verb("deny", sender="eve@example.org")
+    await scene.verb("pair")
+    await scene.verb("mute", kind="channel", name="ci", seconds=3600)
+    await scene.verb("status")
+    await scene.verb("unmute", kind="channel", name="ci")
+
+
+async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
+    """Call every tool once."""
+    sent = await scene.verb("send", text="the build is red", sender="ci-bot", channel="ci", upstream_id="build-7")
+    other = await scene.verb("send", text="please also update the changelog", upstream_id="note-1")
+    return {
+        "inbound_queue_stats": await scene.tool("inbound_queue_stats"),
+        "inbox_pull": await scene.tool("inbox_pull", limit=1),
+        "wait_for_inbound_message": await scene.tool("wait_for_inbound_message", timeout_s=50, max_items=10),
+        "ack": await scene.tool("ack", ids=[other["id"]]),
+        "reply": await scene.tool("reply", message_id=sent["id"], body="on it, fix follows"),
+        "inbox_search": await scene.tool("inbox_search", query="build"),
+    }
+
+
+async def play_events(scene: Scene) -> Sequence[Event]:
+    """Let everything happen that the journal records; return the events."""
+    store, inbox, owner = scene.daemon.store, scene.daemon.inbox, Caller(role=Role.OWNER)
+    first = await inbox.send(owner, "the build is red", sender="ci-bot", channel="ci", upstream_id="build-7")
+    second = await inbox.send(owner, "hello", upstream_id="note-1")
+    offer = (await inbox.pull(scene.reader, limit=1, surface="inbox_pull", carrier="edge/1")).offers[0]
+    await inbox.prove([offer.delivery_id], "later call")
+    await inbox.pull(scene.reader, surface="inbox_pull", carrier="edge/2")
+    await inbox.withdraw(scene.reader.session, "edge/2")
+    agent = Caller(role=Role.AGENT, consumer=AGENT)
+    await inbox.reply(agent, first.message.id, "on it, fix follows")
+    await scene.send_replies()
+    parked = await inbox.reply(agent, second.message.id, "hello to you")
+    await store.outbox_failed(parked.id, "the source mail cannot be answered", due_at=None)
+    await scene.daemon.access.allow(owner, "eve@example.org", source="mail")
+    await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
+    await scene.daemon.access.unmute(owner, "channel", "ci")
+    await store.append([prepare(_draft("news"), Policy())], dropped=3)
+    scene.clock.advance(86_400)
+    await inbox.send(owner, "a day later", upstream_id="note-2")
+    # Read before retention: a message that is deleted is gone from its event too.
+    events = await store.events(0, 1_000)
+    for _ in range(2):
+        await store.prune(Limits(max_count=1_000, max_age_seconds=3_600))
+    await store.continue_after(await store.last_event() + 3)
+    return [*events, *await store.events(events[-1].n, 1_000)]
+
+
+def _draft(text: str) -> Draft:
+    return Draft(source="mail", sender=Sender("eve@example.org", "Eve"), text=text, channel="news")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Played:
+    """What a play left behind: its result, the example of each verb, and the messages in order of receipt."""
+
+    result: Json
+    taken: Mapping[str, tuple[Json, Json]]
+    messages: Sequence[Message]
+
+
+async def on_stage(play: Callable[[Scene], Awaitable[Json]]) -> Played:
+    """Run a play on a fresh home."""
+    with tempfile.TemporaryDirectory() as folder:
+        home, clock = Home(Path(folder) / "home"), FakeClock()
+        ensure(home)
+        async with compose(home, Settings(), clock) as daemon:
+            scene = Scene(daemon=daemon, clock=clock, taken={})
+            result = await play(scene)
+            messages = await daemon.store.page(Filter(), 100)
+            return Played(result=result, taken=scene.taken, messages=messages)
+
+
+def run_commands() -> dict[str, Json]:
+    """Return what the commands print that ask no verb."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Path(folder) / "home"
+        plain = {name: value for name, value in os.environ.items() if not name.startswith("HARKEN_")}
+
+        def ask(*words: str) -> Json:
+            command = [sys.executable, "-m", "harken", *words, "--json", "--home", str(home)]
+            done = subprocess.run(command, env=plain, capture_output=True, timeout=COMMAND_SECONDS, check=False)
+            if done.returncode:
+                raise RuntimeError(f"harken {' '.join(words)} failed: {done.stderr.decode()}")
+            return json.loads(done.stdout.decode().replace(str(home), EXAMPLE_HOME))
+
+        try:
+            found = {"up": ask("up"), "version": ask("version")}
+        finally:
+            stopped = ask("down")
+        settings = ask("config", "show")
+        completion = ask("completion", "bash")
+        return found | {
+            "down": stopped,
+            "mcp": ask("mcp", "--print-command"),
+            "config show": settings | {"settings": settings["settings"][:2]},
+            "completion": completion | {"script": completion["script"].strip()[:30] + "…"},
+        }
+
+
+def run_everything() -> Examples:
+    """Return every example, with nothing in it that differs from run to run."""
+    played = anyio.run(on_stage, play_verbs)
+    mask = Masked(played.messages)
+    verbs = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.taken.items()}
+    status, read, pulled = (verbs[name][1] for name in ("status", "read", "pull"))
+    played = anyio.run(on_stage, play_tools)
+    mask = Masked(played.messages)
+    tools = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.result.items()}
+    return Examples(
+        verbs=verbs,
+        shapes={
+            "message": read["message"],
+            "offer": {key: pulled["messages"][0][key] for key in ("delivery_id", "repeat", "answered_by")},
+            "delivery": next(entry for entry in read["ledger"] if entry["consumer"] == "watch"),
+            "reply": read["replies"][0],
+            "session": status["sessions"][0],
+            "place": status["consumers"][0],
+            "sender": status["senders"][0],
+            "mute": status["mutes"][0],
+            "held": shapes.held(_draft("news")),
+            "daemon": status["daemon"],
+        },
+        tools=tools,
+        failed_tool=anyio.run(on_stage, fail_tool).result,
+        resource=mask.json(render.inbox_state(1, played.messages)),
+        ping=mask.json(render.log_ping(played.messages[0], 1)),
+        lines=example_lines(anyio.run(on_stage, play_events).result),
+        commands={name: Masked().json(found) for name, found in run_commands().items()},
+    )
+
+
+async def fail_tool(scene: Scene) -> Json:
+    """Call a tool in vain."""
+    return (await scene.tool("reply", message_id="m-nothing", body="hello"))[1]
+
+
+def example_lines(events: Sequence[Event]) -> dict[str, Line]:
+    """Return the first line of each kind."""
+    mask = Masked()
+    lines: dict[str, Line] = {}
+    for event in events:
+        text = mask.text(journal_line(event).decode())
+        names = (*event.data, "message") if event.message else tuple(event.data)
+        lines.setdefault(event.kind, Line(event.kind, names, text))
+    return lines

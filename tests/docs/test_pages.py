@@ -1,0 +1,105 @@
+"""Pages stand on their own: links lead somewhere, commands can be typed, and nothing is promised that is not there."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import click
+import pytest
+
+from harken.cli.verbs import harken
+from tests.docs.pages import DOCS, ROOT, anchors, commands, fences, links, name_of, pages, prose
+
+NOT_THERE = re.compile(r"PostgreSQL|Teams|Outlook|IMAP|[Ww]ebhook|[Aa] web page|[Hh]ooks\b|[Ww]aking an idle")
+SAYS_SO = re.compile(r"\byet\b|this version|not exist|not used", re.IGNORECASE)
+PLACEHOLDERS = ("<", "…", "[", "VERB")
+
+
+def parse(command: click.Command, arguments: list[str]) -> None:
+    """Raise what the command line would say about these arguments."""
+    if isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
+        inner = command.get_command(click.Context(command), arguments[0])
+        if inner is None:
+            raise click.UsageError(f"There is no command {arguments[0]!r}.")
+        parse(inner, arguments[1:])
+    elif "--help" not in arguments and "--version" not in arguments:
+        command.make_context("harken", list(arguments))
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_relative_link_resolves(page: Path) -> None:
+    """A link that leads nowhere costs the reader's confidence in the rest."""
+    for link in links(page):
+        if "://" in link:
+            continue
+        target, _, anchor = link.partition("#")
+        file = (page.parent / target).resolve() if target else page
+        assert file.exists(), link
+        assert not anchor or anchor in anchors(file), link
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_command_in_a_block_can_be_typed(page: Path) -> None:
+    """People copy these lines: a renamed option must fail here and not in their terminal."""
+    for block in fences(page, "sh"):
+        for arguments in commands(block):
+            if any(word.startswith(("[", "{", "ID")) or word.endswith("...") for word in arguments):
+                continue  # the usage line of the reference, which is written from the same commands
+            parse(harken, arguments)
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_command_in_prose_exists(page: Path) -> None:
+    """A page may not name a command that is only planned."""
+    known = harken.list_commands(click.Context(harken))
+    for words in re.findall(r"`harken ([^`]+)`", prose(page)):
+        first = words.split()[0]
+        if not first.startswith(PLACEHOLDERS) and not first.startswith("--"):
+            assert first in known, words
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_what_does_not_exist_yet_is_said_to_be_missing(page: Path) -> None:
+    """Whoever plans with a feature that is not there has been misled."""
+    for paragraph in re.split(r"\n\s*\n", prose(page)):
+        if NOT_THERE.search(paragraph):
+            assert SAYS_SO.search(paragraph), paragraph
+
+
+@pytest.mark.parametrize("page", pages(), ids=name_of)
+def test_every_path_of_the_checkout_that_is_named_exists(page: Path) -> None:
+    """The pages are a map of the code; a map with places that moved is worse than none."""
+    for path in re.findall(r"`((?:src|tests|scripts|docs)/[\w./-]+)`", prose(page)):
+        assert (ROOT / path).exists(), path
+    if page.parent.name == "explanation":
+        packages = "cli|config|daemon|dispatch|edge|hosts|inbox|ingest|sources|store|surfaces|testing"
+        for path in re.findall(rf"`((?:{packages})/[\w./]+)`", prose(page)):
+            assert (ROOT / "src" / "harken" / path).exists(), path
+
+
+def test_the_readme_is_short_and_shows_code_first() -> None:
+    """A stranger decides within the first screen."""
+    lines = (ROOT / "README.md").read_text(encoding="utf-8").splitlines()
+    assert len(lines) <= 120
+    assert any(line.startswith("```sh") for line in lines[:30])
+
+
+def test_every_page_is_reached_from_the_index() -> None:
+    """A page that nothing links to does not exist for readers."""
+    seen: set[Path] = set()
+    waiting = [DOCS / "index.md"]
+    while waiting:
+        page = waiting.pop()
+        if page in seen:
+            continue
+        seen.add(page)
+        targets = (link.partition("#")[0] for link in links(page) if "://" not in link)
+        waiting += [(page.parent / target).resolve() for target in targets if target.endswith(".md")]
+    assert set(DOCS.rglob("*.md")) <= seen
+
+
+def test_no_page_names_a_machine_of_its_writers() -> None:
+    """Paths of one machine help nobody else."""
+    for page in pages():
+        assert not re.search(r"/work/|/root/|/tmp/", page.read_text(encoding="utf-8")), name_of(page)

@@ -1,0 +1,98 @@
+"""The quickstart really works: its commands run in their order, with a real agent where it says "tell the agent"."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harken.testing import Agent
+from tests.docs.pages import DOCS, ROOT, commands, fences
+
+COMMAND_SECONDS = 60
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home with a short path, whose daemon is stopped at the end."""
+    with tempfile.TemporaryDirectory(prefix="harken-") as folder:
+        path = Path(folder) / "home"
+        yield path
+        run(path, "down")
+
+
+def run(home: Path, *arguments: str) -> str:
+    """Run a command as a reader would; return what it printed."""
+    done = subprocess.run(
+        [sys.executable, "-m", "harken", *arguments],
+        env={**os.environ, "HARKEN_HOME": str(home)},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        timeout=COMMAND_SECONDS,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    return done.stdout.decode()
+
+
+def section(number: int) -> list[list[str]]:
+    """Return the commands of a numbered section of the quickstart that Harken itself runs."""
+    text = (DOCS / "quickstart.md").read_text(encoding="utf-8")
+    (part,) = re.findall(rf"^## {number}\. .*?(?=^## )", text, re.MULTILINE | re.DOTALL)
+    blocks = re.findall(r"```sh\n(.*?)```", part, re.DOTALL)
+    lines = [line for block in blocks for line in block.splitlines() if line.startswith("harken ")]
+    return [arguments for line in lines for arguments in commands(line)]
+
+
+def test_the_quickstart_does_what_it_says(home: Path) -> None:
+    """It is the first thing a stranger tries; when it fails, there is no second."""
+    (demo,) = section(1)
+    run(home, *demo)
+    send, *look = section(2)
+    sent = run(home, *send)
+    assert re.fullmatch(r"m-\w{10}  inbox #1  waits for the next session: none is connected now\n", sent)
+    assert all("the build is red" in run(home, *arguments) for arguments in look[:2])
+    assert "none is connected" in run(home, *look[2])
+    plain, as_json = (run(home, *arguments) for arguments in section(3))
+    given = json.loads(as_json)
+    assert plain.split() == [given["command"], *given["args"]]
+    read, wait = section(4)
+    with Agent([given["command"], *given["args"]], name="claude-code") as agent:
+        (message,) = agent.tool("inbox_pull")["messages"]
+        assert "claude-code" in run(home, "status")
+        assert re.search(r"claude-code +offered", run(home, *read))
+        agent.tool("reply", message_id=message["id"], body="on it")
+        assert re.search(r"claude-code +answered", run(home, *read))
+        assert "on it" in run(home, *wait)
+        waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
+        (later,) = section(5)
+        run(home, *later)
+        assert [item["content"] for item in agent.result(waiting)] == ["please also update the changelog"]
+
+
+def test_the_program_of_the_http_page_runs(home: Path) -> None:
+    """It is copied as it stands."""
+    run(home, "up")
+    (program,) = fences(DOCS / "howto" / "use-the-http-api.md", "python")
+    environment = {**os.environ, "HARKEN_HOME": str(home)}
+    done = subprocess.run(
+        [sys.executable, "-c", program], env=environment, capture_output=True, timeout=COMMAND_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stderr.decode()
+    assert "ci-bot the build is red" in done.stdout.decode()
+    assert json.loads(run(home, "pull", "--consumer", "my-program", "--json"))["messages"] == []
+
+
+def test_the_make_targets_that_pages_name_exist() -> None:
+    """`make run` is the first line of everything."""
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    for page in (ROOT / "README.md", DOCS / "quickstart.md"):
+        for target in re.findall(r"^make (\w+)", "\n".join(fences(page, "sh")), re.MULTILINE):
+            assert re.search(rf"^{target}:", makefile, re.MULTILINE), target
