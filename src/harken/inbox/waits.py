@@ -64,12 +64,6 @@ class Waits:
             if not waiting:
                 self._open.pop(reader.consumer, None)
 
-    def ring_all(self) -> None:
-        """Let every long poll look again: something that was handed out is free."""
-        for waiting in self._open.values():
-            for bell in waiting:
-                bell.ring_again()
-
     def share(self, reader: Reader) -> tuple[Mailbox, ...]:
         """Return the mailboxes this reader may take from now: not those that a more recently active session waits for.
 

@@ -55,6 +55,8 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
     text = redact(clean(draft.text, draft.format, policy.max_chars).text).text or _nothing(draft.kind)
     configured = judge(known, policy.sender_rules, policy.default_trust.get(draft.source, Trust.UNKNOWN))
     trust = judge(known, policy.decisions, configured)
+    if draft.is_by_agent and trust is Trust.OWNER:
+        trust = Trust.KNOWN
     default = policy.default_attention.get(draft.source, Attention.PROMPT)
     return NewMessage(
         mailbox=check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes)),

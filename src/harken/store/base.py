@@ -74,6 +74,7 @@ class Filter:
     """Which messages to show; empty fields do not filter."""
 
     mailbox: str = ""
+    among: tuple[Mailbox, ...] = ()  # any of these
     channel: str = ""
     sender: str = ""
     source: str = ""
@@ -263,8 +264,12 @@ class Store(Protocol):
         """
         ...
 
-    async def prove(self, deliveries: Collection[DeliveryId], evidence: str) -> list[Delivery]:
-        """Move offered deliveries to `seen` and their cursors on. Unknown and final ones are ignored.
+    async def prove(
+        self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
+    ) -> list[Delivery]:
+        """Move offered deliveries (only of this consumer, if given) to `seen`, and their cursors on.
+
+        Unknown ones, final ones and those of other consumers are ignored.
 
         Idempotent. Returns those that changed. Journals `seen` with the evidence.
         """

@@ -240,20 +240,22 @@ def offer(
     return offers
 
 
-def prove(tx: Transaction, deliveries: Collection[DeliveryId], evidence: str) -> list[Delivery]:
+def prove(
+    tx: Transaction, deliveries: Collection[DeliveryId], evidence: str, consumer: Consumer | None
+) -> list[Delivery]:
     """Move offered deliveries to seen."""
     changed = []
     touched: set[tuple[str, str]] = set()
     for delivery_id in deliveries:
         row = tx.execute(BY_DELIVERY, (delivery_id,)).fetchone()
-        if row is None:
+        if row is None or consumer not in (None, row[2]):
             continue
         tx.execute(SEE, (tx.now_micros, evidence, delivery_id))
         touched.add((row[2], row[12]))
         changed.append(_delivery((*row[:3], "seen", *row[4:8], tx.now_micros, evidence, *row[10:])))
     _announce_seen(tx, changed, evidence)
-    for consumer, mailbox in touched:
-        advance(tx, consumer, mailbox)
+    for name, mailbox in touched:
+        advance(tx, name, mailbox)
     return changed
 
 

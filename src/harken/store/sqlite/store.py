@@ -174,9 +174,13 @@ class SqliteStore:
             is_durable=False,
         )
 
-    async def prove(self, deliveries: Collection[DeliveryId], evidence: str) -> list[Delivery]:
+    async def prove(
+        self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
+    ) -> list[Delivery]:
         """Move offered deliveries to seen."""
-        return await self._writer.run(lambda tx: delivery_rows.prove(tx, deliveries, evidence), is_durable=False)
+        return await self._writer.run(
+            lambda tx: delivery_rows.prove(tx, deliveries, evidence, consumer), is_durable=False
+        )
 
     async def acknowledge(self, reader: Reader, messages: Collection[MessageId], evidence: str) -> list[Delivery]:
         """Mark messages seen for a consumer."""

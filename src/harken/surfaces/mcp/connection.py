@@ -30,6 +30,8 @@ from harken.surfaces.mcp.server import INBOX_URI, AgentServer, request_key
 from harken.surfaces.wire import Lines, LineTooLong
 
 OUTGOING_LIMIT = 256
+MAX_OPEN = 1_024
+TOO_MANY = -32000
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 
 
@@ -58,6 +60,7 @@ class Connection:
         self._lines = lines
         self._inbox = inbox
         self._evidence = CarrierLog()
+        self._open: set[str] = set()
         self._agent = AgentServer(
             hello=hello, inbox=inbox, clock=clock, evidence=self._evidence, pusher=self, mailboxes=mailboxes
         )
@@ -124,9 +127,14 @@ class Connection:
             self._note_cancellation(message)
         if not isinstance(message, types.JSONRPCRequest):
             return True
+        if len(self._open) >= MAX_OPEN:
+            await self._send_error(message.id, TOO_MANY, "Too many requests wait for an answer; read those first.")
+            return False
+        self._open.add(request_key(message.id))
         if message.method == "tools/call":
             self._evidence.begin(request_key(message.id))
         if message.method == "server/discover" and detect(_client_name(message.params)).needs_handshake:
+            self._open.discard(request_key(message.id))
             await self._send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
             return False
         return True
@@ -135,6 +143,7 @@ class Connection:
         if message.method != "notifications/cancelled" or not message.params:
             return
         request = request_key(message.params.get("requestId"))
+        self._open.discard(request)
         session = self._agent.session
         if self._evidence.cancel(request) and session is not None and self._tasks is not None:
             self._tasks.start_soon(self._inbox.withdraw, session.key, self._agent.carrier(request))
@@ -180,6 +189,7 @@ class Connection:
                     self._tasks.cancel_scope.cancel()
                 return
             if line.answers is not None:
+                self._open.discard(line.answers)
                 self._evidence.answer(line.answers)
 
 

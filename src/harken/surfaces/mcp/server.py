@@ -10,6 +10,7 @@ import logging
 from collections.abc import Callable
 from typing import Any
 
+import anyio
 import mcp_types as types
 import msgspec
 from mcp.server.context import ServerRequestContext
@@ -66,6 +67,7 @@ class AgentServer:
         self._pusher = pusher
         self._mailboxes = mailboxes
         self._bus = InMemorySubscriptionBus()
+        self._entering = anyio.Lock()
         self.session: Session | None = None
         self.is_subscribed = False
         self.wants_pings = True
@@ -106,15 +108,19 @@ class AgentServer:
 
     async def _enter(self, context: Context) -> Session:
         """Return the session, registered with the first thing the client says."""
-        if self.session is not None:
+        # Requests that an edge sends again arrive together: none may run before what they carried is sorted out.
+        async with self._entering:
+            if self.session is None:
+                self.session = await self._register(context)
             return self.session
+
+    async def _register(self, context: Context) -> Session:
         params = context.session.client_params
         client = params.client_info.name if params is not None else ""
         version = params.client_info.version if params is not None else ""
         self.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         host = detect(client)
         session = self._inbox.sessions.open(self._new_session(host, client), self._hello.edge, self._pusher)
-        self.session = session
         await self._restore(session)
         _log.info(
             "session %s: host %s (%s %s, protocol %s), consumer %s, reads %s, surfaces: %s",
@@ -225,7 +231,9 @@ def _described(tool: Tool) -> types.Tool:
         title=tool.title,
         description=tool.description,
         input_schema=tool.input_schema(),
-        annotations=types.ToolAnnotations(read_only_hint=tool.is_read_only, open_world_hint=False),
+        annotations=types.ToolAnnotations(
+            read_only_hint=tool.is_read_only, destructive_hint=False, open_world_hint=tool.name == "reply"
+        ),
         _meta={"anthropic/alwaysLoad": True},
     )
 

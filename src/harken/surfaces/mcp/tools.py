@@ -159,7 +159,9 @@ async def _reply(call: Call, arguments: Reply) -> Answer:
 
 
 async def _search(call: Call, arguments: InboxSearch) -> Answer:
-    found = await call.inbox.search(arguments.query, limit=arguments.limit, channel=arguments.channel)
+    found = await call.inbox.search(
+        arguments.query, among=call.reader.mailboxes, limit=arguments.limit, channel=arguments.channel
+    )
     return Answer({"messages": [render.for_search(message) for message in found]})
 
 

@@ -1,0 +1,100 @@
+"""What the tests of the MCP surface share: agents that start with an empty inbox, and a look into the ledger.
+
+The daemon of the folder is shared, so every test uses names of its own. This module tests nothing.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from harken.testing import Agent, DaemonProcess
+
+SOON: Final = 15.0
+"""Seconds that anything may take which does not wait for something else."""
+
+TOOLS: Final = (
+    "inbox_pull",
+    "wait_for_inbound_message",
+    "inbound_queue_stats",
+    "ack",
+    "reply",
+    "inbox_search",
+)
+
+
+class Connect(Protocol):
+    """Starts an edge and does the handshake."""
+
+    def __call__(
+        self,
+        name: str = "",
+        *,
+        environment: Mapping[str, str] | None = None,
+        has_own_host: bool = False,
+        is_drained: bool = True,
+    ) -> Agent:
+        """Return the agent, its inbox empty; with `has_own_host` its edge has a parent process of its own."""
+        ...
+
+
+def fresh_name(prefix: str = "agent") -> str:
+    """Return a clientInfo name that no other test uses."""
+    return f"{prefix}-{secrets.token_hex(4)}"
+
+
+def drain(agent: Agent) -> None:
+    """Take what earlier tests left, and prove it."""
+    while agent.tool("inbox_pull", limit=100)["messages"]:
+        continue
+    agent.tool("inbound_queue_stats")
+
+
+def send(daemon: DaemonProcess, text: str = "the build is red", **more: object) -> str:
+    """Put a message into the inbox; return its id."""
+    sent = daemon.call("send", **{"text": text, "sender": "ci-bot", "channel": "ci", **more})
+    return str(sent["id"])
+
+
+def entry(daemon: DaemonProcess, message: str, consumer: str) -> dict[str, Any]:
+    """Return one consumer's line in a message's ledger."""
+    ledger = daemon.call("read", ref=message)["ledger"]
+    found: list[dict[str, Any]] = [line for line in ledger if line["consumer"] == consumer]
+    assert len(found) == 1
+    return found[0]
+
+
+def standing(daemon: DaemonProcess, message: str, consumer: str) -> tuple[str, str]:
+    """Return state and evidence of a message for a consumer."""
+    line = entry(daemon, message, consumer)
+    return line["state"], line.get("evidence", "")
+
+
+def sessions(daemon: DaemonProcess, consumer: str) -> list[dict[str, Any]]:
+    """Return the live sessions of a consumer, the last active first."""
+    return [each for each in daemon.call("status")["sessions"] if each["consumer"] == consumer]
+
+
+def until(condition: Callable[[], bool]) -> None:
+    """Ask again until something holds. Each question is a round trip to the daemon."""
+    end = time.monotonic() + SOON
+    while not condition():
+        assert time.monotonic() < end, "it did not happen in time"
+
+
+def until_waiting(daemon: DaemonProcess, consumer: str, count: int = 1) -> None:
+    """Return when so many sessions of a consumer are in a long poll."""
+    until(lambda: [each["presence"] for each in sessions(daemon, consumer)].count("waiting") == count)
+
+
+def ids(messages: list[dict[str, Any]]) -> list[str]:
+    """Return the ids of what a tool gave."""
+    return [each.get("id") or each["message_id"] for each in messages]
+
+
+def error_of(answer: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the JSON-RPC error of an answer."""
+    error: dict[str, Any] = answer["error"]
+    return error

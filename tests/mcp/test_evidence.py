@@ -1,0 +1,178 @@
+"""What a later call proves, against a second, simpler way to say it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from harken.model import DeliveryId
+from harken.surfaces.mcp.evidence import MAX_CARRIERS, CarrierLog
+
+Step = tuple[str, str, str]
+"""What happened, to which request, and for `carry` with which delivery."""
+
+A, B, C = "1", "2", '"1"'
+D1, D2 = DeliveryId("d-1"), DeliveryId("d-2")
+
+STEPS: Final = st.lists(
+    st.tuples(st.sampled_from(["begin", "carry", "carry", "answer", "cancel"]), st.sampled_from([0, 0, 1, 2])),
+    min_size=10,
+    max_size=40,
+)
+
+
+def story(steps: Sequence[tuple[str, int]]) -> list[Step]:
+    """Return what happens: each `begin` is a new request; the others concern the one begun so many before the last."""
+    begun = 0
+    open_now: set[str] = set()
+    happened: list[Step] = []
+    for number, (what, back) in enumerate(steps):
+        if what == "begin":
+            begun += 1
+            open_now.add(str(begun))
+            happened.append((what, str(begun), ""))
+            continue
+        request = str(begun - back)
+        if what == "carry" and request in open_now:
+            happened.append((what, request, f"d-{number}"))
+        elif what != "carry" and begun > back:
+            # Ends of what has ended are kept: one host cancels what was answered.
+            open_now.discard(request)
+            happened.append((what, request, ""))
+    return happened
+
+
+def proofs(history: Sequence[Step]) -> dict[str, set[str]]:
+    """Say for each begun request what it proves, by looking back over all that happened before it."""
+    found: dict[str, set[str]] = {}
+    for now, (what, request, _) in enumerate(history):
+        if what != "begin":
+            continue
+        earlier = history[:now]
+        last_begin = max((at for at, step in enumerate(earlier) if step[0] == "begin"), default=-1)
+        found[request] = set()
+        for other in {step[1] for step in earlier}:
+            ends = [at for at, step in enumerate(earlier) if step[1] == other and step[0] in {"answer", "cancel"}]
+            # What was answered before an earlier request began is that one's to prove.
+            if ends and earlier[ends[0]][0] == "answer" and ends[0] > last_begin:
+                found[request] |= {d for what_, r, d in earlier[: ends[0]] if (what_, r) == ("carry", other)}
+    return found
+
+
+@settings(max_examples=500)
+@given(STEPS)
+def test_a_call_proves_exactly_what_was_answered_since_the_call_before(steps: list[tuple[str, int]]) -> None:
+    """Not what overlaps it, not what was cancelled in time, and nothing twice."""
+    history = story(steps)
+    log = CarrierLog()
+    proven: dict[str, set[str]] = {}
+    for what, request, delivery in history:
+        match what:
+            case "begin":
+                log.begin(request)
+                proven[request] = set(log.proven_by(request))
+            case "carry":
+                log.carry(request, [DeliveryId(delivery)])
+            case "answer":
+                log.answer(request)
+            case _:
+                log.cancel(request)
+    assert proven == proofs(history)
+
+
+def test_the_call_that_carries_does_not_prove_itself() -> None:
+    """Its own answer comes after it began."""
+    log = CarrierLog()
+    log.begin(A)
+    log.carry(A, [D1])
+    log.answer(A)
+    assert list(log.proven_by(A)) == []
+
+
+def test_a_call_that_overlaps_proves_nothing_and_the_next_one_does() -> None:
+    """Two calls of one step: the second began before the first was answered."""
+    log = CarrierLog()
+    log.begin(A)
+    log.begin(B)
+    log.carry(A, [D1])
+    log.answer(A)
+    assert list(log.proven_by(B)) == []
+    log.begin(C)
+    assert list(log.proven_by(C)) == [D1]
+
+
+def test_proof_is_given_once() -> None:
+    """It is written to the store when the call runs; a second time would be a second journal line."""
+    log = CarrierLog()
+    log.begin(A)
+    log.carry(A, [D1, D2])
+    log.answer(A)
+    log.begin(B)
+    assert list(log.proven_by(B)) == [D1, D2]
+    assert list(log.proven_by(B)) == []
+
+
+def test_a_cancellation_counts_only_before_the_answer() -> None:
+    """Afterwards the answer is with the host already."""
+    log = CarrierLog()
+    log.begin(A)
+    assert log.cancel(A) is True
+    assert log.cancel(A) is False
+    log.begin(B)
+    log.carry(B, [D1])
+    log.answer(B)
+    assert log.cancel(B) is False
+    log.begin(C)
+    assert list(log.proven_by(C)) == [D1]
+
+
+@pytest.mark.parametrize("end", [CarrierLog.answer, CarrierLog.cancel])
+def test_what_a_malformed_call_would_have_proven_the_next_one_proves(end: Callable[[CarrierLog, str], object]) -> None:
+    """It is answered or cancelled without ever having run, and the proof must not go with it."""
+    log = CarrierLog()
+    log.begin(A)
+    log.carry(A, [D1])
+    log.answer(A)
+    log.begin(B)
+    end(log, B)
+    log.begin(C)
+    assert list(log.proven_by(C)) == [D1]
+
+
+def test_a_call_that_was_cancelled_carries_nothing() -> None:
+    """Its result may still be made when the cancellation arrives; nobody will read it."""
+    log = CarrierLog()
+    log.begin(A)
+    log.cancel(A)
+    log.carry(A, [D1])
+    log.answer(A)
+    log.begin(B)
+    assert list(log.proven_by(B)) == []
+
+
+def test_what_was_carried_before_a_restart_is_proven_by_the_next_call() -> None:
+    """The store remembers open offers; the connection that comes back can still prove them."""
+    log = CarrierLog()
+    log.restore("edge/1", D1)
+    log.begin(A)
+    assert list(log.proven_by(A)) == [D1]
+
+
+def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
+    """Calls that are never answered are counted up to a bound; one that is answered makes room again."""
+    log = CarrierLog()
+    for number in range(2 * MAX_CARRIERS):
+        log.begin(str(number))
+    assert log.cancel(str(MAX_CARRIERS - 1)) is True
+    assert log.cancel(str(MAX_CARRIERS)) is False
+
+    log.answer("0")
+    log.begin(C)
+    log.carry(C, [D1])
+    log.answer(C)
+    log.begin(A)
+    assert list(log.proven_by(A)) == [D1]
