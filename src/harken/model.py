@@ -231,16 +231,18 @@ class Reader:
 
 def timestamp(moment: datetime) -> str:
     """Return a time as ISO 8601 in UTC, to the millisecond, ending in Z."""
-    return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
+    return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"
 
 
 def record(message: Message, consumed_by: Iterable[Consumer] = ()) -> dict[str, object]:
     """Return the documented record of a message. `consumed_by` are the consumers that have seen it."""
+    received_at = timestamp(message.received_at)
     return {
         "id": message.id,
         "mailbox": message.mailbox,
         "seq": message.seq,
-        "received_at": timestamp(message.received_at),
+        "received_at": received_at,
         "source": message.source,
         "channel": message.channel,
         "chat_id": message.conversation,
@@ -252,7 +254,7 @@ def record(message: Message, consumed_by: Iterable[Consumer] = ()) -> dict[str, 
         "kind": message.kind.value,
         "thread": message.thread,
         "refers_to": message.refers_to,
-        "ts": timestamp(message.sent_at or message.received_at),
+        "ts": timestamp(message.sent_at) if message.sent_at else received_at,
         "content_text_sanitized": message.text,
         "meta": dict(message.meta),
         "consumed_by": list(consumed_by),

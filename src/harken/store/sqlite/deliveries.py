@@ -178,16 +178,15 @@ def waiting(
         number = int(row[0])
     found: dict[int, tuple[Message, str | None]] = {}
     for mailbox in reader.mailboxes:
-        count, _, cursor = count_unread(connection, reader.consumer, mailbox)
-        if not count:
-            continue
         named = {
-            "consumer": reader.consumer, "mailbox": mailbox, "cursor": cursor, "channel": channel, "after": number,
-            "now": now, "limit": limit,
+            "consumer": reader.consumer, "mailbox": mailbox, "channel": channel, "after": number, "now": now,
+            "cursor": cursor_of(connection, reader.consumer, mailbox), "limit": limit,
         }  # fmt: skip
-        for sql in (WAITING_URGENT, WAITING):
-            for row in connection.execute(sql, named):
-                found[row[MESSAGE_WIDTH]] = from_row(row), row[MESSAGE_WIDTH + 1]
+        rows = connection.execute(WAITING, named).fetchall()
+        if len(rows) == limit:
+            # More may wait than was asked for, and what is urgent among that goes first.
+            rows += connection.execute(WAITING_URGENT, named).fetchall()
+        found.update((row[MESSAGE_WIDTH], (from_row(row), row[MESSAGE_WIDTH + 1])) for row in rows)
     order = sorted(found, key=lambda n: (found[n][0].priority is not Priority.HIGH, n))[:limit]
     return [found[n] for n in (sorted(order) if oldest_first else order)]
 

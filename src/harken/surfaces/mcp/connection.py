@@ -9,14 +9,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import anyio
 import mcp_types as types
-import msgspec
 from anyio.abc import ByteStream, TaskGroup
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
@@ -26,21 +24,13 @@ from harken.inbox import Inbox, Note
 from harken.model import Mailbox
 from harken.surfaces import render
 from harken.surfaces.mcp.evidence import CarrierLog
-from harken.surfaces.mcp.server import INBOX_URI, AgentServer, request_key
+from harken.surfaces.mcp.outlet import Outlet, request_key
+from harken.surfaces.mcp.server import INBOX_URI, AgentServer
 from harken.surfaces.wire import Lines, LineTooLong
 
-OUTGOING_LIMIT = 256
 MAX_OPEN = 1_024
 TOO_MANY = -32000
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
-
-
-@dataclass(frozen=True, slots=True)
-class _Line:
-    """A line on its way out; `answers` is the request it is the answer to."""
-
-    data: bytes
-    answers: str | None = None
 
 
 class Connection:
@@ -56,7 +46,6 @@ class Connection:
         clock: Clock,
         mailboxes: Callable[[str], tuple[Mailbox, ...]],
     ) -> None:
-        self._stream = stream
         self._lines = lines
         self._inbox = inbox
         self._evidence = CarrierLog()
@@ -64,25 +53,22 @@ class Connection:
         self._agent = AgentServer(
             hello=hello, inbox=inbox, clock=clock, evidence=self._evidence, pusher=self, mailboxes=mailboxes
         )
-        self._to_wire, self._from_us = anyio.create_memory_object_stream[_Line](OUTGOING_LIMIT)
+        self._outlet = Outlet(stream, self._note_answer)
         self._tasks: TaskGroup | None = None
 
     async def serve(self) -> None:
         """Relay between the socket and the SDK's server until either side ends."""
         to_server, from_client = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-        to_client, from_server = anyio.create_memory_object_stream[SessionMessage](0)
         server = self._agent.build()
         try:
             async with anyio.create_task_group() as tasks:
                 self._tasks = tasks
                 tasks.start_soon(self._write)
-                tasks.start_soon(self._collect, from_server)
                 tasks.start_soon(self._read, to_server)
-                await server.run(from_client, to_client, server.create_initialization_options())
+                await server.run(from_client, self._outlet, server.create_initialization_options())
                 tasks.cancel_scope.cancel()
         finally:
-            self._to_wire.close()
-            self._from_us.close()
+            self._outlet.close()
             with anyio.CancelScope(shield=True):
                 await self._agent.leave()
 
@@ -94,9 +80,9 @@ class Connection:
             return
         if self._agent.wants_pings:
             data = render.log_ping(note.message, note.unread)
-            self._hint("notifications/message", {"level": "info", "logger": "harken.inbox", "data": data})
+            self._outlet.hint("notifications/message", {"level": "info", "logger": "harken.inbox", "data": data})
         if self._agent.is_subscribed:
-            self._hint("notifications/resources/updated", {"uri": INBOX_URI})
+            self._outlet.hint("notifications/resources/updated", {"uri": INBOX_URI})
 
     async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:
@@ -128,14 +114,16 @@ class Connection:
         if not isinstance(message, types.JSONRPCRequest):
             return True
         if len(self._open) >= MAX_OPEN:
-            await self._send_error(message.id, TOO_MANY, "Too many requests wait for an answer; read those first.")
+            await self._outlet.send_error(
+                message.id, TOO_MANY, "Too many requests wait for an answer; read those first."
+            )
             return False
         self._open.add(request_key(message.id))
         if message.method == "tools/call":
             self._evidence.begin(request_key(message.id))
         if message.method == "server/discover" and detect(_client_name(message.params)).needs_handshake:
             self._open.discard(request_key(message.id))
-            await self._send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
+            await self._outlet.send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
             return False
         return True
 
@@ -152,45 +140,20 @@ class Connection:
         """Answer what is not JSON-RPC, under its id where it has one: whoever sent it waits for that."""
         is_json = error.errors(include_url=False, include_input=False)[0]["type"] != "json_invalid"
         if is_json:
-            await self._send_error(_id_of(line), types.INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")
+            await self._outlet.send_error(_id_of(line), types.INVALID_REQUEST, "This is not a JSON-RPC 2.0 message.")
         else:
             text = "This line is not valid JSON, is nested too deep or has half a surrogate pair."
-            await self._send_error(_id_of(line), types.PARSE_ERROR, text)
-
-    async def _send_error(self, request_id: object, code: int, text: str) -> None:
-        message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-        await self._to_wire.send(_Line(msgspec.json.encode(message) + b"\n"))
-
-    def _hint(self, method: str, params: Mapping[str, object]) -> None:
-        line = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
-        try:
-            self._to_wire.send_nowait(_Line(line))
-        except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
-
-    async def _collect(self, from_server: MemoryObjectReceiveStream[SessionMessage]) -> None:
-        async with from_server:
-            async for item in from_server:
-                message = item.message
-                data = message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n"
-                # An error is an answer too: its request is no longer open.
-                answers = None
-                if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
-                    answers = request_key(message.id)
-                await self._to_wire.send(_Line(data, answers))
+            await self._outlet.send_error(_id_of(line), types.PARSE_ERROR, text)
 
     async def _write(self) -> None:
-        async for line in self._from_us:
-            try:
-                await self._stream.send(line.data)
-            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-                # Nobody takes lines any more; whoever still has one to hand over would wait for ever.
-                if self._tasks is not None:
-                    self._tasks.cancel_scope.cancel()
-                return
-            if line.answers is not None:
-                self._open.discard(line.answers)
-                self._evidence.answer(line.answers)
+        await self._outlet.run()
+        # Nobody takes lines any more; whoever still has one to hand over would wait for ever.
+        if self._tasks is not None:
+            self._tasks.cancel_scope.cancel()
+
+    def _note_answer(self, request: str) -> None:
+        self._open.discard(request)
+        self._evidence.answer(request)
 
 
 def _client_name(params: Mapping[str, Any] | None) -> str:

@@ -27,6 +27,7 @@ from harken.inbox import Caller, Inbox, Pusher, Role, Session
 from harken.model import Mailbox
 from harken.surfaces import render
 from harken.surfaces.mcp.evidence import CarrierLog
+from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.tools import TOOLS, Call, Tool, find
 
 _log = logging.getLogger("harken.mcp")
@@ -40,11 +41,6 @@ NEWEST_IN_RESOURCE = 5
 _QUIETER_THAN_INFO = frozenset({"notice", "warning", "error", "critical", "alert", "emergency"})
 
 Context = ServerRequestContext[Any, Any]
-
-
-def request_key(request_id: object) -> str:
-    """Return a text for a JSON-RPC id; 1 and "1" are different requests."""
-    return msgspec.json.encode(request_id).decode()
 
 
 class AgentServer:
