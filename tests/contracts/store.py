@@ -25,6 +25,7 @@ from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, 
 from tests.contracts.store_model import Machine
 from tests.contracts.store_replies import AccessSuite, ReplySuite
 from tests.contracts.store_suite import Backend, Journal
+from tests.contracts.store_waits import WaitSuite
 
 
 class ModelSuite:
@@ -59,6 +60,7 @@ class StoreContract:
     TestOffer = OfferSuite
     TestProof = ProofSuite
     TestLease = LeaseSuite
+    TestWait = WaitSuite
     TestReply = ReplySuite
     TestAccess = AccessSuite
     TestJournal = JournalSuite

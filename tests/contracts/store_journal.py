@@ -170,7 +170,6 @@ class JournalSuite(StoreSuite):
         assert stats["events"] == await store.last_event()
         assert stats["bytes"] > 0
 
-
     async def test_events_go_on_above_a_number_that_was_used(self, store: Store, journal: Journal) -> None:
         """A number stands for one event for ever, also when the database lost its last ones."""
         first = await store.record("test", {})

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import anyio
 
-from harken.model import OUTBOX, Attention, Mailbox, Message, Reader
+from harken.model import OUTBOX, Attention, Mailbox, Message, Reader, SessionKey
 from harken.store.base import Filter, Mute, Store
 
 BURST = 20
@@ -40,6 +40,10 @@ class Audience(Protocol):
         """Return the live sessions that read a mailbox."""
         ...
 
+    def waiting(self) -> Collection[SessionKey]:
+        """Return the sessions that are in a long poll now."""
+        ...
+
 
 class Push:
     """The loop that turns growth into hints."""
@@ -52,25 +56,30 @@ class Push:
     async def run(self) -> None:
         """Hint at everything that arrives from now on, for ever."""
         grown: set[Mailbox] = set()
+        served: set[SessionKey] = set()
         ring = anyio.Event()
 
         def wake(names: Collection[Mailbox]) -> None:
             grown.update(name for name in names if name != OUTBOX)
+            # Whoever waits has the message itself in this moment, and needs no hint that would slow it down.
+            served.update(self._audience.waiting())
             ring.set()
 
         self._heads = {place.mailbox: place.head for place in await self._store.consumers()}
         with self._store.changes.listen(wake):
             while True:
                 ring = anyio.Event()
-                for mailbox in tuple(grown):
-                    grown.discard(mailbox)
-                    await self.announce(mailbox)
+                mailboxes, besides = tuple(grown), frozenset(served)
+                grown.clear()
+                served.clear()
+                for mailbox in mailboxes:
+                    await self.announce(mailbox, besides)
                 if not grown:
                     await ring.wait()
 
-    async def announce(self, mailbox: Mailbox) -> None:
+    async def announce(self, mailbox: Mailbox, besides: Collection[SessionKey] = ()) -> None:
         """Hint at what a mailbox received since the last time; of a burst, at its newest."""
-        listeners = self._audience.listeners(mailbox)
+        listeners = [each for each in self._audience.listeners(mailbox) if each.reader.session not in besides]
         after = self._heads.get(mailbox, 0)
         # With nobody here the head still moves on: who comes later is not told of what came before.
         most = BURST if listeners else 1

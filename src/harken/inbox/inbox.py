@@ -8,8 +8,9 @@ what will happen. Methods take the caller or reader they act for and raise only 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import partial
 
 import anyio
 import anyio.lowlevel
@@ -20,7 +21,6 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
 from harken.inbox.sessions import Sessions
-from harken.inbox.waits import Bell, Waits
 from harken.ingest.intake import Intake
 from harken.ingest.policy import PolicyBook
 from harken.model import (
@@ -74,7 +74,6 @@ class Inbox:
         self._clock = clock
         self._bounds = bounds
         self._enrolled: set[tuple[Consumer, Mailbox]] = set()
-        self._waits = Waits(sessions)
         self.sessions = sessions
 
     # -- saying ------------------------------------------------------------------------------------------------
@@ -162,21 +161,18 @@ class Inbox:
         await self._enroll(reader)
         wanted = _bounded(max_items, MAX_OFFER, "max_items")
         seconds = min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
-        bell = Bell(reader.mailboxes)
-        end = anyio.current_time() + seconds
-        with self._store.changes.listen(bell.ring), self._waits.enter(reader, bell):
-            while True:
-                bell.reset()
-                if mailboxes := self._waits.share(reader):
-                    offers = await self._offer(replace(reader, mailboxes=mailboxes), wanted, surface, carrier)
-                    if offers:
-                        is_all = len(offers) < wanted and mailboxes == reader.mailboxes
-                        return Pulled(offers=offers, remaining=0 if is_all else await self.count(reader))
-                # The time bounds only the sleep: an offer once made is handed over, not dropped at the last moment.
-                with anyio.move_on_after(end - anyio.current_time()) as sleep:
-                    await bell.wait()
-                if sleep.cancelled_caught:
-                    return Pulled(offers=[], remaining=0)
+        with self.sessions.in_wait(reader.session):
+            offers = await self._store.offer_when_ready(
+                reader,
+                wanted,
+                surface=surface,
+                carrier=carrier,
+                lease=self._bounds.lease,
+                rank=partial(self.sessions.last_active, reader.session),
+                seconds=seconds,
+            )
+        is_all = len(offers) < wanted
+        return Pulled(offers=offers, remaining=0 if is_all else await self.count(reader))
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""
@@ -201,7 +197,7 @@ class Inbox:
         unread = await self._store.unread(reader, by_channel=True)
         return QueueStats(
             depth=unread.count,
-            dropped_total=self._intake.overflowed,
+            dropped_total=self._intake.dropped_total,
             oldest=unread.oldest,
             by_channel=unread.by_channel,
         )

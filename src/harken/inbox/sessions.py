@@ -6,7 +6,8 @@ given is in the store; this only knows whether it is here.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -135,3 +136,25 @@ class Sessions:
     def get(self, key: SessionKey) -> Session | None:
         """Return a live session."""
         return self._live.get(key)
+
+    def last_active(self, key: SessionKey) -> float:
+        """Return when a session did something last, as a number to compare; 0 for one that is not here."""
+        session = self._live.get(key)
+        return session.last_active.timestamp() if session else 0.0
+
+    def waiting(self) -> Collection[SessionKey]:
+        """Return the sessions that are in a long poll now."""
+        return [session.key for session in self._live.values() if session.waiters]
+
+    @contextmanager
+    def in_wait(self, key: SessionKey) -> Iterator[None]:
+        """Count a session as waiting while the context is open."""
+        session = self._live.get(key)
+        if session is None:
+            yield
+            return
+        session.waiters += 1
+        try:
+            yield
+        finally:
+            session.waiters -= 1

@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from harken.model import (
@@ -231,9 +231,9 @@ class Store(Protocol):
     async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
         """Give a consumer its cursor in a mailbox, once; return whether it was new. Idempotent.
 
-        A new consumer begins after everything received before `since`, and does not get what an agent (any
-        consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every mailbox from its first
-        message without being enrolled.
+        A new consumer begins after everything received before `since`, with the newest 10,000 at most, and does not
+        get what an agent (any consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every
+        mailbox from its first message without being enrolled.
         """
         ...
 
@@ -261,6 +261,25 @@ class Store(Protocol):
         Eligible is what is not final and not leased: never offered, or offered and its lease is over or released.
         The latter are repeats. Each becomes `offered` to the reader's session until `lease_until`, in one
         transaction, so two sessions never get the same message at once. Journals `offered`.
+        """
+        ...
+
+    async def offer_when_ready(
+        self,
+        reader: Reader,
+        limit: int,
+        *,
+        surface: str,
+        carrier: str,
+        lease: timedelta,
+        rank: Callable[[], float],
+        seconds: float,
+    ) -> list[Offer]:
+        """Like `offer`, and with nothing eligible wait for it; empty when `seconds` are over.
+
+        Of several sessions of a consumer that wait, the one with the highest `rank` at that moment is served first;
+        `rank` is called from any thread. A caller that is cancelled has been offered nothing: what was offered to it
+        meanwhile is withdrawn.
         """
         ...
 
@@ -319,7 +338,7 @@ class Store(Protocol):
         ...
 
     async def outbox_due(self, limit: int) -> list[OutboxRow]:
-        """Return queued replies whose time has come, oldest first."""
+        """Return queued replies whose time has come, oldest first. No delay is longer than an hour."""
         ...
 
     async def outbox(self, *, state: str = "") -> list[OutboxRow]:

@@ -32,6 +32,7 @@ from harken.store.sqlite.transaction import Transaction, from_micros, optional_m
 
 _FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
 _MANY_UNREAD = 100_000
+MOST_FOR_A_NEW_CONSUMER = 10_000
 
 CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
 HEAD = "SELECT head FROM mailboxes WHERE name = ?"
@@ -97,8 +98,8 @@ INSERT OR IGNORE INTO deliveries (consumer, mailbox, seq, id, message, state, su
     offered_at, lease_until, reason)
 SELECT DISTINCT :consumer, d.mailbox, d.seq, 'd-' || lower(hex(randomblob(8))), d.message, 'expired', '', '', '', 0,
     :now, 0, 'seen by ' || d.consumer || ' before this reader began'
-FROM deliveries d
-WHERE d.mailbox = :mailbox AND d.seq > :cursor AND d.state IN ('seen', 'answered')
+FROM messages m JOIN deliveries d ON d.message = m.id
+WHERE m.mailbox = :mailbox AND m.seq > :cursor AND d.state IN ('seen', 'answered')
     AND d.consumer NOT IN ('watch', 'rules')
 GROUP BY d.seq
 """
@@ -112,11 +113,12 @@ def enroll(tx: Transaction, consumer: Consumer, mailbox: Mailbox, since: datetim
     """Give a consumer its first cursor."""
     if tx.execute(CURSOR, (consumer, mailbox)).fetchone() is not None:
         return False
-    start = age_cutoff(tx.connection, mailbox, to_micros(since))
+    head = tx.execute(HEAD, (mailbox,)).fetchone()
+    # Bounded, because it looks at every one of them while everyone else waits to write.
+    earliest = max(0, (int(head[0]) if head else 0) - MOST_FOR_A_NEW_CONSUMER)
+    start = max(earliest, age_cutoff(tx.connection, mailbox, to_micros(since), earliest))
     tx.execute(NEW_CURSOR, (consumer, mailbox, start))
-    named = {
-        "consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros
-    }  # fmt: skip
+    named = {"consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros}
     tx.connection.execute(SEEN_ELSEWHERE, named)
     advance(tx, consumer, mailbox)
     tx.note("consumer", {"consumer": consumer, "mailbox": mailbox, "begins_after": start})

@@ -226,10 +226,10 @@ def checkpoint(connection: sqlite3.Connection, source: str, feed: str) -> str:
     return str(row[0]) if row else ""
 
 
-def age_cutoff(connection: sqlite3.Connection, mailbox: str, moment_micros: int) -> int:
-    """Return the newest sequence number received before a moment, 0 if there is none."""
+def age_cutoff(connection: sqlite3.Connection, mailbox: str, moment_micros: int, earliest: int) -> int:
+    """Return the newest sequence number above `earliest` received before a moment, 0 if there is none."""
     row = connection.execute(
-        "SELECT seq FROM messages WHERE mailbox = ? AND received_at < ? ORDER BY seq DESC LIMIT 1",
-        (mailbox, moment_micros),
+        "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? AND received_at < ? ORDER BY seq DESC LIMIT 1",
+        (mailbox, earliest, moment_micros),
     ).fetchone()
     return int(row[0]) if row else 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from harken.errors import NotFound
@@ -14,13 +14,16 @@ from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
 from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
 
+LONGEST_DELAY = timedelta(hours=1)
+
 _SELECT = f"""
 SELECT {COLUMNS}, o.id, o.body, o.state, o.attempts, o.created_at, o.due_at, o.author, o.error, o.upstream_id
 FROM outbox o JOIN messages m ON m.id = o.message
 """
 BY_CALL = f"{_SELECT} WHERE o.call_edge = ? AND o.call_request = ?"
 BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
-DUE = f"{_SELECT} WHERE o.state = 'queued' AND o.due_at <= ? ORDER BY o.n LIMIT ?"
+# Due further ahead than any delay can only mean that the clock was set back: it is due.
+DUE = f"{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= ? OR o.due_at > ?) ORDER BY o.n LIMIT ?"
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
 INSERT = """
 INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, call_edge, call_request)
@@ -74,7 +77,8 @@ def add_reply(
 
 def due(connection: sqlite3.Connection, now: datetime, limit: int) -> list[OutboxRow]:
     """Return what should leave now."""
-    return [_row(row) for row in connection.execute(DUE, (to_micros(now), limit))]
+    far = to_micros(now + LONGEST_DELAY)
+    return [_row(row) for row in connection.execute(DUE, (to_micros(now), far, limit))]
 
 
 def newest(connection: sqlite3.Connection, state: str) -> list[OutboxRow]:

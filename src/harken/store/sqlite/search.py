@@ -24,6 +24,7 @@ SELECT {COLUMNS} FROM messages_text t JOIN messages m ON m.n = t.rowid
 WHERE messages_text MATCH :query AND {WHERE} ORDER BY t.rowid DESC LIMIT :limit
 """
 LAG = "SELECT count(*) FROM messages WHERE n > (SELECT value FROM progress WHERE name = 'indexed')"
+IS_BEHIND = "SELECT EXISTS (SELECT 1 FROM messages WHERE n > (SELECT value FROM progress WHERE name = 'indexed'))"
 
 _MAX_WORDS = 32
 _WORD = re.compile(r"\w")
@@ -41,6 +42,9 @@ def search(connection: sqlite3.Connection, text: str, where: Filter, limit: int)
     query = as_query(text.replace("\x00", " ").encode(errors="replace").decode())
     if not query:
         return []
+    if where.channel and (channel := as_query(where.channel)):
+        # The filter alone would have to look at every message with a common word.
+        query = f"({query}) AND channel : ({channel})"
     rows = connection.execute(SEARCH, {**parameters(where), "query": query, "limit": limit})
     return [from_row(row) for row in rows]
 
@@ -59,6 +63,11 @@ def forget(tx: Transaction, rows: list[tuple[int, str, str, str]]) -> None:
     """Take deleted messages out of the index; only what was put in may be taken out."""
     done = tx.execute(INDEXED).fetchone()[0]
     tx.connection.executemany(REMOVE, [row for row in rows if row[0] <= done])
+
+
+def is_behind(connection: sqlite3.Connection) -> bool:
+    """Whether some messages are not searchable yet."""
+    return bool(connection.execute(IS_BEHIND).fetchone()[0])
 
 
 def lag(connection: sqlite3.Connection) -> int:

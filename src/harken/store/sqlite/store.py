@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
 
+import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from harken.clock import Clock
@@ -52,6 +54,7 @@ from harken.store.sqlite import outbox as outbox_rows
 from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
+from harken.store.sqlite.standing import Standing, StandingOffers
 from harken.store.sqlite.transaction import to_micros
 from harken.store.sqlite.writer import Writer, no_observer
 
@@ -83,12 +86,22 @@ class LocalChanges:
 class SqliteStore:
     """The embedded store. Use `open_store`."""
 
-    def __init__(self, path: Path, clock: Clock, writer: Writer, readers: Readers, changes: LocalChanges) -> None:
+    def __init__(
+        self,
+        path: Path,
+        clock: Clock,
+        *,
+        writer: Writer,
+        readers: Readers,
+        changes: LocalChanges,
+        standing: StandingOffers,
+    ) -> None:
         self._path = path
         self._clock = clock
         self._writer = writer
         self._readers = readers
         self._changes = changes
+        self._standing = standing
 
     @property
     def changes(self) -> LocalChanges:
@@ -115,7 +128,7 @@ class SqliteStore:
 
     async def index(self, limit: int) -> int:
         """Make more messages searchable."""
-        if not await self._readers.run(search.lag):
+        if not await self._readers.run(search.is_behind):
             return 0
         return await self._writer.run(lambda tx: search.index(tx, limit), is_durable=False)
 
@@ -173,6 +186,36 @@ class SqliteStore:
             ),
             is_durable=False,
         )
+
+    async def offer_when_ready(
+        self,
+        reader: Reader,
+        limit: int,
+        *,
+        surface: str,
+        carrier: str,
+        lease: timedelta,
+        rank: Callable[[], float],
+        seconds: float,
+    ) -> list[Offer]:
+        """Offer what waits, or what comes within a time."""
+        standing = Standing(reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank)
+        try:
+            # Shielded: a job that was queued is done, and whoever was cancelled meanwhile must undo it.
+            with anyio.CancelScope(shield=True):
+                offers = await self._writer.run(lambda tx: self._standing.begin(tx, standing), is_durable=False)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if not offers:
+                with anyio.move_on_after(seconds):
+                    await standing.ready.wait()
+        except anyio.get_cancelled_exc_class():
+            with anyio.CancelScope(shield=True):
+                await self._writer.run(lambda tx: self._standing.abandon(tx, standing), is_durable=False)
+            raise
+        if not standing.offers:
+            with anyio.CancelScope(shield=True):
+                await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
+        return standing.offers
 
     async def prove(
         self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
@@ -286,12 +329,13 @@ async def open_store(
     with translated():
         await anyio.to_thread.run_sync(prepare_file, path)
         connection = await anyio.to_thread.run_sync(open_writer, path, opener)
-        writer = Writer(connection, clock, observer, changes.ring)
+        standing = StandingOffers()
+        writer = Writer(connection, clock, observer, changes.ring, standing)
         readers = Readers(path)
         readers.start()
     writer.start()
     try:
-        yield SqliteStore(path, clock, writer, readers, changes)
+        yield SqliteStore(path, clock, writer=writer, readers=readers, changes=changes, standing=standing)
     finally:
         with anyio.CancelScope(shield=True):
             writer.refuse()

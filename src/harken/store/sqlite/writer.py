@@ -21,6 +21,7 @@ from harken.errors import Unavailable
 from harken.model import Mailbox
 from harken.store.base import Event, Observer
 from harken.store.sqlite.seam import translate, unspeakable
+from harken.store.sqlite.standing import Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -46,11 +47,13 @@ class Writer:
         clock: Clock,
         observer: Observer,
         announce: Callable[[Collection[Mailbox]], None],
+        standing: StandingOffers,
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._observer = observer
         self._announce = announce
+        self._standing = standing
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -88,32 +91,40 @@ class Writer:
         return await future
 
     def _work(self) -> None:
-        while (first := self._jobs.get()) is not None:
-            batch = [first]
-            stop = False
-            while len(batch) < MAX_BATCH:
-                try:
-                    job = self._jobs.get_nowait()
-                except queue.Empty:
-                    break
-                if job is None:
-                    stop = True
-                    break
-                batch.append(job)
-            self._commit(batch)
-            if stop:
-                return
+        is_stopping = False
+        while not is_stopping:
+            # Readers that still have to be served do not wait for the next job, and do not hold it up either.
+            batch, is_stopping = self._next_batch(must_wait=not self._standing.unserved)
+            if batch or self._standing.unserved:
+                self._commit(batch)
+
+    def _next_batch(self, *, must_wait: bool) -> tuple[list[_Job[Any]], bool]:
+        """Return the jobs that are here, and whether they are the last."""
+        batch: list[_Job[Any]] = []
+        while len(batch) < MAX_BATCH:
+            try:
+                job = self._jobs.get(block=must_wait and not batch)
+            except queue.Empty:
+                break
+            if job is None:
+                return batch, True
+            batch.append(job)
+        return batch, False
 
     def _commit(self, batch: Sequence[_Job[Any]]) -> None:
         transaction = Transaction(self._connection, self._clock.now())
+        served: Sequence[Standing] = ()
         try:
             self._choose_sync(is_full=any(job.is_durable for job in batch))
             self._connection.execute("BEGIN IMMEDIATE")
             for job in batch:
                 self._run_one(job, transaction, is_alone=len(batch) == 1)
+            served = self._standing.serve(transaction)
             self._connection.execute("COMMIT")
         except sqlite3.Error as exc:
             self._roll_back()
+            self._standing.undo(served)
+            served = ()
             failure = translate(exc)
             failure.__cause__ = exc
             for job in batch:
@@ -122,7 +133,7 @@ class Writer:
             transaction.grown.clear()
         if transaction.events:
             self._observer(transaction.events)
-        self._post(batch, transaction.grown)
+        self._post(batch, served, transaction.grown)
 
     def _run_one(self, job: _Job[Any], transaction: Transaction, *, is_alone: bool) -> None:
         marks = len(transaction.events), set(transaction.grown)
@@ -153,15 +164,17 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
 
-    def _post(self, batch: Sequence[_Job[Any]], grown: Collection[Mailbox]) -> None:
+    def _post(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
         assert self._loop is not None  # noqa: S101 - set by start, before the thread exists
         try:
-            self._loop.call_soon_threadsafe(self._settle, batch, grown)
+            self._loop.call_soon_threadsafe(self._settle, batch, served, grown)
         except RuntimeError:
             # The loop is closed: nobody is left to be told. What was committed is committed.
             return
 
-    def _settle(self, batch: Sequence[_Job[Any]], grown: Collection[Mailbox]) -> None:
+    def _settle(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
+        for standing in served:
+            standing.ready.set()
         for job in batch:
             if job.future.done():
                 continue

@@ -1,0 +1,167 @@
+"""The part of the store suite about readers that wait for something to be offered."""
+
+from __future__ import annotations
+
+from datetime import timedelta
+
+import anyio
+import pytest
+
+from harken.errors import NotFound
+from harken.model import Consumer, DeliveryId, MessageId, Reader, SessionKey
+from harken.store.base import Store
+from harken.testing import FakeClock
+from tests.contracts.store_suite import (
+    AGENT,
+    LEASE_SECONDS,
+    OTHER_READER,
+    READER,
+    SECOND,
+    WAIT_SECONDS,
+    Journal,
+    StoreSuite,
+    fill,
+    new_message,
+    offer,
+    offered_texts,
+)
+
+
+class Poll:
+    """A wait that runs beside the test."""
+
+    def __init__(self, store: Store, reader: Reader = READER, *, rank: float = 0.0, seconds: float = 60.0) -> None:
+        self._store = store
+        self._reader = reader
+        self.rank = rank
+        self._seconds = seconds
+        self.scope = anyio.CancelScope()
+        self.texts: list[str] | None = None
+
+    async def run(self) -> None:
+        """Wait, and keep what came."""
+        with self.scope:
+            offers = await self._store.offer_when_ready(
+                self._reader,
+                10,
+                surface="wait",
+                carrier="call-1",
+                lease=timedelta(seconds=LEASE_SECONDS),
+                rank=lambda: self.rank,
+                seconds=self._seconds,
+            )
+            self.texts = [item.message.text for item in offers]
+
+
+async def settled(store: Store) -> None:
+    """Return when every wait that was begun has looked once: whatever is written now comes after it."""
+    await anyio.wait_all_tasks_blocked()
+    await store.record("marker", {})
+
+
+class WaitSuite(StoreSuite):
+    """`offer_when_ready`."""
+
+    async def test_what_is_there_is_offered_at_once(self, store: Store) -> None:
+        """As with `offer`."""
+        await fill(store, "one", "two")
+        poll = Poll(store)
+        await poll.run()
+        assert poll.texts == ["one", "two"]
+
+    async def test_what_comes_is_offered_to_everyone_who_waits(self, store: Store) -> None:
+        """More readers than one transaction serves, and none is forgotten."""
+        readers = [Reader(consumer=Consumer(f"c{i}"), session=SessionKey(f"s{i}")) for i in range(40)]
+        polls = [Poll(store, reader) for reader in readers]
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                for poll in polls:
+                    tasks.start_soon(poll.run)
+                await settled(store)
+                await fill(store, "hello")
+        assert [poll.texts for poll in polls] == [["hello"]] * 40
+
+    async def test_of_one_consumer_the_highest_rank_is_served(self, store: Store) -> None:
+        """Asked when there is something, not when the wait began; the other waits for the next message."""
+        first, second = Poll(store, READER, rank=1), Poll(store, SECOND, rank=2)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(first.run)
+                tasks.start_soon(second.run)
+                await settled(store)
+                first.rank = 3
+                await fill(store, "one")
+                await fill(store, "two")
+        assert (first.texts, second.texts) == (["one"], ["two"])
+
+    async def test_nothing_within_the_time_is_empty_and_leaves_nothing(self, store: Store, clock: FakeClock) -> None:
+        """A wait that is over is offered nothing any more."""
+        poll = Poll(store, seconds=0)
+        await poll.run()
+        assert poll.texts == []
+        await fill(store, "late")
+        assert await store.ledger((await store.message("#1")).id) == []
+        assert offered_texts(await offer(store, clock)) == ["late"]
+
+    async def test_a_cancelled_wait_was_offered_nothing(self, store: Store, clock: FakeClock) -> None:
+        """Neither before the message came nor in the moment it came: no row, no repeat."""
+        poll = Poll(store)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                # Accepted and served, but the waiting task has not run since: it is cancelled with the offer in hand.
+                await store.append([new_message("now")])
+                poll.scope.cancel()
+        if poll.texts is None:
+            assert [(o.message.text, o.is_repeat) for o in await offer(store, clock)] == [("now", False)]
+        else:
+            assert poll.texts == ["now"]
+        early = Poll(store, OTHER_READER)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(early.run)
+                await settled(store)
+                early.scope.cancel()
+        assert early.texts in (None, ["now"])
+
+    async def test_a_released_lease_serves_who_waits(self, store: Store, clock: FakeClock) -> None:
+        """What a session that is gone had not proven goes to the one that waits, as a repeat."""
+        await fill(store, "hello")
+        await offer(store, clock)
+        poll = Poll(store, SECOND)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                await store.release(READER.session)
+        assert poll.texts == ["hello"]
+
+    async def test_only_the_consumer_itself_can_prove_when_asked_so(self, store: Store, clock: FakeClock) -> None:
+        """A delivery id of another consumer proves nothing under this one's name."""
+        await fill(store, "hello")
+        given = (await offer(store, clock))[0].delivery_id
+        assert await store.prove([given], "ack", consumer=OTHER_READER.consumer) == []
+        assert [d.consumer for d in await store.prove([given, DeliveryId("d-none")], "ack", consumer=AGENT)] == [AGENT]
+
+    async def test_the_journal_has_the_offer_before_the_wait_returns(self, store: Store, journal: Journal) -> None:
+        """It is made in a transaction like any other."""
+        poll = Poll(store)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                await fill(store, "hello")
+        assert [kind for kind in journal.kinds() if kind in ("received", "offered")] == ["received", "offered"]
+
+    async def test_failed_job_keeps_everyone_waiting(self, store: Store) -> None:
+        """A use case that fails has stored nothing, and the next message still finds who waits."""
+        poll = Poll(store)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                with pytest.raises(NotFound):
+                    await store.acknowledge(READER, [MessageId("m-none")], "ack")
+                await fill(store, "hello")
+        assert poll.texts == ["hello"]
