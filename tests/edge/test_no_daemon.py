@@ -95,7 +95,7 @@ def test_a_missing_daemon_is_started_detached_and_with_a_clean_environment(home:
         report = pipe.message()
         report.pop("pid")
         assert report == {
-            "argv": ["-I", "-m", "harken", "serve", "--home", str(home), "--detached"],
+            "argv": ["-I", "-m", "harken", "serve", "--home", str(home), "--detached", "--unless-down"],
             "env": {"PATH": "/usr/bin:/bin", "HOME": "/h", "LANG": "C.UTF-8"},
             "cwd": "/",
             "leads": True,

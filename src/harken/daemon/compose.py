@@ -5,6 +5,7 @@ The only module that knows both ends. What each part is, its own module says; he
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import secrets
@@ -188,9 +189,12 @@ async def _serve(daemon: Daemon) -> None:
             surfaces = {"mcp": daemon.serve_mcp, "call": daemon.serve_call}
             listener = Listener(surfaces, endpoint.token, max_connections=most_connections())
             # Accepting fails while the process has no file descriptors left.
-            supervisor.start("socket", partial(endpoint.listener.serve, partial(supervisor.contain, listener.handle)))
+            supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             tasks.start_soon(partial(web.serve, sockets=[sock]))
             _announce(daemon, endpoint.address)
+            # What was built until now stays: the collector need not look at it again and again.
+            gc.collect()
+            gc.freeze()
             await _until_signalled()
             web.should_exit = True
             tasks.cancel_scope.cancel()

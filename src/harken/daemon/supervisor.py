@@ -10,14 +10,11 @@ from __future__ import annotations
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from typing import TypeVar
 
 import anyio
 from anyio.abc import TaskGroup
 
 _log = logging.getLogger("harken.supervisor")
-
-T = TypeVar("T")
 
 FIRST_PAUSE_SECONDS = 0.5
 LONGEST_PAUSE_SECONDS = 60.0
@@ -62,13 +59,6 @@ class Supervisor:
         """Run a loop until the task group ends."""
         self._health[name] = Health()
         self._tasks.start_soon(self._keep, name, loop, name=f"harken-{name}")
-
-    async def contain(self, serve: Callable[[T], Awaitable[None]], client: T) -> None:
-        """Serve one client; whatever that raises ends this client's connection and nothing else."""
-        try:
-            await serve(client)
-        except Exception:
-            _log.exception("a connection ended by a fault")
 
     async def _keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         health = self._health[name]

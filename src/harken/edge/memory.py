@@ -13,6 +13,7 @@ class Memory:
     def __init__(self) -> None:
         self.waiting: dict[str, bytes] = {}
         self.sends: dict[str, int] = {}
+        self.given_up: list[str] = []
         self.initialized = b""
         self._bytes = 0
         self._settings: dict[str, bytes] = {}
@@ -29,11 +30,16 @@ class Memory:
         return True
 
     def drop(self, key: str) -> bytes:
-        """Forget a request that was answered or cancelled, and return it."""
+        """Forget a request that was answered, and return it."""
         line = self.waiting.pop(key, b"")
         self.sends.pop(key, None)
         self._bytes -= len(line)
         return line
+
+    def give_up(self, key: str) -> None:
+        """Forget a request that has no answer yet: what a daemon that died had offered to it has reached nobody."""
+        if self.drop(key):
+            self.given_up = [*self.given_up, key][-MAX_WAITING:]
 
     def settle(self, key: str, codec: Codec, *, is_ok: bool) -> bool:
         """Note an answer, and return whether it is for the host; answers to replays are not."""

@@ -193,7 +193,7 @@ class Edge:
         if message.get("method") == "notifications/initialized":
             self._memory.initialized = line
         elif message.get("method") == "notifications/cancelled":
-            self._memory.drop(codec.key(fields(message.get("params")).get("requestId")))
+            self._memory.give_up(codec.key(fields(message.get("params")).get("requestId")))
 
     def _request(self, key: str, line: bytes, *, is_relayed: bool) -> None:
         is_down = self._trouble and not self._is_refused and self._sock is None
@@ -217,7 +217,7 @@ class Edge:
 
     def _excuse_all(self, message: str, hint: str, code: str) -> None:
         for key in list(self._memory.waiting):
-            self._memory.drop(key)
+            self._memory.give_up(key)
             self._excuse(key, message, hint, code)
 
     def _from_daemon(self, line: bytes | None) -> None:
@@ -248,7 +248,7 @@ class Edge:
             folder = posix.getcwd()
         except OSError:
             folder = ""
-        resent = ",".join(self._memory.waiting) if self._has_served else ""
+        resent = ",".join((*self._memory.waiting, *self._memory.given_up)) if self._has_served else ""
         environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(SESSION_VARIABLES).items())
         proof = f',"token":{quote(token)}' if token else ""
         return (
@@ -296,7 +296,7 @@ class Edge:
         for key in list(self._memory.waiting):
             self._memory.sends[key] += 1
             if self._memory.sends[key] > MAX_SENDS:
-                self._memory.drop(key)
+                self._memory.give_up(key)
                 message, hint = "Harken's daemon ended each time it got this request", "look at its log"
                 self._excuse(key, message, hint, "unavailable")
         self._to_daemon[:] = self._hello(token) + (self._memory.replay(self._codec) if self._codec else b"")

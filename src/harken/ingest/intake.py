@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import anyio
+import anyio.to_thread
 
 from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings
@@ -24,6 +25,7 @@ from harken.store.base import Appended, Checkpoint, Store
 _log = logging.getLogger("harken.ingest")
 
 RING_SIZE = 200
+LARGE_CHARS = 16_000
 MAX_BATCH = 500
 
 
@@ -36,6 +38,7 @@ class Intake:
         self._pairings = pairings
         self._ring: deque[Draft] = deque()
         self._overflowed = 0
+        self._dropped_total = 0
         self._flushing = anyio.Lock()
         self._problem = ""
 
@@ -45,9 +48,9 @@ class Intake:
         return tuple(self._ring)
 
     @property
-    def overflowed(self) -> int:
-        """How many drafts did not fit into memory while the store was away; their source still has them."""
-        return self._overflowed
+    def dropped_total(self) -> int:
+        """How many drafts did not fit into memory while the store was away, since the start; their source has them."""
+        return self._dropped_total
 
     @property
     def problem(self) -> str:
@@ -95,13 +98,19 @@ class Intake:
         """Return what may be stored, admitting a sender who gave a pairing code first."""
         ready = []
         for draft in drafts:
-            message = prepare(draft, self._policies.current())
+            message = await self._cleaned(draft)
             if rule := self._pairings.redeem(message):
                 await self._store.set_sender(rule)
                 await self._policies.refresh()
-                message = prepare(draft, self._policies.current())
+                message = await self._cleaned(draft)
             ready.append(message)
         return ready
+
+    async def _cleaned(self, draft: Draft) -> NewMessage:
+        # A large text takes long enough to parse that others would notice; a short one is done before a thread began.
+        if len(draft.text) < LARGE_CHARS:
+            return prepare(draft, self._policies.current())
+        return await anyio.to_thread.run_sync(prepare, draft, self._policies.current())
 
     def _report(self, reason: Unavailable) -> None:
         if not self._problem:
@@ -113,3 +122,4 @@ class Intake:
         while len(self._ring) > RING_SIZE:
             self._ring.popleft()
             self._overflowed += 1
+            self._dropped_total += 1

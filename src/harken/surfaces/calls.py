@@ -18,9 +18,16 @@ from harken.inbox.access import Access
 from harken.model import Consumer, DeliveryId, Reader, SessionKey, timestamp
 from harken.surfaces import shapes
 
+_HIGHEST = (1 << 63) - 1  # what a database holds
+_LONGEST_MUTE_SECONDS = 10 * 365 * 86_400.0
+
 
 def _about(text: str) -> msgspec.Meta:
     return msgspec.Meta(description=text)
+
+
+def _position(text: str) -> msgspec.Meta:
+    return msgspec.Meta(description=text, ge=-1, le=_HIGHEST)
 
 
 class _Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
@@ -45,7 +52,7 @@ class List(_Arguments):
     mailbox: Annotated[str, _about("Only this mailbox.")] = ""
     channel: Annotated[str, _about("Only this channel.")] = ""
     sender: Annotated[str, _about("Only from this sender.")] = ""
-    before: Annotated[int, _about("Only sequence numbers below this.")] = 0
+    before: Annotated[int, _position("Only sequence numbers below this.")] = 0
     limit: Annotated[int, _about("At most this many.")] = 20
 
 
@@ -106,7 +113,7 @@ class Export(_Arguments):
     """Give a page of a mailbox, oldest first."""
 
     mailbox: Annotated[str, _about("The mailbox.")] = "inbox"
-    after: Annotated[int, _about("Only sequence numbers above this.")] = 0
+    after: Annotated[int, _position("Only sequence numbers above this.")] = 0
     limit: Annotated[int, _about("At most this many.")] = 500
 
 
@@ -117,7 +124,7 @@ class Mailboxes(_Arguments):
 class Journal(_Arguments):
     """Give events of the journal."""
 
-    after: Annotated[int, _about("Only events above this number; -1 for those still to come.")] = 0
+    after: Annotated[int, _position("Only events above this number; -1 for those still to come.")] = 0
     limit: Annotated[int, _about("At most this many.")] = 500
 
 
@@ -157,7 +164,10 @@ class Mute(_Arguments):
 
     kind: Annotated[str, _about("channel, sender or session.")]
     name: Annotated[str, _about("Its name.")]
-    seconds: Annotated[float | None, _about("For this long; until unmuted when null.")] = None
+    seconds: Annotated[
+        Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_MUTE_SECONDS)] | None,
+        _about("For this long; until unmuted when null."),
+    ] = None
 
 
 class Unmute(_Arguments):

@@ -13,12 +13,13 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeAlias
+from typing import IO, Any, Self, TypeAlias
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 20.0
@@ -41,8 +42,12 @@ class Caller:
 
     def __init__(self, path: str) -> None:
         self._socket = socket.socket(socket.AF_UNIX)
-        self._socket.settimeout(ANSWER_SECONDS)
-        self._socket.connect(path)
+        try:
+            self._socket.settimeout(ANSWER_SECONDS)
+            self._socket.connect(path)
+        except OSError:
+            self._socket.close()
+            raise
         self._file = self._socket.makefile("rwb")
         self._next = 0
         self._write({"harken": 1, "kind": "call"})
@@ -92,6 +97,7 @@ class DaemonProcess:
         self.home = home
         self._command = tuple(command) or (sys.executable, "-I", "-m", "harken", "serve", "--home", str(home))
         self._process: subprocess.Popen[bytes] | None = None
+        self._said: IO[bytes] | None = None
 
     @property
     def pid(self) -> int:
@@ -107,8 +113,10 @@ class DaemonProcess:
 
     def start(self) -> Self:
         """Start it and return when it is ready."""
+        # A file, because a pipe that nobody empties would in the end stop the daemon.
+        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process, see `_end`
         self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
+            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
         )
         self.wait_ready()
         return self
@@ -118,11 +126,16 @@ class DaemonProcess:
         end = time.monotonic() + READY_SECONDS
         while not self._is_ready():
             if self._process is not None and self._process.poll() is not None:
-                said = self._process.stderr.read().decode() if self._process.stderr else ""
-                raise RuntimeError(f"the daemon ended with {self._process.returncode}: {said}")
+                raise RuntimeError(f"the daemon ended with {self._process.returncode}: {self._last_words()}")
             if time.monotonic() > end:
                 raise TimeoutError("the daemon did not become ready")
             select.select([], [], [], 0.01)
+
+    def _last_words(self) -> str:
+        if self._said is None:
+            return ""
+        self._said.seek(0)
+        return self._said.read().decode()
 
     def kill(self) -> None:
         """End it with SIGKILL: no chance to finish anything."""
@@ -162,10 +175,16 @@ class DaemonProcess:
             return 0
         if process.poll() is None:
             os.kill(process.pid, number)
-        code = process.wait(STOP_SECONDS)
-        if process.stderr is not None:
-            process.stderr.close()
-        self._process = None
+        try:
+            code = process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait(STOP_SECONDS)
+            raise
+        finally:
+            self._process = None
+            if self._said is not None:
+                self._said.close()
         return code
 
 

@@ -86,7 +86,14 @@ class AgentServer:
         )
         # Registered by method: the constructor's parameter for it is deprecated with the capability.
         server.add_request_handler("logging/setLevel", types.SetLevelRequestParams, self._set_level)
+        server.add_notification_handler("notifications/initialized", types.NotificationParams, self._initialized)
+        # The SDK's tracing costs a span per request, and nobody collects them here.
+        server.middleware.clear()
         return server
+
+    async def _initialized(self, context: Context, _params: object) -> None:
+        """Register the session of a client that may say nothing more for hours: it is here and can be hinted."""
+        await self._enter(context)
 
     def carrier(self, request: str) -> str:
         """Return what the store knows a request of this edge by."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from functools import partial
 
 import anyio
 import msgspec
@@ -29,7 +30,10 @@ def create_app(desk: Callable[[], Desk], token: str, hosts: Collection[str]) -> 
             arguments = await _body(request)
             if arguments is None:
                 return _error(UserError("The body is too large.", f"At most {MAX_BODY} bytes."), TOO_LARGE)
-            result = await _until_gone(request, desk(), request.path_params["verb"], arguments)
+            name = request.path_params["verb"]
+            # Only a wait is long enough to be given up by its client.
+            do = partial(_until_gone, request) if name == "wait" else call
+            result = await do(desk(), name, arguments)
         except HarkenError as exc:
             return _error(exc, exc.http_status)
         except ClientDisconnect:
@@ -46,6 +50,7 @@ def create_app(desk: Callable[[], Desk], token: str, hosts: Collection[str]) -> 
 async def _until_gone(request: Request, desk: Desk, verb: str, arguments: object) -> object:
     """Do what a verb says, unless the client goes away first: a wait that nobody reads consumes nothing."""
     result: object = None
+    failure: HarkenError | None = None
 
     async with anyio.create_task_group() as tasks:
 
@@ -57,8 +62,12 @@ async def _until_gone(request: Request, desk: Desk, verb: str, arguments: object
         tasks.start_soon(watch)
         try:
             result = await call(desk, verb, arguments)
+        except HarkenError as exc:
+            failure = exc  # raised inside, it would leave the task group as an error group
         finally:
             tasks.cancel_scope.cancel()
+    if failure is not None:
+        raise failure
     return result
 
 

@@ -1,0 +1,266 @@
+"""Whoever can connect may send anything: a bad line gets an error or a closed connection, nobody else notices."""
+
+from __future__ import annotations
+
+import json
+import resource
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import anyio
+import pytest
+from anyio.abc import SocketStream
+
+from harken.daemon.listener import MAX_CONNECTIONS, SPARE_FILES, Listener, most_connections
+from harken.hosts.base import Hello
+from harken.surfaces.wire import Lines
+from tests.loss.rig import CALL_HELLO, Chance, Json, Served, Wire, agent_of, texts, until
+
+MB = 1 << 20
+LINES, ROUND = 1_000, 10
+MCP_HELLO = b"""{"harken":1,"kind":"mcp","edge":"hostile"}
+{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},\
+"clientInfo":{"name":"hostile","version":"1"}}}
+{"jsonrpc":"2.0","method":"notifications/initialized"}
+"""
+TOOLS = ("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search", "nonsense")
+VERBS = ("send", "list", "read", "pull", "wait", "prove", "ack", "search", "stats", "export", "journal", "reply")
+MORE_VERBS = ("allow", "deny", "pair", "mute", "unmute", "mailboxes", "status", "nonsense", "__class__", "")
+NAMES = ("text", "ref", "refs", "limit", "consumer", "kind", "name", "mailbox", "channel", "sender", "body", "ids")
+
+
+def strange(chance: Chance, depth: int = 0) -> Json:
+    """A JSON value that someone might send."""
+    values: list[Json] = [
+        None, True, 0, -1, 1 << 62, 1 << 63, -(1 << 63) - 1, 10**40, 1e308, -0.0, "", "\x00", "\u202e", "d-x", "m-xx",
+        "#1", "#999999999999999", "inbox#1", "x" * 10_000, "' OR 1=1 --", "%s%n", "../../etc/passwd", [], {}, [[]],
+        "NaN", "\U0001f600" * 50, "high", "channel", "session",
+    ]  # fmt: skip
+    if depth < 3 and chance.random() < 0.2:
+        return [strange(chance, depth + 1) for _ in range(chance.randint(0, 4))]
+    if depth < 3 and chance.random() < 0.2:
+        return {chance.choice(NAMES): strange(chance, depth + 1) for _ in range(chance.randint(0, 4))}
+    return chance.choice(values)
+
+
+def bad_line(chance: Chance) -> bytes:
+    """A line that is garbage, almost JSON, or JSON that means nothing good."""
+    kind = chance.randint(0, 5)
+    if kind == 0:
+        return chance.randbytes(chance.randint(1, 300)).replace(b"\n", b"") + b"\n"
+    if kind == 1:
+        return (
+            chance.choice((b"{", b"[]", b"null", b"\x00\x00", b"{}", b'{"id":', b"\xef\xbb\xbf{}", b'"\\ud800"'))
+            + b"\n"
+        )
+    if kind == 2:
+        return b"[" * chance.randint(1, 50_000) + b"\n"
+    method = chance.choice(VERBS + MORE_VERBS)
+    arguments = {chance.choice(NAMES): strange(chance) for _ in range(chance.randint(0, 4))}
+    if kind == 3:
+        request = {"jsonrpc": "2.0", "id": strange(chance), "method": strange(chance), "params": strange(chance)}
+    elif kind == 4:
+        tool = chance.choice(TOOLS)
+        call = {"name": tool, "arguments": {**arguments, "timeout_s": 0} if "wait" in tool else arguments}
+        request = {"jsonrpc": "2.0", "id": chance.randint(1, 9), "method": "tools/call", "params": call}
+    else:
+        arguments |= {"timeout": 0} if method == "wait" else {}
+        request = {"id": chance.randint(1, 9), "method": method, "params": arguments}
+    return json.dumps(request).encode() + b"\n"
+
+
+def memory(daemon: Served) -> int:
+    """What the daemon holds in memory now, in bytes."""
+    pages = int(Path(f"/proc/{daemon.pid}/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def bombard(daemon: Served, hello: bytes, seed: int) -> None:
+    """Send a thousand bad lines and see that they were dealt with, on as many connections as it takes."""
+    chance = Chance(seed)
+    left = LINES
+    while left > 0:
+        with suppress(OSError), Wire(daemon.socket, hello) as wire:
+            is_open = True
+            while is_open and left > 0:
+                wire.say(b"".join(bad_line(chance) for _ in range(ROUND)))
+                left -= ROUND
+                is_open = is_answered(wire, f"sentinel-{left}")
+
+
+def is_answered(wire: Wire, name: str) -> bool:
+    """Ask something harmless under a name and read until it is answered; return whether the connection is alive."""
+    wire.say({"jsonrpc": "2.0", "id": name, "method": "ping"})
+    while line := wire.line():
+        if name.encode() in line:
+            return True
+    return False
+
+
+@pytest.mark.parametrize("hello", [b"", CALL_HELLO, MCP_HELLO], ids=["no hello", "call", "mcp"])
+def test_thousand_bad_lines_harm_nobody(daemon: Served, hello: bytes) -> None:
+    """The daemon lives, serves the others, and remembers nothing of it."""
+    daemon.start()
+    bombard(daemon, hello, seed=1)
+    before = memory(daemon)
+    with agent_of(daemon.home) as agent:
+        bombard(daemon, hello, seed=2)
+        assert not daemon.is_gone()
+        daemon.call("send", text="still here", to="inbox", sender="witness", priority="high")
+        assert "still here" in texts(agent.tool("inbox_pull", limit=100)["messages"])
+    assert memory(daemon) - before < 12 * MB
+    assert "the daemon ended" not in (daemon.home / "logs" / "daemon.log").read_text()
+
+
+def test_no_line_ends_its_connection_by_a_fault(daemon: Served) -> None:
+    """A fault is contained, but it is still one: no line may raise anything that is not an answer."""
+    daemon.start()
+    bombard(daemon, CALL_HELLO, seed=3)
+    bombard(daemon, MCP_HELLO, seed=4)
+    assert faults(daemon) == []
+
+
+@pytest.mark.parametrize(
+    ("verb", "name", "value"),
+    [
+        ("list", "before", 1 << 63),
+        ("export", "after", 10**40),
+        ("journal", "after", 1 << 64),
+        ("mute", "seconds", 1e12),
+        ("mute", "seconds", -1e300),
+    ],
+)
+def test_number_out_of_range_is_an_error_and_no_fault(daemon: Served, verb: str, name: str, value: float) -> None:
+    """A number that no database or calendar can hold is a mistake of the caller, and is said so."""
+    daemon.start()
+    others = {"kind": "channel", "name": "ci"} if verb == "mute" else {}
+    with Wire(daemon.socket, CALL_HELLO) as wire:
+        wire.say({"id": 1, "method": verb, "params": {**others, name: value}})
+        assert json.loads(wire.line() or b"{}").get("error", {}).get("code") == "user_error"
+    assert faults(daemon) == []
+
+
+def faults(daemon: Served) -> list[str]:
+    """What the log says about connections that ended by a fault."""
+    log = (daemon.home / "logs" / "daemon.log").read_text()
+    return [line[-400:] for line in log.splitlines() if "a connection failed" in line]
+
+
+def test_huge_lines_are_answered_or_cut_off(daemon: Served) -> None:
+    """Ten megabytes are read and refused; more than the bound closes the connection; none of it stays."""
+    daemon.start()
+    daemon.call("status")
+    huge = b'{"id":1,"method":"send","params":{"text":"' + b"x" * (10 * MB) + b'"}}\n'
+    endless = b"x" * (17 * MB)
+    for hello in (b"", CALL_HELLO, MCP_HELLO):
+        for line in (huge, endless):
+            with suppress(OSError), Wire(daemon.socket) as wire:
+                wire.say(hello)
+                wire.say(line)
+    until(lambda: daemon.call("status"), "it answers")
+    before = memory(daemon)
+    for _ in range(5):
+        with suppress(OSError), Wire(daemon.socket) as wire:
+            wire.say(CALL_HELLO)
+            wire.say(endless)
+    assert daemon.call("send", text="small")["state"] == "queued"
+    assert memory(daemon) - before < 24 * MB
+
+
+def test_no_more_connections_than_file_descriptors_are_taken() -> None:
+    """A program that leaks connections must not take the person's inbox with it."""
+    taken = min(MAX_CONNECTIONS, resource.getrlimit(resource.RLIMIT_NOFILE)[0] - SPARE_FILES)
+    assert most_connections() == taken
+
+
+def test_running_out_of_file_descriptors_is_survived(daemon: Served) -> None:
+    """They may also go elsewhere, to HTTP or a library: accepting fails, and works again when some are free."""
+    daemon.start()
+    resource.prlimit(daemon.pid, resource.RLIMIT_NOFILE, (256, 256))
+    wires: list[Wire] = []
+    with suppress(OSError):
+        for _ in range(400):
+            wires.append(Wire(daemon.socket, CALL_HELLO))
+            wires[-1].sock.settimeout(2)
+    log = daemon.home / "logs" / "daemon.log"
+    until(lambda: "the loop socket failed" in log.read_text(), "accepting has failed")
+    for wire in wires:
+        wire.sock.close()
+    until(lambda: answers(daemon), "it serves again", 10)
+    assert not daemon.is_gone()
+
+
+def answers(daemon: Served) -> bool:
+    """Whether a call is answered."""
+    try:
+        return bool(daemon.call("status"))
+    except OSError:
+        return False
+
+
+@asynccontextmanager
+async def listening(path: Path, listener: Listener) -> AsyncIterator[None]:
+    """A real listener on a real socket, without a daemon around it."""
+    async with await anyio.create_unix_listener(path) as sockets, anyio.create_task_group() as tasks:
+        tasks.start_soon(sockets.serve, listener.handle)
+        yield
+        tasks.cancel_scope.cancel()
+
+
+async def echo(stream: SocketStream, _lines: Lines, hello: Hello, _peer: int) -> None:
+    """Say who called, and wait for more."""
+    await stream.send(hello.edge.encode() + b"\n")
+    await anyio.sleep_forever()
+
+
+async def fail(_stream: SocketStream, _lines: Lines, _hello: Hello, _peer: int) -> None:
+    """A surface with a bug."""
+    raise ZeroDivisionError
+
+
+@pytest.mark.anyio
+async def test_connection_without_a_hello_is_closed(home: Path) -> None:
+    """Half-open connections go away by themselves."""
+    path = home.with_name("socket")
+    async with listening(path, Listener({"echo": echo}, hello_seconds=0.05)):
+        with anyio.fail_after(5):
+            async with await anyio.connect_unix(path) as silent:
+                with pytest.raises(anyio.EndOfStream):
+                    await silent.receive()
+            async with await anyio.connect_unix(path) as slow:
+                await slow.send(b'{"harken":1,')
+                with pytest.raises(anyio.EndOfStream):
+                    await slow.receive()
+
+
+@pytest.mark.anyio
+async def test_connections_beyond_the_bound_are_told_so(home: Path) -> None:
+    """Whoever comes too late gets an answer instead of silence, and a place when one is free."""
+    path = home.with_name("socket")
+    hello = b'{"harken":1,"kind":"echo","edge":"me"}\n'
+    async with listening(path, Listener({"echo": echo}, max_connections=1)):
+        with anyio.fail_after(5):
+            async with await anyio.connect_unix(path) as first:
+                await first.send(hello)
+                assert await first.receive() == b"me\n"
+                async with await anyio.connect_unix(path) as second:
+                    refusal = json.loads(await second.receive())
+                    assert refusal["error"]["code"] == "unavailable"
+
+
+@pytest.mark.anyio
+async def test_fault_in_one_connection_leaves_the_others_alone(home: Path) -> None:
+    """One agent's bug must not end the daemon for all."""
+    path = home.with_name("socket")
+    async with listening(path, Listener({"echo": echo, "fail": fail})):
+        with anyio.fail_after(5):
+            async with await anyio.connect_unix(path) as good, await anyio.connect_unix(path) as bad:
+                await good.send(b'{"harken":1,"kind":"echo","edge":"good"}\n')
+                assert await good.receive() == b"good\n"
+                await bad.send(b'{"harken":1,"kind":"fail"}\n')
+                with pytest.raises(anyio.EndOfStream):
+                    await bad.receive()
+                async with await anyio.connect_unix(path) as later:
+                    await later.send(b'{"harken":1,"kind":"echo","edge":"later"}\n')
+                    assert await later.receive() == b"later\n"

@@ -1,0 +1,154 @@
+"""HTTP is for the person's own programs: host, origin, token and size are checked before anything is done."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import resource
+from collections.abc import Mapping
+from contextlib import closing
+
+import pytest
+
+from tests.loss.rig import WAIT_SECONDS, Json, Served, texts, until
+
+
+class Http:
+    """A client that sends exactly the headers a test wants."""
+
+    def __init__(self, daemon: Served) -> None:
+        self.daemon = daemon
+        self.address = daemon.facts["url"].removeprefix("http://")
+        self.token = (daemon.home / "token").read_text().strip()
+
+    def connection(self) -> http.client.HTTPConnection:
+        """A new connection."""
+        return http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)
+
+    def ask(
+        self, path: str, body: bytes | None = b"{}", headers: Mapping[str, str] | None = None
+    ) -> tuple[int, Json, Mapping[str, str]]:
+        """Return status, JSON and headers of an answer; with the token unless headers are given."""
+        with closing(self.connection()) as connection:
+            given = headers if headers is not None else {"Authorization": f"Bearer {self.token}"}
+            connection.request("GET" if body is None else "POST", path, body, dict(given))
+            answer = connection.getresponse()
+            return answer.status, json.loads(answer.read()), {k.lower(): v for k, v in answer.getheaders()}
+
+
+@pytest.fixture
+def web(daemon: Served) -> Http:
+    """A daemon's HTTP side."""
+    daemon.start()
+    return Http(daemon)
+
+
+def refused_with(answer: tuple[int, Json, Mapping[str, str]]) -> int:
+    """The status of an answer that says why it was refused and nothing else."""
+    status, body, _ = answer
+    assert body["error"]["code"] == "refused"
+    assert body["error"]["hint"]
+    return status
+
+
+def test_message_can_be_sent_with_the_token(web: Http) -> None:
+    """The API has the verbs of the command line."""
+    status, body, _ = web.ask("/api/send", b'{"text": "over http"}')
+    assert (status, body["state"], body["mailbox"]) == (200, "queued", "inbox")
+    assert texts(web.daemon.call("list")["messages"]) == ["over http"]
+
+
+@pytest.mark.parametrize("verb", ["send", "list", "status", "nonsense"])
+def test_without_the_token_nothing_is_served(web: Http, verb: str) -> None:
+    """Anyone on the machine can open the port; only this user can read the token."""
+    answer = web.ask(f"/api/{verb}", b'{"text": "no"}', {})
+    assert refused_with(answer) == 401
+    assert answer[2]["www-authenticate"] == "Bearer"
+    wrong = ("Bearer wrong", "Bearer", "Basic " + web.token, web.token, "Bearer \xff\xfe")
+    assert [refused_with(web.ask(f"/api/{verb}", b"{}", {"Authorization": value})) for value in wrong] == [403] * 5
+    assert web.daemon.call("list")["messages"] == []
+
+
+def test_other_host_names_are_refused(web: Http) -> None:
+    """A page that rebinds its name to 127.0.0.1 sends its own name."""
+    token = {"Authorization": f"Bearer {web.token}"}
+    for host in ("evil.example", "127.0.0.1", "localhost:1", "", f"{web.address}.evil.example"):
+        assert refused_with(web.ask("/api/list", b"{}", {**token, "Host": host})) == 403
+        assert refused_with(web.ask("/healthz", None, {**token, "Host": host})) == 403
+
+
+def test_other_origins_are_refused(web: Http) -> None:
+    """A page the person visits may try; its browser says where it came from."""
+    token = {"Authorization": f"Bearer {web.token}"}
+    for origin in ("http://evil.example", "null", f"https://{web.address}", "http://localhost:1"):
+        assert refused_with(web.ask("/api/list", b"{}", {**token, "Origin": origin})) == 403
+    status, _, _ = web.ask("/api/list", b"{}", {**token, "Origin": f"http://{web.address}"})
+    assert status == 200
+
+
+def test_health_is_open_and_says_little(web: Http) -> None:
+    """A supervisor may ask whether it lives; it learns nothing else."""
+    status, body, _ = web.ask("/healthz", None, {})
+    assert (status, set(body)) == (200, {"status", "version"})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{",
+        b"[]",
+        b"null",
+        b'"text"',
+        b"\xff\xfe",
+        b"\x00",
+        b"[" * 100_000,
+        b'{"text": 7}',
+        b'{"text": "x", "extra": 1}',
+    ],
+)
+def test_malformed_bodies_are_user_errors(web: Http, body: bytes) -> None:
+    """What is wrong with the request is said; the daemon lives."""
+    status, answer, _ = web.ask("/api/send", body)
+    assert (status, answer["error"]["code"]) == (422, "user_error")
+    assert web.daemon.call("list")["messages"] == []
+
+
+def test_large_body_is_refused(web: Http) -> None:
+    """Memory is not for whoever sends the most."""
+    status, answer, _ = web.ask("/api/send", json.dumps({"text": "x" * (1 << 20)}).encode())
+    assert (status, answer["error"]["code"]) == (413, "user_error")
+
+
+def test_unknown_path_and_verb_are_said(web: Http) -> None:
+    """Not found is not a fault."""
+    status, answer, _ = web.ask("/api/nonsense")
+    assert (status, answer["error"]["code"]) == (422, "user_error")
+
+
+def test_full_disk_is_answered_with_when_to_try_again(web: Http) -> None:
+    """A webhook keeps its message and comes back: it must be told that it was not accepted, and when to."""
+    resource.prlimit(web.daemon.pid, resource.RLIMIT_FSIZE, (4096, resource.RLIM_INFINITY))
+    status, answer, headers = web.ask("/api/send", b'{"text": "too much"}')
+    assert (status, answer["error"]["code"]) == (503, "unavailable")
+    assert int(headers["retry-after"]) >= 1
+    resource.prlimit(web.daemon.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    assert web.ask("/api/send", b'{"text": "now"}')[0] == 200
+    assert texts(web.daemon.call("list")["messages"]) == ["now"]
+
+
+def test_wait_whose_client_goes_away_consumes_nothing(web: Http) -> None:
+    """The message was for someone who is no longer there: the next one gets it as if nothing had happened."""
+    body = b'{"consumer": "page", "timeout": 50}'
+    connection = web.connection()
+    connection.request("POST", "/api/wait", body, {"Authorization": f"Bearer {web.token}"})
+    until(lambda: "page" in consumers(web), "the wait has begun")
+    connection.close()
+    web.daemon.call("send", text="for whoever is here")
+    status, answer, _ = web.ask("/api/wait", body)
+    assert status == 200
+    assert [(m["content_text_sanitized"], m["repeat"]) for m in answer["messages"]] == [("for whoever is here", False)]
+
+
+def consumers(web: Http) -> set[str]:
+    """Who reads something."""
+    return {place["consumer"] for place in web.daemon.call("status")["consumers"]}

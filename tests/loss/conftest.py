@@ -1,0 +1,41 @@
+"""A home with a short path, and daemons that start quickly."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.loss.rig import Nursery, Served
+
+
+@pytest.fixture(autouse=True)
+def no_runtime_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keep everything of a home inside it, so that a test can look at all of it."""
+    monkeypatch.delenv("XDG_RUNTIME_DIR", raising=False)
+
+
+@pytest.fixture
+def home() -> Iterator[Path]:
+    """A home that does not exist yet, with a short path: a socket's name has at most 107 bytes."""
+    folder = Path(tempfile.mkdtemp(prefix="harken-"))
+    yield folder / "home"
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    """Starts daemons without importing everything each time."""
+    nursery = Nursery()
+    yield nursery
+    nursery.close()
+
+
+@pytest.fixture
+def daemon(nursery: Nursery, home: Path) -> Iterator[Served]:
+    """A daemon that is not started yet and is gone at the end."""
+    with nursery.daemon(home) as served:
+        yield served

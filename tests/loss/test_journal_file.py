@@ -1,0 +1,103 @@
+"""The journal's file and a disk that takes only a part of what is written: each line once, in order, in the end."""
+
+from __future__ import annotations
+
+import resource
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+
+from harken.store.base import Event
+from harken.store.journal import Journal
+from tests.loss.rig import journal_lines
+
+MOMENT = datetime(2026, 1, 5, 9, tzinfo=UTC)
+
+
+def event(number: int) -> Event:
+    """An event of some size."""
+    return Event(n=number, at=MOMENT, kind="test", data={"text": "x" * 100})
+
+
+class Rows:
+    """The events of a store."""
+
+    def __init__(self, events: Sequence[Event]) -> None:
+        self.rows = list(events)
+        self.floor = 0
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """Return events with `n > after`, in order."""
+        return [row for row in self.rows if row.n > after][:limit]
+
+    async def last_event(self) -> int:
+        """Return the highest event number."""
+        return self.rows[-1].n if self.rows else self.floor
+
+    async def continue_after(self, number: int) -> None:
+        """Number the next event higher than this."""
+        self.floor = number
+
+
+@contextmanager
+def at_most(size: int) -> Iterator[None]:
+    """Let no file of this process grow beyond a size, as a full disk does."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, hard))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+
+@pytest.mark.anyio
+@pytest.mark.parametrize("extra", [1, 200, 400, 500])
+async def test_write_that_was_cut_short_is_not_repeated_in_part(tmp_path: Path, extra: int) -> None:
+    """Whole lines of a write that failed half-way are on disk already: catching up must not write them twice."""
+    journal = Journal(tmp_path / "journal")
+    (tmp_path / "journal").mkdir()
+    await journal.recover(Rows([]))
+    rows = Rows([event(number) for number in range(1, 6)])
+    journal.observe(rows.rows[:1])
+    (file,) = (tmp_path / "journal").iterdir()
+    with at_most(file.stat().st_size + extra):
+        journal.observe(rows.rows[1:])
+        assert journal.problem
+        assert await journal.catch_up(rows) == 0
+    assert await journal.catch_up(rows) == 4
+    assert journal.problem == ""
+    assert [line["n"] for line in journal_lines(tmp_path)] == [1, 2, 3, 4, 5]
+    journal.close()
+
+
+@pytest.mark.anyio
+async def test_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
+    """Someone who moves a journal to an archive must not take the next lines with it, unseen."""
+    journal = Journal(tmp_path / "journal")
+    (tmp_path / "journal").mkdir()
+    journal.observe([event(1)])
+    (file,) = (tmp_path / "journal").iterdir()
+    file.rename(tmp_path / "archive")
+    journal.observe([event(2)])
+    assert [line["n"] for line in journal_lines(tmp_path)] == [2]
+    assert (tmp_path / "archive").read_bytes().count(b"\n") == 1
+    journal.close()
+
+
+@pytest.mark.anyio
+async def test_older_database_goes_on_above_the_journal(tmp_path: Path) -> None:
+    """A database restored from a backup knows fewer events: a number must not come to stand for two of them."""
+    (tmp_path / "journal").mkdir()
+    journal = Journal(tmp_path / "journal")
+    journal.observe([event(number) for number in range(1, 6)])
+    journal.close()
+    rows = Rows([event(1), event(2)])
+    journal = Journal(tmp_path / "journal")
+    assert await journal.recover(rows) == 0
+    assert rows.floor == 5
+    journal.observe([event(6)])
+    assert [line["n"] for line in journal_lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
+    journal.close()
