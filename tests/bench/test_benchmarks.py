@@ -1,0 +1,98 @@
+"""Every benchmark runs, at a tiny size: it would rot unseen, because nobody runs all of them with each change.
+
+No figure is judged here: a test machine is shared, and budgets are for `make bench`.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import anyio
+import psutil
+import pytest
+
+from bench import appends, commands, edge, ingest, reads, sessions, wake
+from bench.__main__ import main
+from bench.disk import sync_time
+from bench.machine import file_system
+from bench.plan import Plan, Progress, Size
+from bench.processes import cpu_seconds, pss_bytes, rss_bytes
+from bench.rows import Row
+from bench.stored import COMMON, MEDIUM, RARE, filled_store, reader
+from harken.store.base import Filter
+
+TINY = Size(messages=300, sessions=5, load_seconds=0.1, idle_seconds=0.05, is_quick=True, rounds=2)
+
+Measure = Callable[[Plan], Iterator[Row]]
+
+
+@pytest.fixture
+def plan(tmp_path: Path) -> Plan:
+    """A tiny run."""
+    return Plan(TINY, tmp_path, Progress(io.StringIO()))
+
+
+@pytest.mark.parametrize(
+    ("measure", "names"),
+    [
+        (edge.measure, ["edge-start", "edge-vs-sdk", "edge-rss", "edge-pss"]),
+        (wake.measure, ["wake", "wake-p95"]),
+        (appends.measure, ["append", "append-batch"]),
+        (
+            reads.measure,
+            [
+                "unread", "next", "offer", "enroll",
+                "search-rare", "search-medium", "search-common", "search-both", "search-channel",
+            ],
+        ),
+        (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
+        (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
+        (commands.measure, ["cli-version", "cli-send"]),
+    ],
+)  # fmt: skip
+def test_a_benchmark_gives_its_rows_and_ends_what_it_started(plan: Plan, measure: Measure, names: list[str]) -> None:
+    """Rows are compared between runs by name; a process left behind would disturb the next benchmark."""
+    before = {child.pid for child in psutil.Process().children(recursive=True)}
+    rows = list(measure(plan))
+    assert [row.name for row in rows] == names
+    assert all(row.value.usual >= 0 for row in rows)
+    assert {child.pid for child in psutil.Process().children(recursive=True)} == before
+
+
+def test_a_run_prints_the_table_and_writes_the_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`make bench` is for people, its JSON for comparing runs: both say the same."""
+    target = tmp_path / "results" / "run.json"
+    assert main(["--quick", "--only", "appends", "--rounds", "2", "--messages", "300", "--json", str(target)]) == 0
+    run = json.loads(target.read_text())
+    assert [row["name"] for row in run["rows"]] == ["append", "append-batch"]
+    assert run["machine"]["messages"] == 300
+    assert run["failed"] == {}
+    printed = capsys.readouterr().out
+    assert all(row["what"] in printed for row in run["rows"])
+
+
+def test_the_stored_messages_have_the_frequencies_that_rows_are_named_after(tmp_path: Path) -> None:
+    """A `rare word` that is in every message would make a slow search look fast."""
+
+    async def count() -> tuple[list[int], list[int]]:
+        async with filled_store(tmp_path / "few", 1_000, Progress(io.StringIO())) as store:
+            found = [len(await store.search(word, Filter(), 1_000)) for word in (COMMON, MEDIUM, RARE)]
+            unread = [(await store.unread(reader(number))).count for number in (0, 50, 99)]
+            return found, unread
+
+    found, unread = anyio.run(count)
+    assert found == [1_000, 10, 10]
+    assert unread == [995, 495, 5]
+
+
+def test_processes_are_measured_from_what_the_system_says(tmp_path: Path) -> None:
+    """The figures come from /proc, where a change of format would give nonsense instead of an error."""
+    process = psutil.Process()
+    assert rss_bytes(process.pid) == pytest.approx(process.memory_info().rss, rel=0.2)
+    assert 0 < pss_bytes(process.pid) <= rss_bytes(process.pid) * 1.2
+    assert cpu_seconds(process.pid) == pytest.approx(sum(process.cpu_times()[:2]), abs=1.0)
+    assert file_system(Path("/proc/self")) == "proc"
+    assert sync_time(tmp_path, trials=3).minimum > 0
