@@ -42,4 +42,4 @@ def file_system(folder: Path) -> str:
 
 def disk_folder(wanted: Path) -> Path:
     """Return a folder on a real disk: in memory, nothing durable costs anything."""
-    return Path("/var/tmp") if file_system(wanted) in MEMORY_FILE_SYSTEMS else wanted  # noqa: S108 - made private there
+    return Path("/var/tmp") if file_system(wanted) in MEMORY_FILE_SYSTEMS else wanted

@@ -68,7 +68,7 @@ def _shown(figure: Figure, row: Row) -> str:
 
 
 def _number(value: float) -> str:
-    digits = 0 if value >= 1000 else 1 if value >= 100 else 2  # noqa: PLR2004 - three to four figures say enough
+    digits = 0 if value >= 1000 else 1 if value >= 100 else 2
     return f"{value:,.{digits}f}"
 
 

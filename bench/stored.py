@@ -56,7 +56,7 @@ class Texts:
     """Texts whose words are as unevenly frequent as in real mail; the same in every run."""
 
     def __init__(self, count: int) -> None:
-        self._random = random.Random(SEED)  # noqa: S311 - sample data, not secrets
+        self._random = random.Random(SEED)
         self._words = [f"w{number:x}" for number in range(VOCABULARY)]
         self._weights = _running_sum([1 / (rank + 10) for rank in range(VOCABULARY)])
         self._rare_every = max(1, count // RARE_PARTS)

@@ -146,7 +146,7 @@ def write_private(path: Path, text: str) -> None:
     """Replace a file by this text, readable by its owner only; a reader sees the old text or the new, never a part."""
     data = text.encode("utf-8", "surrogateescape")  # a path that is not UTF-8 survives the round trip
     try:
-        import tempfile  # noqa: PLC0415 - every verb of the command line imports this module, few write files
+        import tempfile
 
         descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     except OSError as exc:
@@ -180,7 +180,7 @@ def socket_path(home: Home, environ: Mapping[str, str]) -> Path:
     The same home gives the same path whatever symbolic links it was reached by.
     """
     real = Path(os.path.realpath(home.path))
-    import hashlib  # noqa: PLC0415 - as above
+    import hashlib
 
     name = hashlib.sha256(os.fsencode(real)).hexdigest()[:16] + ".sock"
     runtime = environ.get("XDG_RUNTIME_DIR", "")

@@ -114,7 +114,9 @@ class DaemonProcess:
     def start(self) -> Self:
         """Start it and return when it is ready."""
         # A file, because a pipe that nobody empties would in the end stop the daemon.
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 - lives as long as the process, see `_end`
+        descriptor, name = tempfile.mkstemp()
+        self._said = os.fdopen(descriptor, "w+b")
+        Path(name).unlink()
         self._process = subprocess.Popen(
             self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
         )

@@ -66,8 +66,6 @@ class Transaction:
             INSERT_EVENT,
             (self.now_micros, kind, None if message is None else message.id, encode_json(data) if data else "{}"),
         )
-        number = cursor.lastrowid
-        assert number is not None  # noqa: S101 - an INSERT has just set it
-        event = Event(n=number, at=self.now, kind=kind, data=data, message=message)
+        event = Event(n=cursor.lastrowid or 0, at=self.now, kind=kind, data=data, message=message)
         self.events.append(event)
         return event

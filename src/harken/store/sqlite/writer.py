@@ -39,7 +39,7 @@ class _Job(Generic[T]):
 
 
 class Writer:
-    """Owns the writing connection. Constructed closed; `start` and `stop` bracket its life."""
+    """Owns the writing connection, for the running event loop. `start` and `join` bracket its life."""
 
     def __init__(
         self,
@@ -56,13 +56,12 @@ class Writer:
         self._standing = standing
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
-        self._loop: asyncio.AbstractEventLoop | None = None
+        self._loop = asyncio.get_running_loop()
         self._is_stopped = False
         self._is_full = True
 
     def start(self) -> None:
-        """Begin to take jobs, for the running event loop."""
-        self._loop = asyncio.get_running_loop()
+        """Begin to take jobs."""
         self._thread.start()
 
     def refuse(self) -> None:
@@ -82,7 +81,7 @@ class Writer:
         soon as a durable one follows. It saves the fsync where losing the write only means doing it again.
         Cancelling the caller does not undo the job: whoever can be cancelled and cares must shield.
         """
-        if self._loop is None or self._is_stopped:
+        if self._is_stopped:
             raise Unavailable("The store is closed.", "Start Harken again: harken up.")
         # asyncio rather than anyio: anyio has no way to complete something from a foreign thread without
         # blocking that thread until the loop has run it.
@@ -165,12 +164,9 @@ class Writer:
                 self._connection.execute("ROLLBACK")
 
     def _post(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
-        assert self._loop is not None  # noqa: S101 - set by start, before the thread exists
-        try:
+        # When the loop is closed nobody is left to be told. What was committed is committed.
+        with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._settle, batch, served, grown)
-        except RuntimeError:
-            # The loop is closed: nobody is left to be told. What was committed is committed.
-            return
 
     def _settle(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
         for standing in served:

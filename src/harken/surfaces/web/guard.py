@@ -14,6 +14,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken.errors import HarkenError, Refused
 
+UNAUTHORIZED, FORBIDDEN = 401, 403
 OPEN_PATHS = frozenset({"/healthz"})
 
 
@@ -34,7 +35,7 @@ class Guard:
         if problem is None:
             await self._app(scope, receive, send)
         else:
-            await answer(send, 401 if problem.code == "refused" and b"authorization" not in headers else 403, problem)
+            await answer(send, FORBIDDEN if b"authorization" in headers else UNAUTHORIZED, problem)
 
     def _problem(self, path: str, headers: dict[bytes, bytes]) -> HarkenError | None:
         host = headers.get(b"host", b"").decode("latin-1")
@@ -56,7 +57,7 @@ async def answer(send: Send, status: int, error: HarkenError) -> None:
     """Answer with an error, leaking nothing."""
     body = msgspec.json.encode({"error": error.as_dict()})
     headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    if status == 401:  # noqa: PLR2004 - the HTTP status that needs this header
+    if status == UNAUTHORIZED:
         headers.append((b"www-authenticate", b"Bearer"))
     await send({"type": "http.response.start", "status": status, "headers": headers})
     await send({"type": "http.response.body", "body": body})
