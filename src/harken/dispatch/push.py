@@ -80,10 +80,12 @@ class Push:
     async def announce(self, mailbox: Mailbox, besides: Collection[SessionKey] = ()) -> None:
         """Hint at what a mailbox received since the last time; of a burst, at its newest."""
         listeners = [each for each in self._audience.listeners(mailbox) if each.reader.session not in besides]
-        after = self._heads.get(mailbox, 0)
-        # With nobody here the head still moves on: who comes later is not told of what came before.
-        most = BURST if listeners else 1
-        fresh = await self._store.page(Filter(mailbox=mailbox, after=after), most, newest_first=True)
+        after = self._heads.pop(mailbox, None)
+        if not listeners:
+            return
+        # Where nobody listened before, only the newest is new: who came later is not told of what came before.
+        most = 1 if after is None else BURST
+        fresh = await self._store.page(Filter(mailbox=mailbox, after=after or 0), most, newest_first=True)
         if not fresh:
             return
         self._heads[mailbox] = fresh[0].seq

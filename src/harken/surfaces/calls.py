@@ -358,6 +358,10 @@ VERBS: tuple[tuple[str, Verb], ...] = (
 )
 
 
+LONG_VERBS = frozenset({"wait"})
+"""Those that may take long, and whose client may give up meanwhile."""
+
+
 async def call(desk: Desk, name: str, arguments: object) -> object:
     """Do what a verb says."""
     for known, verb in VERBS:

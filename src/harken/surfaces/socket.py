@@ -1,6 +1,6 @@
 """The command line's connection: one JSON line asks, one JSON line answers.
 
-Calls of a connection run side by side, and all of them end with it: a person who presses Ctrl-C during `wait` has
+Waits of a connection run beside its other calls, and end with it: a person who presses Ctrl-C during `wait` has
 consumed nothing.
 """
 
@@ -11,10 +11,10 @@ import msgspec
 from anyio.abc import ByteStream
 
 from harken.errors import HarkenError, UserError
-from harken.surfaces.calls import Desk, call
+from harken.surfaces.calls import LONG_VERBS, Desk, call
 from harken.surfaces.wire import Lines, LineTooLong
 
-MAX_CALLS = 64
+MAX_WAITS = 64
 
 
 class Request(msgspec.Struct):
@@ -32,16 +32,26 @@ class CallConnection:
         self._stream = stream
         self._lines = lines
         self._desk = desk
-        self._sending = anyio.Lock()
-        self._slots = anyio.Semaphore(MAX_CALLS)
+        self._sending = anyio.Lock(fast_acquire=True)
+        self._slots = anyio.Semaphore(MAX_WAITS)
 
     async def serve(self) -> None:
         """Answer calls until the client hangs up, then cancel what is still running."""
         async with anyio.create_task_group() as tasks:
             while (line := await self._next_line()) is not None:
-                if line.strip():
+                if not line.strip():
+                    continue
+                try:
+                    request = msgspec.json.decode(line, type=Request)
+                except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
+                    await self._send({"id": None, "error": _not_a_request(exc).as_dict()})
+                    continue
+                if request.method in LONG_VERBS:
                     await self._slots.acquire()
-                    tasks.start_soon(self._answer, line)
+                    tasks.start_soon(self._answer_later, request)
+                else:
+                    # Short, so nobody hangs up in between; a task of its own would cost more than most of them.
+                    await self._answer(request)
             tasks.cancel_scope.cancel()
 
     async def _next_line(self) -> bytes | None:
@@ -52,22 +62,19 @@ class CallConnection:
             await self._send({"id": None, "error": error.as_dict()})
             return None
 
-    async def _answer(self, line: bytes) -> None:
+    async def _answer_later(self, request: Request) -> None:
         try:
-            await self._send(await self._result(line))
+            await self._answer(request)
         finally:
             self._slots.release()
 
-    async def _result(self, line: bytes) -> dict[str, object]:
+    async def _answer(self, request: Request) -> None:
         try:
-            request = msgspec.json.decode(line, type=Request)
-        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
-            error = UserError(f"This is not a request ({exc}).", "Give id, method and params as one line of JSON.")
-            return {"id": None, "error": error.as_dict()}
-        try:
-            return {"id": request.id, "result": await call(self._desk, request.method, request.params)}
+            result = await call(self._desk, request.method, request.params)
         except HarkenError as exc:
-            return {"id": request.id, "error": exc.as_dict()}
+            await self._send({"id": request.id, "error": exc.as_dict()})
+        else:
+            await self._send({"id": request.id, "result": result})
 
     async def _send(self, message: dict[str, object]) -> None:
         async with self._sending:
@@ -75,3 +82,7 @@ class CallConnection:
                 await self._stream.send(msgspec.json.encode(message) + b"\n")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
+
+
+def _not_a_request(reason: Exception) -> UserError:
+    return UserError(f"This is not a request ({reason}).", "Give id, method and params as one line of JSON.")

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp
 
 from harken import __version__
 from harken.errors import HarkenError, Unavailable, UserError
-from harken.surfaces.calls import Desk, call
+from harken.surfaces.calls import LONG_VERBS, Desk, call
 from harken.surfaces.web.guard import Guard
 
 MAX_BODY = 1024 * 1024
@@ -32,7 +32,7 @@ def create_app(desk: Callable[[], Desk], token: str, hosts: Collection[str]) -> 
                 return _error(UserError("The body is too large.", f"At most {MAX_BODY} bytes."), TOO_LARGE)
             name = request.path_params["verb"]
             # Only a wait is long enough to be given up by its client.
-            do = partial(_until_gone, request) if name == "wait" else call
+            do = partial(_until_gone, request) if name in LONG_VERBS else call
             result = await do(desk(), name, arguments)
         except HarkenError as exc:
             return _error(exc, exc.http_status)
