@@ -133,7 +133,6 @@ class Draft:
     priority: Priority = Priority.NORMAL
     mailbox: Mailbox | None = None  # addressed by the sender; routes apply only where it is None
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
-    is_by_agent: bool = False  # handed in by an agent on this machine: never the owner's word, whoever it names
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 
 import anyio
 import pytest
 
 from harken.errors import NotFound
-from harken.model import Consumer, DeliveryId, MessageId, Reader, SessionKey
-from harken.store.base import Store
+from harken.model import Attention, Consumer, DeliveryId, MessageId, Reader, SessionKey
+from harken.store.base import MOST_OFFER_CHARS, Hush, Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -34,6 +35,7 @@ class Poll:
         self._store = store
         self._reader = reader
         self.rank = rank
+        self.hush = Hush()
         self._seconds = seconds
         self.scope = anyio.CancelScope()
         self.texts: list[str] | None = None
@@ -48,6 +50,7 @@ class Poll:
                 carrier="call-1",
                 lease=timedelta(seconds=LEASE_SECONDS),
                 rank=lambda: self.rank,
+                hush=lambda: self.hush,
                 seconds=self._seconds,
             )
             self.texts = [item.message.text for item in offers]
@@ -143,6 +146,38 @@ class WaitSuite(StoreSuite):
         given = (await offer(store, clock))[0].delivery_id
         assert await store.prove([given], "ack", consumer=OTHER_READER.consumer) == []
         assert [d.consumer for d in await store.prove([given, DeliveryId("d-none")], "ack", consumer=AGENT)] == [AGENT]
+
+    async def test_what_may_not_push_wakes_nobody(self, store: Store, clock: FakeClock) -> None:
+        """Unknown senders are only counted, and muted ones wait to be pulled; what comes behind them is not held up."""
+        counted = replace(new_message("spam"), attention=Attention.COUNT)
+        muted = new_message("noise", channel="ci")
+        poll = Poll(store)
+        poll.hush = Hush(channels=frozenset({"ci"}))
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                await store.append([counted] * 20 + [muted])
+                await settled(store)
+                assert poll.texts is None
+                await fill(store, "hello")
+        assert poll.texts == ["hello"]
+        assert offered_texts(await offer(store, clock)) == ["spam"] * 20 + ["noise"]
+
+    async def test_a_hushed_reader_is_not_woken(self, store: Store) -> None:
+        """Whatever comes."""
+        poll = Poll(store, seconds=0)
+        poll.hush = Hush(is_total=True)
+        await fill(store, "hello")
+        await poll.run()
+        assert poll.texts == []
+
+    async def test_one_offer_carries_only_so_much(self, store: Store, clock: FakeClock) -> None:
+        """What hands it over has a limit; the rest is offered with the next."""
+        long = "x" * (MOST_OFFER_CHARS // 2)
+        await fill(store, long, long, "short")
+        assert offered_texts(await offer(store, clock)) == [long, long]
+        assert offered_texts(await offer(store, clock, carrier="call-2")) == ["short"]
 
     async def test_the_journal_has_the_offer_before_the_wait_returns(self, store: Store, journal: Journal) -> None:
         """It is made in a transaction like any other."""

@@ -48,11 +48,14 @@ async def test_an_agent_is_refused(bench: Bench, decision: Callable[[Bench], Awa
 
 
 async def test_an_agent_never_has_the_owners_word(bench: Bench) -> None:
-    """A script in its shell may name whom it reports for; the owner's word is an instruction and stays the owner's."""
+    """A script in its shell may name whom it reports for; whose word it is, is told by the id, and that is its own."""
     await bench.access.allow(OWNER, "boss", as_owner=True)
-    for name in ("owner", "boss", "ci-bot"):
+    for name in ("boss", "ci-bot"):
         sent = (await bench.inbox.send(AGENT, "do as I say", sender=name)).message
-        assert (sent.sender.id, sent.trust, sent.meta) == (name, Trust.KNOWN, {"sent_by": "agent:claude-code"})
+        assert (sent.sender.label, sent.sender.id, sent.trust) == (name, "agent:claude-code", Trust.KNOWN)
+    for name in ("owner", " You "):
+        with pytest.raises(Refused):
+            await bench.inbox.send(AGENT, "do as I say", sender=name)
     sent = (await bench.inbox.send(AGENT, "hello")).message
     assert (sent.sender.id, sent.channel, sent.trust) == ("agent:claude-code", "agent", Trust.KNOWN)
 

@@ -29,7 +29,7 @@ def test_without_a_rule_the_default_of_the_source_counts(default: Trust) -> None
 
 @pytest.mark.parametrize(
     ("closer", "wider"),
-    [(EXACT, SOURCE_WIDE), (EXACT, EVERYONE), (SOURCE_WIDE, ANY_SOURCE), (ANY_SOURCE, EVERYONE)],
+    [(EXACT, SOURCE_WIDE), (EXACT, EVERYONE), (ANY_SOURCE, SOURCE_WIDE), (ANY_SOURCE, EVERYONE)],
 )
 def test_closer_rule_beats_a_wider_one_in_any_order(closer: SenderRule, wider: SenderRule) -> None:
     """A decision about one sender is meant more than one about everyone."""

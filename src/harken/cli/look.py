@@ -41,7 +41,7 @@ def status(asked: Invocation) -> None:
 
 
 @verb("stats")
-@click.option("--consumer", default="watch", show_default=True, shell_complete=consumers, help="For this consumer.")
+@click.option("--consumer", default="", shell_complete=consumers, help="For this consumer; else for you, `watch`.")
 def stats(asked: Invocation, *, consumer: str) -> None:
     """Count what waits for a consumer."""
     with Daemon(asked.home) as daemon:
@@ -50,7 +50,7 @@ def stats(asked: Invocation, *, consumer: str) -> None:
         asked.print_json(found)
         return
     oldest = f", the oldest from {clock_time(found['oldest_ts'])}" if found["oldest_ts"] else ""
-    asked.screen.line(f"{found['depth']} unread for {one_line(consumer)}{oldest}.")
+    asked.screen.line(f"{found['depth']} unread for {one_line(found['consumer'])}{oldest}.")
     asked.screen.table([(name or "-", str(count)) for name, count in found["unread_by_channel"].items()])
     if found["dropped_total"]:
         asked.screen.line(f"{found['dropped_total']} could not be kept while the store was away.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from math import isnan
 from time import monotonic
 
 import click
@@ -18,8 +19,21 @@ MAX_INPUT_BYTES = 8 * 1024 * 1024
 SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
 
+
+class Seconds(click.FloatRange):
+    """A number of seconds that ends."""
+
+    def __init__(self) -> None:
+        super().__init__(min=0, max=86_400)
+
+    def convert(self, value: float, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Refuse what compares with nothing: a loop until then would not end."""
+        seconds = float(super().convert(value, param, ctx))
+        return self.fail(f"{value!r} is not a number of seconds.", param, ctx) if isnan(seconds) else seconds
+
+
 _consumer = click.option(
-    "--consumer", default="watch", show_default=True, shell_complete=consumers, help="Read as this consumer."
+    "--consumer", default="", shell_complete=consumers, help="Read as this consumer; else as yourself, `watch`."
 )
 
 
@@ -106,7 +120,7 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
 
 @verb("wait")
 @_consumer
-@click.option("--timeout", default=WAIT_SECONDS, show_default=True, help="Seconds to wait.")
+@click.option("--timeout", default=WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
 @click.option("--limit", default=10, show_default=True, help="At most this many.")
 def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> None:
     """Take what is unread, waiting for it.
@@ -139,7 +153,7 @@ def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
     if not result["acknowledged"]:
         note_to_person("All of that was seen before.")
     for message_id in result["acknowledged"]:
-        print(f"{one_line(message_id)}  seen by {one_line(consumer)}")
+        print(f"{one_line(message_id)}  seen by {one_line(consumer or 'you')}")
 
 
 @verb("reply")

@@ -43,7 +43,7 @@ from harken.inbox.sessions import mailboxes_of
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.model import WATCH, Draft, Mailbox, Reader, SessionKey, timestamp
+from harken.model import INBOX, WATCH, Draft, Mailbox, Reader, SessionKey, timestamp
 from harken.sources.local import LOCAL, LocalSender, Post
 from harken.store.base import Limits, Store
 from harken.store.journal import Journal
@@ -143,6 +143,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
             max_wait_seconds=settings.limits.max_wait_seconds,
             lease=settings.limits.lease,
             new_consumer_window=settings.limits.new_consumer_window,
+            agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
         )
         try:
             yield Daemon(
@@ -205,7 +206,7 @@ async def _serve(daemon: Daemon) -> None:
 
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     store, settings = daemon.store, daemon.settings
-    limits = Limits(settings.store.max_messages, settings.store.max_age.total_seconds())
+    limits = Limits(settings.store.max_messages, settings.store.max_age.total_seconds(), upkeep.EXPIRED_STAYS_SECONDS)
     outbox = Outbox(store, {LOCAL: LocalSender(_post(daemon.intake, store))}, daemon.clock)
     push = Push(store, daemon.inbox.sessions)
     daemon.supervisor = supervisor
@@ -214,7 +215,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("index", lambda: upkeep.keep_index(store))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))
-    supervisor.start("retention", lambda: upkeep.keep_limits(store, limits))
+    supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, limits))
 
 
 def _post(intake: Intake, store: Store) -> Post:

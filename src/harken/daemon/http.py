@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import logging
 import socket
@@ -10,6 +11,7 @@ from contextlib import contextmanager
 
 import uvicorn
 from starlette.types import ASGIApp
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from harken.config.home import Home, write_private
 from harken.config.settings import HttpSettings
@@ -20,6 +22,8 @@ _log = logging.getLogger("harken.http")
 BACKLOG = 512
 MAX_PORT = 65_535
 GRACE_SECONDS = 2
+MAX_CONNECTIONS = 128
+FIRST_REQUEST_SECONDS = 10.0
 
 
 class Server(uvicorn.Server):
@@ -29,6 +33,35 @@ class Server(uvicorn.Server):
     def capture_signals(self) -> Iterator[None]:
         """Leave signals alone."""
         yield
+
+
+class BoundedProtocol(HttpToolsProtocol):
+    """A connection that is refused when there are too many, and ended when it asks for nothing.
+
+    Every account of the machine can reach a loopback port; none may use up the daemon's file descriptors.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
+        """Take a connection, or end it at once."""
+        if len(self.connections) >= MAX_CONNECTIONS:
+            transport.close()
+            return
+        super().connection_made(transport)
+        self.loop.call_later(FIRST_REQUEST_SECONDS, self._end_idle)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """Forget a connection; one that was refused was never taken."""
+        if self in self.connections:
+            super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; those of a connection that was refused are dropped."""
+        if self in self.connections:
+            super().data_received(data)
+
+    def _end_idle(self) -> None:
+        if self in self.connections and getattr(self, "cycle", None) is None:
+            self.transport.abort()
 
 
 def bind(settings: HttpSettings, home: Home) -> socket.socket:
@@ -56,6 +89,7 @@ def make_server(app: ASGIApp) -> Server:
         access_log=False,
         lifespan="off",
         server_header=False,
+        http=BoundedProtocol,
         date_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )

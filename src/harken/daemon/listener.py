@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hmac
 import logging
+import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
@@ -128,7 +129,8 @@ class Listener:
 
 def _as_hello(line: HelloLine) -> Hello:
     return Hello(
-        edge=line.edge,
+        # A client that gives itself no name gets one: all without would be one session.
+        edge=line.edge or secrets.token_hex(12),
         pid=line.pid,
         ppid=line.ppid,
         cwd=line.cwd,

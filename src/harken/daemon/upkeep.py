@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import replace
 
 import anyio
 
@@ -15,7 +16,9 @@ from harken.store.journal import Journal
 INDEX_EVERY_SECONDS = 1.0
 INDEX_BATCH = 200
 CATCH_UP_EVERY_SECONDS = 2.0
+FIRST_PRUNE_SECONDS = 300.0
 PRUNE_EVERY_SECONDS = 3600.0
+EXPIRED_STAYS_SECONDS = 7 * 86_400.0
 # Edges come back within seconds of a restart; only then is a session that did not come back gone.
 GRACE_SECONDS = 30.0
 
@@ -46,8 +49,10 @@ async def keep_leases(store: Store, live: Callable[[], Collection[SessionKey]]) 
         await store.release_except(live())
 
 
-async def keep_limits(store: Store, limits: Limits) -> None:
+async def keep_limits(store: Store, journal: Journal, limits: Limits) -> None:
     """Apply retention, in bounded rounds until nothing is over the limits."""
+    # Agents come back first: a machine that was off for long must not lose what they are about to read.
+    await anyio.sleep(FIRST_PRUNE_SECONDS)
     while True:
-        pruned = await store.prune(limits)
+        pruned = await store.prune(replace(limits, journaled=journal.last))
         await anyio.sleep(PRUNE_EVERY_SECONDS if not (pruned.deleted or pruned.expired) else INDEX_EVERY_SECONDS)

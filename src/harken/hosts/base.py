@@ -6,6 +6,7 @@ not in the table are `generic`: they get everything that needs nothing but tools
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -47,6 +48,9 @@ class Hello:
     env: Mapping[str, str]
 
 
+RESERVED = frozenset({"watch", "rules"})
+MAX_NAME = 56
+
 GENERIC = Host(name="generic", client_names=())
 HOSTS = (
     Host(
@@ -80,20 +84,27 @@ def detect(client_name: str) -> Host:
 
 def consumer_of(host: Host, client_name: str, override: str = "") -> Consumer:
     """Return the name that a connection reads under."""
-    if override:
-        return Consumer(_slug(override))
-    if host is GENERIC:
-        return Consumer(_slug(client_name) or "mcp-client")
-    return Consumer(host.name)
+    if not override and host is not GENERIC:
+        return Consumer(host.name)
+    name = _slug(override or client_name)
+    # Two of these are not agents: whoever took their name would read the person's mail away.
+    return Consumer(f"{name}-agent" if name in RESERVED else name)
 
 
 def session_key(host: Host, hello: Hello) -> SessionKey:
     """Return the key of the session behind an edge; the connection itself where the host names none."""
+    # A second edge of the same process that reads under another name is a session of its own.
+    apart = f"/{_slug(hello.consumer)}" if hello.consumer else ""
     if host.keys_by_process and hello.ppid > 1:
-        return SessionKey(f"{host.name}:{hello.ppid}")
+        return SessionKey(f"{host.name}:{hello.ppid}{apart}")
     own = hello.env.get(host.session_variable, "") if host.session_variable else ""
-    return SessionKey(f"{host.name}:{own}" if own else f"edge:{hello.edge}")
+    return SessionKey(f"{host.name}:{own}{apart}" if own else f"edge:{hello.edge}")
 
 
 def _slug(name: str) -> str:
-    return re.sub(r"[^a-z0-9._-]+", "-", name.strip().lower())[:64].strip("-")
+    """Return a name as a consumer's; letters that cannot be kept are told apart by a few digits."""
+    plain = name.strip().lower()
+    slug = re.sub(r"[^a-z0-9._-]+", "-", plain)[:MAX_NAME].strip("-._") or "mcp-client"
+    if plain.isascii() and len(plain) <= MAX_NAME:
+        return slug
+    return f"{slug}-{hashlib.sha256(plain.encode('utf-8', 'replace')).hexdigest()[:6]}"

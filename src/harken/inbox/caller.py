@@ -24,6 +24,11 @@ class Role(StrEnum):
     AGENT = "agent"
 
 
+def caller_name(role: Role) -> str:
+    """Return what people read where the owner, or an agent, has spoken."""
+    return "you" if role is Role.OWNER else "agent"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Caller:
     """One caller of a use case."""
@@ -35,7 +40,9 @@ class Caller:
     @property
     def sender(self) -> Sender:
         """Who a message of this caller is from."""
-        return Sender(OWNER_ID, "you") if self.role is Role.OWNER else Sender(f"agent:{self.consumer}", self.consumer)
+        if self.role is Role.OWNER:
+            return Sender(OWNER_ID, caller_name(Role.OWNER))
+        return Sender(f"agent:{self.consumer}", self.consumer)
 
     def require_owner(self, what: str) -> None:
         """Refuse what only the person may do."""

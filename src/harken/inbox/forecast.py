@@ -20,6 +20,7 @@ class Outlook(StrEnum):
     COUNTED = "counted"
     MUTED = "muted"
     KNOWN = "known"
+    NO_READER = "no_reader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,8 +31,14 @@ class Forecast:
     sentence: str
 
 
-def forecast(message: Message, sessions: Sequence[Session], mutes: Collection[Mute]) -> Forecast:
-    """Say what will happen to a message, from who is here now."""
+def forecast(
+    message: Message, sessions: Sequence[Session], mutes: Collection[Mute], *, has_readers: bool = True
+) -> Forecast:
+    """Say what will happen to a message, from who is here now, and whether agents read its mailbox at all."""
+    if not has_readers:
+        return Forecast(
+            Outlook.NO_READER, f"is kept for you: no agent reads {message.mailbox}, there is no such recipient"
+        )
     if is_muted(message, mutes):
         return Forecast(Outlook.MUTED, "is muted: stored, shown when somebody pulls")
     if message.attention is Attention.COUNT:

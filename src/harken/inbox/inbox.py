@@ -7,17 +7,17 @@ what will happen. Methods take the caller or reader they act for and raise only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 
 import anyio
 import anyio.lowlevel
 
 from harken.clock import Clock
-from harken.errors import UserError
-from harken.inbox.caller import Caller, Role
+from harken.errors import NotFound, Refused, UserError
+from harken.inbox.caller import OWNER_ID, Caller, Role, caller_name
 from harken.inbox.forecast import Forecast, Outlook, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
 from harken.inbox.sessions import Sessions
@@ -33,6 +33,7 @@ from harken.model import (
     Draft,
     Mailbox,
     Message,
+    MessageId,
     Offer,
     Priority,
     Reader,
@@ -41,15 +42,17 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import CallKey, Event, Filter, OpenOffer, OutboxRow, Store
+from harken.store.base import MOST_OFFER_CHARS, CallKey, Event, Filter, Hush, OpenOffer, OutboxRow, Store
 
 LOCAL = "local"
 """The source of what is said on this machine: the command line, the page, agents."""
 
 MAX_PAGE = 1_000
+MAX_PAGE_CHARS = 2_000_000
 MAX_OFFER = 100
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
+BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,6 +63,7 @@ class Bounds:
     lease: timedelta = timedelta(minutes=15)
     new_consumer_window: timedelta = timedelta(hours=24)
     max_reply_chars: int = 64_000
+    agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
 
 
 class Inbox:
@@ -94,35 +98,50 @@ class Inbox:
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
         is_agent = caller.role is Role.AGENT
+        own_id = upstream_id or fresh_id("u-", 20)
         draft = Draft(
             source=LOCAL,
-            sender=Sender(sender, sender) if sender else caller.sender,
+            sender=_speaker(caller, sender),
             text=text,
-            upstream_id=upstream_id or fresh_id("u-", 20),
+            # An agent's ids are its own: it cannot take the place of what somebody else is about to send.
+            upstream_id=f"{caller.sender.id}/{own_id}" if is_agent else own_id,
             channel=channel or ("agent" if is_agent else "cli"),
             conversation=conversation,
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
-            meta={"sent_by": caller.sender.id} if is_agent else {},
-            is_by_agent=is_agent,
         )
         appended = (await self._intake.accept([draft]))[0]
         if not appended.is_new:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
             return Sent(message=appended.message, is_new=False, forecast=known)
-        outlook = forecast(appended.message, self.sessions.live(), self._policies.mutes(self._clock.now()))
+        outlook = forecast(
+            appended.message,
+            self.sessions.live(),
+            self._policies.mutes(self._clock.now()),
+            has_readers=appended.message.mailbox in self._bounds.agents_read,
+        )
         return Sent(message=appended.message, is_new=True, forecast=outlook)
 
-    async def reply(self, caller: Caller, ref: str, body: str, *, edge: str = "", request: str = "") -> OutboxRow:
+    async def reply(
+        self,
+        caller: Caller,
+        ref: str,
+        body: str,
+        *,
+        among: Sequence[Mailbox] = (),
+        edge: str = "",
+        request: str = "",
+    ) -> OutboxRow:
         """Answer a message where it came from: a row of the outbox, delivered by its source's sender.
 
+        `among` are the mailboxes that an agent reads: it cannot answer what is not for it.
         The same request of the same edge, sent again after a restart, is done once.
         """
         if not body.strip():
             raise UserError("A reply needs a text.", "Say what to answer.")
         if len(body) > self._bounds.max_reply_chars:
             raise UserError(f"A reply has at most {self._bounds.max_reply_chars} characters.", "Shorten it.")
-        message = await self._store.message(ref)
+        message = await self._readable(ref, among)
         await self._enroll(Reader(consumer=caller.consumer, session=caller.session, mailboxes=(message.mailbox,)))
         call = CallKey(edge=edge, request=request) if edge else None
         return await self._store.add_reply(
@@ -151,8 +170,8 @@ class Inbox:
             return Pulled(offers=shown, remaining=max(0, await self.count(reader) - len(shown)))
         offers = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since)
         # Fewer than wanted, of everything: nothing is left to count.
-        is_all = len(offers) < wanted and not channel and not since
-        return Pulled(offers=offers, remaining=0 if is_all else await self.count(reader))
+        is_all = len(offers) < wanted and not channel and not since and _characters(offers) < MOST_OFFER_CHARS
+        return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
 
     async def wait(
         self, reader: Reader, *, timeout_seconds: float, max_items: int, surface: str, carrier: str
@@ -169,16 +188,26 @@ class Inbox:
                 carrier=carrier,
                 lease=self._bounds.lease,
                 rank=partial(self.sessions.last_active, reader.session),
+                hush=partial(self._hush, reader),
                 seconds=seconds,
             )
-        is_all = len(offers) < wanted
-        return Pulled(offers=offers, remaining=0 if is_all else await self.count(reader))
+        # What may not wake is still counted: the reader can pull it.
+        return Pulled(offers=offers, remaining=await self._left(reader) if offers else 0)
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""
         places = await self._store.consumers()
         known = dict.fromkeys([INBOX, REPLIES, *(place.mailbox for place in places if place.consumer == WATCH)])
         return Reader(consumer=consumer, session=session, mailboxes=tuple(known))
+
+    def agent(self, caller: Caller, session: SessionKey) -> Reader:
+        """Return how a program that an agent started reads: as the agent, over what the agent reads."""
+        own = self.sessions.get(caller.session)
+        return Reader(consumer=caller.consumer, session=session, mailboxes=own.mailboxes if own else (INBOX,))
+
+    async def consumers(self) -> Collection[Consumer]:
+        """Return the names of everyone who reads."""
+        return {place.consumer for place in await self._store.consumers()} | {WATCH}
 
     async def count(self, reader: Reader) -> int:
         """Return how much waits for a reader, apart from what is being handed over."""
@@ -204,9 +233,11 @@ class Inbox:
 
     # -- evidence ----------------------------------------------------------------------------------------------
 
-    async def prove(self, deliveries: Collection[DeliveryId], evidence: str) -> Sequence[Delivery]:
-        """Take proof that a model got these."""
-        return await self._store.prove(deliveries, evidence) if deliveries else []
+    async def prove(
+        self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
+    ) -> Sequence[Delivery]:
+        """Take proof that a model got these, or only those of a consumer."""
+        return await self._store.prove(deliveries, evidence, consumer=consumer) if deliveries else []
 
     async def ack(self, reader: Reader, refs: Collection[str]) -> Sequence[Delivery]:
         """Mark messages as seen by a reader, named by message id, `#seq` or delivery id."""
@@ -214,7 +245,7 @@ class Inbox:
             raise UserError("Which message?", "Name one or more ids: harken ack ID")
         await self._enroll(reader)
         # Every name is looked up first: with one that is wrong, nothing is acknowledged.
-        messages = [await self._store.message(ref) for ref in refs if not ref.startswith("d-")]
+        messages = [await self._readable(ref, reader.mailboxes) for ref in refs if not ref.startswith("d-")]
         named = [DeliveryId(ref) for ref in refs if ref.startswith("d-")]
         proven = await self._store.prove(named, "ack", consumer=reader.consumer)
         acknowledged = await self._store.acknowledge(reader, [m.id for m in messages], "ack") if messages else []
@@ -248,12 +279,18 @@ class Inbox:
         """Return the newest messages that fit, oldest first."""
         where = Filter(mailbox=mailbox, channel=channel, sender=sender, thread=thread, since=since, before=before)
         found = await self._store.page(where, _bounded(limit, MAX_PAGE, "limit"), newest_first=True)
-        return found[::-1]
+        return _printable(found)[::-1]
 
     async def export(self, mailbox: str, after: int, limit: int) -> Sequence[tuple[Message, Sequence[Consumer]]]:
         """Return the next page of a mailbox, oldest first, each with the consumers that have seen it."""
-        page = await self._store.page(Filter(mailbox=mailbox, after=after), _bounded(limit, MAX_PAGE, "limit"))
-        return [(message, await self._seen_by(message)) for message in page]
+        found = await self._store.page(Filter(mailbox=mailbox, after=after), _bounded(limit, MAX_PAGE, "limit"))
+        page = _printable(found)
+        seen = await self._store.seen_by([message.id for message in page])
+        return [(message, seen[message.id]) for message in page]
+
+    async def seen_by(self, messages: Collection[Message]) -> Mapping[MessageId, Sequence[Consumer]]:
+        """Return who has seen each of some messages."""
+        return await self._store.seen_by([message.id for message in messages]) if messages else {}
 
     async def mailboxes(self) -> Sequence[Mailbox]:
         """Return every mailbox, by name."""
@@ -269,8 +306,7 @@ class Inbox:
             for place in await self._store.consumers()
             if place.mailbox == message.mailbox and place.cursor < message.seq and place.consumer not in deliveries
         ]
-        replies = [row for row in await self._store.outbox() if row.message.id == message.id]
-        return Details(message=message, ledger=ledger, replies=replies)
+        return Details(message=message, ledger=ledger, replies=await self._store.replies(message.id))
 
     async def search(
         self,
@@ -286,7 +322,7 @@ class Inbox:
         where = Filter(mailbox=mailbox, among=tuple(among), channel=channel, sender=sender)
         # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
         await self._store.index(INDEX_BEFORE_SEARCH)
-        return await self._store.search(text, where, _bounded(limit, MAX_PAGE, "limit"))
+        return _printable(await self._store.search(text, where, _bounded(limit, MAX_PAGE, "limit")))
 
     async def journal(self, after: int, limit: int) -> Sequence[Event]:
         """Return events of the journal that follow a number."""
@@ -308,6 +344,12 @@ class Inbox:
             not_stored=self._intake.not_stored,
             store=await self._store.stats(),
         )
+
+    async def _readable(self, ref: str, among: Collection[Mailbox]) -> Message:
+        message = await self._store.message(ref)
+        if among and message.mailbox not in among:
+            raise NotFound(f"There is no message {ref[:80]!r} for you.", "See what is with: inbox_pull, inbox_search")
+        return message
 
     # -- inner -------------------------------------------------------------------------------------------------
 
@@ -333,18 +375,43 @@ class Inbox:
             raise
         return offers
 
-    async def _seen_by(self, message: Message) -> Sequence[Consumer]:
-        states = (State.SEEN, State.ANSWERED)
-        return [d.consumer for d in await self._store.ledger(message.id) if d.state in states]
+    async def _left(self, reader: Reader) -> int:
+        """Count what is left after an offer; shielded, because a caller cancelled now would lose the offer."""
+        left = 0
+        with anyio.CancelScope(shield=True):
+            left += await self.count(reader)
+        return left
+
+    def _hush(self, reader: Reader) -> Hush:
+        """Return what may not wake a reader now."""
+        mutes = self._policies.mutes(self._clock.now())
+        mine = {("session", reader.session), ("session", reader.consumer)}
+        return Hush(
+            channels=frozenset(mute.name for mute in mutes if mute.kind == "channel"),
+            senders=frozenset(mute.name for mute in mutes if mute.kind == "sender"),
+            is_total=any((mute.kind, mute.name) in mine for mute in mutes),
+        )
 
     async def _enroll(self, reader: Reader) -> None:
         for mailbox in reader.mailboxes:
             if (reader.consumer, mailbox) not in self._enrolled:
                 if len(self._enrolled) >= MAX_REMEMBERED:
                     self._enrolled.clear()
-                since = self._clock.now() - self._bounds.new_consumer_window
+                # The window is for the inbox, which is everyone's. Mail to a project waits for its first reader.
+                since = self._clock.now() - self._bounds.new_consumer_window if mailbox == INBOX else BEGINNING
                 await self._store.enroll(reader.consumer, mailbox, since)
                 self._enrolled.add((reader.consumer, mailbox))
+
+
+def _speaker(caller: Caller, name: str) -> Sender:
+    """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
+    if not name:
+        return caller.sender
+    if caller.role is Role.OWNER:
+        return Sender(name, name)
+    if name.strip().lower() in (OWNER_ID, caller_name(Role.OWNER)):
+        raise Refused("An agent may not speak as the owner.", "Leave the sender away, or name another.")
+    return Sender(caller.sender.id, name)
 
 
 def as_priority(name: str) -> Priority:
@@ -353,6 +420,20 @@ def as_priority(name: str) -> Priority:
         return Priority(name)
     except ValueError as exc:
         raise UserError(f"There is no priority {name[:40]!r}.", "Use high, normal or low.") from exc
+
+
+def _characters(offers: Sequence[Offer]) -> int:
+    return sum(len(offer.message.text) for offer in offers)
+
+
+def _printable(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return as many of the first messages as fit into one answer."""
+    characters = 0
+    for index, message in enumerate(messages):
+        characters += len(message.text)
+        if characters > MAX_PAGE_CHARS:
+            return messages[: max(1, index)]
+    return messages
 
 
 def _bounded(value: int, most: int, name: str) -> int:

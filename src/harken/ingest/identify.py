@@ -40,7 +40,9 @@ def identify(draft: Draft) -> Identity:
 
 def _own_key(draft: Draft) -> bytes:
     if draft.kind is Kind.EDIT:
-        return _key("edit", draft.source, draft.upstream_id, draft.text)
+        # With its time, where there is one: going back to an earlier wording is an edit too.
+        at = draft.sent_at.isoformat() if draft.sent_at else ""
+        return _key("edit", draft.source, draft.upstream_id, draft.text, at)
     if draft.kind is Kind.DELETION:
         return _key("deleted", draft.source, draft.upstream_id)
     return dedup_key(draft.source, draft.upstream_id)

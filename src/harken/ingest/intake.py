@@ -19,7 +19,7 @@ from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
-from harken.model import Draft, NewMessage
+from harken.model import Draft, NewMessage, Trust
 from harken.store.base import Appended, Checkpoint, Store
 
 _log = logging.getLogger("harken.ingest")
@@ -99,7 +99,7 @@ class Intake:
         ready = []
         for draft in drafts:
             message = await self._cleaned(draft)
-            if rule := self._pairings.redeem(message):
+            if message.trust is Trust.UNKNOWN and (rule := self._pairings.redeem(message)):
                 await self._store.set_sender(rule)
                 await self._policies.refresh()
                 message = await self._cleaned(draft)
@@ -118,7 +118,11 @@ class Intake:
         self._problem = reason.message
 
     def _hold(self, drafts: Sequence[Draft]) -> None:
-        self._ring.extend(drafts)
+        # A source whose checkpoint did not move yields the same again, and must not push out what others yielded.
+        held = {(draft.source, draft.kind, draft.upstream_id, draft.text) for draft in self._ring if draft.upstream_id}
+        self._ring.extend(
+            draft for draft in drafts if (draft.source, draft.kind, draft.upstream_id, draft.text) not in held
+        )
         while len(self._ring) > RING_SIZE:
             self._ring.popleft()
             self._overflowed += 1

@@ -27,6 +27,7 @@ MAX_ID = 512
 MAX_META_ENTRIES = 32
 MAX_META_KEY = 64
 MAX_META_VALUE = 1_000
+FIRST_YEAR, LAST_YEAR = 1970, 9000
 
 _MAILBOX = re.compile(r"inbox|replies|(?:task|project):\w[\w.\-]{0,99}")
 
@@ -53,10 +54,8 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
         channel=one_line(draft.channel, MAX_NAME),
     )
     text = redact(clean(draft.text, draft.format, policy.max_chars).text).text or _nothing(draft.kind)
-    configured = judge(known, policy.sender_rules, policy.default_trust.get(draft.source, Trust.UNKNOWN))
-    trust = judge(known, policy.decisions, configured)
-    if draft.is_by_agent and trust is Trust.OWNER:
-        trust = Trust.KNOWN
+    default_trust = policy.default_trust.get(draft.source, Trust.UNKNOWN)
+    trust = judge(known, policy.sender_rules, default_trust, decisions=policy.decisions)
     default = policy.default_attention.get(draft.source, Attention.PROMPT)
     return NewMessage(
         mailbox=check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes)),
@@ -115,9 +114,9 @@ def _clean_meta(entries: Iterable[tuple[object, object]]) -> dict[str, str]:
 def _utc(at: datetime | None) -> datetime | None:
     if at is None:
         return None
-    if at.tzinfo is None:
-        return at.replace(tzinfo=UTC)
     try:
-        return at.astimezone(UTC)
+        moment = at.replace(tzinfo=UTC) if at.tzinfo is None else at.astimezone(UTC)
     except OverflowError:
         return None
+    # Far from any real mail; shown in another time zone it would be out of the calendar.
+    return moment if FIRST_YEAR <= moment.year <= LAST_YEAR else None

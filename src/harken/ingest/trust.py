@@ -24,27 +24,31 @@ def same_id(left: str, right: str) -> bool:
     return fold_id(left) == fold_id(right)
 
 
-def judge(draft: Draft, rules: Sequence[SenderRule], default: Trust) -> Trust:
-    """Return the trust of the draft's sender: the closest rule decides, of equally close ones the first."""
-    closest, trust = 0, default
-    for rule in rules:
-        closeness = _closeness(rule, draft)
-        if closeness > closest:
-            closest, trust = closeness, rule.trust
+def judge(draft: Draft, rules: Sequence[SenderRule], default: Trust, *, decisions: Sequence[SenderRule] = ()) -> Trust:
+    """Return the trust of the draft's sender.
+
+    A rule about this sender comes before one about everyone, a decision that the person made at run time before what
+    is configured, one about this source before one about any; of equal ones the first.
+    """
+    closest, trust = (0, 0, 0), default
+    for is_decision, group in ((1, decisions), (0, rules)):
+        for rule in group:
+            closeness = _closeness(rule, draft, is_decision)
+            if closeness is not None and closeness > closest:
+                closest, trust = closeness, rule.trust
     return trust
 
 
-def _closeness(rule: SenderRule, draft: Draft) -> int:
-    """Return 0 when the rule is about someone else, else more the closer it is."""
+def _closeness(rule: SenderRule, draft: Draft, is_decision: int) -> tuple[int, int, int] | None:
+    """Return how close a rule is, None when it is about someone else. Any that fits is closer than none."""
     if rule.source not in (draft.source, ANYONE):
-        return 0
+        return None
+    is_specific = 1 + (rule.source != ANYONE)
     if rule.sender.strip() == ANYONE:
-        is_exact = False
-    elif fold_id(rule.sender) and same_id(rule.sender, draft.sender.id):
-        is_exact = True
-    else:
-        return 0
-    return 1 + is_exact + 2 * (rule.source != ANYONE)
+        return 0, is_decision, is_specific
+    if fold_id(rule.sender) and same_id(rule.sender, draft.sender.id):
+        return 1, is_decision, is_specific
+    return None
 
 
 def fold_id(sender_id: str) -> str:

@@ -143,11 +143,25 @@ class Mute:
 
 
 @dataclass(frozen=True, slots=True)
+class Hush:
+    """What may not wake a reader now: channels and senders that are muted, or everything."""
+
+    channels: frozenset[str] = frozenset()
+    senders: frozenset[str] = frozenset()
+    is_total: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Limits:
-    """How much a mailbox keeps."""
+    """How much a mailbox keeps, and how long what expired unread stays to be seen.
+
+    Events above `journaled` have no line yet and stay (None: all have one).
+    """
 
     max_count: int
     max_age_seconds: float
+    expired_stays_seconds: float = 0.0
+    journaled: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +179,9 @@ class CallKey:
     edge: str
     request: str
 
+
+MOST_OFFER_CHARS = 400_000
+"""An offer ends with the message that brings its texts to this: what carries it has a limit too."""
 
 Observer = Callable[[Sequence[Event]], None]
 """Called in the writing thread after each commit with its events, in order. It must not raise."""
@@ -273,13 +290,15 @@ class Store(Protocol):
         carrier: str,
         lease: timedelta,
         rank: Callable[[], float],
+        hush: Callable[[], Hush],
         seconds: float,
     ) -> list[Offer]:
         """Like `offer`, and with nothing eligible wait for it; empty when `seconds` are over.
 
+        Only of what may push: what has attention `count`, or is hushed at that moment, wakes nobody.
         Of several sessions of a consumer that wait, the one with the highest `rank` at that moment is served first;
-        `rank` is called from any thread. A caller that is cancelled has been offered nothing: what was offered to it
-        meanwhile is withdrawn.
+        `rank` and `hush` are called from any thread. A caller that is cancelled has been offered nothing: what was
+        offered to it meanwhile is withdrawn.
         """
         ...
 
@@ -318,6 +337,10 @@ class Store(Protocol):
         """Return the offers of a session that have no proof yet."""
         ...
 
+    async def seen_by(self, messages: Collection[MessageId]) -> Mapping[MessageId, Sequence[Consumer]]:
+        """Return which consumers have seen or answered each of some messages; none are left out."""
+        ...
+
     async def ledger(self, message: MessageId) -> list[Delivery]:
         """Return the deliveries of a message. Whoever reads its mailbox, is not past it and has no row: queued."""
         ...
@@ -343,6 +366,10 @@ class Store(Protocol):
 
     async def outbox(self, *, state: str = "") -> list[OutboxRow]:
         """Return the newest 200 replies, of one state or all."""
+        ...
+
+    async def replies(self, message: MessageId) -> list[OutboxRow]:
+        """Return the replies to a message, oldest first."""
         ...
 
     async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
@@ -396,7 +423,8 @@ class Store(Protocol):
         """Apply retention to every mailbox.
 
         What is over the limits and still open for a consumer becomes `expired` (journaled, with its ids) and stays
-        visible; what is over the limits and was final for everyone before this call is deleted. Journals `pruned`.
+        visible; what is over the limits and was final for everyone before this call is deleted, what expired not
+        before `expired_stays_seconds` are over. Journals `pruned`.
         Dedup keys stay.
         """
         ...

@@ -6,18 +6,20 @@ same errors, so neither has an `if` that the other would also need.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping
+import re
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
 
 import msgspec
 
-from harken.errors import UserError
-from harken.inbox import Caller, Inbox
+from harken.errors import NotFound, Refused, UserError
+from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
-from harken.model import Consumer, DeliveryId, Reader, SessionKey, timestamp
+from harken.model import Consumer, DeliveryId, Message, Reader, SessionKey, timestamp
 from harken.surfaces import shapes
 
+CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
 _LONGEST_MUTE_SECONDS = 10 * 365 * 86_400.0
 
@@ -65,7 +67,7 @@ class Read(_Arguments):
 class Pull(_Arguments):
     """Take what is unread."""
 
-    consumer: Annotated[str, _about("Read as this consumer.")] = "watch"
+    consumer: Annotated[str, _about("Read as this consumer; the person, `watch`, when empty.")] = ""
     channel: Annotated[str, _about("Only this channel.")] = ""
     since_id: Annotated[str, _about("Only what came after this message.")] = ""
     limit: Annotated[int, _about("At most this many.")] = 20
@@ -75,7 +77,7 @@ class Pull(_Arguments):
 class Wait(_Arguments):
     """Take what is unread, waiting for it."""
 
-    consumer: Annotated[str, _about("Read as this consumer.")] = "watch"
+    consumer: Annotated[str, _about("Read as this consumer; the person, `watch`, when empty.")] = ""
     timeout: Annotated[float, _about("Seconds to wait; at most 55 are waited.")] = 50
     limit: Annotated[int, _about("At most this many.")] = 10
 
@@ -90,7 +92,7 @@ class Ack(_Arguments):
     """Mark messages as seen."""
 
     refs: Annotated[list[str], _about("Message ids, #seq or delivery ids.")]
-    consumer: Annotated[str, _about("For this consumer.")] = "watch"
+    consumer: Annotated[str, _about("For this consumer; the person, `watch`, when empty.")] = ""
 
 
 class Search(_Arguments):
@@ -106,7 +108,7 @@ class Search(_Arguments):
 class Stats(_Arguments):
     """Count what waits."""
 
-    consumer: Annotated[str, _about("For this consumer.")] = "watch"
+    consumer: Annotated[str, _about("For this consumer; the person, `watch`, when empty.")] = ""
 
 
 class Export(_Arguments):
@@ -188,9 +190,18 @@ class Desk:
     request: str
     daemon: Callable[[], Mapping[str, object]]
 
-    async def reader(self, consumer: str) -> Reader:
-        """Return how the caller reads as a consumer."""
-        return await self.inbox.person(self.session, Consumer(consumer))
+    async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
+        """Return how the caller reads: a person as any consumer, an agent as itself."""
+        consumer = Consumer(name or self.caller.consumer)
+        if self.caller.role is Role.AGENT:
+            if consumer != self.caller.consumer:
+                raise Refused(f"An agent may not read as {name[:40]!r}.", "Leave the consumer away.")
+            return self.inbox.agent(self.caller, self.session)
+        if not CONSUMER_NAME.fullmatch(consumer):
+            raise UserError(f"{name[:40]!r} is no name of a consumer.", "Use small letters, digits, dots and hyphens.")
+        if must_exist and consumer not in await self.inbox.consumers():
+            raise NotFound(f"There is no consumer {name[:40]!r}.", "See them with: harken status")
+        return await self.inbox.person(self.session, consumer)
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,9 +234,14 @@ async def _send(desk: Desk, a: Send) -> object:
     return shapes.sent(sent)
 
 
+async def _shown(desk: Desk, messages: Sequence[Message]) -> object:
+    seen = await desk.inbox.seen_by(messages)
+    return {"messages": [shapes.message(item, seen[item.id]) for item in messages]}
+
+
 async def _list(desk: Desk, a: List) -> object:
     found = await desk.inbox.list(mailbox=a.mailbox, channel=a.channel, sender=a.sender, before=a.before, limit=a.limit)
-    return {"messages": [shapes.message(item) for item in found]}
+    return await _shown(desk, found)
 
 
 async def _read(desk: Desk, a: Read) -> object:
@@ -233,7 +249,7 @@ async def _read(desk: Desk, a: Read) -> object:
 
 
 async def _pull(desk: Desk, a: Pull) -> object:
-    reader = await desk.reader(a.consumer)
+    reader = await desk.reader(a.consumer, must_exist=a.peek)
     pulled = await desk.inbox.pull(
         reader,
         limit=a.limit,
@@ -243,7 +259,7 @@ async def _pull(desk: Desk, a: Pull) -> object:
         surface="pull",
         carrier=desk.request,
     )
-    return shapes.pulled(pulled)
+    return shapes.pulled(pulled, await desk.inbox.seen_by([offer.message for offer in pulled.offers]))
 
 
 async def _wait(desk: Desk, a: Wait) -> object:
@@ -251,11 +267,14 @@ async def _wait(desk: Desk, a: Wait) -> object:
     pulled = await desk.inbox.wait(
         reader, timeout_seconds=a.timeout, max_items=a.limit, surface="wait", carrier=desk.request
     )
-    return shapes.pulled(pulled)
+    return shapes.pulled(pulled, await desk.inbox.seen_by([offer.message for offer in pulled.offers]))
 
 
 async def _prove(desk: Desk, a: Prove) -> object:
-    seen = await desk.inbox.prove([DeliveryId(item) for item in a.deliveries], "shown")
+    named = [DeliveryId(item) for item in a.deliveries]
+    # An agent proves its own; a person may have pulled as any consumer.
+    only = desk.caller.consumer if desk.caller.role is Role.AGENT else None
+    seen = await desk.inbox.prove(named, "shown", consumer=only)
     return {"seen": [delivery.message_id for delivery in seen]}
 
 
@@ -266,13 +285,14 @@ async def _ack(desk: Desk, a: Ack) -> object:
 
 async def _search(desk: Desk, a: Search) -> object:
     found = await desk.inbox.search(a.text, mailbox=a.mailbox, channel=a.channel, sender=a.sender, limit=a.limit)
-    return {"messages": [shapes.message(item) for item in found]}
+    return await _shown(desk, found)
 
 
 async def _stats(desk: Desk, a: Stats) -> object:
-    stats = await desk.inbox.stats(await desk.reader(a.consumer))
+    reader = await desk.reader(a.consumer, must_exist=True)
+    stats = await desk.inbox.stats(reader)
     return {
-        "consumer": a.consumer,
+        "consumer": reader.consumer,
         "depth": stats.depth,
         "dropped_total": stats.dropped_total,
         "oldest_ts": shapes.moment(stats.oldest),
@@ -282,7 +302,7 @@ async def _stats(desk: Desk, a: Stats) -> object:
 
 async def _export(desk: Desk, a: Export) -> object:
     page = await desk.inbox.export(a.mailbox, a.after, a.limit)
-    return {"messages": [{**shapes.message(item), "consumed_by": list(seen_by)} for item, seen_by in page]}
+    return {"messages": [shapes.message(item, seen_by) for item, seen_by in page]}
 
 
 async def _mailboxes(desk: Desk, _a: Mailboxes) -> object:
@@ -306,7 +326,15 @@ async def _status(desk: Desk, _a: GetStatus) -> object:
 
 
 async def _reply(desk: Desk, a: Reply) -> object:
-    row = await desk.inbox.reply(desk.caller, a.ref, a.body, edge="cli" if a.key else "", request=a.key)
+    session = desk.inbox.sessions.get(desk.caller.session)
+    row = await desk.inbox.reply(
+        desk.caller,
+        a.ref,
+        a.body,
+        among=session.mailboxes if session else (),
+        edge="cli" if a.key else "",
+        request=a.key,
+    )
     return {"reply_id": row.id, "message_id": row.message.id, "state": row.state}
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
-from harken.model import Delivery, Draft, Message, Offer, record, timestamp
+from harken.model import Consumer, Delivery, Draft, Message, MessageId, Offer, State, record, timestamp
 
 
 def moment(value: datetime | None) -> str | None:
@@ -13,15 +14,15 @@ def moment(value: datetime | None) -> str | None:
     return None if value is None else timestamp(value)
 
 
-def message(value: Message) -> dict[str, object]:
-    """A message."""
-    return record(value)
+def message(value: Message, seen_by: Sequence[Consumer] = ()) -> dict[str, object]:
+    """A message, and who has seen it."""
+    return record(value, seen_by)
 
 
-def offer(value: Offer) -> dict[str, object]:
+def offer(value: Offer, seen_by: Sequence[Consumer]) -> dict[str, object]:
     """A message that was handed out."""
     extra: dict[str, object] = {"delivery_id": value.delivery_id, "repeat": value.is_repeat}
-    return {**record(value.message), **extra, "answered_by": value.answered_by}
+    return {**record(value.message, seen_by), **extra, "answered_by": value.answered_by}
 
 
 def sent(value: Sent) -> dict[str, object]:
@@ -35,9 +36,10 @@ def sent(value: Sent) -> dict[str, object]:
     }
 
 
-def pulled(value: Pulled) -> dict[str, object]:
+def pulled(value: Pulled, seen: Mapping[MessageId, Sequence[Consumer]]) -> dict[str, object]:
     """What was handed out."""
-    return {"unread_remaining": value.remaining, "messages": [offer(item) for item in value.offers]}
+    messages = [offer(item, seen[item.message.id]) for item in value.offers]
+    return {"unread_remaining": value.remaining, "messages": messages}
 
 
 def delivery(value: Delivery) -> dict[str, object]:
@@ -68,7 +70,9 @@ def entry(value: Entry) -> dict[str, object]:
 def details(value: Details) -> dict[str, object]:
     """A message with its ledger and replies."""
     replies = [reply(row) for row in value.replies]
-    return {"message": record(value.message), "ledger": [entry(line) for line in value.ledger], "replies": replies}
+    seen_by = [line.consumer for line in value.ledger if line.state in (State.SEEN, State.ANSWERED)]
+    ledger = [entry(line) for line in value.ledger]
+    return {"message": record(value.message, seen_by), "ledger": ledger, "replies": replies}
 
 
 def reply(row: ReplyRow) -> dict[str, object]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -26,9 +27,9 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import ConsumerState, OpenOffer, Unread
-from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, age_cutoff, from_row
-from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment, to_micros
+from harken.store.base import MOST_OFFER_CHARS, ConsumerState, Hush, OpenOffer, Unread
+from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, before_young, from_row
+from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
 _FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
 _MANY_UNREAD = 100_000
@@ -56,6 +57,10 @@ SELECT {COLUMNS}, m.n, d.id FROM messages m
 LEFT JOIN deliveries d ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
 WHERE m.mailbox = :mailbox AND m.seq > :cursor
     AND (:channel = '' OR m.channel = :channel) AND m.n > :after
+    AND (:may_wake = 0 OR (m.attention <> 'count'
+        AND m.channel NOT IN (SELECT value FROM json_each(:hushed_channels))
+        AND m.sender_id NOT IN (SELECT value FROM json_each(:hushed_senders))
+        AND m.sender_name NOT IN (SELECT value FROM json_each(:hushed_senders))))
     AND (d.state IS NULL OR (
         d.state = 'offered' AND (d.lease_until <= :now OR d.offered_at - :now > d.lease_until - d.offered_at)))
 """
@@ -103,6 +108,10 @@ WHERE m.mailbox = :mailbox AND m.seq > :cursor AND d.state IN ('seen', 'answered
     AND d.consumer NOT IN ('watch', 'rules')
 GROUP BY d.seq
 """
+SEEN_BY = """
+SELECT message, consumer FROM deliveries
+WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
+"""
 CONSUMERS = """
 SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0) FROM cursors c
 LEFT JOIN mailboxes b ON b.name = c.mailbox ORDER BY c.consumer, c.mailbox
@@ -116,7 +125,7 @@ def enroll(tx: Transaction, consumer: Consumer, mailbox: Mailbox, since: datetim
     head = tx.execute(HEAD, (mailbox,)).fetchone()
     # Bounded, because it looks at every one of them while everyone else waits to write.
     earliest = max(0, (int(head[0]) if head else 0) - MOST_FOR_A_NEW_CONSUMER)
-    start = max(earliest, age_cutoff(tx.connection, mailbox, to_micros(since), earliest))
+    start = before_young(tx.connection, mailbox, to_micros(since), earliest)
     tx.execute(NEW_CURSOR, (consumer, mailbox, start))
     named = {"consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros}
     tx.connection.execute(SEEN_ELSEWHERE, named)
@@ -161,52 +170,64 @@ def unread(connection: sqlite3.Connection, reader: Reader, now: int, *, by_chann
     return Unread(count=total, leased=on_the_way, oldest=first, by_channel=channels)
 
 
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """Which of the waiting messages: how many, of which channel, after which; with a `hush`, only what may wake."""
+
+    limit: int
+    channel: str = ""
+    after: str = ""
+    hush: Hush | None = None
+
+
 def waiting(
-    connection: sqlite3.Connection,
-    reader: Reader,
-    limit: int,
-    *,
-    channel: str,
-    after: str,
-    now: int,
-    oldest_first: bool = False,
+    connection: sqlite3.Connection, reader: Reader, wanted: Wanted, *, now: int, oldest_first: bool = False
 ) -> list[tuple[Message, str | None]]:
     """Return what may be offered now, with the delivery id of what was offered before."""
+    hush = wanted.hush
+    if hush is not None and hush.is_total:
+        return []
     number = 0
-    if after:
-        row = connection.execute(NUMBER_OF, (after,)).fetchone()
+    if wanted.after:
+        row = connection.execute(NUMBER_OF, (wanted.after,)).fetchone()
         if row is None:
-            raise NotFound(f"There is no message {after[:80]!r}.", "Leave since_id empty to get all that is unread.")
+            hint = "Leave since_id empty to get all that is unread."
+            raise NotFound(f"There is no message {wanted.after[:80]!r}.", hint)
         number = int(row[0])
     found: dict[int, tuple[Message, str | None]] = {}
     for mailbox in reader.mailboxes:
         named = {
-            "consumer": reader.consumer, "mailbox": mailbox, "channel": channel, "after": number, "now": now,
-            "cursor": cursor_of(connection, reader.consumer, mailbox), "limit": limit,
+            "consumer": reader.consumer, "mailbox": mailbox, "channel": wanted.channel, "after": number, "now": now,
+            "cursor": cursor_of(connection, reader.consumer, mailbox), "limit": wanted.limit,
+            "may_wake": int(hush is not None),
+            "hushed_channels": encode_json(sorted(hush.channels)) if hush else "[]",
+            "hushed_senders": encode_json(sorted(hush.senders)) if hush else "[]",
         }  # fmt: skip
         rows = connection.execute(WAITING, named).fetchall()
-        if len(rows) == limit:
+        if len(rows) == wanted.limit:
             # More may wait than was asked for, and what is urgent among that goes first.
             rows += connection.execute(WAITING_URGENT, named).fetchall()
         found.update((row[MESSAGE_WIDTH], (from_row(row), row[MESSAGE_WIDTH + 1])) for row in rows)
-    order = sorted(found, key=lambda n: (found[n][0].priority is not Priority.HIGH, n))[:limit]
-    return [found[n] for n in (sorted(order) if oldest_first else order)]
+    order = sorted(found, key=lambda n: (found[n][0].priority is not Priority.HIGH, n))[: wanted.limit]
+    return _fitting([found[n] for n in (sorted(order) if oldest_first else order)])
+
+
+def _fitting(found: list[tuple[Message, str | None]]) -> list[tuple[Message, str | None]]:
+    """Return as many as one answer can carry: all, or up to the one with which the bound is reached."""
+    characters = 0
+    for index, (message, _) in enumerate(found):
+        characters += len(message.text)
+        if characters >= MOST_OFFER_CHARS:
+            return found[: index + 1]
+    return found
 
 
 def offer(
-    tx: Transaction,
-    reader: Reader,
-    limit: int,
-    *,
-    surface: str,
-    carrier: str,
-    lease_until: datetime,
-    channel: str,
-    after: str,
+    tx: Transaction, reader: Reader, wanted: Wanted, *, surface: str, carrier: str, lease_until: datetime
 ) -> list[Offer]:
     """Lease what waits to the reader's session."""
     until = to_micros(lease_until)
-    found = waiting(tx.connection, reader, limit, channel=channel, after=after, now=tx.now_micros)
+    found = waiting(tx.connection, reader, wanted, now=tx.now_micros)
     offers = []
     for message, earlier in found:
         delivery = earlier or fresh_id("d-")
@@ -370,6 +391,14 @@ def open_offers(connection: sqlite3.Connection, session: SessionKey) -> list[Ope
     """Return a session's offers without proof."""
     rows = connection.execute(OPEN_OFFERS, (session,))
     return [OpenOffer(delivery_id=DeliveryId(row[0]), carrier=row[1]) for row in rows]
+
+
+def seen_by(connection: sqlite3.Connection, messages: Collection[MessageId]) -> dict[MessageId, list[Consumer]]:
+    """Return who has seen each of some messages."""
+    seen: dict[MessageId, list[Consumer]] = {message: [] for message in messages}
+    for message, consumer in connection.execute(SEEN_BY, (encode_json(list(messages)),)):
+        seen[message].append(consumer)
+    return seen
 
 
 def ledger(connection: sqlite3.Connection, message: MessageId) -> list[Delivery]:

@@ -226,10 +226,16 @@ def checkpoint(connection: sqlite3.Connection, source: str, feed: str) -> str:
     return str(row[0]) if row else ""
 
 
-def age_cutoff(connection: sqlite3.Connection, mailbox: str, moment_micros: int, earliest: int) -> int:
-    """Return the newest sequence number above `earliest` received before a moment, 0 if there is none."""
+def before_young(connection: sqlite3.Connection, mailbox: str, moment_micros: int, earliest: int) -> int:
+    """Return the sequence number before the first message above `earliest` that was received since a moment.
+
+    The first, not the last that is older: a clock that was wrong for one message must not hide those around it.
+    """
     row = connection.execute(
-        "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? AND received_at < ? ORDER BY seq DESC LIMIT 1",
+        "SELECT min(seq) - 1 FROM messages WHERE mailbox = ? AND seq > ? AND received_at >= ?",
         (mailbox, earliest, moment_micros),
     ).fetchone()
-    return int(row[0]) if row else 0
+    if row[0] is not None:
+        return int(row[0])
+    head = connection.execute("SELECT head FROM mailboxes WHERE name = ?", (mailbox,)).fetchone()
+    return int(head[0]) if head else 0

@@ -25,6 +25,7 @@ BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
 # Due further ahead than any delay can only mean that the clock was set back: it is due.
 DUE = f"{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= ? OR o.due_at > ?) ORDER BY o.n LIMIT ?"
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
+OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
 INSERT = """
 INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, call_edge, call_request)
 VALUES (?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?)
@@ -46,8 +47,10 @@ def add_reply(
     """Queue a reply and mark the delivery answered; once per call."""
     if call is not None:
         done = tx.execute(BY_CALL, (call.edge, call.request)).fetchone()
-        if done is not None:
+        if done is not None and (done[0], done[MESSAGE_WIDTH + 1]) == (message_id, body):
             return _row(done)
+        # Another reply under a number that was used: answering it with the first one would lose it.
+        call = None if done is not None else call
     found = tx.execute(BY_ID, (message_id,)).fetchone()
     if found is None:
         raise NotFound(f"There is no message {message_id[:80]!r}.", "See the ids with: harken list")
@@ -79,6 +82,11 @@ def due(connection: sqlite3.Connection, now: datetime, limit: int) -> list[Outbo
     """Return what should leave now."""
     far = to_micros(now + LONGEST_DELAY)
     return [_row(row) for row in connection.execute(DUE, (to_micros(now), far, limit))]
+
+
+def of_message(connection: sqlite3.Connection, message: MessageId) -> list[OutboxRow]:
+    """Return the replies to a message."""
+    return [_row(row) for row in connection.execute(OF_MESSAGE, (message,))]
 
 
 def newest(connection: sqlite3.Connection, state: str) -> list[OutboxRow]:

@@ -15,15 +15,17 @@ from harken.store.sqlite.search import forget, lag
 from harken.store.sqlite.transaction import Transaction, to_micros
 
 BATCH = 2_000
-_NAMED_IDS = 50
 _EVENTS_KEPT = 100_000
 
 MAILBOXES = "SELECT name, head FROM mailboxes"
 SLOWEST = "SELECT coalesce(min(seq), 0) FROM cursors WHERE mailbox = ?"
 OVER = """
 SELECT n, text, sender_name, channel, id FROM messages
-WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages) AND id NOT IN (
-    SELECT message FROM outbox WHERE state <> 'sent') ORDER BY seq LIMIT ?
+WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages)
+    AND id NOT IN (SELECT message FROM outbox WHERE state <> 'sent')
+    AND NOT EXISTS (
+        SELECT 1 FROM deliveries d WHERE d.message = messages.id AND d.state = 'expired' AND d.offered_at > ?)
+ORDER BY seq LIMIT ?
 """
 # Up to the first that is young enough: a message received with a wrong clock must not take those before it along.
 FIRST_YOUNG = "SELECT seq FROM messages WHERE mailbox = ? AND received_at >= ? ORDER BY seq LIMIT 1"
@@ -40,9 +42,10 @@ ORDER BY m.seq LIMIT :limit
 EXPIRE = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
     lease_until, reason) VALUES (?, ?, ?, 'd-' || lower(hex(randomblob(8))), ?, 'expired', '', '', '', 0, ?, 0, ?)
-ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'expired', reason = excluded.reason
+ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'expired', reason = excluded.reason,
+    offered_at = excluded.offered_at
 """
-OLD_EVENTS = "DELETE FROM events WHERE n <= (SELECT max(n) FROM events) - ?"
+OLD_EVENTS = "DELETE FROM events WHERE n <= min((SELECT max(n) FROM events) - ?, ?)"
 REASON = "older than what the mailbox keeps"
 
 
@@ -50,23 +53,24 @@ def prune(tx: Transaction, limits: Limits) -> Pruned:
     """Do one bounded round of retention over every mailbox."""
     expired = deleted = 0
     oldest = to_micros(tx.now - timedelta(seconds=limits.max_age_seconds))
+    recent = to_micros(tx.now - timedelta(seconds=limits.expired_stays_seconds))
     for mailbox, head in tx.execute(MAILBOXES).fetchall():
         young = tx.execute(FIRST_YOUNG, (mailbox, oldest)).fetchone()
         cutoff = max(head - limits.max_count, int(young[0]) - 1 if young else head)
         if cutoff <= 0:
             continue
         everyone = int(tx.execute(SLOWEST, (mailbox,)).fetchone()[0])
-        deleted += _delete(tx, mailbox, min(cutoff, everyone))
+        deleted += _delete(tx, mailbox, min(cutoff, everyone), recent)
         for consumer, cursor in tx.execute(SLOW, (mailbox, cutoff)).fetchall():
             expired += _expire(tx, consumer, mailbox, cursor, cutoff)
     if deleted:
         tx.note("pruned", {"deleted": deleted})
-    tx.execute(OLD_EVENTS, (_EVENTS_KEPT,))
+    tx.execute(OLD_EVENTS, (_EVENTS_KEPT, tx.now_micros if limits.journaled is None else limits.journaled))
     return Pruned(expired, deleted)
 
 
-def _delete(tx: Transaction, mailbox: str, cutoff: int) -> int:
-    rows = tx.execute(OVER, (mailbox, cutoff, BATCH)).fetchall()
+def _delete(tx: Transaction, mailbox: str, cutoff: int, recent: int) -> int:
+    rows = tx.execute(OVER, (mailbox, cutoff, recent, BATCH)).fetchall()
     forget(tx, [row[:4] for row in rows])
     for row in rows:
         tx.execute(DELETE_DELIVERIES, (row[4],))
@@ -82,7 +86,7 @@ def _expire(tx: Transaction, consumer: str, mailbox: str, cursor: int, cutoff: i
         tx.execute(EXPIRE, (consumer, mailbox, seq, message, tx.now_micros, REASON))
     advance(tx, consumer, mailbox)
     if rows:
-        ids = [message for _, message in rows[:_NAMED_IDS]]
+        ids = [message for _, message in rows]
         tx.note("expired", {"consumer": consumer, "mailbox": mailbox, "count": len(rows), "ids": ids})
     return len(rows)
 

@@ -2,7 +2,7 @@
 
 A reader that found nothing leaves its offer here. When a later transaction lets a mailbox grow, the offer is made
 inside it, so a waiting agent costs no second commit and no second trip through the writer. The registry belongs to
-the writing thread: beginning and ending a wait are jobs like any other, and therefore in order with every commit.
+the writing thread, and follows its transactions: what was begun or served in one that fails is as it was before.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from datetime import timedelta
 import anyio
 
 from harken.model import Mailbox, Offer, Reader
+from harken.store.base import MOST_OFFER_CHARS, Hush
 from harken.store.sqlite import deliveries
 from harken.store.sqlite.transaction import Transaction
 
@@ -23,7 +24,7 @@ MOST_AT_ONCE = 16
 
 @dataclass(slots=True, kw_only=True, eq=False)
 class Standing:
-    """One reader that waits. `ready` is set in the event loop once `offers` are committed."""
+    """One reader that waits. `made` is the writer's; `offers` and `ready` are set in the loop once it is committed."""
 
     reader: Reader
     limit: int
@@ -31,22 +32,32 @@ class Standing:
     carrier: str
     lease: timedelta
     rank: Callable[[], float]  # asked when there is something: the person may have used another session meanwhile
+    hush: Callable[[], Hush]
+    is_over: bool = False  # set in the loop: from then on nothing is offered any more
+    made: list[Offer] = field(default_factory=list[Offer])
     offers: list[Offer] = field(default_factory=list[Offer])
     ready: anyio.Event = field(default_factory=anyio.Event)
 
-    def make(self, tx: Transaction) -> bool:
-        """Offer what is eligible now; return whether there was something."""
-        self.offers = deliveries.offer(
+    def make(self, tx: Transaction) -> None:
+        """Offer what is eligible now."""
+        self.made = deliveries.offer(
             tx,
             self.reader,
-            self.limit,
+            deliveries.Wanted(self.limit, hush=self.hush()),
             surface=self.surface,
             carrier=self.carrier,
             lease_until=tx.now + self.lease,
-            channel="",
-            after="",
         )
-        return bool(self.offers)
+
+    def hand_over(self) -> None:
+        """Let the one who waits have what was made. Runs in the event loop, after the commit."""
+        self.offers = self.made
+        self.ready.set()
+
+
+def is_full(offers: Sequence[Offer]) -> bool:
+    """Whether an offer ended because of its size, with more left."""
+    return sum(len(offer.message.text) for offer in offers) >= MOST_OFFER_CHARS
 
 
 class StandingOffers:
@@ -55,6 +66,9 @@ class StandingOffers:
     def __init__(self) -> None:
         self._waiting: list[Standing] = []
         self._unserved: set[Mailbox] = set()
+        self._begun: list[Standing] = []
+        self._served: list[Standing] = []
+        self._before: set[Mailbox] = set()
 
     @property
     def unserved(self) -> Collection[Mailbox]:
@@ -63,50 +77,47 @@ class StandingOffers:
 
     def begin(self, tx: Transaction, standing: Standing) -> list[Offer]:
         """Offer at once what there is; with nothing there, keep the reader waiting."""
-        if not standing.make(tx):
-            self._waiting.append(standing)
-        return standing.offers
+        standing.make(tx)
+        if not standing.made:
+            self._begun.append(standing)
+        return standing.made
 
     def end(self, standing: Standing) -> list[Offer]:
         """Wait no longer; return what was offered at the last moment."""
-        self._drop(standing)
-        return standing.offers
+        self._waiting = [other for other in self._waiting if other is not standing]
+        return standing.made
 
-    def abandon(self, tx: Transaction, standing: Standing) -> None:
-        """Undo the wait of a caller that has gone."""
-        self._drop(standing)
-        if standing.offers:
-            deliveries.withdraw(tx, standing.reader.session, standing.carrier)
-
-    def serve(self, tx: Transaction) -> Sequence[Standing]:
-        """Make the offers that a transaction has something for; return who was served."""
+    def serve(self, tx: Transaction) -> None:
+        """Make the offers that a transaction has something for."""
         grown = tx.grown | self._unserved
-        self._unserved.clear()
-        served: list[Standing] = []
+        self._before, self._unserved = self._unserved, set()
         exhausted: set[tuple[str, tuple[Mailbox, ...]]] = set()
-        concerned = [standing for standing in self._waiting if not grown.isdisjoint(standing.reader.mailboxes)]
+        here = [standing for standing in self._waiting if not standing.is_over]
+        concerned = [standing for standing in here if not grown.isdisjoint(standing.reader.mailboxes)]
         for standing in sorted(concerned, key=lambda each: -each.rank()):
             key = standing.reader.consumer, standing.reader.mailboxes
             if key in exhausted:
                 continue
-            if len(served) == MOST_AT_ONCE:
-                self._unserved |= grown
+            if len(self._served) == MOST_AT_ONCE:
+                self._unserved = grown
                 break
-            if standing.make(tx):
-                served.append(standing)
-            if len(standing.offers) < standing.limit:
+            standing.make(tx)
+            if standing.made:
+                self._served.append(standing)
+            if len(standing.made) < standing.limit and not is_full(standing.made):
                 # Sessions of one consumer share a cursor: nothing is left for the others.
                 exhausted.add(key)
-        for standing in served:
-            self._waiting.remove(standing)
+
+    def commit(self) -> Sequence[Standing]:
+        """The transaction is committed: return whom it served; whoever it left with nothing waits from now on."""
+        served, self._served = self._served, []
+        self._waiting = [each for each in (*self._waiting, *self._begun) if not (each.made or each.is_over)]
+        self._begun = []
         return served
 
-    def undo(self, served: Sequence[Standing]) -> None:
-        """The transaction failed: whoever it served waits on."""
-        for standing in served:
-            standing.offers = []
-        self._waiting += served
-
-    def _drop(self, standing: Standing) -> None:
-        if standing in self._waiting:
-            self._waiting.remove(standing)
+    def roll_back(self) -> None:
+        """The transaction failed: nobody was served by it, and whoever began to wait in it is told so."""
+        for standing in self._served:
+            standing.made = []
+        self._unserved |= self._before
+        self._begun, self._served = [], []

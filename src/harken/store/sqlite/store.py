@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
-from functools import partial
 from pathlib import Path
 
 import anyio
@@ -38,6 +37,7 @@ from harken.store.base import (
     ConsumerState,
     Event,
     Filter,
+    Hush,
     Limits,
     Mute,
     Observer,
@@ -148,16 +148,9 @@ class SqliteStore:
     async def peek(self, reader: Reader, limit: int, *, channel: str = "", after: str = "") -> list[Message]:
         """Return what an offer would give."""
         now = to_micros(self._clock.now())
+        wanted = delivery_rows.Wanted(limit, channel, after)
         found = await self._readers.run(
-            partial(
-                delivery_rows.waiting,
-                reader=reader,
-                limit=limit,
-                channel=channel,
-                after=after,
-                now=now,
-                oldest_first=True,
-            )
+            lambda db: delivery_rows.waiting(db, reader, wanted, now=now, oldest_first=True)
         )
         return [message for message, _ in found]
 
@@ -173,16 +166,10 @@ class SqliteStore:
         after: str = "",
     ) -> list[Offer]:
         """Lease what waits to the reader's session."""
+        wanted = delivery_rows.Wanted(limit, channel, after)
         return await self._writer.run(
-            partial(
-                delivery_rows.offer,
-                reader=reader,
-                limit=limit,
-                surface=surface,
-                carrier=carrier,
-                lease_until=lease_until,
-                channel=channel,
-                after=after,
+            lambda tx: delivery_rows.offer(
+                tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until
             ),
             is_durable=False,
         )
@@ -196,26 +183,35 @@ class SqliteStore:
         carrier: str,
         lease: timedelta,
         rank: Callable[[], float],
+        hush: Callable[[], Hush],
         seconds: float,
     ) -> list[Offer]:
         """Offer what waits, or what comes within a time."""
-        standing = Standing(reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank)
+        standing = Standing(
+            reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank, hush=hush
+        )
         try:
             # Shielded: a job that was queued is done, and whoever was cancelled meanwhile must undo it.
             with anyio.CancelScope(shield=True):
                 offers = await self._writer.run(lambda tx: self._standing.begin(tx, standing), is_durable=False)
             await anyio.lowlevel.checkpoint_if_cancelled()
-            if not offers:
-                with anyio.move_on_after(seconds):
-                    await standing.ready.wait()
+            if offers:
+                return offers
+            with anyio.move_on_after(seconds):
+                await standing.ready.wait()
         except anyio.get_cancelled_exc_class():
+            standing.is_over = True
             with anyio.CancelScope(shield=True):
-                await self._writer.run(lambda tx: self._standing.abandon(tx, standing), is_durable=False)
+                if await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False):
+                    await self.withdraw(reader.session, carrier)
             raise
-        if not standing.offers:
-            with anyio.CancelScope(shield=True):
-                await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
-        return standing.offers
+        if standing.ready.is_set():
+            return standing.offers
+        standing.is_over = True
+        last: list[Offer] = []
+        with anyio.CancelScope(shield=True):
+            last += await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
+        return last
 
     async def prove(
         self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
@@ -247,6 +243,10 @@ class SqliteStore:
         """Return a session's offers without proof."""
         return await self._readers.run(lambda db: delivery_rows.open_offers(db, session))
 
+    async def seen_by(self, messages: Collection[MessageId]) -> Mapping[MessageId, Sequence[Consumer]]:
+        """Return who has seen each of some messages."""
+        return await self._readers.run(lambda db: delivery_rows.seen_by(db, messages))
+
     async def ledger(self, message: MessageId) -> list[Delivery]:
         """Return the deliveries of a message."""
         return await self._readers.run(lambda db: delivery_rows.ledger(db, message))
@@ -270,6 +270,10 @@ class SqliteStore:
     async def outbox(self, *, state: str = "") -> list[OutboxRow]:
         """Return the newest replies."""
         return await self._readers.run(lambda db: outbox_rows.newest(db, state))
+
+    async def replies(self, message: MessageId) -> list[OutboxRow]:
+        """Return the replies to a message."""
+        return await self._readers.run(lambda db: outbox_rows.of_message(db, message))
 
     async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
         """Record that a reply has left."""

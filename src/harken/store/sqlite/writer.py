@@ -118,14 +118,15 @@ class Writer:
             self._connection.execute("BEGIN IMMEDIATE")
             for job in batch:
                 self._run_one(job, transaction, is_alone=len(batch) == 1)
-            served = self._standing.serve(transaction)
+            self._standing.serve(transaction)
             self._connection.execute("COMMIT")
-        except sqlite3.Error as exc:
+            served = self._standing.commit()
+        except Exception as exc:
+            # Whatever it is, it fails this batch only: a thread that ends would leave everyone waiting.
             self._roll_back()
-            self._standing.undo(served)
-            served = ()
-            failure = translate(exc)
-            failure.__cause__ = exc
+            self._standing.roll_back()
+            failure = translate(exc) if isinstance(exc, sqlite3.Error) else exc
+            failure.__cause__ = exc if failure is not exc else None
             for job in batch:
                 job.error = job.error or failure
             transaction.events.clear()
@@ -142,7 +143,7 @@ class Writer:
             job.result = job.run(transaction)
         except sqlite3.Error:
             raise
-        except Exception as exc:  # noqa: BLE001 - handed to the caller: a bug in one job must not end the thread
+        except Exception as exc:
             job.error = unspeakable() if isinstance(exc, UnicodeEncodeError) else exc
             self._connection.execute("ROLLBACK" if is_alone else "ROLLBACK TO job")
             if is_alone:
@@ -170,7 +171,7 @@ class Writer:
 
     def _settle(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
         for standing in served:
-            standing.ready.set()
+            standing.hand_over()
         for job in batch:
             if job.future.done():
                 continue

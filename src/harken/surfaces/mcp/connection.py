@@ -53,7 +53,7 @@ class Connection:
         self._agent = AgentServer(
             hello=hello, inbox=inbox, clock=clock, evidence=self._evidence, pusher=self, mailboxes=mailboxes
         )
-        self._outlet = Outlet(stream, self._note_answer)
+        self._outlet = Outlet(stream, self._note_answer, self._note_loss)
         self._tasks: TaskGroup | None = None
 
     async def serve(self) -> None:
@@ -130,7 +130,10 @@ class Connection:
     def _note_cancellation(self, message: types.JSONRPCNotification) -> None:
         if message.method != "notifications/cancelled" or not message.params:
             return
-        request = request_key(message.params.get("requestId"))
+        self._note_loss(request_key(message.params.get("requestId")))
+
+    def _note_loss(self, request: str) -> None:
+        """A request will get no answer: what was offered to it has reached nobody."""
         self._open.discard(request)
         session = self._agent.session
         if self._evidence.cancel(request) and session is not None and self._tasks is not None:

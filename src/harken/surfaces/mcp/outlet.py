@@ -17,6 +17,8 @@ import msgspec
 from anyio.abc import ByteSendStream
 from mcp.shared.message import SessionMessage
 
+from harken.surfaces.wire import MAX_LINE
+
 OUTGOING_LIMIT = 256
 
 
@@ -34,11 +36,12 @@ class _Line:
 
 
 class Outlet:
-    """Takes lines to a socket. `answered` is told of each request whose answer was written."""
+    """Takes lines to a socket. It tells whose answer was written, and whose was lost because it is too large."""
 
-    def __init__(self, stream: ByteSendStream, answered: Callable[[str], None]) -> None:
+    def __init__(self, stream: ByteSendStream, answered: Callable[[str], None], lost: Callable[[str], None]) -> None:
         self._stream = stream
         self._answered = answered
+        self._lost = lost
         self._to_wire, self._from_us = anyio.create_memory_object_stream[_Line](OUTGOING_LIMIT)
 
     async def run(self) -> None:
@@ -59,6 +62,13 @@ class Outlet:
         # An error is an answer too: its request is no longer open.
         if isinstance(message, types.JSONRPCResponse | types.JSONRPCError):
             answers = request_key(message.id)
+            if len(data) >= MAX_LINE:
+                # No edge would relay it, and what it carries must not count as handed over.
+                self._lost(answers)
+                await self.send_error(
+                    message.id, types.INTERNAL_ERROR, "The answer is too large; ask for less at once."
+                )
+                return
         await self._to_wire.send(_Line(data, answers))
 
     async def send_error(self, request_id: object, code: int, text: str) -> None:

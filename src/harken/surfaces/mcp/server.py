@@ -152,7 +152,11 @@ class AgentServer:
         if not self._hello.is_resumed:
             return
         unanswered = {self.carrier(request) for request in self._hello.resent}
-        for offer in await self._inbox.open_offers(session.key):
+        # Another edge of the same session answers for what went through it.
+        offers = [
+            offer for offer in await self._inbox.open_offers(session.key) if offer.carrier.startswith(self.carrier(""))
+        ]
+        for offer in offers:
             if offer.carrier in unanswered:
                 await self._inbox.release(session.key, [offer.carrier])
             else:
@@ -163,11 +167,22 @@ class AgentServer:
         return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
-        session = await self._enter(context)
-        self._inbox.sessions.touch(session.key, self._clock.now())
+        try:
+            session = await self._enter(context)
+            self._inbox.sessions.touch(session.key, self._clock.now())
+            call = self._call(context, session)
+            await self._inbox.prove(self._evidence.proven_by(call.request), "later call")
+            tool = find(params.name)
+            answer = await tool.run(call, tool.parse(params.arguments))
+            waiting = await self._inbox.count(session.reader) if answer.waiting is None else answer.waiting
+        except HarkenError as exc:
+            return types.CallToolResult(content=[_json(exc.as_dict())], is_error=True)
+        more = [types.TextContent(type="text", text=render.still_waiting(waiting))] if waiting else []
+        return types.CallToolResult(content=[_json(answer.value), *more])
+
+    def _call(self, context: Context, session: Session) -> Call:
         request = request_key(context.request_id)
-        await self._inbox.prove(self._evidence.proven_by(request), "later call")
-        call = Call(
+        return Call(
             inbox=self._inbox,
             reader=session.reader,
             caller=Caller(role=Role.AGENT, consumer=session.consumer, session=session.key),
@@ -176,14 +191,6 @@ class AgentServer:
             carrier=self.carrier(request),
             carry=lambda deliveries: self._evidence.carry(request, deliveries),
         )
-        try:
-            tool = find(params.name)
-            answer = await tool.run(call, tool.parse(params.arguments))
-            waiting = await self._inbox.count(session.reader) if answer.waiting is None else answer.waiting
-        except HarkenError as exc:
-            return types.CallToolResult(content=[_json(exc.as_dict())], is_error=True)
-        more = [types.TextContent(type="text", text=render.still_waiting(waiting))] if waiting else []
-        return types.CallToolResult(content=[_json(answer.value), *more])
 
     async def _list_resources(self, context: Context, _params: object) -> types.ListResourcesResult:
         await self._enter(context)

@@ -118,7 +118,8 @@ async def _pull(call: Call, arguments: InboxPull) -> Answer:
         carrier=call.carrier,
     )
     _note(call, pulled.offers)
-    messages = [render.for_pull(offer) for offer in pulled.offers]
+    seen = await call.inbox.seen_by([offer.message for offer in pulled.offers])
+    messages = [render.for_pull(offer, seen[offer.message.id]) for offer in pulled.offers]
     return Answer({"unread_remaining": pulled.remaining, "messages": messages}, pulled.remaining)
 
 
@@ -153,7 +154,12 @@ async def _ack(call: Call, arguments: Ack) -> Answer:
 
 async def _reply(call: Call, arguments: Reply) -> Answer:
     row = await call.inbox.reply(
-        call.caller, arguments.message_id, arguments.body, edge=call.edge, request=call.request
+        call.caller,
+        arguments.message_id,
+        arguments.body,
+        among=call.reader.mailboxes,
+        edge=call.edge,
+        request=call.request,
     )
     return Answer({"reply_id": row.id, "message_id": row.message.id, "state": row.state})
 
@@ -162,7 +168,8 @@ async def _search(call: Call, arguments: InboxSearch) -> Answer:
     found = await call.inbox.search(
         arguments.query, among=call.reader.mailboxes, limit=arguments.limit, channel=arguments.channel
     )
-    return Answer({"messages": [render.for_search(message) for message in found]})
+    seen = await call.inbox.seen_by(found)
+    return Answer({"messages": [render.for_search(message, seen[message.id]) for message in found]})
 
 
 def _note(call: Call, offers: Collection[Offer]) -> None:

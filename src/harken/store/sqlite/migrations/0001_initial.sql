@@ -90,6 +90,7 @@ CREATE TABLE outbox (
 );
 CREATE UNIQUE INDEX outbox_by_call ON outbox (call_edge, call_request) WHERE call_edge IS NOT NULL;
 CREATE INDEX outbox_waiting ON outbox (due_at) WHERE state = 'queued';
+CREATE INDEX outbox_by_message ON outbox (message);
 
 CREATE TABLE senders (
     source TEXT NOT NULL,
