@@ -132,6 +132,7 @@ def test_an_unknown_message_is_not_found(rig: Rig) -> None:
 def test_pull_takes_and_peek_does_not(rig: Rig) -> None:
     """What was printed is seen; what was looked at still waits."""
     _send(rig, "take me", "--channel", "takes", "--from", "amy")
+    rig.ok("pull", "--consumer", "taker", "--channel", "nothing-there")
     peeked = rig.json("pull", "--consumer", "taker", "--channel", "takes", "--peek")
     assert [item["content_text_sanitized"] for item in peeked["messages"]] == ["take me"]
     pulled = rig.json("pull", "--consumer", "taker", "--channel", "takes")
@@ -209,7 +210,7 @@ def test_ack_marks_as_seen_by_id_and_number(rig: Rig) -> None:
     assert marked == {"acknowledged": [first["id"], second["id"]]}
     assert rig.run("pull", "--consumer", "acker", "--channel", "acks").out == ""
     third = _send(rig, "three", "--channel", "acks", "--from", "amy")
-    assert rig.ok("ack", third["id"]) == f"{third['id']}  seen by watch\n"
+    assert rig.ok("ack", third["id"]) == f"{third['id']}  seen by you\n"
     assert rig.run("ack", third["id"]).err == "All of that was seen before.\n"
 
 

@@ -59,8 +59,9 @@ def test_no_line_is_wider_than_the_terminal(rig: Rig, columns: int) -> None:
     rows = ESCAPE.sub("", _on_terminal(rig, columns, "list", "--channel", "wide")).splitlines()
     assert len(rows) == 1
     assert rows[0].endswith("…")
+    rig.ok("pull", "--channel", "nothing-there", "--consumer", "wide-reader")
     whole = ESCAPE.sub(
-        "", _on_terminal(rig, columns, "pull", "--channel", "wide", "--peek", "--consumer", f"w{columns}")
+        "", _on_terminal(rig, columns, "pull", "--channel", "wide", "--peek", "--consumer", "wide-reader")
     )
     for line in [*rows, *whole.splitlines()]:
         assert sum(2 if char in "漢字" else 1 for char in line) <= columns, line

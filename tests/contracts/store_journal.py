@@ -293,6 +293,29 @@ class RetentionSuite(StoreSuite):
         assert [event.n for event in events] == list(range(1, await store.last_event() + 1))
         assert [event.kind for event in events].count("received") == 3
 
+    async def test_what_expired_unread_stays_to_be_seen(self, store: Store, clock: FakeClock) -> None:
+        """Whoever comes back after a long time must be able to find what they missed."""
+        await fill(store, "missed", "kept")
+        missed = (await store.message("#1")).id
+        limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS, expired_stays_seconds=60)
+        assert await store.prune(limits) == Pruned(expired=2, deleted=0)
+        clock.advance(59)
+        assert await store.prune(limits) == Pruned(expired=0, deleted=0)
+        assert {each.state for each in await store.ledger(missed)} == {State.EXPIRED}
+        clock.advance(2)
+        assert await store.prune(limits) == Pruned(expired=0, deleted=1)
+        assert await texts(store) == ["kept"]
+
+    async def test_events_without_a_line_stay(self, store: Store) -> None:
+        """Until the file has them, they are the only record of what happened."""
+        old = [await store.record("old", {}) for _ in range(3)]
+        await store.continue_after(old[-1].n + 1_000_000)
+        before = [event.n for event in await store.events(0, 100)]
+        await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS, journaled=old[0].n))
+        assert [event.n for event in await store.events(0, 100)] == [n for n in before if n > old[0].n]
+        await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+        assert [event.kind for event in await store.events(0, 100)] == ["recovered"]
+
 
 class RestartSuite(StoreSuite):
     """What a closed store remembers."""

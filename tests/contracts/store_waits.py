@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 
@@ -39,6 +40,7 @@ class Poll:
         self._seconds = seconds
         self.scope = anyio.CancelScope()
         self.texts: list[str] | None = None
+        self.on_rank: Callable[[], None] = lambda: None  # called in the thread that serves
 
     async def run(self) -> None:
         """Wait, and keep what came."""
@@ -49,11 +51,15 @@ class Poll:
                 surface="wait",
                 carrier="call-1",
                 lease=timedelta(seconds=LEASE_SECONDS),
-                rank=lambda: self.rank,
+                rank=self._asked_rank,
                 hush=lambda: self.hush,
                 seconds=self._seconds,
             )
             self.texts = [item.message.text for item in offers]
+
+    def _asked_rank(self) -> float:
+        self.on_rank()
+        return self.rank
 
 
 async def settled(store: Store) -> None:

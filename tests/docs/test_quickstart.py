@@ -64,12 +64,12 @@ def test_the_quickstart_does_what_it_says(home: Path) -> None:
     given = json.loads(as_json)
     assert plain.split() == [given["command"], *given["args"]]
     read, wait = section(4)
-    with Agent([given["command"], *given["args"]], name="claude-code") as agent:
+    with Agent([given["command"], *given["args"]], name="some-agent") as agent:
         (message,) = agent.tool("inbox_pull")["messages"]
-        assert "claude-code" in run(home, "status")
-        assert re.search(r"claude-code +offered", run(home, *read))
+        assert "some-agent" in run(home, "status")
+        assert re.search(r"some-agent +offered", run(home, *read))
         agent.tool("reply", message_id=message["id"], body="on it")
-        assert re.search(r"claude-code +answered", run(home, *read))
+        assert re.search(r"some-agent +answered", run(home, *read))
         assert "on it" in run(home, *wait)
         waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
         (later,) = section(5)

@@ -139,3 +139,20 @@ async def test_what_cannot_be_decided_is_said(bench: Bench) -> None:
         await bench.access.mute(OWNER, "mailbox", "inbox")
     with pytest.raises(UserError, match="Which channel"):
         await bench.access.mute(OWNER, "channel", "")
+
+
+async def test_a_pairing_code_that_the_owner_sends_changes_nothing(bench: Bench) -> None:
+    """Trying one out must not make a known sender of the owner."""
+    code, _ = bench.access.pair(OWNER)
+    assert (await bench.inbox.send(OWNER, code)).message.trust is Trust.OWNER
+    assert (await bench.inbox.send(OWNER, "do it")).message.trust is Trust.OWNER
+    assert await bench.store.senders() == []
+    assert await trust_of(bench, code) is Trust.KNOWN
+
+
+async def test_a_decision_about_everyone_leaves_the_owner_the_owner(bench: Bench) -> None:
+    """Whoever shuts everyone out still wants to be heard."""
+    for decide, others in ((bench.access.deny, Trust.UNKNOWN), (bench.access.allow, Trust.KNOWN)):
+        await decide(OWNER, "*")
+        assert (await bench.inbox.send(OWNER, "do it")).message.trust is Trust.OWNER
+        assert await trust_of(bench) is others

@@ -10,8 +10,8 @@ import pytest
 from harken.errors import NotFound, UserError
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER, Bounds
-from harken.model import REPLIES, Attention, Consumer, Priority, State
-from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench
+from harken.model import INBOX, REPLIES, Attention, Consumer, Mailbox, Priority, State
+from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
 
 
 async def test_sending_says_what_was_stored_and_what_will_happen(bench: Bench) -> None:
@@ -281,3 +281,38 @@ async def test_the_length_of_replies_is_configurable(tmp_path: Path) -> None:
         assert (await bench.inbox.reply(AGENT, message, "12345")).body == "12345"
         with pytest.raises(UserError, match="at most 5 characters"):
             await bench.inbox.reply(AGENT, message, "123456")
+
+
+async def test_mail_to_a_project_waits_for_its_first_reader(bench: Bench) -> None:
+    """The window of a new consumer is for the inbox, which others read too; this was meant for whoever comes."""
+    message = await bench.send(to="project:shop")
+    late = await bench.send("too old for someone new")
+    bench.clock.advance(timedelta(days=5).total_seconds())
+    assert ids(await bench.pull(reads(FIRST, "project:shop"))) == [message]
+    assert late not in ids(await bench.pull(OTHER))
+
+
+async def test_one_message_with_a_wrong_clock_hides_nothing(bench: Bench) -> None:
+    """The clock of a machine may be wrong for a moment; what came before and after is as young as it was."""
+    before = await bench.send("before")
+    bench.clock.set_back(timedelta(days=10).total_seconds())
+    wrong = await bench.send("with a wrong clock")
+    bench.clock.advance(timedelta(days=10).total_seconds())
+    after = await bench.send("after")
+    assert ids(await bench.pull()) == [before, wrong, after]
+
+
+@pytest.mark.parametrize("mailbox", ["project:shop", "task:t1"])
+async def test_sending_where_no_agent_reads_is_said(bench: Bench, mailbox: str) -> None:
+    """A promise that the next session gets it would never be kept."""
+    sent = await bench.inbox.send(OWNER, "hello", to=mailbox)
+    assert sent.forecast.outlook is Outlook.NO_READER
+    assert mailbox in sent.forecast.sentence
+
+
+async def test_a_configured_project_has_readers(tmp_path: Path) -> None:
+    """Its sessions come when somebody works there."""
+    shop = Mailbox("project:shop")
+    async with open_bench(tmp_path, Bounds(agents_read=frozenset({INBOX, shop}))) as bench:
+        sent = await bench.inbox.send(OWNER, "hello", to=shop)
+        assert sent.forecast.outlook is Outlook.NEXT_SESSION

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -35,6 +36,15 @@ def test_each_new_wording_of_an_edit_is_a_message_about_the_original() -> None:
     assert identify(first) == identify(first)
     assert len({identify(DRAFT).dedup_key, identify(first).dedup_key, identify(second).dedup_key}) == 3
     assert identify(first).refers_key == identify(second).refers_key == identify(DRAFT).dedup_key
+
+
+def test_going_back_to_an_earlier_wording_is_an_edit_too() -> None:
+    """The last word counts; dropped as known, the agent would go on with the one before it."""
+    edit = replace(DRAFT, kind=Kind.EDIT, text="at nine", sent_at=datetime(2026, 1, 5, 9, tzinfo=UTC))
+    later = replace(edit, sent_at=datetime(2026, 1, 5, 10, tzinfo=UTC))
+    assert identify(edit).dedup_key == identify(replace(edit)).dedup_key
+    assert identify(edit).dedup_key != identify(later).dedup_key
+    assert identify(edit).refers_key == identify(later).refers_key
 
 
 def test_edit_with_an_id_of_its_own_refers_to_the_one_it_names() -> None:

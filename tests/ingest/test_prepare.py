@@ -209,3 +209,9 @@ def test_any_draft_becomes_a_message_that_can_be_stored(draft: Draft) -> None:
         label.encode()
         assert not any(unicodedata.category(character) in ("Cc", "Zl", "Zp", "Cs") for character in label)
     assert message.text.strip()
+
+
+@pytest.mark.parametrize("year", [1, 9999])
+def test_times_at_the_ends_of_the_calendar_are_no_times(year: int) -> None:
+    """Shown in another time zone they would be outside of it, and no list with them could be printed."""
+    assert prepare(replace(DRAFT, sent_at=datetime(year, 1, 1, tzinfo=UTC)), NOTHING).sent_at is None

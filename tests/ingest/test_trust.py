@@ -79,3 +79,11 @@ def test_rule_without_a_sender_is_about_nobody() -> None:
     """An empty id in a rule must not admit everyone whose source gives no id."""
     assert trust_of(Sender(""), SenderRule("teams", " ", Trust.OWNER)) is Trust.UNKNOWN
     assert trust_of(Sender(""), SOURCE_WIDE) is Trust.KNOWN
+
+
+def test_a_decision_beats_what_is_configured_for_the_same_sender() -> None:
+    """The person who denies someone names no source; the configuration that admitted them did."""
+    configured, denied = SenderRule("teams", ANN.id, Trust.KNOWN), SenderRule("*", ANN.id, Trust.UNKNOWN)
+    draft = Draft(source="teams", sender=ANN, text="x")
+    assert judge(draft, [configured], Trust.KNOWN, decisions=[denied]) is Trust.UNKNOWN
+    assert judge(draft, [configured], Trust.KNOWN, decisions=[SenderRule("*", "*", Trust.UNKNOWN)]) is Trust.KNOWN

@@ -125,7 +125,7 @@ def test_full_disk_is_not_offered_from_memory_only(nursery: Nursery, disk: Disk)
     with nursery.daemon(disk.home) as daemon:
         daemon.start()
         daemon.call("send", text="before")
-        daemon.call("pull", consumer="someone", peek=True)
+        daemon.call("pull", consumer="someone", channel="nothing-there")
         disk.fill(daemon)
         _, _ = send_until_refused(daemon)
         with pytest.raises(CallFailed) as refused:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -47,3 +48,21 @@ async def test_held_drafts_are_stored_once_and_in_order(home: Path) -> None:
         assert [message.text for message in stored] == [f"draft {n}" for n in range(50, total + 1)]
         events = await daemon.store.events(0, 1000)
         assert [event.data["count"] for event in events if event.kind == "dropped"] == [50]
+
+
+@pytest.mark.anyio
+async def test_drafts_yielded_again_push_nothing_out(home: Path) -> None:
+    """A source whose checkpoint does not move yields the same at every poll; what others gave is held only here."""
+    ensure(Home(home))
+    once = [draft(number) for number in range(30)]
+    again = [replace(draft(number), source="mail", upstream_id=f"u{number}") for number in range(50)]
+    async with compose(Home(home), Settings(), FakeClock()) as daemon:
+        intake = daemon.intake
+        with at_most(FULL_BYTES):
+            assert not await intake.accept_or_hold(once)
+            for _ in range(10):
+                assert not await intake.accept_or_hold(again)
+        assert (list(intake.not_stored), intake.dropped_total) == (once + again, 0)
+        assert await intake.flush() == 80
+        stored = await daemon.inbox.list(limit=1000)
+        assert [message.text for message in stored] == [held.text for held in once + again]

@@ -5,10 +5,12 @@ The daemon of the folder is shared, so every test uses names of its own. This mo
 
 from __future__ import annotations
 
+import json
 import secrets
+import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
 from harken.testing import Agent, DaemonProcess
 
@@ -38,6 +40,48 @@ class Connect(Protocol):
     ) -> Agent:
         """Return the agent, its inbox empty; with `has_own_host` its edge has a parent process of its own."""
         ...
+
+
+class RawEdge:
+    """A client on the daemon's socket that says of itself what the test wants."""
+
+    def __init__(self, daemon: DaemonProcess, client: str, **hello: object) -> None:
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(SOON)
+        self._socket.connect(daemon.socket)
+        self._file = self._socket.makefile("rwb")
+        self._write({"harken": 1, "kind": "mcp", **hello})
+        info = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": client, "version": "1"}}
+        self._write({"jsonrpc": "2.0", "id": "hello", "method": "initialize", "params": info})
+        self._answer("hello")
+        self._write({"jsonrpc": "2.0", "method": "notifications/initialized"})
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.close()
+        self._socket.close()
+
+    def ask(self, request: object, tool: str, **arguments: object) -> None:
+        """Call a tool under a JSON-RPC id, and leave the answer unread."""
+        params = {"name": tool, "arguments": arguments}
+        self._write({"jsonrpc": "2.0", "id": request, "method": "tools/call", "params": params})
+
+    def tool(self, request: object, tool: str, **arguments: object) -> Any:
+        """Call a tool under a JSON-RPC id; return the JSON of its first content block."""
+        self.ask(request, tool, **arguments)
+        return json.loads(self._answer(request)["result"]["content"][0]["text"])
+
+    def _write(self, message: Mapping[str, object]) -> None:
+        self._file.write(json.dumps(message).encode() + b"\n")
+        self._file.flush()
+
+    def _answer(self, request: object) -> dict[str, Any]:
+        while True:
+            message: dict[str, Any] = json.loads(self._file.readline())
+            if message.get("id") == request:
+                return message
 
 
 def fresh_name(prefix: str = "agent") -> str:

@@ -34,7 +34,7 @@ from harken.daemon.supervisor import Supervisor
 from harken.dispatch.outbox import Outbox
 from harken.dispatch.push import Push
 from harken.errors import UserError
-from harken.hosts.base import Hello
+from harken.hosts.base import GENERIC, Hello
 from harken.inbox import Caller, Inbox, Role, Sessions
 from harken.inbox.access import Access
 from harken.inbox.caller import OWNER_ID
@@ -119,7 +119,10 @@ class Daemon:
                 await self.store.release(session)
 
     def _caller(self, peer: int) -> Caller:
-        agents = {session.pid: session for session in self.inbox.sessions.live() if session.pid > 1}
+        # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
+        # own terminal inside, or a script of theirs.
+        live = [session for session in self.inbox.sessions.live() if session.host != GENERIC.name]
+        agents = {session.pid: session for session in live if session.pid > 1}
         host = descends_from(peer, agents)
         if not host:
             return Caller(role=Role.OWNER)
