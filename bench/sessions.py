@@ -21,7 +21,7 @@ WAIT_SECONDS: Final = 50
 CPU_BUDGET: Final = Budget(at_most=1, is_of_ratio=False)
 MEMORY_BUDGET: Final = Budget(at_most=120, is_of_ratio=False)
 WAKE_BUDGET: Final = Budget(at_most=100, is_of_ratio=False)
-WAKE_LIMIT: Final = "one core of Python: an offer, a hint with its own count, and the SDK's answer for each session"
+WAKE_LIMIT: Final = "one core of Python: an offer in the writer and the SDK's answer in the loop, for each session"
 
 
 def measure(plan: Plan) -> Iterator[Row]:

@@ -27,7 +27,8 @@ P95_BUDGET: Final = Budget(at_most=5, is_of_ratio=False)
 POLL_SECONDS: Final = 0.005
 ARM_SECONDS: Final = 10.0
 LIMITED_BY: Final = (
-    "two commits one after the other (message, offer), five hand-overs between threads, the SDK's answer"
+    "Python woken five times on the way (daemon, writer, daemon, edge, agent) where the reference is woken twice; "
+    "the SDK's answer alone takes as long as the reference"
 )
 
 

@@ -74,6 +74,7 @@ class Edge:
         self._sock: _socket.socket | None = None
         self._trouble: tuple[str, str, str] | None = None  # message, hint and code of the error for every request
         self._is_refused = False
+        self._is_stopped = False  # a person ran `harken down`
         self._has_served = False  # an earlier connection was accepted
         self._is_heard = False  # this connection has brought a line
         self._connected_at = self._asked_at = monotonic()
@@ -196,6 +197,10 @@ class Edge:
             self._memory.give_up(codec.key(fields(message.get("params")).get("requestId")))
 
     def _request(self, key: str, line: bytes, *, is_relayed: bool) -> None:
+        if self._is_stopped and not self._starter.is_forbidden():
+            # A person started Harken again: what was said while it was stopped is no longer true.
+            self._trouble, self._is_stopped, self._patience_until = None, False, monotonic() + self._patience
+            self._connect(is_asked=True)
         is_down = self._trouble and not self._is_refused and self._sock is None
         if is_down and monotonic() - self._asked_at >= RESTART_SECONDS:
             self._connect(is_asked=True)
@@ -271,6 +276,7 @@ class Edge:
                     self._trouble, self._is_refused = None, False
                     self._wait, self._patience_until = FIRST_WAIT, now + self._patience
                 if self._starter.is_forbidden():
+                    self._is_stopped = True
                     if not self._trouble:
                         self._give_up("Harken was stopped with `harken down`", "run: harken up", "unavailable")
                 elif is_asked or not self._trouble:
@@ -291,7 +297,7 @@ class Edge:
     def _greet(self, sock: _socket.socket, token: str) -> None:
         """Introduce us on a new connection, and say again what the daemon must know."""
         self._sock, self._connected_at, self._daemon_lines = sock, monotonic(), Lines()
-        self._is_heard, self._trouble, self._is_refused = False, None, False
+        self._is_heard, self._trouble, self._is_refused, self._is_stopped = False, None, False, False
         self._starter.settle()
         for key in list(self._memory.waiting):
             self._memory.sends[key] += 1

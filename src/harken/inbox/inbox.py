@@ -191,8 +191,8 @@ class Inbox:
                 hush=partial(self._hush, reader),
                 seconds=seconds,
             )
-        # What may not wake is still counted: the reader can pull it.
-        return Pulled(offers=offers, remaining=await self._left(reader) if offers else 0)
+        is_all = len(offers) < wanted and _characters(offers) < MOST_OFFER_CHARS
+        return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""

@@ -28,7 +28,7 @@ from harken.model import (
     fresh_id,
 )
 from harken.store.base import MOST_OFFER_CHARS, ConsumerState, Hush, OpenOffer, Unread
-from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, before_young, from_row
+from harken.store.sqlite.messages import BY_ID, COLUMNS, HEAD, MESSAGE_WIDTH, NEW_CURSOR, before_young, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
 _FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
@@ -36,7 +36,6 @@ _MANY_UNREAD = 100_000
 MOST_FOR_A_NEW_CONSUMER = 10_000
 
 CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
-HEAD = "SELECT head FROM mailboxes WHERE name = ?"
 ABOVE = """
 SELECT count(*) FILTER (WHERE state <> 'offered'), count(*) FILTER (WHERE state = 'offered' AND lease_until > ?)
 FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ?

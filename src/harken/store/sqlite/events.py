@@ -8,14 +8,13 @@ import msgspec
 
 from harken.store.base import Event
 from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
-from harken.store.sqlite.transaction import Transaction, from_micros
+from harken.store.sqlite.transaction import LAST_EVENT, Transaction, from_micros
 
 AFTER = f"""
 SELECT {COLUMNS}, e.n, e.at, e.kind, e.data FROM events e LEFT JOIN messages m ON m.id = e.message
 WHERE e.n > ? ORDER BY e.n LIMIT ?
 """
 RESERVE = "INSERT INTO events (n, at, kind, data) VALUES (?, ?, '', '{}')"
-LAST = "SELECT coalesce(max(n), 0) FROM events"
 
 
 def after(connection: sqlite3.Connection, number: int, limit: int) -> list[Event]:
@@ -40,4 +39,4 @@ def continue_after(tx: Transaction, number: int) -> None:
 
 def last(connection: sqlite3.Connection) -> int:
     """Return the highest event number."""
-    return int(connection.execute(LAST).fetchone()[0])
+    return int(connection.execute(LAST_EVENT).fetchone()[0])

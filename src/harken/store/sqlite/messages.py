@@ -40,8 +40,8 @@ COLUMNS = (
 )
 MESSAGE_WIDTH = COLUMNS.count(",") + 1
 
-GROW = "UPDATE mailboxes SET head = head + 1 WHERE name = ? RETURNING head"
-NEW_MAILBOX = "INSERT INTO mailboxes (name, head) VALUES (?, 1)"
+HEAD = "SELECT head FROM mailboxes WHERE name = ?"
+SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
 NEW_CURSOR = "INSERT OR IGNORE INTO cursors (consumer, mailbox, seq) VALUES (?, ?, ?)"
 FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
 ADD_KEY = "INSERT OR IGNORE INTO dedup (key, message) VALUES (?, ?)"
@@ -105,7 +105,9 @@ def append(
     tx: Transaction, messages: Sequence[NewMessage], checkpoint: Checkpoint | None, dropped: int
 ) -> list[Appended]:
     """Store what is new, in order, then the checkpoint that follows."""
-    result = [_append_one(tx, new) for new in messages]
+    batch = _Batch(tx)
+    result = [batch.add(new) for new in messages]
+    batch.write()
     if dropped:
         source = messages[0].source if messages else checkpoint.source if checkpoint else ""
         tx.note("dropped", {"source": source, "count": dropped})
@@ -114,49 +116,66 @@ def append(
     return result
 
 
-def _append_one(tx: Transaction, new: NewMessage) -> Appended:
-    message_id = fresh_id("m-")
-    # One statement asks and answers: the key is taken by whoever comes first, for ever.
-    if new.dedup_key is not None and not tx.execute(ADD_KEY, (new.dedup_key, message_id)).rowcount:
-        return Appended(_known(tx, new, new.dedup_key), is_new=False)
-    message = _stored(tx, new, message_id, _next_seq(tx, new.mailbox), _referred(tx, new))
-    tx.execute(
-        INSERT,
-        (
-            message.id, message.mailbox, message.seq, tx.now_micros, message.source, message.channel,
-            message.conversation, message.thread, message.kind.value, message.trust.value, message.attention.value,
-            message.priority.value, message.sender.id, message.sender.name, message.upstream_id,
-            optional_micros(message.sent_at), message.refers_to, encode_json(message.meta) if message.meta else "{}",
-            message.text,
-        ),
-    )  # fmt: skip
-    tx.note("received", {}, message)
-    tx.grown.add(message.mailbox)
-    return Appended(message, is_new=True)
+class _Batch:
+    """Messages that are stored together: one statement for all rows of a table, and one per mailbox for its head."""
 
+    def __init__(self, tx: Transaction) -> None:
+        self._tx = tx
+        self._new: dict[str, Message] = {}
+        self._heads: dict[Mailbox, int] = {}
 
-def _known(tx: Transaction, new: NewMessage, key: bytes) -> Message:
-    """Return the message that was stored first; a stub with its id when retention has removed it."""
-    message_id = tx.execute(FIND_KEY, (key,)).fetchone()[0]
-    row = tx.execute(BY_ID, (message_id,)).fetchone()
-    return from_row(row) if row else replace(_stored(tx, new, message_id, 0, None), text="")
+    def add(self, new: NewMessage) -> Appended:
+        """Take a message in, or recognise it."""
+        message_id = fresh_id("m-")
+        # One statement asks and answers: the key is taken by whoever comes first, for ever.
+        if new.dedup_key is not None and not self._tx.execute(ADD_KEY, (new.dedup_key, message_id)).rowcount:
+            return Appended(self._known(new, new.dedup_key), is_new=False)
+        seq = self._heads[new.mailbox] = self._head(new.mailbox) + 1
+        message = _stored(self._tx, new, message_id, seq, self._referred(new))
+        self._new[message_id] = message
+        return Appended(message, is_new=True)
 
+    def write(self) -> None:
+        """Write what was taken in."""
+        for mailbox, head in self._heads.items():
+            self._tx.execute(SET_HEAD, (mailbox, head))
+        messages = list(self._new.values())
+        self._tx.connection.executemany(INSERT, [_row(message, self._tx.now_micros) for message in messages])
+        self._tx.note_received(messages)
+        self._tx.grown.update(self._heads)
 
-def _referred(tx: Transaction, new: NewMessage) -> str | None:
-    if new.refers_key is None:
-        return None
-    found = tx.execute(FIND_KEY, (new.refers_key,)).fetchone()
-    return str(found[0]) if found else None
-
-
-def _next_seq(tx: Transaction, mailbox: Mailbox) -> int:
-    row = tx.execute(GROW, (mailbox,)).fetchone()
-    if row is not None:
+    def _head(self, mailbox: Mailbox) -> int:
+        if mailbox in self._heads:
+            return self._heads[mailbox]
+        row = self._tx.execute(HEAD, (mailbox,)).fetchone()
+        if row is None:
+            # The person reads every mailbox from its beginning, so that nothing is queued for nobody.
+            self._tx.execute(NEW_CURSOR, (WATCH, mailbox, 0))
+            return 0
         return int(row[0])
-    tx.execute(NEW_MAILBOX, (mailbox,))
-    # The person reads every mailbox from its beginning, so that nothing is queued for nobody.
-    tx.execute(NEW_CURSOR, (WATCH, mailbox, 0))
-    return 1
+
+    def _known(self, new: NewMessage, key: bytes) -> Message:
+        """Return the message that was stored first; a stub with its id when retention has removed it."""
+        message_id = self._tx.execute(FIND_KEY, (key,)).fetchone()[0]
+        if message_id in self._new:
+            return self._new[message_id]
+        row = self._tx.execute(BY_ID, (message_id,)).fetchone()
+        return from_row(row) if row else replace(_stored(self._tx, new, message_id, 0, None), text="")
+
+    def _referred(self, new: NewMessage) -> str | None:
+        if new.refers_key is None:
+            return None
+        found = self._tx.execute(FIND_KEY, (new.refers_key,)).fetchone()
+        return str(found[0]) if found else None
+
+
+def _row(message: Message, now: int) -> tuple[object, ...]:
+    return (
+        message.id, message.mailbox, message.seq, now, message.source, message.channel, message.conversation,
+        message.thread, message.kind.value, message.trust.value, message.attention.value, message.priority.value,
+        message.sender.id, message.sender.name, message.upstream_id, optional_micros(message.sent_at),
+        message.refers_to, encode_json(message.meta) if message.meta else "{}", message.text,
+    )  # fmt: skip
 
 
 def _stored(tx: Transaction, new: NewMessage, message_id: str, seq: int, refers_to: str | None) -> Message:
@@ -237,5 +256,5 @@ def before_young(connection: sqlite3.Connection, mailbox: str, moment_micros: in
     ).fetchone()
     if row[0] is not None:
         return int(row[0])
-    head = connection.execute("SELECT head FROM mailboxes WHERE name = ?", (mailbox,)).fetchone()
+    head = connection.execute(HEAD, (mailbox,)).fetchone()
     return int(head[0]) if head else 0

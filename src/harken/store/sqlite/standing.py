@@ -18,7 +18,7 @@ from harken.store.base import MOST_OFFER_CHARS, Hush
 from harken.store.sqlite import deliveries
 from harken.store.sqlite.transaction import Transaction
 
-MOST_AT_ONCE = 16
+MOST_WITH_A_MESSAGE, MOST_ALONE = 16, 100
 """How many are served with the commit that accepts a message; the rest follow, so that the sender need not wait."""
 
 
@@ -87,8 +87,8 @@ class StandingOffers:
         self._waiting = [other for other in self._waiting if other is not standing]
         return standing.made
 
-    def serve(self, tx: Transaction) -> None:
-        """Make the offers that a transaction has something for."""
+    def serve(self, tx: Transaction, most: int) -> None:
+        """Make the offers that a transaction has something for, for so many readers at most."""
         grown = tx.grown | self._unserved
         self._before, self._unserved = self._unserved, set()
         exhausted: set[tuple[str, tuple[Mailbox, ...]]] = set()
@@ -98,7 +98,7 @@ class StandingOffers:
             key = standing.reader.consumer, standing.reader.mailboxes
             if key in exhausted:
                 continue
-            if len(self._served) == MOST_AT_ONCE:
+            if len(self._served) == most:
                 self._unserved = grown
                 break
             standing.make(tx)

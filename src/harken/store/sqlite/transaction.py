@@ -7,7 +7,7 @@ and announces. Nothing here commits.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 
 import msgspec
@@ -19,6 +19,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 INSERT_EVENT = "INSERT INTO events (at, kind, message, data) VALUES (?, ?, ?, ?)"
+INSERT_RECEIVED = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, 'received', ?, '{}')"
+LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
 
 
 def to_micros(moment: datetime) -> int:
@@ -69,3 +71,15 @@ class Transaction:
         event = Event(n=cursor.lastrowid or 0, at=self.now, kind=kind, data=data, message=message)
         self.events.append(event)
         return event
+
+    def note_received(self, messages: Sequence[Message]) -> None:
+        """Add the journal events of new messages, all with one statement."""
+        if not messages:
+            return
+        first = 1 + int(self.execute(LAST_EVENT).fetchone()[0])
+        rows = [(first + i, self.now_micros, message.id) for i, message in enumerate(messages)]
+        self.connection.executemany(INSERT_RECEIVED, rows)
+        self.events += [
+            Event(n=first + i, at=self.now, kind="received", data={}, message=message)
+            for i, message in enumerate(messages)
+        ]

@@ -21,7 +21,7 @@ from harken.errors import Unavailable
 from harken.model import Mailbox
 from harken.store.base import Event, Observer
 from harken.store.sqlite.seam import translate, unspeakable
-from harken.store.sqlite.standing import Standing, StandingOffers
+from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
@@ -118,7 +118,7 @@ class Writer:
             self._connection.execute("BEGIN IMMEDIATE")
             for job in batch:
                 self._run_one(job, transaction, is_alone=len(batch) == 1)
-            self._standing.serve(transaction)
+            self._standing.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
             self._connection.execute("COMMIT")
             served = self._standing.commit()
         except Exception as exc:
