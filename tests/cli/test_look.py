@@ -40,6 +40,17 @@ def test_stats_counts_by_channel(rig: Rig) -> None:
     assert lines[1:] == ["  north  2"]
 
 
+def test_stats_of_a_consumer_that_does_not_exist_creates_none(rig: Rig) -> None:
+    """A slip of the finger is told as such, and is no new reader for whom mail is kept from now on."""
+    done = rig.run("stats", "--consumer", "claude-coed")
+    assert (done.code, done.out) == (3, "")
+    assert done.err.startswith("harken: There is no consumer 'claude-coed'.\n")
+    for verb, name in (("stats", "q" * 65), ("stats", "A B"), ("pull", "../x"), ("wait", "-"), ("pull", "caf\u00e9")):
+        assert (verb, name, rig.run(verb, "--consumer", name).code) == (verb, name, 2)
+    names = {each["consumer"] for each in rig.json("status")["consumers"]}
+    assert not names & {"claude-coed", "q" * 65, "A B", "../x", "-", "caf\u00e9"}
+
+
 def test_journal_shows_the_newest_events(rig: Rig) -> None:
     """What happened last is what people look for."""
     sent = rig.json("send", "for the record", "--from", "amy")

@@ -6,6 +6,8 @@ import os
 import signal
 from pathlib import Path
 
+import pytest
+
 from tests.cli.rig import SECONDS, Json, Rig
 
 RECORD = {
@@ -230,3 +232,11 @@ def test_search_finds_all_words_newest_first(rig: Rig) -> None:
     assert [item["id"] for item in found] == ids[::-1]
     assert rig.ok("search", "zebra", "crossing").startswith(ids[1])
     assert rig.run("search", "xylophone").err == "No message contains all of that.\n"
+
+
+@pytest.mark.parametrize("seconds", ["nan", "inf", "-1", "soon"])
+def test_a_wait_needs_a_time_that_ends(rig: Rig, seconds: str) -> None:
+    """With a number that compares with nothing, the loop would ask the daemon without end."""
+    done = rig.run("wait", "--consumer", "patient", "--timeout", seconds)
+    assert (done.code, done.out) == (2, "")
+    assert "--timeout" in done.err

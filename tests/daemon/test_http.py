@@ -5,8 +5,9 @@ from __future__ import annotations
 import http.client
 import json
 import resource
+import socket
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import ExitStack, closing
 
 import pytest
 
@@ -147,6 +148,26 @@ def test_wait_whose_client_goes_away_consumes_nothing(web: Http) -> None:
     status, answer, _ = web.ask("/api/wait", body)
     assert status == 200
     assert [(m["content_text_sanitized"], m["repeat"]) for m in answer["messages"]] == [("for whoever is here", False)]
+
+
+def test_idle_connections_do_not_use_up_the_daemon(web: Http) -> None:
+    """Every account of the machine can open the port; files are left for the socket, the store and the log."""
+    resource.prlimit(web.daemon.pid, resource.RLIMIT_NOFILE, (256, 1024))
+    host, port = web.address.split(":")
+    with ExitStack() as opened:
+        idle = [opened.enter_context(socket.create_connection((host, int(port)), WAIT_SECONDS)) for _ in range(300)]
+        assert idle[-1].recv(1) == b"", "the last was served"
+        web.daemon.call("send", text="while they are open")
+        assert texts(web.daemon.call("list")["messages"]) == ["while they are open"]
+    until(lambda: is_healthy(web), "HTTP answers again")
+
+
+def is_healthy(web: Http) -> bool:
+    """Whether HTTP answers; a connection that is refused is closed or reset."""
+    try:
+        return web.ask("/healthz", None, {})[0] == 200
+    except (http.client.HTTPException, ConnectionError):
+        return False
 
 
 def consumers(web: Http) -> set[str]:

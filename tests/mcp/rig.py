@@ -10,9 +10,12 @@ import secrets
 import socket
 import time
 from collections.abc import Callable, Mapping
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeAlias
 
 from harken.testing import Agent, DaemonProcess
+
+Json: TypeAlias = Any
+"""Whatever the JSON says: tests look into it."""
 
 SOON: Final = 15.0
 """Seconds that anything may take which does not wait for something else."""
@@ -68,10 +71,17 @@ class RawEdge:
         params = {"name": tool, "arguments": arguments}
         self._write({"jsonrpc": "2.0", "id": request, "method": "tools/call", "params": params})
 
-    def tool(self, request: object, tool: str, **arguments: object) -> Any:
+    def tool(self, request: object, tool: str, **arguments: object) -> Json:
         """Call a tool under a JSON-RPC id; return the JSON of its first content block."""
         self.ask(request, tool, **arguments)
         return json.loads(self._answer(request)["result"]["content"][0]["text"])
+
+    def drain(self) -> None:
+        """Take what earlier tests left, and prove it."""
+        request = 1_000
+        while self.tool(request, "inbox_pull", limit=100)["messages"]:
+            request += 1
+        self.tool(request + 1, "inbound_queue_stats")
 
     def _write(self, message: Mapping[str, object]) -> None:
         self._file.write(json.dumps(message).encode() + b"\n")

@@ -54,8 +54,7 @@ def test_clients_that_give_no_edge_id_are_apart(daemon: DaemonProcess) -> None:
     names = [fresh_name("one"), fresh_name("two")]
     with RawEdge(daemon, names[0]) as first, RawEdge(daemon, names[1]) as second:
         for edge in (first, second):
-            edge.tool(1, "inbox_pull", limit=100)
-            edge.tool(2, "inbound_queue_stats")
+            edge.drain()
         message = send(daemon)
         assert ids(first.tool(3, "inbox_pull")["messages"]) == [message]
         assert ids(second.tool(3, "inbox_pull")["messages"]) == [message]
@@ -68,8 +67,7 @@ def test_an_edge_that_comes_back_answers_only_for_itself(daemon: DaemonProcess) 
     thread, mine, other = secrets.token_hex(4), fresh_name("edge"), fresh_name("edge")
     environment = {"CODEX_THREAD_ID": thread}
     with RawEdge(daemon, "codex-mcp-client", edge=mine, env=environment) as first:
-        first.tool(1, "inbox_pull", limit=100)
-        first.tool(2, "inbound_queue_stats")
+        first.drain()
         message = send(daemon)
         first.ask(3, "inbox_pull")
         until(lambda: entry(daemon, message, "codex")["state"] == "offered")
@@ -77,9 +75,7 @@ def test_an_edge_that_comes_back_answers_only_for_itself(daemon: DaemonProcess) 
             second.tool(1, "inbound_queue_stats")
             second.tool(2, "inbound_queue_stats")
             assert standing(daemon, message, "codex") == ("offered", "")
-            with RawEdge(
-                daemon, "codex-mcp-client", edge=mine, env=environment, resumed=True, resent=["3"]
-            ) as again:
+            with RawEdge(daemon, "codex-mcp-client", edge=mine, env=environment, resumed=True, resent=[3]) as again:
                 assert ids(again.tool(3, "inbox_pull")["messages"]) == [message]
 
 

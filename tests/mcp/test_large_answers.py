@@ -66,8 +66,8 @@ async def test_an_answer_too_large_for_a_line_becomes_an_error() -> None:
                 answer = types.JSONRPCResponse(jsonrpc="2.0", id=request, result={"x": "x" * (size - frame)})
                 await outlet.send(SessionMessage(answer))
             await anyio.wait_all_tasks_blocked()
-            outlet.close()
             tasks.cancel_scope.cancel()
+    outlet.close()
     error, fits = wire.sent
     assert json.loads(error)["id"] == 7
     assert json.loads(error)["error"]["message"] == "The answer is too large; ask for less at once."

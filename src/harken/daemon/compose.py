@@ -122,7 +122,8 @@ class Daemon:
         # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
         # own terminal inside, or a script of theirs.
         live = [session for session in self.inbox.sessions.live() if session.host != GENERIC.name]
-        agents = {session.pid: session for session in live if session.pid > 1}
+        # Of several sessions of one process the last active, which `live` has first, is the one that counts.
+        agents = {session.pid: session for session in reversed(live) if session.pid > 1}
         host = descends_from(peer, agents)
         if not host:
             return Caller(role=Role.OWNER)
