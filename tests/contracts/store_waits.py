@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import anyio
 import pytest
 
 from harken.errors import NotFound
-from harken.model import Attention, Consumer, DeliveryId, MessageId, Reader, SessionKey
+from harken.model import INBOX, Attention, Consumer, DeliveryId, MessageId, Reader, SessionKey
 from harken.store.base import MOST_OFFER_CHARS, Hush, Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
@@ -89,6 +89,17 @@ class WaitSuite(StoreSuite):
                 await settled(store)
                 await fill(store, "hello")
         assert [poll.texts for poll in polls] == [["hello"]] * 40
+
+    async def test_a_wait_and_a_message_that_come_together_meet(self, store: Store) -> None:
+        """They may share a transaction, the wait first: it found nothing and must still be served."""
+        with anyio.fail_after(WAIT_SECONDS):
+            for number in range(50):
+                poll = Poll(store, Reader(consumer=Consumer(f"c{number}"), session=SessionKey(f"s{number}")))
+                await store.enroll(Consumer(f"c{number}"), INBOX, datetime.max.replace(tzinfo=UTC))
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(poll.run)
+                    tasks.start_soon(fill, store, f"number {number}")
+                assert poll.texts == [f"number {number}"]
 
     async def test_of_one_consumer_the_highest_rank_is_served(self, store: Store) -> None:
         """Asked when there is something, not when the wait began; the other waits for the next message."""

@@ -31,12 +31,15 @@ def headings(name: str) -> set[str]:
 
 
 def event_kinds() -> Iterator[str]:
-    """Yield the kind of every event that the code writes: the first argument of `note` and `record`."""
+    """Yield the kind of every event that the code writes: the first argument of `note` and `record`, or `kind`."""
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             match node:
                 case ast.Call(func=ast.Attribute(attr="note" | "record"), args=[ast.Constant(value=str(kind)), *_]):
                     yield kind
+                case ast.Call(func=ast.Name(id="Event"), keywords=keywords):
+                    named = (word.value for word in keywords if word.arg == "kind")
+                    yield from (value.value for value in named if isinstance(value, ast.Constant))
 
 
 def test_every_setting_is_documented_with_its_variable() -> None:

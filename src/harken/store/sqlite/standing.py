@@ -92,7 +92,8 @@ class StandingOffers:
         grown = tx.grown | self._unserved
         self._before, self._unserved = self._unserved, set()
         exhausted: set[tuple[str, tuple[Mailbox, ...]]] = set()
-        here = [standing for standing in self._waiting if not standing.is_over]
+        # Also those that began in this very transaction, before what they wait for was stored in it.
+        here = [standing for standing in (*self._waiting, *self._begun) if not standing.is_over]
         concerned = [standing for standing in here if not grown.isdisjoint(standing.reader.mailboxes)]
         for standing in sorted(concerned, key=lambda each: -each.rank()):
             key = standing.reader.consumer, standing.reader.mailboxes
