@@ -39,7 +39,7 @@ def event_kinds() -> Iterator[str]:
                     yield kind
                 case ast.Call(func=ast.Name(id="Event"), keywords=keywords):
                     named = (word.value for word in keywords if word.arg == "kind")
-                    yield from (value.value for value in named if isinstance(value, ast.Constant))
+                    yield from (str(value.value) for value in named if isinstance(value, ast.Constant))
 
 
 def test_every_setting_is_documented_with_its_variable() -> None:
