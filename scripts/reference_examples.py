@@ -28,8 +28,8 @@ from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.inbox import Caller, Note, Role, Session
 from harken.ingest.prepare import Policy, prepare
-from harken.model import Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey
-from harken.sources.local import LOCAL, LocalSender
+from harken.model import LOCAL, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey
+from harken.sources.local import LocalSender
 from harken.store.base import Event, Filter, Limits
 from harken.store.journal import line as journal_line
 from harken.surfaces import render, shapes

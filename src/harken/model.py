@@ -21,6 +21,8 @@ Consumer = NewType("Consumer", str)
 SessionKey = NewType("SessionKey", str)
 OutboxId = NewType("OutboxId", str)
 
+LOCAL = "local"  # the source of what is said on this machine: the command line, the page, agents
+
 INBOX = Mailbox("inbox")
 REPLIES = Mailbox("replies")  # what agents answered to the person: read by people only
 OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed rings for a new reply

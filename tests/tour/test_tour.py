@@ -10,8 +10,8 @@ import pytest
 from harken.dispatch.outbox import Outbox
 from harken.errors import Refused
 from harken.inbox import Caller, Role
-from harken.model import REPLIES, Consumer, Draft, Sender, State, TextFormat
-from harken.sources.local import LOCAL, LocalSender
+from harken.model import LOCAL, REPLIES, Consumer, Draft, Sender, State, TextFormat
+from harken.sources.local import LocalSender
 from tests.tour.conftest import OWNER, Tour, agent
 
 

@@ -43,8 +43,8 @@ from harken.inbox.sessions import mailboxes_of
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.model import INBOX, WATCH, Draft, Mailbox, Reader, SessionKey, timestamp
-from harken.sources.local import LOCAL, LocalSender, Post
+from harken.model import INBOX, LOCAL, WATCH, Draft, Mailbox, Reader, SessionKey, timestamp
+from harken.sources.local import LocalSender, Post
 from harken.store.base import Limits, Store
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store

@@ -8,8 +8,7 @@ from harken.config.settings import Settings
 from harken.errors import UserError
 from harken.inbox.caller import OWNER_ID
 from harken.ingest.prepare import Policy
-from harken.model import Attention, SenderRule, Trust
-from harken.sources.local import LOCAL
+from harken.model import LOCAL, Attention, SenderRule, Trust
 
 
 def configured_policy(settings: Settings) -> Policy:

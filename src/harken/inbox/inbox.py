@@ -25,6 +25,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.policy import PolicyBook
 from harken.model import (
     INBOX,
+    LOCAL,
     REPLIES,
     WATCH,
     Consumer,
@@ -43,9 +44,6 @@ from harken.model import (
     fresh_id,
 )
 from harken.store.base import MOST_OFFER_CHARS, CallKey, Event, Filter, Hush, OpenOffer, OutboxRow, Store
-
-LOCAL = "local"
-"""The source of what is said on this machine: the command line, the page, agents."""
 
 MAX_PAGE = 1_000
 MAX_PAGE_CHARS = 2_000_000

@@ -26,7 +26,6 @@ _log = logging.getLogger("harken.ingest")
 
 RING_SIZE = 200
 LARGE_CHARS = 16_000
-MAX_BATCH = 500
 
 
 class Intake:

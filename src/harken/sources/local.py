@@ -7,9 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from harken.model import REPLIES, Draft, Outgoing, Sender
-
-LOCAL = "local"
+from harken.model import LOCAL, REPLIES, Draft, Outgoing, Sender
 
 Post = Callable[[Draft], Awaitable[str]]
 """Hands a draft in; returns the id of the message it became."""
