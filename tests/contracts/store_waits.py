@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from harken.errors import NotFound
@@ -188,6 +189,21 @@ class WaitSuite(StoreSuite):
         await fill(store, "hello")
         await poll.run()
         assert poll.texts == []
+
+    async def test_a_hushed_session_does_not_stand_before_another(self, store: Store) -> None:
+        """The session used last is muted: the message goes to the other one of that consumer, not to nobody."""
+        muted, other = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
+        muted.hush = Hush(is_total=True)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(muted.run)
+                tasks.start_soon(other.run)
+                await settled(store)
+                await fill(store, "hello")
+                while other.texts is None:
+                    await anyio.lowlevel.checkpoint()
+                muted.scope.cancel()
+        assert (muted.texts, other.texts) == (None, ["hello"])
 
     async def test_one_offer_carries_only_so_much(self, store: Store, clock: FakeClock) -> None:
         """What hands it over has a limit; the rest is offered with the next."""

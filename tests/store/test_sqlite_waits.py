@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import anyio
 import pytest
 
 from harken.errors import Unavailable
-from harken.model import INBOX
-from harken.store.base import Store
+from harken.model import INBOX, Consumer, Reader, SessionKey
+from harken.store.base import Event, Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, READER, WAIT_SECONDS, fill, texts
@@ -131,3 +131,32 @@ async def test_a_wait_that_ends_during_a_commit_that_fails_got_nothing(store: St
     await fill(store, "after")
     unread = await store.unread(READER)
     assert (unread.count, unread.leased) == (1, 0)
+
+
+async def test_an_observer_that_fails_holds_nobody_up(tmp_path: Path) -> None:
+    """It must not raise; if it does, what is committed is committed, and the next write goes on."""
+
+    def fail(_events: Sequence[Event]) -> None:
+        raise RuntimeError("broken")
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with open_store(tmp_path / "harken.db", FakeClock(), observer=fail) as store:
+            for text in ("one", "two"):
+                await fill(store, text)
+            assert await texts(store) == ["one", "two"]
+
+
+async def test_readers_left_over_are_served_when_the_disk_is_back(store: Store, disk: Disk) -> None:
+    """More wait than one commit serves, and the commit for the rest fails: they are tried again by themselves."""
+    polls = [Poll(store, Reader(consumer=Consumer(f"c{i}"), session=SessionKey(f"s{i}"))) for i in range(40)]
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            for poll in polls:
+                tasks.start_soon(poll.run)
+            await settled(store)
+            accepted = Gate(fails=False)
+            accepted.opened.set()
+            disk.gates.append(accepted)
+            disk.fail_once()
+            await fill(store, "hello")
+    assert [poll.texts for poll in polls] == [["hello"]] * 40

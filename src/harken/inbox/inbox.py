@@ -324,7 +324,8 @@ class Inbox:
 
     async def journal(self, after: int, limit: int) -> Sequence[Event]:
         """Return events of the journal that follow a number."""
-        return await self._store.events(after, _bounded(limit, MAX_PAGE, "limit"))
+        events = await self._store.events(after, _bounded(limit, MAX_PAGE, "limit"))
+        return events[: _fitting([len(event.message.text) if event.message else 0 for event in events])]
 
     async def last_event(self) -> int:
         """Return the number of the newest event."""
@@ -426,12 +427,17 @@ def _characters(offers: Sequence[Offer]) -> int:
 
 def _printable(messages: Sequence[Message]) -> Sequence[Message]:
     """Return as many of the first messages as fit into one answer."""
+    return messages[: _fitting([len(message.text) for message in messages])]
+
+
+def _fitting(sizes: Sequence[int]) -> int:
+    """Return how many of the first fit into one answer: at least one."""
     characters = 0
-    for index, message in enumerate(messages):
-        characters += len(message.text)
+    for index, size in enumerate(sizes):
+        characters += size
         if characters > MAX_PAGE_CHARS:
-            return messages[: max(1, index)]
-    return messages
+            return max(1, index)
+    return len(sizes)
 
 
 def _bounded(value: int, most: int, name: str) -> int:

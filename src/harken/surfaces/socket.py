@@ -6,6 +6,8 @@ consumed nothing.
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import msgspec
 from anyio.abc import ByteStream
@@ -69,8 +71,10 @@ class CallConnection:
             self._slots.release()
 
     async def _answer(self, request: Request) -> None:
+        # Each call carries its own offers: undoing one must not undo what another has shown.
+        desk = replace(self._desk, request=f"{self._desk.session}/{request.id}")
         try:
-            result = await call(self._desk, request.method, request.params)
+            result = await call(desk, request.method, request.params)
         except HarkenError as exc:
             await self._send({"id": request.id, "error": exc.as_dict()})
         else:

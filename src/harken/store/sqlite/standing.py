@@ -38,12 +38,12 @@ class Standing:
     offers: list[Offer] = field(default_factory=list[Offer])
     ready: anyio.Event = field(default_factory=anyio.Event)
 
-    def make(self, tx: Transaction) -> None:
+    def make(self, tx: Transaction, hush: Hush) -> None:
         """Offer what is eligible now."""
         self.made = deliveries.offer(
             tx,
             self.reader,
-            deliveries.Wanted(self.limit, hush=self.hush()),
+            deliveries.Wanted(self.limit, hush=hush),
             surface=self.surface,
             carrier=self.carrier,
             lease_until=tx.now + self.lease,
@@ -77,7 +77,7 @@ class StandingOffers:
 
     def begin(self, tx: Transaction, standing: Standing) -> list[Offer]:
         """Offer at once what there is; with nothing there, keep the reader waiting."""
-        standing.make(tx)
+        standing.make(tx, standing.hush())
         if not standing.made:
             self._begun.append(standing)
         return standing.made
@@ -91,22 +91,23 @@ class StandingOffers:
         """Make the offers that a transaction has something for, for so many readers at most."""
         grown = tx.grown | self._unserved
         self._before, self._unserved = self._unserved, set()
-        exhausted: set[tuple[str, tuple[Mailbox, ...]]] = set()
+        exhausted: set[tuple[str, tuple[Mailbox, ...], Hush]] = set()
         # Also those that began in this very transaction, before what they wait for was stored in it.
         here = [standing for standing in (*self._waiting, *self._begun) if not standing.is_over]
         concerned = [standing for standing in here if not grown.isdisjoint(standing.reader.mailboxes)]
         for standing in sorted(concerned, key=lambda each: -each.rank()):
-            key = standing.reader.consumer, standing.reader.mailboxes
+            hush = standing.hush()
+            key = standing.reader.consumer, standing.reader.mailboxes, hush
             if key in exhausted:
                 continue
             if len(self._served) == most:
                 self._unserved = grown
                 break
-            standing.make(tx)
+            standing.make(tx, hush)
             if standing.made:
                 self._served.append(standing)
             if len(standing.made) < standing.limit and not is_full(standing.made):
-                # Sessions of one consumer share a cursor: nothing is left for the others.
+                # Sessions of one consumer share a cursor: nothing is left for those that may hear the same.
                 exhausted.add(key)
 
     def commit(self) -> Sequence[Standing]:

@@ -8,6 +8,7 @@ and only then the callers their results: that order is the contract of `store/ba
 from __future__ import annotations
 
 import asyncio
+import logging
 import queue
 import sqlite3
 import threading
@@ -26,7 +27,10 @@ from harken.store.sqlite.transaction import Transaction
 
 T = TypeVar("T")
 
+_log = logging.getLogger("harken.store")
+
 MAX_BATCH = 256
+RETRY_SECONDS = 1.0
 
 
 @dataclass(slots=True)
@@ -90,19 +94,20 @@ class Writer:
         return await future
 
     def _work(self) -> None:
-        is_stopping = False
+        is_stopping, pause = False, 0.0
         while not is_stopping:
             # Readers that still have to be served do not wait for the next job, and do not hold it up either.
-            batch, is_stopping = self._next_batch(must_wait=not self._standing.unserved)
+            batch, is_stopping = self._next_batch(pause if self._standing.unserved else None)
             if batch or self._standing.unserved:
-                self._commit(batch)
+                # While nothing can be written (a full disk), trying without end would only burn a core.
+                pause = 0.0 if self._commit(batch) else RETRY_SECONDS
 
-    def _next_batch(self, *, must_wait: bool) -> tuple[list[_Job[Any]], bool]:
-        """Return the jobs that are here, and whether they are the last."""
+    def _next_batch(self, patience: float | None) -> tuple[list[_Job[Any]], bool]:
+        """Return the jobs that are here or come within some seconds (None: wait), and whether they are the last."""
         batch: list[_Job[Any]] = []
         while len(batch) < MAX_BATCH:
             try:
-                job = self._jobs.get(block=must_wait and not batch)
+                job = self._jobs.get_nowait() if batch or patience == 0 else self._jobs.get(timeout=patience)
             except queue.Empty:
                 break
             if job is None:
@@ -110,7 +115,9 @@ class Writer:
             batch.append(job)
         return batch, False
 
-    def _commit(self, batch: Sequence[_Job[Any]]) -> None:
+    def _commit(self, batch: Sequence[_Job[Any]]) -> bool:
+        """Run jobs in one transaction, and tell everyone; return whether it was committed."""
+        is_committed = False
         transaction = Transaction(self._connection, self._clock.now())
         served: Sequence[Standing] = ()
         try:
@@ -121,6 +128,7 @@ class Writer:
             self._standing.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
             self._connection.execute("COMMIT")
             served = self._standing.commit()
+            is_committed = True
         except Exception as exc:
             # Whatever it is, it fails this batch only: a thread that ends would leave everyone waiting.
             self._roll_back()
@@ -132,8 +140,16 @@ class Writer:
             transaction.events.clear()
             transaction.grown.clear()
         if transaction.events:
-            self._observer(transaction.events)
+            self._tell(transaction.events)
         self._post(batch, served, transaction.grown)
+        return is_committed
+
+    def _tell(self, events: Sequence[Event]) -> None:
+        try:
+            self._observer(events)
+        except Exception:
+            # It must not raise. What is committed is committed, and whoever waits for it must hear of it all the same.
+            _log.exception("the observer of the store failed")
 
     def _run_one(self, job: _Job[Any], transaction: Transaction, *, is_alone: bool) -> None:
         marks = len(transaction.events), set(transaction.grown)
