@@ -23,6 +23,7 @@ from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
 from tests.contracts.store_model import Machine
+from tests.contracts.store_reach import HeraldSuite, ReachSuite, SurfaceSuite, TransferSuite
 from tests.contracts.store_replies import AccessSuite, ReplySuite
 from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_waits import WaitSuite
@@ -60,6 +61,10 @@ class StoreContract:
     TestOffer = OfferSuite
     TestProof = ProofSuite
     TestLease = LeaseSuite
+    TestReach = ReachSuite
+    TestTransfer = TransferSuite
+    TestSurface = SurfaceSuite
+    TestHerald = HeraldSuite
     TestWait = WaitSuite
     TestReply = ReplySuite
     TestAccess = AccessSuite

@@ -30,7 +30,7 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.base import ConsumerState, Event, Filter, Observer, Store
+from harken.store.base import ConsumerState, Event, Filter, Herald, Observer, Store
 from harken.testing import FakeClock
 
 TASK: Final = Mailbox("task:a")
@@ -67,7 +67,9 @@ class Journal:
 class Backend(Protocol):
     """How a backend is opened: the test module of a backend has it as its fixture `backend`."""
 
-    def __call__(self, folder: Path, clock: Clock, observer: Observer) -> AbstractAsyncContextManager[Store]:
+    def __call__(
+        self, folder: Path, clock: Clock, observer: Observer, herald: Herald | None = None
+    ) -> AbstractAsyncContextManager[Store]:
         """Open the store that lives in this folder, or begin one."""
         ...
 

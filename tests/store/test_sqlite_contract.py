@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harken.clock import Clock
-from harken.store.base import Observer, Store
+from harken.store.base import Herald, Observer, Store
 from harken.store.sqlite import open_store
+from harken.store.sqlite.writer import no_herald
 from tests.contracts.store import StoreContract
 from tests.contracts.store_suite import Backend
 
@@ -18,8 +19,11 @@ from tests.contracts.store_suite import Backend
 def backend() -> Backend:
     """Open a database file in the test's folder."""
 
-    def open_in_folder(folder: Path, clock: Clock, observer: Observer) -> AbstractAsyncContextManager[Store]:
-        return open_store(folder / "harken.db", clock, observer=observer)
+    def open_in_folder(
+        folder: Path, clock: Clock, observer: Observer, herald: Herald | None = None
+    ) -> AbstractAsyncContextManager[Store]:
+        folder.mkdir(exist_ok=True)
+        return open_store(folder / "harken.db", clock, observer=observer, herald=herald or no_herald)
 
     return open_in_folder
 

@@ -26,6 +26,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from harken.model import (
+    Attention,
     Consumer,
     Delivery,
     DeliveryId,
@@ -38,6 +39,7 @@ from harken.model import (
     Reader,
     SenderRule,
     SessionKey,
+    Trust,
 )
 
 
@@ -151,6 +153,32 @@ class Hush:
     is_total: bool = False
 
 
+AUDIBLE = frozenset(Attention) - {Attention.COUNT}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reach:
+    """What may go through a surface: how far it may push, whose word it is, what is not muted now, and which."""
+
+    attentions: frozenset[Attention] = AUDIBLE
+    trusts: frozenset[Trust] = frozenset(Trust)
+    hush: Hush = field(default_factory=Hush)
+    only: frozenset[MessageId] | None = None  # nothing but these
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SurfaceRecord:
+    """How deliveries to a consumer through one surface went lately: the evidence that it works."""
+
+    consumer: Consumer
+    surface: str
+    offered: int
+    seen: int
+    last_offered_at: datetime
+    last_seen_at: datetime | None
+    evidence: str  # of the last one seen
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """How much a mailbox keeps, and how long what expired unread stays to be seen.
@@ -182,6 +210,12 @@ class CallKey:
 
 MOST_OFFER_CHARS = 400_000
 """An offer ends with the message that brings its texts to this: what carries it has a limit too."""
+
+Herald = Callable[[Collection[Mailbox]], None]
+"""Called in the writing thread before each commit with the mailboxes that grow by it. It must be quick and not raise.
+
+What it announces may not come true, when the commit fails; but nothing is committed that it has not announced.
+"""
 
 Observer = Callable[[Sequence[Event]], None]
 """Called in the writing thread after each commit with its events, in order. It must not raise."""
@@ -258,7 +292,9 @@ class Store(Protocol):
         """Count what is not final for the consumer. Constant time without `by_channel`."""
         ...
 
-    async def peek(self, reader: Reader, limit: int, *, channel: str = "", after: str = "") -> list[Message]:
+    async def peek(
+        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", reach: Reach | None = None
+    ) -> list[Message]:
         """Return what an offer would give now, oldest first, and change nothing. `after` is a message id."""
         ...
 
@@ -272,11 +308,13 @@ class Store(Protocol):
         lease_until: datetime,
         channel: str = "",
         after: str = "",
+        reach: Reach | None = None,
     ) -> list[Offer]:
         """Hand out what waits for the consumer: high priority first, then in order of receipt.
 
         Eligible is what is not final and not leased: never offered, or offered and its lease is over or released.
-        The latter are repeats. Each becomes `offered` to the reader's session until `lease_until`, in one
+        The latter are repeats. With a `reach`, no more than it covers. Each becomes `offered` to the reader's session
+        until `lease_until`, in one
         transaction, so two sessions never get the same message at once. Journals `offered`.
         """
         ...
@@ -333,12 +371,20 @@ class Store(Protocol):
         """End the leases of every session that is not in the given ones: those are gone."""
         ...
 
+    async def transfer(self, session: SessionKey, to: SessionKey) -> int:
+        """Let a session's open offers be another's: it is the same one, whose own name is known only now."""
+        ...
+
     async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
         """Return the offers of a session that have no proof yet."""
         ...
 
     async def seen_by(self, messages: Collection[MessageId]) -> Mapping[MessageId, Sequence[Consumer]]:
         """Return which consumers have seen or answered each of some messages; none are left out."""
+        ...
+
+    async def surfaces(self, since: datetime) -> list[SurfaceRecord]:
+        """Return, per consumer and surface, how what was offered since a time went."""
         ...
 
     async def ledger(self, message: MessageId) -> list[Delivery]:

@@ -27,7 +27,7 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import MOST_OFFER_CHARS, ConsumerState, Hush, OpenOffer, Unread
+from harken.store.base import MOST_OFFER_CHARS, ConsumerState, OpenOffer, Reach, SurfaceRecord, Unread
 from harken.store.sqlite.messages import BY_ID, COLUMNS, HEAD, MESSAGE_WIDTH, NEW_CURSOR, before_young, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
@@ -56,7 +56,9 @@ SELECT {COLUMNS}, m.n, d.id FROM messages m
 LEFT JOIN deliveries d ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
 WHERE m.mailbox = :mailbox AND m.seq > :cursor
     AND (:channel = '' OR m.channel = :channel) AND m.n > :after
-    AND (:may_wake = 0 OR (m.attention <> 'count'
+    AND (:only IS NULL OR m.id IN (SELECT value FROM json_each(:only)))
+    AND (:is_bounded = 0 OR (m.attention IN (SELECT value FROM json_each(:attentions))
+        AND m.trust IN (SELECT value FROM json_each(:trusts))
         AND m.channel NOT IN (SELECT value FROM json_each(:hushed_channels))
         AND m.sender_id NOT IN (SELECT value FROM json_each(:hushed_senders))
         AND m.sender_name NOT IN (SELECT value FROM json_each(:hushed_senders))))
@@ -89,6 +91,15 @@ RELEASE_CARRIER = f"{_RELEASE} AND carrier = ? RETURNING mailbox"
 WITHDRAW = """
 DELETE FROM deliveries WHERE session = ? AND carrier = ? AND state = 'offered' AND offers = 1
 RETURNING mailbox, message
+"""
+TRANSFER = "UPDATE deliveries SET session = ? WHERE session = ? AND state = 'offered'"
+SURFACES = """
+SELECT consumer, surface, count(*), count(*) FILTER (WHERE state IN ('seen', 'answered')), max(offered_at),
+    max(seen_at) FROM deliveries WHERE offered_at >= ? AND offers > 0 AND carrier <> '' GROUP BY consumer, surface
+ORDER BY consumer, surface
+"""
+LAST_EVIDENCE = """
+SELECT evidence FROM deliveries WHERE consumer = ? AND surface = ? AND seen_at = ? LIMIT 1
 """
 OPEN_SESSIONS = "SELECT DISTINCT session FROM deliveries WHERE state = 'offered' AND lease_until > 0"
 OPEN_OFFERS = "SELECT id, carrier FROM deliveries WHERE session = ? AND state = 'offered' AND lease_until > 0"
@@ -171,20 +182,33 @@ def unread(connection: sqlite3.Connection, reader: Reader, now: int, *, by_chann
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """Which of the waiting messages: how many, of which channel, after which; with a `hush`, only what may wake."""
+    """Which of the waiting messages: how many, of which channel, after which, within what reach."""
 
     limit: int
     channel: str = ""
     after: str = ""
-    hush: Hush | None = None
+    reach: Reach | None = None
+
+    def named(self) -> dict[str, object]:
+        """Return what it says as parameters of the statement."""
+        reach = self.reach or Reach()
+        return {
+            "limit": self.limit,
+            "channel": self.channel,
+            "only": None if reach.only is None else encode_json(sorted(reach.only)),
+            "is_bounded": int(self.reach is not None),
+            "attentions": encode_json(sorted(reach.attentions)),
+            "trusts": encode_json(sorted(reach.trusts)),
+            "hushed_channels": encode_json(sorted(reach.hush.channels)),
+            "hushed_senders": encode_json(sorted(reach.hush.senders)),
+        }
 
 
 def waiting(
     connection: sqlite3.Connection, reader: Reader, wanted: Wanted, *, now: int, oldest_first: bool = False
 ) -> list[tuple[Message, str | None]]:
     """Return what may be offered now, with the delivery id of what was offered before."""
-    hush = wanted.hush
-    if hush is not None and hush.is_total:
+    if wanted.reach is not None and wanted.reach.hush.is_total:
         return []
     number = 0
     if wanted.after:
@@ -194,14 +218,15 @@ def waiting(
             raise NotFound(f"There is no message {wanted.after[:80]!r}.", hint)
         number = int(row[0])
     found: dict[int, tuple[Message, str | None]] = {}
+    asked = wanted.named()
     for mailbox in reader.mailboxes:
-        named = {
-            "consumer": reader.consumer, "mailbox": mailbox, "channel": wanted.channel, "after": number, "now": now,
-            "cursor": cursor_of(connection, reader.consumer, mailbox), "limit": wanted.limit,
-            "may_wake": int(hush is not None),
-            "hushed_channels": encode_json(sorted(hush.channels)) if hush else "[]",
-            "hushed_senders": encode_json(sorted(hush.senders)) if hush else "[]",
-        }  # fmt: skip
+        named = asked | {
+            "consumer": reader.consumer,
+            "mailbox": mailbox,
+            "cursor": cursor_of(connection, reader.consumer, mailbox),
+            "after": number,
+            "now": now,
+        }
         rows = connection.execute(WAITING, named).fetchall()
         if len(rows) == wanted.limit:
             # More may wait than was asked for, and what is urgent among that goes first.
@@ -379,6 +404,11 @@ def release_except(tx: Transaction, sessions: Collection[SessionKey]) -> int:
     return sum(release(tx, session, None) for session in gone)
 
 
+def transfer(tx: Transaction, session: SessionKey, to: SessionKey) -> int:
+    """Let a session's open offers be another's."""
+    return tx.execute(TRANSFER, (to, session)).rowcount
+
+
 def _freed(tx: Transaction, rows: Iterable[Sequence[Any]]) -> int:
     """Ring for the mailboxes of rows that may be offered again: someone may be waiting for them."""
     mailboxes = [Mailbox(row[0]) for row in rows]
@@ -398,6 +428,23 @@ def seen_by(connection: sqlite3.Connection, messages: Collection[MessageId]) -> 
     for message, consumer in connection.execute(SEEN_BY, (encode_json(list(messages)),)):
         seen[message].append(consumer)
     return seen
+
+
+def surfaces(connection: sqlite3.Connection, since: datetime) -> list[SurfaceRecord]:
+    """Return how what was offered since a time went, per consumer and surface."""
+    rows = connection.execute(SURFACES, (to_micros(since),)).fetchall()
+    return [
+        SurfaceRecord(
+            consumer=Consumer(consumer),
+            surface=surface,
+            offered=offered,
+            seen=seen,
+            last_offered_at=from_micros(last_offered),
+            last_seen_at=optional_moment(last_seen),
+            evidence=connection.execute(LAST_EVIDENCE, (consumer, surface, last_seen)).fetchone()[0] if seen else "",
+        )
+        for consumer, surface, offered, seen, last_offered, last_seen in rows
+    ]
 
 
 def ledger(connection: sqlite3.Connection, message: MessageId) -> list[Delivery]:

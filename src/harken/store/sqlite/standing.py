@@ -14,7 +14,7 @@ from datetime import timedelta
 import anyio
 
 from harken.model import Mailbox, Offer, Reader
-from harken.store.base import MOST_OFFER_CHARS, Hush
+from harken.store.base import MOST_OFFER_CHARS, Hush, Reach
 from harken.store.sqlite import deliveries
 from harken.store.sqlite.transaction import Transaction
 
@@ -43,7 +43,7 @@ class Standing:
         self.made = deliveries.offer(
             tx,
             self.reader,
-            deliveries.Wanted(self.limit, hush=hush),
+            deliveries.Wanted(self.limit, reach=Reach(hush=hush)),
             surface=self.surface,
             carrier=self.carrier,
             lease_until=tx.now + self.lease,

@@ -37,6 +37,7 @@ from harken.store.base import (
     ConsumerState,
     Event,
     Filter,
+    Herald,
     Hush,
     Limits,
     Mute,
@@ -44,6 +45,8 @@ from harken.store.base import (
     OpenOffer,
     OutboxRow,
     Pruned,
+    Reach,
+    SurfaceRecord,
     Unread,
 )
 from harken.store.sqlite import access, retention, search
@@ -56,7 +59,7 @@ from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
 from harken.store.sqlite.standing import Standing, StandingOffers
 from harken.store.sqlite.transaction import to_micros
-from harken.store.sqlite.writer import Writer, no_observer
+from harken.store.sqlite.writer import Writer, no_herald, no_observer
 
 
 class LocalChanges:
@@ -145,10 +148,12 @@ class SqliteStore:
         now = to_micros(self._clock.now())
         return await self._readers.run(lambda db: delivery_rows.unread(db, reader, now, by_channel=by_channel))
 
-    async def peek(self, reader: Reader, limit: int, *, channel: str = "", after: str = "") -> list[Message]:
+    async def peek(
+        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", reach: Reach | None = None
+    ) -> list[Message]:
         """Return what an offer would give."""
         now = to_micros(self._clock.now())
-        wanted = delivery_rows.Wanted(limit, channel, after)
+        wanted = delivery_rows.Wanted(limit, channel, after, reach)
         found = await self._readers.run(
             lambda db: delivery_rows.waiting(db, reader, wanted, now=now, oldest_first=True)
         )
@@ -164,9 +169,10 @@ class SqliteStore:
         lease_until: datetime,
         channel: str = "",
         after: str = "",
+        reach: Reach | None = None,
     ) -> list[Offer]:
         """Lease what waits to the reader's session."""
-        wanted = delivery_rows.Wanted(limit, channel, after)
+        wanted = delivery_rows.Wanted(limit, channel, after, reach)
         return await self._writer.run(
             lambda tx: delivery_rows.offer(
                 tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until
@@ -239,6 +245,10 @@ class SqliteStore:
         """End the leases of sessions that are gone."""
         return await self._writer.run(lambda tx: delivery_rows.release_except(tx, sessions), is_durable=False)
 
+    async def transfer(self, session: SessionKey, to: SessionKey) -> int:
+        """Let a session's open offers be another's."""
+        return await self._writer.run(lambda tx: delivery_rows.transfer(tx, session, to), is_durable=False)
+
     async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
         """Return a session's offers without proof."""
         return await self._readers.run(lambda db: delivery_rows.open_offers(db, session))
@@ -246,6 +256,10 @@ class SqliteStore:
     async def seen_by(self, messages: Collection[MessageId]) -> Mapping[MessageId, Sequence[Consumer]]:
         """Return who has seen each of some messages."""
         return await self._readers.run(lambda db: delivery_rows.seen_by(db, messages))
+
+    async def surfaces(self, since: datetime) -> list[SurfaceRecord]:
+        """Return how what was offered went, per consumer and surface."""
+        return await self._readers.run(lambda db: delivery_rows.surfaces(db, since))
 
     async def ledger(self, message: MessageId) -> list[Delivery]:
         """Return the deliveries of a message."""
@@ -326,7 +340,12 @@ class SqliteStore:
 
 @asynccontextmanager
 async def open_store(
-    path: Path, clock: Clock, *, observer: Observer = no_observer, opener: Connect = connect
+    path: Path,
+    clock: Clock,
+    *,
+    observer: Observer = no_observer,
+    herald: Herald = no_herald,
+    opener: Connect = connect,
 ) -> AsyncIterator[SqliteStore]:
     """Open the store at `path`, creating it when there is none; close it with every write finished."""
     changes = LocalChanges()
@@ -334,7 +353,7 @@ async def open_store(
         await anyio.to_thread.run_sync(prepare_file, path)
         connection = await anyio.to_thread.run_sync(open_writer, path, opener)
         standing = StandingOffers()
-        writer = Writer(connection, clock, observer, changes.ring, standing)
+        writer = Writer(connection, clock, standing, observer=observer, herald=herald, announce=changes.ring)
         readers = Readers(path)
         readers.start()
     writer.start()

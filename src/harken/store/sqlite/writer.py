@@ -20,7 +20,7 @@ from typing import Any, Generic, TypeVar
 from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
-from harken.store.base import Event, Observer
+from harken.store.base import Event, Herald, Observer
 from harken.store.sqlite.seam import translate, unspeakable
 from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
@@ -49,13 +49,16 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         clock: Clock,
-        observer: Observer,
-        announce: Callable[[Collection[Mailbox]], None],
         standing: StandingOffers,
+        *,
+        observer: Observer,
+        herald: Herald,
+        announce: Callable[[Collection[Mailbox]], None],
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._observer = observer
+        self._herald = herald
         self._announce = announce
         self._standing = standing
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
@@ -126,6 +129,7 @@ class Writer:
             for job in batch:
                 self._run_one(job, transaction, is_alone=len(batch) == 1)
             self._standing.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
+            self._foretell(transaction.grown)
             self._connection.execute("COMMIT")
             served = self._standing.commit()
             is_committed = True
@@ -143,6 +147,15 @@ class Writer:
             self._tell(transaction.events)
         self._post(batch, served, transaction.grown)
         return is_committed
+
+    def _foretell(self, grown: Collection[Mailbox]) -> None:
+        if not grown:
+            return
+        try:
+            self._herald(grown)
+        except Exception:
+            # It must not raise either: a bell that cannot be rung costs no message.
+            _log.exception("the herald of the store failed")
 
     def _tell(self, events: Sequence[Event]) -> None:
         try:
@@ -197,6 +210,10 @@ class Writer:
                 job.future.set_result(job.result)
         if grown:
             self._announce(grown)
+
+
+def no_herald(_grown: Collection[Mailbox]) -> None:
+    """Announce nothing."""
 
 
 def no_observer(_events: Sequence[Event]) -> None:
