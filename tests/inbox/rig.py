@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,7 +11,7 @@ from typing import Final
 
 from harken.inbox import Caller, Inbox, Note, Role, Session, Sessions
 from harken.inbox.access import Access
-from harken.inbox.inbox import Bounds
+from harken.inbox.bounds import Bounds
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
@@ -20,6 +20,7 @@ from harken.model import (
     INBOX,
     Attention,
     Consumer,
+    DeliveryId,
     Draft,
     Mailbox,
     Offer,
@@ -47,6 +48,15 @@ class Quiet:
 
     def push(self, note: Note) -> None:
         """Ignore it."""
+
+    def notify(self, method: str, params: Mapping[str, object]) -> bool:
+        """Nothing is sent here."""
+        del method, params
+        return False
+
+    def settle(self) -> Sequence[DeliveryId]:
+        """Nothing was answered here."""
+        return ()
 
 
 @dataclass(frozen=True, slots=True)

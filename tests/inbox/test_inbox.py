@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound, UserError
+from harken.inbox.bounds import Bounds
 from harken.inbox.forecast import Outlook
-from harken.inbox.inbox import MAX_OFFER, Bounds
+from harken.inbox.inbox import MAX_OFFER
 from harken.model import INBOX, REPLIES, Attention, Consumer, Mailbox, Priority, State
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
 

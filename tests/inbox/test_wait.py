@@ -11,7 +11,7 @@ import pytest
 
 from harken.errors import UserError
 from harken.inbox import Presence
-from harken.inbox.inbox import Bounds
+from harken.inbox.bounds import Bounds
 from harken.model import Offer, Reader
 from tests.inbox.rig import FIRST, OTHER, SECOND, WAIT_SECONDS, Bench, ids, open_bench, reads
 

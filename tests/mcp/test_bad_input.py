@@ -102,7 +102,7 @@ def test_an_error_tells_the_arguments_there_are(agent: Agent) -> None:
         (b'{"jsonrpc":"2.0","id":7001,"method":"tools/call","params":[1]}', -32600),
         (b'{"jsonrpc":"1.0","id":7001,"method":"ping"}', -32600),
         (b'{"jsonrpc":"2.0","id":7001,"method":"no/such/method","params":{}}', -32601),
-        (b'{"jsonrpc":"2.0","id":7001,"method":"prompts/list"}', -32601),
+        (b'{"jsonrpc":"2.0","id":7001,"method":"no/such"}', -32601),
         (b'{"jsonrpc":"2.0","id":7001,"method":"initialize","params":{}}', -32602),
         (b'{"jsonrpc":"2.0","id":7001,"method":"logging/setLevel","params":{"level":"loud"}}', -32602),
         (b'{"jsonrpc":"2.0","id":7001,"method":"resources/read","params":{"uri":"file:///etc/passwd"}}', -32602),

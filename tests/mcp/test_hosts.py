@@ -78,7 +78,7 @@ def test_a_consumer_is_always_a_short_plain_name(client: str) -> None:
         ("copilot-cli", Hello(edge="e", ppid=77, env={}), "edge:e"),
         ("codex-mcp-client", Hello(edge="e", ppid=77, env={"CODEX_THREAD_ID": "t"}), "codex:t"),
         ("gemini-cli-mcp-client", Hello(edge="e", env={"GEMINI_SESSION_ID": "g"}), "gemini-cli:g"),
-        ("qwen-cli-mcp-client-x", Hello(edge="e", env={"QWEN_SESSION_ID": "q"}), "qwen-code:q"),
+        ("qwen-cli-mcp-client-x", Hello(edge="e", env={"QWEN_CODE_SESSION_ID": "q"}), "qwen-code:q"),
         ("opencode", Hello(edge="e", env={"OPENCODE_SESSION_ID": "o"}), "opencode:o"),
         ("opencode", Hello(edge="e", env={"CLAUDE_CODE_SESSION_ID": "s"}), "edge:e"),
         ("my-editor", Hello(edge="e", ppid=77, env={"CLAUDE_CODE_SESSION_ID": "s"}), "edge:e"),

@@ -38,7 +38,9 @@ def test_what_the_server_says_of_itself(connect: Connect) -> None:
     del said["serverInfo"]["version"]
     assert said == {
         "capabilities": {
+            "experimental": {"claude/channel": {}},
             "logging": {},
+            "prompts": {"listChanged": False},
             "resources": {"listChanged": False, "subscribe": True},
             "tools": {"listChanged": False},
         },
@@ -49,6 +51,16 @@ def test_what_the_server_says_of_itself(connect: Connect) -> None:
         "protocolVersion": "2025-11-25",
         "serverInfo": {"name": "harken", "title": "Harken"},
     }
+
+
+def test_the_prompt_inbox_is_for_hosts_that_have_no_skill_of_ours(connect: Connect) -> None:
+    """Hosts show prompts as commands; one that has the skill would show the same thing twice."""
+    generic, claude = connect(), connect("claude-code")
+    assert [each["name"] for each in generic.request("prompts/list", {})["result"]["prompts"]] == ["inbox"]
+    text = generic.request("prompts/get", {"name": "inbox"})["result"]["messages"][0]["content"]["text"]
+    assert "`inbox_pull` gives the messages that wait" in text
+    assert "error" in generic.request("prompts/get", {"name": "outbox"})
+    assert claude.request("prompts/list", {})["result"]["prompts"] == []
 
 
 def test_the_list_of_tools(connect: Connect) -> None:

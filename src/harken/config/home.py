@@ -98,6 +98,11 @@ class Home:
         return self.run_dir / "bells"
 
     @property
+    def trial_dir(self) -> Path:
+        """Folders in which hosts are tried; a session inside one reads the mailbox of its trial only."""
+        return self.path / "trial"
+
+    @property
     def token_file(self) -> Path:
         """The secret that HTTP callers present."""
         return self.path / "token"

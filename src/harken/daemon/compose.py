@@ -30,16 +30,18 @@ from harken.daemon.listener import Listener, most_connections
 from harken.daemon.lock import single_instance
 from harken.daemon.peers import descends_from
 from harken.daemon.policy import configured_policy, refuse_missing
+from harken.daemon.reach import Reaching
 from harken.daemon.supervisor import Supervisor
+from harken.dispatch.bells import Bells
 from harken.dispatch.outbox import Outbox
 from harken.dispatch.push import Push
 from harken.errors import UserError
 from harken.hosts.base import GENERIC, Hello
 from harken.inbox import Caller, Inbox, Role, Sessions
 from harken.inbox.access import Access
+from harken.inbox.bounds import Bounds
 from harken.inbox.caller import OWNER_ID
-from harken.inbox.inbox import Bounds
-from harken.inbox.sessions import mailboxes_of
+from harken.inbox.sessions import mailboxes_of, trial_of
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
@@ -70,6 +72,8 @@ class Daemon:
     intake: Intake
     inbox: Inbox
     access: Access
+    bells: Bells
+    reaching: Reaching
     started_at: datetime
     url: str = ""
     supervisor: Supervisor | None = None
@@ -98,13 +102,18 @@ class Daemon:
 
     def mailboxes(self, cwd: str) -> tuple[Mailbox, ...]:
         """Return what a session in a folder reads."""
-        projects = {name: [str(folder) for folder in p.dirs] for name, p in self.settings.projects.items()}
-        return mailboxes_of(cwd, projects)
+        return _mailboxes(self.home, self.settings, cwd)
 
     async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
         """Serve an agent's edge."""
         connection = Connection(
-            stream, lines, hello=hello, inbox=self.inbox, clock=self.clock, mailboxes=self.mailboxes
+            stream,
+            lines,
+            hello=hello,
+            inbox=self.inbox,
+            clock=self.clock,
+            mailboxes=self.mailboxes,
+            greet=self.reaching.greet,
         )
         await connection.serve()
 
@@ -135,7 +144,10 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     """Open the store and join the parts over it."""
     refuse_missing(settings)
     journal = Journal(home.journal_dir)
-    async with open_store(home.database, clock, observer=journal.observe, opener=opener) as store:
+    bells = Bells(home.bells_dir)
+    async with open_store(
+        home.database, clock, observer=journal.observe, herald=bells.foretell, opener=opener
+    ) as store:
         missing = await journal.recover(store)
         if missing:
             _log.info("wrote %d lines of the journal that were missing", missing)
@@ -149,6 +161,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
             new_consumer_window=settings.limits.new_consumer_window,
             agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
         )
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds)
         try:
             yield Daemon(
                 home=home,
@@ -157,8 +170,10 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 store=store,
                 journal=journal,
                 intake=intake,
-                inbox=Inbox(store, intake, policies, Sessions(), clock, bounds=bounds),
+                inbox=inbox,
                 access=Access(store, policies, pairings, clock),
+                bells=bells,
+                reaching=Reaching(inbox, store, clock, bells, partial(_mailboxes, home, settings)),
                 started_at=clock.now(),
             )
         finally:
@@ -191,7 +206,12 @@ async def _serve(daemon: Daemon) -> None:
         async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
             supervisor = Supervisor(tasks)
             _start_loops(daemon, supervisor)
-            surfaces = {"mcp": daemon.serve_mcp, "call": daemon.serve_call}
+            surfaces = {
+                "mcp": daemon.serve_mcp,
+                "call": daemon.serve_call,
+                "hook": daemon.reaching.serve_hook,
+                "wake": daemon.reaching.serve_wake,
+            }
             listener = Listener(surfaces, endpoint.token, max_connections=most_connections())
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
@@ -216,10 +236,21 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     daemon.supervisor = supervisor
     supervisor.start("outbox", outbox.run)
     supervisor.start("push", push.run)
+    daemon.bells.clear()
+    supervisor.start("bells", daemon.reaching.ringer.run)
+    supervisor.start("wakes", daemon.reaching.wakes.run)
+    supervisor.start("sessions", daemon.reaching.reap)
     supervisor.start("index", lambda: upkeep.keep_index(store))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))
     supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, limits))
+
+
+def _mailboxes(home: Home, settings: Settings, cwd: str) -> tuple[Mailbox, ...]:
+    if trial := trial_of(cwd, home.trial_dir):
+        return (trial,)
+    projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
+    return mailboxes_of(cwd, projects)
 
 
 def _post(intake: Intake, store: Store) -> Post:

@@ -44,6 +44,11 @@ class HelloLine(msgspec.Struct):
     resent: list[msgspec.Raw] = []
     env: dict[str, str] = {}
     token: str = ""
+    host: str = ""
+    moment: str = ""
+    payload: int = 0
+    native: str = ""
+    once: bool = False
 
 
 Serve = Callable[[SocketStream, Lines, Hello, int], Awaitable[None]]
@@ -138,6 +143,11 @@ def _as_hello(line: HelloLine) -> Hello:
         is_resumed=line.resumed,
         resent=tuple(bytes(item).decode() for item in line.resent),
         env=line.env,
+        host=line.host,
+        moment=line.moment,
+        payload=max(0, line.payload),
+        native=line.native,
+        is_once=line.once,
     )
 
 

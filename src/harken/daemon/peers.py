@@ -7,6 +7,7 @@ import socket
 import struct
 import sys
 from collections.abc import Collection
+from datetime import datetime
 
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
@@ -30,6 +31,24 @@ def check_user(stream: SocketStream) -> int:
     if uid != os.geteuid():
         raise Refused("This daemon belongs to another user.", "Start your own: harken up")
     return int(pid)
+
+
+def lineage(pid: int) -> list[int]:
+    """Return a process and those it descends from, nearest first; only itself where it cannot be looked at."""
+    try:
+        return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid > 0 else []
+    except psutil.Error:
+        return [pid]
+
+
+def is_alive(pid: int, since: datetime) -> bool:
+    """Whether a process that was there at a time still is; not another one that got its number."""
+    try:
+        return pid > 1 and psutil.Process(pid).create_time() <= since.timestamp() + 1
+    except psutil.NoSuchProcess:
+        return False
+    except psutil.Error:
+        return True
 
 
 def descends_from(pid: int, hosts: Collection[int]) -> int:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from harken.model import Consumer, SessionKey
 
@@ -26,6 +26,8 @@ class Host:
     surfaces: tuple[str, ...] = _PULL_SURFACES
     session_variable: str = ""  # environment variable that holds the host's own session id
     keys_by_process: bool = False  # the session is the host process: its session id changes while it runs
+    has_many: bool = False  # one process may have several conversations
+    shares_connection: bool = False  # and one MCP connection for all of them
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
 
     @property
@@ -36,20 +38,36 @@ class Host:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hello:
-    """What an edge says about where it runs."""
+    """What an edge, a hook or a program beside a host says about where it runs."""
 
-    edge: str
+    edge: str = ""
+    host: str = ""  # of a hook: the host that runs it, and when
+    moment: str = ""
+    payload: int = 0  # bytes that follow
+    native: str = ""  # of a program that waits to wake: the conversation it is for
+    is_once: bool = False
     pid: int = 0
     ppid: int = 0
     cwd: str = ""
     consumer: str = ""
     is_resumed: bool = False
     resent: tuple[str, ...] = ()
-    env: Mapping[str, str]
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeTarget:
+    """An idle conversation, as far as a host's own way of waking needs to know it."""
+
+    native: str
+    pid: int = 0
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 RESERVED = frozenset({"watch", "rules"})
 MAX_NAME = 56
+MAX_NATIVE = 128
 
 GENERIC = Host(name="generic", client_names=())
 HOSTS = (
@@ -66,10 +84,16 @@ HOSTS = (
         session_variable="COPILOT_AGENT_SESSION_ID",
         needs_handshake=True,
     ),
-    Host(name="codex", client_names=("codex-mcp-client",), session_variable="CODEX_THREAD_ID"),
+    Host(name="codex", client_names=("codex-mcp-client",), session_variable="CODEX_THREAD_ID", has_many=True),
     Host(name="gemini-cli", client_names=("gemini-cli-mcp-client",), session_variable="GEMINI_SESSION_ID"),
-    Host(name="opencode", client_names=("opencode",), session_variable="OPENCODE_SESSION_ID"),
-    Host(name="qwen-code", client_names=("qwen-cli-mcp-client",), session_variable="QWEN_SESSION_ID"),
+    Host(
+        name="opencode",
+        client_names=("opencode",),
+        session_variable="OPENCODE_SESSION_ID",
+        has_many=True,
+        shares_connection=True,
+    ),
+    Host(name="qwen-code", client_names=("qwen-cli-mcp-client",), session_variable="QWEN_CODE_SESSION_ID"),
 )
 
 
@@ -99,6 +123,18 @@ def session_key(host: Host, hello: Hello) -> SessionKey:
         return SessionKey(f"{host.name}:{hello.ppid}{apart}")
     own = hello.env.get(host.session_variable, "") if host.session_variable else ""
     return SessionKey(f"{host.name}:{own}{apart}" if own else f"edge:{hello.edge}")
+
+
+def hook_key(host: Host, native: str, pid: int) -> SessionKey:
+    """Return the key of the session that a hook speaks for."""
+    if (host.keys_by_process or not native) and pid > 1:
+        return SessionKey(f"{host.name}:{pid}")
+    return SessionKey(f"{host.name}:{native[:MAX_NATIVE]}")
+
+
+def named(name: str) -> Host:
+    """Return a host by its own name; unknown ones are generic."""
+    return next((host for host in HOSTS if host.name == name), GENERIC)
 
 
 def _slug(name: str) -> str:

@@ -3,10 +3,10 @@
 from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import Details, Entry, Pulled, ReplyRow, Sent, Status
-from harken.inbox.sessions import Note, Presence, Pusher, Session, Sessions
+from harken.inbox.sessions import Note, Presence, Pusher, Session, Sessions, Waker
 
 __all__ = [
     "Caller", "Details", "Entry", "Inbox", "Note", "Presence", "Pulled", "Pusher",
     "ReplyRow", "Role", "Sent", "Session",
-    "Sessions", "Status",
+    "Sessions", "Status", "Waker",
 ]  # fmt: skip

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harken.inbox.sessions import Presence, Session, is_muted
-from harken.model import Attention, Message, Trust
+from harken.model import Attention, Message, SessionKey, Trust
 from harken.store.base import Mute
 
 
@@ -15,6 +15,9 @@ class Outlook(StrEnum):
     """The kinds of forecast; stable, for programs."""
 
     NOW = "now"
+    BOUNDARY = "boundary"
+    WAKE = "wake"
+    PROMPT = "prompt"
     NEXT_CALL = "next_call"
     NEXT_SESSION = "next_session"
     COUNTED = "counted"
@@ -31,10 +34,21 @@ class Forecast:
     sentence: str
 
 
+_NOBODY = Forecast(Outlook.NEXT_SESSION, "waits for the next session: none is connected now")
+
+
 def forecast(
-    message: Message, sessions: Sequence[Session], mutes: Collection[Mute], *, has_readers: bool = True
+    message: Message,
+    sessions: Sequence[Session],
+    mutes: Collection[Mute],
+    *,
+    has_readers: bool = True,
+    waiting: Collection[SessionKey] = (),
 ) -> Forecast:
-    """Say what will happen to a message, from who is here now, and whether agents read its mailbox at all."""
+    """Say what will happen to a message, from who is here now, and whether agents read its mailbox at all.
+
+    `waiting` are sessions that were in a long poll when it was accepted.
+    """
     if not has_readers:
         return Forecast(
             Outlook.NO_READER, f"is kept for you: no agent reads {message.mailbox}, there is no such recipient"
@@ -44,11 +58,24 @@ def forecast(
     if message.attention is Attention.COUNT:
         return Forecast(Outlook.COUNTED, f"is only counted: {_why_counted(message)}")
     here = [s for s in sessions if message.mailbox in s.mailboxes and s.hears(message, mutes)]
-    if waiting := [s for s in here if s.presence is Presence.WAITING]:
-        return Forecast(Outlook.NOW, f"goes to {_names(waiting)} now, which is waiting for messages")
-    if here:
-        return Forecast(Outlook.NEXT_CALL, f"is shown to {_names(here)} with its next Harken call")
-    return Forecast(Outlook.NEXT_SESSION, "waits for the next session: none is connected now")
+    return _reached(message, here, waiting) if here else _NOBODY
+
+
+def _reached(message: Message, here: Sequence[Session], waiting: Collection[SessionKey]) -> Forecast:
+    """Say how it comes to one of the sessions that are here, the last active first."""
+    if polling := [s for s in here if s.presence is Presence.WAITING or s.key in waiting]:
+        return Forecast(Outlook.NOW, f"goes to {_names(polling)} now, which is waiting for messages")
+    may_push = message.attention in (Attention.WAKE, Attention.BOUNDARY)
+    hooked = [session for session in here if session.is_hooked]
+    if may_push and (busy := [s for s in hooked if s.presence is Presence.BUSY]):
+        return Forecast(Outlook.BOUNDARY, f"goes to {busy[0].consumer}, which is busy, between two tool calls")
+    if message.attention is Attention.WAKE and (
+        idle := [s for s in here if s.wakers and s.presence is not Presence.BUSY]
+    ):
+        return Forecast(Outlook.WAKE, f"wakes {idle[0].consumer}, which is idle")
+    if hooked:
+        return Forecast(Outlook.PROMPT, f"is shown to {_names(hooked)} with its next prompt")
+    return Forecast(Outlook.NEXT_CALL, f"is shown to {_names(here)} with its next Harken call")
 
 
 def _why_counted(message: Message) -> str:

@@ -8,7 +8,7 @@ what will happen. Methods take the caller or reader they act for and raise only 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -17,10 +17,11 @@ import anyio.lowlevel
 
 from harken.clock import Clock
 from harken.errors import NotFound, Refused, UserError
+from harken.inbox.bounds import Bounds, bounded, characters, fitting, printable
 from harken.inbox.caller import OWNER_ID, Caller, Role, caller_name
 from harken.inbox.forecast import Forecast, Outlook, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
-from harken.inbox.sessions import Sessions
+from harken.inbox.sessions import Sessions, is_muted
 from harken.ingest.intake import Intake
 from harken.ingest.policy import PolicyBook
 from harken.model import (
@@ -28,6 +29,7 @@ from harken.model import (
     LOCAL,
     REPLIES,
     WATCH,
+    Attention,
     Consumer,
     Delivery,
     DeliveryId,
@@ -43,25 +45,26 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import MOST_OFFER_CHARS, CallKey, Event, Filter, Hush, OpenOffer, OutboxRow, Store
+from harken.store.base import (
+    MOST_OFFER_CHARS,
+    CallKey,
+    Event,
+    Filter,
+    Hush,
+    OpenOffer,
+    OutboxRow,
+    Reach,
+    Store,
+    SurfaceRecord,
+)
 
 MAX_PAGE = 1_000
-MAX_PAGE_CHARS = 2_000_000
 MAX_OFFER = 100
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
+RECENT_AMONG = 100
+EVIDENCE_OF = timedelta(days=30)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bounds:
-    """The bounds of the use cases, from the configuration."""
-
-    max_wait_seconds: float = 55.0
-    lease: timedelta = timedelta(minutes=15)
-    new_consumer_window: timedelta = timedelta(hours=24)
-    max_reply_chars: int = 64_000
-    agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
 
 
 class Inbox:
@@ -108,6 +111,8 @@ class Inbox:
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
         )
+        # Asked before: whoever waits has it in the very moment in which it is accepted, and waits no more.
+        waiting = frozenset(self.sessions.waiting())
         appended = (await self._intake.accept([draft]))[0]
         if not appended.is_new:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
@@ -117,6 +122,7 @@ class Inbox:
             self.sessions.live(),
             self._policies.mutes(self._clock.now()),
             has_readers=appended.message.mailbox in self._bounds.agents_read,
+            waiting=waiting,
         )
         return Sent(message=appended.message, is_new=True, forecast=outlook)
 
@@ -161,14 +167,14 @@ class Inbox:
     ) -> Pulled:
         """Hand out what waits, or (not `consume`) show it without handing it out."""
         await self._enroll(reader)
-        wanted = _bounded(limit, MAX_OFFER, "limit")
+        wanted = bounded(limit, MAX_OFFER, "limit")
         if not consume:
             found = await self._store.peek(reader, wanted, channel=channel, after=since)
             shown = [Offer(message=message, delivery_id=DeliveryId("")) for message in found]
             return Pulled(offers=shown, remaining=max(0, await self.count(reader) - len(shown)))
         offers = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since)
         # Fewer than wanted, of everything: nothing is left to count.
-        is_all = len(offers) < wanted and not channel and not since and _characters(offers) < MOST_OFFER_CHARS
+        is_all = len(offers) < wanted and not channel and not since and characters(offers) < MOST_OFFER_CHARS
         return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
 
     async def wait(
@@ -176,7 +182,7 @@ class Inbox:
     ) -> Pulled:
         """Hand out what waits as soon as there is something; nothing after the time, which is capped."""
         await self._enroll(reader)
-        wanted = _bounded(max_items, MAX_OFFER, "max_items")
+        wanted = bounded(max_items, MAX_OFFER, "max_items")
         seconds = min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
         with self.sessions.in_wait(reader.session):
             offers = await self._store.offer_when_ready(
@@ -189,8 +195,38 @@ class Inbox:
                 hush=partial(self._hush, reader),
                 seconds=seconds,
             )
-        is_all = len(offers) < wanted and _characters(offers) < MOST_OFFER_CHARS
+        is_all = len(offers) < wanted and characters(offers) < MOST_OFFER_CHARS
         return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
+
+    async def waiting(
+        self,
+        reader: Reader,
+        attentions: Collection[Attention],
+        limit: int,
+        *,
+        without: Collection[MessageId] = (),
+        since: datetime | None = None,
+    ) -> Sequence[Message]:
+        """Return what waits and may push so far, oldest first; nothing that is muted. Changes nothing."""
+        await self._enroll(reader)
+        reach = replace(self._reach(reader, attentions), without=frozenset(without), since=since)
+        return await self._store.peek(reader, limit, reach=reach)
+
+    async def hand_over(
+        self, reader: Reader, messages: Collection[Message], *, surface: str, carrier: str
+    ) -> Sequence[Offer]:
+        """Offer some of what waits; what somebody else got meanwhile is left out."""
+        if not messages:
+            return []
+        reach = self._reach(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
+        return await self._offer(reader, len(messages), surface, carrier, reach=reach)
+
+    async def recent(self, reader: Reader, attention: Attention, limit: int) -> Sequence[Message]:
+        """Return the newest messages of an attention, seen or not, oldest first. Looks at a bounded number."""
+        found = await self.newest(reader, RECENT_AMONG)
+        mutes = self._policies.mutes(self._clock.now())
+        names = {"session": reader.session, "consumer": reader.consumer}
+        return [m for m in found if m.attention is attention and not is_muted(m, mutes, **names)][-limit:]
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""
@@ -257,6 +293,22 @@ class Inbox:
         """Undo the offers of a call whose answer was never written."""
         await self._store.withdraw(session, carrier)
 
+    def probe(self, caller: Caller, session: str, method: str, params: Mapping[str, object]) -> bool:
+        """Send any notification to a session, for a person who wants to see what its host does with it."""
+        caller.require_owner("probe sessions")
+        found = self.sessions.get(SessionKey(session))
+        if found is None:
+            raise NotFound(f"There is no session {session[:80]!r} now.", "See who is here: harken status")
+        return any(pusher.notify(method, params) for pusher in tuple(found.connections.values()))
+
+    async def rename(self, session: SessionKey, to: SessionKey) -> None:
+        """Let what a session was given be its under the name that is known only now."""
+        await self._store.transfer(session, to)
+
+    async def evidence(self) -> Sequence[SurfaceRecord]:
+        """Return what is known lately about each surface of each consumer."""
+        return await self._store.surfaces(self._clock.now() - EVIDENCE_OF)
+
     async def open_offers(self, session: SessionKey) -> Sequence[OpenOffer]:
         """Return what a session was given and has not proven."""
         return await self._store.open_offers(session)
@@ -276,13 +328,13 @@ class Inbox:
     ) -> Sequence[Message]:
         """Return the newest messages that fit, oldest first."""
         where = Filter(mailbox=mailbox, channel=channel, sender=sender, thread=thread, since=since, before=before)
-        found = await self._store.page(where, _bounded(limit, MAX_PAGE, "limit"), newest_first=True)
-        return _printable(found)[::-1]
+        found = await self._store.page(where, bounded(limit, MAX_PAGE, "limit"), newest_first=True)
+        return printable(found)[::-1]
 
     async def export(self, mailbox: str, after: int, limit: int) -> Sequence[tuple[Message, Sequence[Consumer]]]:
         """Return the next page of a mailbox, oldest first, each with the consumers that have seen it."""
-        found = await self._store.page(Filter(mailbox=mailbox, after=after), _bounded(limit, MAX_PAGE, "limit"))
-        page = _printable(found)
+        found = await self._store.page(Filter(mailbox=mailbox, after=after), bounded(limit, MAX_PAGE, "limit"))
+        page = printable(found)
         seen = await self._store.seen_by([message.id for message in page])
         return [(message, seen[message.id]) for message in page]
 
@@ -320,12 +372,12 @@ class Inbox:
         where = Filter(mailbox=mailbox, among=tuple(among), channel=channel, sender=sender)
         # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
         await self._store.index(INDEX_BEFORE_SEARCH)
-        return _printable(await self._store.search(text, where, _bounded(limit, MAX_PAGE, "limit")))
+        return printable(await self._store.search(text, where, bounded(limit, MAX_PAGE, "limit")))
 
     async def journal(self, after: int, limit: int) -> Sequence[Event]:
         """Return events of the journal that follow a number."""
-        events = await self._store.events(after, _bounded(limit, MAX_PAGE, "limit"))
-        return events[: _fitting([len(event.message.text) if event.message else 0 for event in events])]
+        events = await self._store.events(after, bounded(limit, MAX_PAGE, "limit"))
+        return events[: fitting([len(event.message.text) if event.message else 0 for event in events])]
 
     async def last_event(self) -> int:
         """Return the number of the newest event."""
@@ -353,7 +405,15 @@ class Inbox:
     # -- inner -------------------------------------------------------------------------------------------------
 
     async def _offer(
-        self, reader: Reader, limit: int, surface: str, carrier: str, *, channel: str = "", since: str = ""
+        self,
+        reader: Reader,
+        limit: int,
+        surface: str,
+        carrier: str,
+        *,
+        channel: str = "",
+        since: str = "",
+        reach: Reach | None = None,
     ) -> Sequence[Offer]:
         """Offer, such that a caller who is cancelled meanwhile has consumed nothing."""
         with anyio.CancelScope(shield=True):
@@ -365,6 +425,7 @@ class Inbox:
                 lease_until=self._clock.now() + self._bounds.lease,
                 channel=channel,
                 after=since,
+                reach=reach,
             )
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -380,6 +441,11 @@ class Inbox:
         with anyio.CancelScope(shield=True):
             left += await self.count(reader)
         return left
+
+    def _reach(
+        self, reader: Reader, attentions: Collection[Attention], only: frozenset[MessageId] | None = None
+    ) -> Reach:
+        return Reach(attentions=frozenset(attentions), hush=self._hush(reader), only=only)
 
     def _hush(self, reader: Reader) -> Hush:
         """Return what may not wake a reader now."""
@@ -419,28 +485,3 @@ def as_priority(name: str) -> Priority:
         return Priority(name)
     except ValueError as exc:
         raise UserError(f"There is no priority {name[:40]!r}.", "Use high, normal or low.") from exc
-
-
-def _characters(offers: Sequence[Offer]) -> int:
-    return sum(len(offer.message.text) for offer in offers)
-
-
-def _printable(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return as many of the first messages as fit into one answer."""
-    return messages[: _fitting([len(message.text) for message in messages])]
-
-
-def _fitting(sizes: Sequence[int]) -> int:
-    """Return how many of the first fit into one answer: at least one."""
-    characters = 0
-    for index, size in enumerate(sizes):
-        characters += size
-        if characters > MAX_PAGE_CHARS:
-            return max(1, index)
-    return len(sizes)
-
-
-def _bounded(value: int, most: int, name: str) -> int:
-    if value < 1:
-        raise UserError(f"{name} must be at least 1.", f"Give a number from 1 to {most}.")
-    return min(value, most)

@@ -9,10 +9,10 @@ from datetime import datetime
 from harken.inbox.forecast import Forecast
 from harken.inbox.sessions import Session
 from harken.model import Consumer, Delivery, Draft, Message, Offer, SenderRule, State
-from harken.store.base import ConsumerState, Mute
+from harken.store.base import ConsumerState, Mute, OpenOffer, SurfaceRecord
 from harken.store.base import OutboxRow as ReplyRow
 
-__all__ = ["Details", "Entry", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status"]
+__all__ = ["Details", "Entry", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

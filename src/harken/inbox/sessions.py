@@ -1,12 +1,13 @@
-"""Sessions: who is connected now, through what, and who is waiting.
+"""Sessions: who is here now, through what, idle, busy or waiting, and how each can be woken.
 
-In memory and rebuilt from connections: after a restart the edges come back by themselves. What a session was
-given is in the store; this only knows whether it is here.
+In memory and rebuilt from connections and hooks: after a restart the edges come back by themselves. What a session
+was given is in the store; this only knows whether it is here. A session is known by its connection, by the host's own
+name for the conversation (`native`) and by the host's process; any of them may come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -14,7 +15,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Protocol
 
-from harken.model import INBOX, Consumer, Mailbox, Message, Reader, SessionKey
+from harken.inbox.turns import TurnLog
+from harken.model import INBOX, Consumer, DeliveryId, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.store.base import Mute
 
 
@@ -22,6 +24,8 @@ class Presence(StrEnum):
     """What a session is doing, as far as Harken can tell."""
 
     CONNECTED = "connected"  # here; busy or idle is not known without hooks
+    IDLE = "idle"  # between two turns
+    BUSY = "busy"  # in a turn
     WAITING = "waiting"  # in a long poll: gets a message at once
 
 
@@ -40,6 +44,27 @@ class Pusher(Protocol):
         """Hand over a hint."""
         ...
 
+    def notify(self, method: str, params: Mapping[str, object]) -> bool:
+        """Send any notification, as a probe does; return whether there was room for it."""
+        ...
+
+    def settle(self) -> Collection[DeliveryId]:
+        """Return, once, what answers that were written have carried: the end of the turn proves it."""
+        ...
+
+
+class Waker(Protocol):
+    """A way to start a turn in an idle session."""
+
+    @property
+    def name(self) -> str:
+        """The surface, as people and the ledger call it."""
+        ...
+
+    async def wake(self) -> bool:
+        """Hand over what waits, and return whether the host took it. What it did not take is still queued."""
+        ...
+
 
 @dataclass(slots=True, kw_only=True)
 class Session:
@@ -55,22 +80,90 @@ class Session:
     surfaces: tuple[str, ...]
     opened_at: datetime
     last_active: datetime
+    native: str = ""  # the host's own id of the conversation
+    has_many: bool = False  # the host's process may have other conversations beside this one
+    shares_connection: bool = False  # and they may speak through its connection
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
     waiters: int = 0
+    is_busy: bool | None = None  # None: no hook has said
+    moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
+    wakers: dict[str, Waker] = field(default_factory=dict[str, Waker])
+    turns: TurnLog = field(default_factory=TurnLog)
+    noticed: set[MessageId] = field(default_factory=set[MessageId])  # announced in this turn without their text
+    transcript: str = ""  # path of the host's own record of the conversation
+    last_notice: str = ""  # what it was told last: a prompt that holds it is not the person's
+    stops: int = 0  # how often in a row the end of its turn was held up
+    farewells: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # called when it is gone
+    last_block: MessageId | None = None  # newest of the channel messages that its last prompt carried
 
     @property
     def presence(self) -> Presence:
         """What it is doing now."""
-        return Presence.WAITING if self.waiters else Presence.CONNECTED
+        if self.waiters:
+            return Presence.WAITING
+        if self.is_busy is None:
+            return Presence.CONNECTED
+        return Presence.BUSY if self.is_busy else Presence.IDLE
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is in a long poll."""
+        return self.waiters > 0
+
+    @property
+    def told_of(self) -> Collection[MessageId]:
+        """What was announced to it in this turn without its text."""
+        return self.noticed
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its next event may prove something."""
+        return bool(self.turns.carried)
+
+    @property
+    def is_hooked(self) -> bool:
+        """Whether it is reached between its tool calls and with its prompts."""
+        return bool(self.moments)
+
+    @property
+    def ways(self) -> Sequence[str]:
+        """Every surface it can be reached through, in the order of the ladder."""
+        hooks = [f"hook: {moment}" for moment in ("prompt", "tool", "stop") if moment in self.moments]
+        return [*hooks, *self.wakers, *self.surfaces]
 
     @property
     def reader(self) -> Reader:
         """How it reads."""
         return Reader(consumer=self.consumer, session=self.key, mailboxes=self.mailboxes)
 
+    @property
+    def is_nameless(self) -> bool:
+        """Whether its key is only that of a connection."""
+        return self.key.startswith("edge:")
+
     def hears(self, message: Message, mutes: Collection[Mute]) -> bool:
         """Whether a message may push to this session: nothing that concerns it is muted."""
         return not is_muted(message, mutes, session=self.key, consumer=self.consumer)
+
+    def begin_anew(self) -> None:
+        """Forget what the conversation so far was told: another one begins, and can prove nothing of it."""
+        for pusher in self.connections.values():
+            pusher.settle()
+        self.turns = TurnLog()
+        self.noticed.clear()
+        self.last_notice, self.last_block, self.stops = "", None, 0
+
+    def forget_hooks(self) -> None:
+        """Be known by a connection only, as before any hook ran."""
+        self.is_busy, self.native = None, ""
+        self.moments.clear()
+        self.wakers.clear()
+        self.part()
+
+    def part(self) -> None:
+        """Tell whoever waits to wake this session that it is over."""
+        for farewell in tuple(self.farewells):
+            farewell()
 
     def hint(self, message: Message, unread: int) -> None:
         """Tell every connection of this session that a message arrived."""
@@ -92,18 +185,128 @@ def mailboxes_of(cwd: str, projects: Mapping[str, Sequence[str]]) -> tuple[Mailb
     return (INBOX, *(Mailbox(f"project:{name}") for name in inside))
 
 
+def trial_of(cwd: str, folder: PurePath) -> Mailbox | None:
+    """Return the mailbox of the trial that a session runs in: it must not take mail that is meant for others."""
+    here = PurePath(cwd or "/")
+    return Mailbox(f"trial:{here.relative_to(folder).parts[0]}") if folder in here.parents else None
+
+
 class Sessions:
     """The registry of live sessions."""
 
     def __init__(self) -> None:
         self._live: dict[SessionKey, Session] = {}
+        self._observers: list[Callable[[], None]] = []
+
+    def observe(self, changed: Callable[[], None]) -> None:
+        """Call `changed` whenever a session comes, goes or does something. It must be quick."""
+        self._observers.append(changed)
+
+    def note_change(self) -> None:
+        """Tell the observers that a session did something."""
+        for changed in self._observers:
+            changed()
 
     def open(self, session: Session, edge: str, pusher: Pusher) -> Session:
         """Register a connection; a second one of the same session joins it."""
-        known = self._live.setdefault(session.key, session)
+        known = self._live.get(session.key) or self._met(session)
+        if known is None:
+            known = self._live[session.key] = session
         known.connections[edge] = pusher
+        known.surfaces = known.surfaces or session.surfaces
+        known.pid = session.pid or known.pid
         known.last_active = max(known.last_active, session.last_active)
+        self.note_change()
         return known
+
+    def _met(self, session: Session) -> Session | None:
+        """Return the session that hooks of the same process told of before this connection, which has no name, came."""
+        if not session.is_nameless or session.has_many:
+            return None
+        known = self.of_process(session.host, session.pid)
+        return known if known is not None and not known.is_nameless else None
+
+    def meet(self, session: Session, pids: Sequence[int]) -> tuple[Session, SessionKey | None]:
+        """Return the live session that a hook speaks for, and the key it had until now if that changes.
+
+        Found by the host's own id, else by the process (the nearest of `pids`), else the given one is new.
+        """
+        known = self._live.get(session.key) or self._known(session, pids)
+        if known is None:
+            self._live[session.key] = session
+            return session, None
+        if not known.is_hooked:
+            # An edge may have been started elsewhere; and later an agent that changes its folder is still the same one.
+            known.cwd, known.mailboxes = session.cwd, session.mailboxes
+        known.native = session.native or known.native
+        known.pid = session.pid or known.pid
+        if not known.is_nameless or session.is_nameless:
+            return known, None
+        former = known.key
+        del self._live[former]
+        known.key = session.key
+        self._live[known.key] = known
+        return known, former
+
+    def _known(self, session: Session, pids: Sequence[int]) -> Session | None:
+        """Return the live session of the same conversation, else of the same process."""
+        mine = [each for each in self.live() if each.host == session.host]
+        for each in mine:
+            if each.native == session.native != "":
+                return each
+        unnamed = [each for each in mine if not each.native]
+        # An agent that another one started has that one's process above its own: it is not the same session.
+        near = unnamed if session.has_many else [each for each in mine if each.pid == session.pid] + unnamed
+        # Of several connections without a name nobody can say which is meant; a call will tell.
+        sure = [s for s in near if not s.has_many or sum(s.pid == other.pid for other in near) == 1]
+        return next((each for pid in (session.pid, *pids) for each in sure if each.pid == pid > 1), None)
+
+    def of_process(self, host: str, pid: int) -> Session | None:
+        """Return the session of a host's process, of several the last active."""
+        return next((each for each in self.live() if each.host == host and each.pid == pid > 1), None)
+
+    def bind(self, session: Session, edge: str, key: SessionKey, native: str) -> tuple[Session, SessionKey | None]:
+        """Let a connection be of the conversation that it names; return that, and the key it had if that changes."""
+        target = self._live.get(key)
+        if target is None and session.is_nameless:
+            former = session.key
+            del self._live[former]
+            session.key, session.native = key, native
+            self._live[key] = session
+            return session, former
+        if target is None:
+            target = self._live[key] = Session(
+                key=key,
+                consumer=session.consumer,
+                host=session.host,
+                client=session.client,
+                cwd=session.cwd,
+                pid=session.pid,
+                mailboxes=session.mailboxes,
+                surfaces=session.surfaces,
+                opened_at=session.opened_at,
+                last_active=session.last_active,
+                native=native,
+                has_many=session.has_many,
+                shares_connection=session.shares_connection,
+            )
+        target.surfaces = target.surfaces or session.surfaces
+        pusher = session.connections.pop(edge, None)
+        if pusher is not None:
+            target.connections[edge] = pusher
+        if session.is_nameless and not session.connections:
+            self._live.pop(session.key, None)
+        self.note_change()
+        return target, None
+
+    def end(self, key: SessionKey) -> bool:
+        """Take a session away that said it is over; return whether it was here."""
+        session = self._live.pop(key, None)
+        if session is None:
+            return False
+        session.part()
+        self.note_change()
+        return True
 
     def close(self, key: SessionKey, edge: str) -> bool:
         """Take a connection away; return whether the session is gone with it."""
@@ -111,10 +314,10 @@ class Sessions:
         if session is None:
             return False
         session.connections.pop(edge, None)
-        if session.connections:
+        if session.connections or (session.is_hooked and not session.has_many):
+            # Hooks know it without a connection; it ends when they say so, or with its process.
             return False
-        del self._live[key]
-        return True
+        return self.end(key)
 
     def live(self) -> Sequence[Session]:
         """Return the live sessions, the last active first."""

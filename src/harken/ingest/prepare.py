@@ -29,7 +29,7 @@ MAX_META_KEY = 64
 MAX_META_VALUE = 1_000
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 
-_MAILBOX = re.compile(r"inbox|replies|(?:task|project):\w[\w.\-]{0,99}")
+_MAILBOX = re.compile(r"inbox|replies|(?:task|project|trial):\w[\w.\-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -164,6 +164,8 @@ class Reach:
     trusts: frozenset[Trust] = frozenset(Trust)
     hush: Hush = field(default_factory=Hush)
     only: frozenset[MessageId] | None = None  # nothing but these
+    without: frozenset[MessageId] = frozenset()  # and none of these
+    since: datetime | None = None  # nothing that was received before
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -295,7 +297,10 @@ class Store(Protocol):
     async def peek(
         self, reader: Reader, limit: int, *, channel: str = "", after: str = "", reach: Reach | None = None
     ) -> list[Message]:
-        """Return what an offer would give now, oldest first, and change nothing. `after` is a message id."""
+        """Return what an offer would give now, oldest first, and change nothing. `after` is a message id.
+
+        With a `reach`, as many as there are up to the limit, however long they are.
+        """
         ...
 
     async def offer(

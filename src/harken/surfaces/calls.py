@@ -123,6 +123,18 @@ class Mailboxes(_Arguments):
     """Name every mailbox."""
 
 
+class Evidence(_Arguments):
+    """Say how deliveries through each surface went lately."""
+
+
+class Probe(_Arguments):
+    """Send any notification to a session, to see what its host does with it."""
+
+    session: Annotated[str, _about("The session's key.")]
+    method: Annotated[str, _about("The method of the notification.")]
+    params: Annotated[dict[str, Any], _about("Its parameters.")] = {}
+
+
 class Journal(_Arguments):
     """Give events of the journal."""
 
@@ -309,6 +321,14 @@ async def _mailboxes(desk: Desk, _a: Mailboxes) -> object:
     return {"mailboxes": list(await desk.inbox.mailboxes())}
 
 
+async def _evidence(desk: Desk, _a: Evidence) -> object:
+    return {"surfaces": [shapes.surface_record(record) for record in await desk.inbox.evidence()]}
+
+
+async def _probe(desk: Desk, a: Probe) -> object:
+    return {"sent": desk.inbox.probe(desk.caller, a.session, a.method, a.params)}
+
+
 async def _journal(desk: Desk, a: Journal) -> object:
     if a.after < 0:
         return {"events": [], "last": await desk.inbox.last_event()}
@@ -375,6 +395,8 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("stats", Verb(Stats, _stats)),
     ("export", Verb(Export, _export)),
     ("mailboxes", Verb(Mailboxes, _mailboxes)),
+    ("evidence", Verb(Evidence, _evidence)),
+    ("probe", Verb(Probe, _probe)),
     ("journal", Verb(Journal, _journal)),
     ("status", Verb(GetStatus, _status)),
     ("reply", Verb(Reply, _reply)),

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
+from harken.inbox.results import SurfaceRecord
 from harken.model import Consumer, Delivery, Draft, Message, MessageId, Offer, State, record, timestamp
 
 
@@ -100,9 +101,23 @@ def session(value: Session) -> dict[str, object]:
         "pid": value.pid,
         "presence": value.presence.value,
         "mailboxes": list(value.mailboxes),
-        "surfaces": list(value.surfaces),
+        "surfaces": list(value.ways),
+        "can_wake": bool(value.wakers),
         "opened_at": moment(value.opened_at),
         "last_active": moment(value.last_active),
+    }
+
+
+def surface_record(value: SurfaceRecord) -> dict[str, object]:
+    """What is known lately about one surface of one consumer."""
+    return {
+        "consumer": value.consumer,
+        "surface": value.surface,
+        "offered": value.offered,
+        "seen": value.seen,
+        "last_offered_at": moment(value.last_offered_at),
+        "last_seen_at": moment(value.last_seen_at),
+        "evidence": value.evidence,
     }
 
 

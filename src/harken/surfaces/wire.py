@@ -22,6 +22,18 @@ class Lines:
         self._buffer = bytearray()
         self._searched = 0
 
+    async def take(self, count: int) -> bytes | None:
+        """Return exactly so many bytes, or None when the stream ends before."""
+        while len(self._buffer) < count:
+            try:
+                self._buffer += await self._stream.receive(CHUNK)
+            except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
+                return None
+        taken = bytes(self._buffer[:count])
+        del self._buffer[:count]
+        self._searched = 0
+        return taken
+
     async def read(self) -> bytes | None:
         """Return the next line without its end, or None at the end of the stream. A last line without end is lost."""
         while True:

@@ -57,6 +57,8 @@ LEFT JOIN deliveries d ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d
 WHERE m.mailbox = :mailbox AND m.seq > :cursor
     AND (:channel = '' OR m.channel = :channel) AND m.n > :after
     AND (:only IS NULL OR m.id IN (SELECT value FROM json_each(:only)))
+    AND (:without = '[]' OR m.id NOT IN (SELECT value FROM json_each(:without)))
+    AND m.received_at >= :since
     AND (:is_bounded = 0 OR (m.attention IN (SELECT value FROM json_each(:attentions))
         AND m.trust IN (SELECT value FROM json_each(:trusts))
         AND m.channel NOT IN (SELECT value FROM json_each(:hushed_channels))
@@ -196,6 +198,8 @@ class Wanted:
             "limit": self.limit,
             "channel": self.channel,
             "only": None if reach.only is None else encode_json(sorted(reach.only)),
+            "without": encode_json(sorted(reach.without)),
+            "since": 0 if reach.since is None else to_micros(reach.since),
             "is_bounded": int(self.reach is not None),
             "attentions": encode_json(sorted(reach.attentions)),
             "trusts": encode_json(sorted(reach.trusts)),
@@ -233,10 +237,10 @@ def waiting(
             rows += connection.execute(WAITING_URGENT, named).fetchall()
         found.update((row[MESSAGE_WIDTH], (from_row(row), row[MESSAGE_WIDTH + 1])) for row in rows)
     order = sorted(found, key=lambda n: (found[n][0].priority is not Priority.HIGH, n))[: wanted.limit]
-    return _fitting([found[n] for n in (sorted(order) if oldest_first else order)])
+    return [found[n] for n in (sorted(order) if oldest_first else order)]
 
 
-def _fitting(found: list[tuple[Message, str | None]]) -> list[tuple[Message, str | None]]:
+def fitting(found: list[tuple[Message, str | None]]) -> list[tuple[Message, str | None]]:
     """Return as many as one answer can carry: all, or up to the one with which the bound is reached."""
     characters = 0
     for index, (message, _) in enumerate(found):
@@ -251,7 +255,7 @@ def offer(
 ) -> list[Offer]:
     """Lease what waits to the reader's session."""
     until = to_micros(lease_until)
-    found = waiting(tx.connection, reader, wanted, now=tx.now_micros)
+    found = fitting(waiting(tx.connection, reader, wanted, now=tx.now_micros))
     offers = []
     for message, earlier in found:
         delivery = earlier or fresh_id("d-")

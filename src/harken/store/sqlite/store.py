@@ -157,7 +157,7 @@ class SqliteStore:
         found = await self._readers.run(
             lambda db: delivery_rows.waiting(db, reader, wanted, now=now, oldest_first=True)
         )
-        return [message for message, _ in found]
+        return [message for message, _ in (found if reach is not None else delivery_rows.fitting(found))]
 
     async def offer(
         self,

@@ -8,7 +8,7 @@ cancellations is noted, because it is evidence. Hints (log ping, resource update
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 import anyio
@@ -20,8 +20,8 @@ from pydantic import ValidationError
 
 from harken.clock import Clock
 from harken.hosts.base import Hello, detect
-from harken.inbox import Inbox, Note
-from harken.model import Mailbox
+from harken.inbox import Inbox, Note, Session
+from harken.model import DeliveryId, Mailbox
 from harken.surfaces import render
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import Outlet, request_key
@@ -30,6 +30,8 @@ from harken.surfaces.wire import Lines, LineTooLong
 
 MAX_OPEN = 1_024
 TOO_MANY = -32000
+CHANNEL = "claude/channel"
+Greet = Callable[[Session, Hello, Callable[[str, Mapping[str, object]], bool]], None]
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 
 
@@ -45,14 +47,23 @@ class Connection:
         inbox: Inbox,
         clock: Clock,
         mailboxes: Callable[[str], tuple[Mailbox, ...]],
+        greet: Greet | None = None,
     ) -> None:
         self._lines = lines
         self._inbox = inbox
         self._evidence = CarrierLog()
         self._open: set[str] = set()
         self._agent = AgentServer(
-            hello=hello, inbox=inbox, clock=clock, evidence=self._evidence, pusher=self, mailboxes=mailboxes
+            hello=hello,
+            inbox=inbox,
+            clock=clock,
+            evidence=self._evidence,
+            pusher=self,
+            mailboxes=mailboxes,
+            greeted=self._greeted,
         )
+        self._greet = greet
+        self._hello = hello
         self._outlet = Outlet(stream, self._note_answer, self._note_loss)
         self._tasks: TaskGroup | None = None
 
@@ -65,7 +76,8 @@ class Connection:
                 self._tasks = tasks
                 tasks.start_soon(self._write)
                 tasks.start_soon(self._read, to_server)
-                await server.run(from_client, self._outlet, server.create_initialization_options())
+                options = server.create_initialization_options(experimental_capabilities={CHANNEL: {}})
+                await server.run(from_client, self._outlet, options)
                 tasks.cancel_scope.cancel()
         finally:
             self._outlet.close()
@@ -83,6 +95,19 @@ class Connection:
             self._outlet.hint("notifications/message", {"level": "info", "logger": "harken.inbox", "data": data})
         if self._agent.is_subscribed:
             self._outlet.hint("notifications/resources/updated", {"uri": INBOX_URI})
+
+    def _greeted(self, session: Session) -> None:
+        """The session is known: let whoever can push to it over this connection have the way to do so."""
+        if self._greet is not None:
+            self._greet(session, self._hello, self._outlet.hint)
+
+    def notify(self, method: str, params: Mapping[str, object]) -> bool:
+        """Send any notification, as a probe does."""
+        return self._outlet.hint(method, params)
+
+    def settle(self) -> Collection[DeliveryId]:
+        """Return, once, what answers that were written have carried."""
+        return self._evidence.settle()
 
     async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:

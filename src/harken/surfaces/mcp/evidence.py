@@ -46,6 +46,12 @@ class CarrierLog:
         if carried:
             self._answered[request] = carried
 
+    def settle(self) -> Collection[DeliveryId]:
+        """The turn ended: return, once, what was answered in it."""
+        carried = [delivery for deliveries in self._answered.values() for delivery in deliveries]
+        self._answered.clear()
+        return carried
+
     def cancel(self, request: str) -> bool:
         """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
         if untaken := self._untaken(request):

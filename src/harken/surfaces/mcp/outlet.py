@@ -76,13 +76,14 @@ class Outlet:
         message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
         await self._to_wire.send(_Line(msgspec.json.encode(message) + b"\n"))
 
-    def hint(self, method: str, params: Mapping[str, object]) -> None:
-        """Send a notification if there is room for it now."""
+    def hint(self, method: str, params: Mapping[str, object]) -> bool:
+        """Send a notification if there is room for it now; return whether there was."""
         line = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
         try:
             self._to_wire.send_nowait(_Line(line))
         except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):
-            return
+            return False
+        return True
 
     def close(self) -> None:
         """Take no more lines."""

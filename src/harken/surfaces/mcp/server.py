@@ -7,7 +7,7 @@ each result carried. It knows nothing of sockets; `connection.py` does.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import anyio
@@ -22,12 +22,14 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from harken import __version__
 from harken.clock import Clock
 from harken.errors import HarkenError
-from harken.hosts.base import Hello, Host, consumer_of, detect, session_key
+from harken.hosts.base import MAX_NATIVE, Hello, Host, consumer_of, detect, hook_key, named, session_key
 from harken.inbox import Caller, Inbox, Pusher, Role, Session
-from harken.model import Mailbox
+from harken.inbox.results import OpenOffer
+from harken.model import Mailbox, SessionKey
 from harken.surfaces import render
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import request_key
+from harken.surfaces.mcp.prompts import prompt, prompts_for
 from harken.surfaces.mcp.tools import TOOLS, Call, Tool, find
 
 _log = logging.getLogger("harken.mcp")
@@ -55,6 +57,7 @@ class AgentServer:
         evidence: CarrierLog,
         pusher: Pusher,
         mailboxes: Callable[[str], tuple[Mailbox, ...]],
+        greeted: Callable[[Session], None],
     ) -> None:
         self._hello = hello
         self._inbox = inbox
@@ -62,6 +65,7 @@ class AgentServer:
         self._evidence = evidence
         self._pusher = pusher
         self._mailboxes = mailboxes
+        self._greeted = greeted
         self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()
         self.session: Session | None = None
@@ -78,6 +82,8 @@ class AgentServer:
             instructions=INSTRUCTIONS,
             on_list_tools=self._list_tools,
             on_call_tool=self._call_tool,
+            on_list_prompts=self._list_prompts,
+            on_get_prompt=self._get_prompt,
             on_list_resources=self._list_resources,
             on_read_resource=self._read_resource,
             on_subscribe_resource=self._subscribe,
@@ -105,9 +111,17 @@ class AgentServer:
 
     async def leave(self) -> None:
         """The connection ended: what is unproven may be offered to another session."""
-        if self.session is not None and self._inbox.sessions.close(self.session.key, self._hello.edge):
-            await self._inbox.release(self.session.key)
-            _log.info("session %s is gone", self.session.key)
+        if self.session is None:
+            return
+        key = self.session.key
+        if self._inbox.sessions.close(key, self._hello.edge):
+            await self._inbox.release(key)
+            _log.info("session %s is gone", key)
+            return
+        # The session goes on, by its hooks or another edge; they cannot prove what went through this one.
+        carriers = [offer.carrier for offer in await self._own_offers(key)]
+        if carriers:
+            await self._inbox.release(key, carriers)
 
     async def _enter(self, context: Context) -> Session:
         """Return the session, registered with the first thing the client says."""
@@ -125,6 +139,7 @@ class AgentServer:
         host = detect(client)
         session = self._inbox.sessions.open(self._new_session(host, client), self._hello.edge, self._pusher)
         await self._restore(session)
+        self._greeted(session)
         _log.info(
             "session %s: host %s (%s %s, protocol %s), consumer %s, reads %s, surfaces: %s",
             session.key, host.name, client or "unnamed client", version, context.protocol_version, session.consumer,
@@ -145,6 +160,9 @@ class AgentServer:
             surfaces=host.modern_surfaces if self.is_modern else host.surfaces,
             opened_at=now,
             last_active=now,
+            native=self._hello.env.get(host.session_variable, "") if host.session_variable else "",
+            has_many=host.has_many,
+            shares_connection=host.shares_connection,
         )
 
     async def _restore(self, session: Session) -> None:
@@ -152,23 +170,39 @@ class AgentServer:
         if not self._hello.is_resumed:
             return
         unanswered = {self.carrier(request) for request in self._hello.resent}
-        # Another edge of the same session answers for what went through it.
-        offers = [
-            offer for offer in await self._inbox.open_offers(session.key) if offer.carrier.startswith(self.carrier(""))
-        ]
-        for offer in offers:
+        for offer in await self._own_offers(session.key):
             if offer.carrier in unanswered:
                 await self._inbox.release(session.key, [offer.carrier])
             else:
                 self._evidence.restore(offer.carrier, offer.delivery_id)
 
+    async def _own_offers(self, key: SessionKey) -> Sequence[OpenOffer]:
+        """Return what went through this edge; another edge of the same session answers for the rest."""
+        return [offer for offer in await self._inbox.open_offers(key) if offer.carrier.startswith(self.carrier(""))]
+
     async def _list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         await self._enter(context)
         return types.ListToolsResult(tools=[_described(tool) for tool in TOOLS])
 
+    async def _speaker(self, context: Context, params: types.CallToolRequestParams) -> Session:
+        """Return the session that makes a call: where one connection may serve several, the host may name it."""
+        session = await self._enter(context)
+        if not session.has_many:
+            return session
+        native = _native(params)
+        if native and native != session.native:
+            key = hook_key(named(session.host), native, session.pid)
+            self.session, former = self._inbox.sessions.bind(session, self._hello.edge, key, native)
+            if former is not None:
+                await self._inbox.rename(former, key)
+            return self.session
+        if native or not session.shares_connection:
+            return session
+        return self._inbox.sessions.of_process(session.host, session.pid) or session
+
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
-            session = await self._enter(context)
+            session = await self._speaker(context, params)
             self._inbox.sessions.touch(session.key, self._clock.now())
             call = self._call(context, session)
             await self._inbox.prove(self._evidence.proven_by(call.request), "later call")
@@ -191,6 +225,12 @@ class AgentServer:
             carrier=self.carrier(request),
             carry=lambda deliveries: self._evidence.carry(request, deliveries),
         )
+
+    async def _list_prompts(self, context: Context, _params: object) -> types.ListPromptsResult:
+        return types.ListPromptsResult(prompts=prompts_for((await self._enter(context)).host))
+
+    async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
+        return prompt(params.name)
 
     async def _list_resources(self, context: Context, _params: object) -> types.ListResourcesResult:
         await self._enter(context)
@@ -233,6 +273,12 @@ class AgentServer:
     async def _set_level(self, _context: Context, params: types.SetLevelRequestParams) -> types.EmptyResult:
         self.wants_pings = params.level not in _QUIETER_THAN_INFO
         return types.EmptyResult()
+
+
+def _native(params: types.CallToolRequestParams) -> str:
+    """Return the conversation that a call names, as Codex does."""
+    thread = (params.meta or {}).get("threadId")
+    return thread[:MAX_NATIVE] if isinstance(thread, str) else ""
 
 
 def _described(tool: Tool) -> types.Tool:

@@ -1,0 +1,201 @@
+"""How sessions are reached: joins the hooks, the bells, the wakes and the claude channel for one daemon.
+
+Each part says itself what it is; here is only who gets whom, and what the system tells about a host's process.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
+
+import anyio
+import psutil
+from anyio.abc import SocketStream
+
+from harken.clock import Clock
+from harken.daemon.peers import is_alive, lineage
+from harken.dispatch.bells import BellRinger, Bells
+from harken.dispatch.wake import Wakes
+from harken.errors import HarkenError
+from harken.hosts.base import Hello, WakeTarget
+from harken.hosts.claude_code import transcript as claude_code
+from harken.hosts.claude_code.channel import listens_to_channel
+from harken.hosts.codex.wake import CodexWaker
+from harken.hosts.copilot import transcript as copilot
+from harken.hosts.hook import HookHost, Moment, Voice
+from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
+from harken.hosts.registry import PACKAGES, hook_host
+from harken.inbox import Inbox, Session, Waker
+from harken.model import Mailbox, SessionKey
+from harken.store.base import Store
+from harken.surfaces.claude_channel import channel_waker
+from harken.surfaces.hooks.connection import HookConnection
+from harken.surfaces.hooks.desk import HookDesk, MakeWakers
+from harken.surfaces.hooks.line import LineConnection
+from harken.surfaces.telling import Teller
+from harken.surfaces.wakers import BellWaker, TextWaker
+from harken.surfaces.wire import Lines
+
+_log = logging.getLogger("harken.reach")
+
+REAP_EVERY_SECONDS = 2.0
+MESSAGING_SOCKET = "QWEN_CODE_MESSAGING_SOCKET"  # where a session of Qwen Code takes messages, if it does
+
+
+# After a restart of the daemon a session comes back by its edge, long before its next hook.
+_WOKEN_BY_EDGE = frozenset({"claude-code", "qwen-code"})
+
+
+# What a host's own program may do to whoever talks to it; it must not end the loop that wakes the others.
+_FAILURES = (
+    HarkenError,
+    OSError,
+    ValueError,
+    anyio.BrokenResourceError,
+    anyio.ClosedResourceError,
+    anyio.EndOfStream,
+    anyio.IncompleteRead,
+)
+
+
+class HostWaker(Protocol):
+    """A host's own way to start a turn in a conversation, from outside."""
+
+    async def wake(self, target: WakeTarget, text: str) -> bool:
+        """Hand a text over; return whether it was taken. Raises nothing."""
+        ...
+
+
+class Reaching:
+    """The ways to live sessions."""
+
+    def __init__(
+        self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, mailboxes: Callable[[str], tuple[Mailbox, ...]]
+    ) -> None:
+        self._inbox = inbox
+        self._bells = bells
+        self._teller = Teller(inbox)
+        self._ways = self._wakers()
+        self._desk = HookDesk(
+            inbox,
+            clock,
+            self._teller,
+            hosts=_adapter,
+            wakers=self._ways,
+            transcripts={"claude-code": claude_code.recorded, "copilot-cli": copilot.recorded},
+            mailboxes=mailboxes,
+            bell_of=lambda key: str(bells.path(key)),
+        )
+        self.ringer = BellRinger(bells, store.changes, inbox.sessions, inbox.waiting, list(PACKAGES))
+        self.wakes = Wakes(
+            store.changes,
+            inbox.sessions,
+            clock,
+            waiting=inbox.waiting,
+            ledger=store.ledger,
+            give_up=self._give_up,
+        )
+        inbox.sessions.observe(self.ringer.note_change)
+        inbox.sessions.observe(self.wakes.note_change)
+
+    async def serve_hook(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
+        """Serve one run of a hook."""
+        await HookConnection(stream, lines, self._desk).serve(hello, lineage(peer))
+
+    async def serve_wake(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
+        """Serve a program that waits to wake its session."""
+        adapter = _adapter(hello.host)
+        if adapter is not None:
+            line = LineConnection(stream, lines, self._desk, self._teller, self._inbox)
+            await line.serve(hello, adapter, lineage(peer))
+
+    def greet(self, session: Session, hello: Hello, notify: Callable[[str, Mapping[str, object]], bool]) -> None:
+        """Give a new MCP session the ways to be woken that need no hook to tell of them."""
+        if session.host in _WOKEN_BY_EDGE:
+            for waker in self._ways[session.host](session, hello):
+                session.wakers.setdefault(waker.name, waker)
+        if session.host == "claude-code" and listens_to_channel(_command_line(session.pid)):
+            waker = channel_waker(session, self._teller, notify)
+            # Whoever turned the channel on prefers it to the bell.
+            session.wakers = {waker.name: waker, **session.wakers}
+
+    async def reap(self) -> None:
+        """Let sessions go that only hooks have told of, once their process is gone."""
+        while True:
+            await anyio.sleep(REAP_EVERY_SECONDS)
+            for session in self._inbox.sessions.live():
+                # A process that is not known, or is the first of a container, is not looked for.
+                if not session.connections and session.pid > 1 and not is_alive(session.pid, session.opened_at):
+                    self._inbox.sessions.end(session.key)
+                    await self._inbox.release(session.key)
+
+    async def _give_up(self, key: SessionKey) -> None:
+        session = self._inbox.sessions.get(key)
+        carriers = session.turns.give_up_wakes() if session is not None else ()
+        if carriers:
+            await self._inbox.release(key, carriers)
+
+    def _wakers(self) -> Mapping[str, MakeWakers]:
+        return {"claude-code": self._claude_wakers, "codex": self._codex_wakers, "qwen-code": self._qwen_wakers}
+
+    def _claude_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
+        # Only a session that was told at its start watches its bell; one that loaded the plugin later does not.
+        if hello.moment != Moment.START and not self._bells.is_watched(session.key):
+            return []
+        return [BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key))]
+
+    def _codex_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
+        return [self._text_waker("wake: app server", CodexWaker(), session, hello)]
+
+    def _qwen_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
+        ways: list[Waker] = []
+        if hello.env.get(MESSAGING_SOCKET):
+            # It runs no prompt hook: the end of the turn is all that shows that it arrived.
+            ways.append(self._text_waker("wake: peer inbox", QwenWaker(), session, hello, is_echoed=False))
+        if input_file(_command_line(session.pid), session.cwd) is not None:
+            # What is read from that file is the user's own prompt to the model.
+            ways.append(self._text_waker("wake: input file", InputFileWaker(), session, hello, speaks_as_user=True))
+        return ways
+
+    def _text_waker(
+        self,
+        name: str,
+        waker: HostWaker,
+        session: Session,
+        hello: Hello,
+        *,
+        speaks_as_user: bool = False,
+        is_echoed: bool = True,
+    ) -> Waker:
+        async def send(text: str) -> bool | None:
+            # Asked for now: a conversation that was cleared has another id than when this hook ran.
+            target = WakeTarget(native=session.native, pid=session.pid, cwd=session.cwd, env=hello.env)
+            # A host that did not say that it took the text may have it all the same.
+            try:
+                return True if await waker.wake(target, text) else None
+            except _FAILURES as exc:
+                _log.warning("%s by %s failed: %s", session.key, name, exc)
+                return None
+
+        host = hook_host(session.host)
+        return TextWaker(
+            name=name,
+            session=session,
+            teller=self._teller,
+            send=send,
+            most_chars=host.most_chars.get(Moment.BELL, 0),
+            is_echoed=is_echoed,
+            speaks_as_user=speaks_as_user or host.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
+        )
+
+
+def _adapter(name: str) -> HookHost | None:
+    return hook_host(name) if name in PACKAGES else None
+
+
+def _command_line(pid: int) -> Sequence[str]:
+    try:
+        return psutil.Process(pid).cmdline()
+    except psutil.Error:
+        return ()

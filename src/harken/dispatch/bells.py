@@ -1,0 +1,223 @@
+"""Bells: files that tell a host's hooks, at the price of one `test`, whether there is anything to ask for.
+
+`run/bells/<host>` is not empty while a live session of that host has something queued or unproven; a session's own bell
+changes when it should wake. A host's bell rings before the commit that brings the message: a false ring costs one
+question, a missing one would cost the message its moment. It is silenced only after looking again.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+import time
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+import anyio
+
+from harken.model import Attention, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.store.base import Changes
+
+PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
+LOOK_EVERY_SECONDS = 30.0
+LEFT_SECONDS = 7 * 86_400.0
+_RINGING = b"1\n"
+_SESSION = "session-"
+
+
+class Ringable(Protocol):
+    """A live session, as far as bells go."""
+
+    @property
+    def host(self) -> str:
+        """Which host it is one of."""
+        ...
+
+    @property
+    def reader(self) -> Reader:
+        """How it reads."""
+        ...
+
+    @property
+    def told_of(self) -> Collection[MessageId]:
+        """What was announced to it in this turn already: not worth another question."""
+        ...
+
+    @property
+    def is_unproven(self) -> bool:
+        """Whether its next event proves something."""
+        ...
+
+
+class Waiting(Protocol):
+    """Says what waits for a reader."""
+
+    async def __call__(
+        self,
+        reader: Reader,
+        attentions: Collection[Attention],
+        limit: int,
+        *,
+        without: Collection[MessageId] = (),
+        since: datetime | None = None,
+    ) -> Sequence[Message]:
+        """Return what waits, may push so far, and is not muted, oldest first."""
+        ...
+
+
+class House(Protocol):
+    """Who is here."""
+
+    def live(self) -> Sequence[Ringable]:
+        """Return the live sessions."""
+        ...
+
+
+class Bells:
+    """The bells of one home, as files. Rung from any thread."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._rings: dict[str, int] = {}  # how often each was rung: silencing must not undo a later ring
+        self._ringing: set[str] = set()
+        self._hosts: Mapping[Mailbox, frozenset[str]] = {}
+        self._counts: dict[SessionKey, int] = {}
+        self._here: frozenset[SessionKey] = frozenset()
+
+    def foretell(self, grown: Collection[Mailbox]) -> None:
+        """Ring for the hosts that read these mailboxes. Called in the writing thread, before the commit."""
+        for host in {host for mailbox in grown for host in self._hosts.get(mailbox, ())}:
+            self.ring(host)
+
+    def listen_for(self, hosts: Mapping[Mailbox, frozenset[str]]) -> None:
+        """Say which hosts have live sessions that read a mailbox."""
+        self._hosts = hosts
+
+    def rings(self, host: str) -> int:
+        """Return a number that changes whenever a host's bell is rung."""
+        with self._lock:
+            return self._rings.get(host, 0)
+
+    @property
+    def ringing(self) -> Collection[str]:
+        """The hosts whose bells ring now."""
+        with self._lock:
+            return tuple(self._ringing)
+
+    def ring(self, host: str) -> None:
+        """Let a host's bell ring."""
+        with self._lock:
+            self._rings[host] = self._rings.get(host, 0) + 1
+            if host not in self._ringing:
+                _write(self._folder / host, _RINGING)
+                self._ringing.add(host)
+
+    def silence(self, host: str, rings: int) -> None:
+        """Silence a host's bell, unless it was rung since `rings` was read."""
+        with self._lock:
+            if self._rings.get(host, 0) == rings and host in self._ringing:
+                _write(self._folder / host, b"")
+                self._ringing.discard(host)
+
+    def clear(self) -> None:
+        """Silence what an earlier daemon left. Sessions go on watching their own bells; old ones are of nobody."""
+        oldest = time.time() - LEFT_SECONDS
+        with self._lock:
+            for left_over in self._folder.iterdir():
+                if not left_over.name.startswith(_SESSION) or left_over.stat().st_mtime < oldest:
+                    left_over.unlink(missing_ok=True)
+            self._ringing.clear()
+
+    def path(self, session: SessionKey) -> Path:
+        """Return the path of a session's own bell, which is there: hosts watch only what exists."""
+        path = self._path(session)
+        if not path.exists():
+            _write(path, b"")
+        return path
+
+    def is_watched(self, session: SessionKey) -> bool:
+        """Whether a session was told of its bell, by this daemon or an earlier one."""
+        return self._path(session).exists()
+
+    def ring_session(self, session: SessionKey) -> bool:
+        """Let a session's own bell change."""
+        self._counts[session] = self._counts.get(session, 0) + 1
+        # The time makes it another content than any that an earlier daemon wrote.
+        _write(self.path(session), f"{self._counts[session]} {time.time_ns()}\n".encode())
+        return True
+
+    def keep_sessions(self, live: Collection[SessionKey]) -> None:
+        """Remove the bells of sessions that were here and are gone."""
+        for session in self._here.difference(live):
+            self._path(session).unlink(missing_ok=True)
+            self._counts.pop(session, None)
+        self._here = frozenset(live)
+
+    def _path(self, session: SessionKey) -> Path:
+        return self._folder / f"{_SESSION}{re.sub(r'[^A-Za-z0-9_.-]', '_', session)}"
+
+
+class BellRinger:
+    """The loop that keeps the bells true."""
+
+    def __init__(self, bells: Bells, changes: Changes, house: House, waiting: Waiting, hosts: Collection[str]) -> None:
+        self._bells = bells
+        self._changes = changes
+        self._house = house
+        self._waiting = waiting
+        self._names = frozenset(hosts)  # those with hooks: nobody would hear the bell of another
+        self._look = anyio.Event()
+
+    def note_change(self) -> None:
+        """Look again soon: a session came, went or did something."""
+        hosts: dict[Mailbox, set[str]] = {}
+        for session in self._here():
+            for mailbox in session.reader.mailboxes:
+                hosts.setdefault(mailbox, set()).add(session.host)
+        self._bells.listen_for({mailbox: frozenset(names) for mailbox, names in hosts.items()})
+        self._look.set()
+
+    async def run(self) -> None:
+        """Look whenever something changes, for ever."""
+        with self._changes.listen(lambda _grown: self._look.set()):
+            while True:
+                self._look = anyio.Event()
+                await self.look()
+                with anyio.move_on_after(LOOK_EVERY_SECONDS):
+                    await self._look.wait()
+
+    async def look(self) -> None:
+        """Ring or silence each host's bell, by what its live sessions have."""
+        sessions: dict[str, list[Ringable]] = {host: [] for host in self._bells.ringing}
+        for session in self._here():
+            sessions.setdefault(session.host, []).append(session)
+        for host, living in sessions.items():
+            rings = self._bells.rings(host)
+            if await self._is_needed(living):
+                self._bells.ring(host)
+            else:
+                self._bells.silence(host, rings)
+        self._bells.keep_sessions([session.reader.session for living in sessions.values() for session in living])
+
+    def _here(self) -> Sequence[Ringable]:
+        return [session for session in self._house.live() if session.host in self._names]
+
+    async def _is_needed(self, sessions: Sequence[Ringable]) -> bool:
+        for session in sessions:
+            if session.is_unproven:
+                return True
+            if await self._waiting(session.reader, PUSHING, 1, without=session.told_of):
+                return True
+        return False
+
+
+def _write(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    try:
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,305 @@
+"""Wakes an idle session for a message that may do so: one session, the last active, by the first way that works.
+
+Deciding who (`choose`) is pure and apart from doing it. A busy session is left alone, it gets the message between two
+tool calls; but hosts do not say when a person interrupts a turn, so one that took nothing for a while is woken too.
+A wake without proof is given up after a time: what it carried is offered by the next surface, as a repeat.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import anyio
+from anyio.abc import TaskGroup
+
+from harken.clock import Clock
+from harken.dispatch.bells import Waiting
+from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, Reader, SessionKey, State
+from harken.store.base import Changes
+
+_log = logging.getLogger("harken.wake")
+
+WAKES = frozenset({Attention.WAKE})
+PATIENCE = timedelta(seconds=20)  # how long a busy session has to take a message between two tool calls
+ANSWER = timedelta(seconds=15)  # how long a bell has to be answered before another way is tried
+LONGEST_STEP = timedelta(minutes=30)  # how long a busy session may keep a wake back
+PROOF = timedelta(seconds=60)  # how long a wake has to show that it worked
+FRESH = timedelta(hours=1)  # older mail waits for the next prompt: nobody expects to be woken for it
+WAKE_SECONDS = 30.0
+SETTLE = timedelta(seconds=2)  # how long a session that has just come needs until it listens
+MOST_TRIES = 3
+MOST = 20
+MAX_TRIED = 10_000
+LOOK_EVERY_SECONDS = 30.0  # a lease that runs out rings nowhere
+
+Ledger = Callable[[MessageId], Awaitable[Sequence[Delivery]]]
+GiveUp = Callable[[SessionKey], Awaitable[None]]
+
+
+class Waker(Protocol):
+    """A way to start a turn."""
+
+    @property
+    def name(self) -> str:
+        """The surface."""
+        ...
+
+    async def wake(self) -> bool:
+        """Try; return whether the host took it."""
+        ...
+
+
+class Sleeper(Protocol):
+    """A live session, as far as waking goes."""
+
+    @property
+    def reader(self) -> Reader:
+        """How it reads."""
+        ...
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it is in a long poll: it has the message already."""
+        ...
+
+    @property
+    def is_busy(self) -> bool | None:
+        """Whether it is in a turn; None: nobody knows."""
+        ...
+
+    @property
+    def told_of(self) -> Collection[MessageId]:
+        """What was announced to it without its text: it knows, and reads it when it likes."""
+        ...
+
+    @property
+    def opened_at(self) -> datetime:
+        """When it came."""
+        ...
+
+    @property
+    def last_active(self) -> datetime:
+        """When it did something last."""
+        ...
+
+    @property
+    def wakers(self) -> Mapping[str, Waker]:
+        """The ways to wake it, the best first."""
+        ...
+
+
+class House(Protocol):
+    """Who is here."""
+
+    def live(self) -> Sequence[Sleeper]:
+        """Return the live sessions, the last active first."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Whom to wake and how, or when to look again."""
+
+    sleeper: Sleeper | None = None
+    way: str = ""
+    look_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Tries:
+    """How often a way was tried for a message, and when last."""
+
+    count: int = 0
+    last: datetime | None = None
+
+    def again_at(self, now: datetime) -> datetime | None:
+        """Return when it may be tried again; None: not any more."""
+        if self.count >= MOST_TRIES:
+            return None
+        return now if self.last is None else self.last + ANSWER
+
+
+Tried = Mapping[tuple[MessageId, SessionKey, str], Tries]
+
+
+def choose(message: Message, sleepers: Sequence[Sleeper], tried: Tried, now: datetime) -> Choice:
+    """Choose among the sessions for which a message waits, the last active first.
+
+    A way that was not tried comes before one that was; the same one has a while before it is tried again, because a
+    host may not have listened yet.
+    """
+    if any(sleeper.is_waiting or (sleeper.is_busy and message.id in sleeper.told_of) for sleeper in sleepers):
+        return Choice()
+    # Whoever was told and ended its turn without reading is not told again; others may be.
+    sleepers = [sleeper for sleeper in sleepers if message.id not in sleeper.told_of]
+    for sleeper in sleepers:
+        since = max(message.received_at, sleeper.last_active)
+        if sleeper.is_busy and now < since + PATIENCE:
+            return Choice(look_at=since + PATIENCE)
+    ways = list[tuple[int, datetime, Sleeper, str]]()
+    for sleeper in sorted(sleepers, key=lambda each: bool(each.is_busy)):
+        for way in sleeper.wakers:
+            tries = tried.get((message.id, sleeper.reader.session, way), Tries())
+            due = tries.again_at(max(now, sleeper.opened_at + SETTLE))
+            ways += [(tries.count, due, sleeper, way)] if due is not None else []
+    if not ways:
+        return Choice()
+    _, due_at, chosen, way = min(ways, key=lambda each: each[0])
+    return Choice(sleeper=chosen, way=way) if due_at <= now else Choice(look_at=due_at)
+
+
+class Wakes:
+    """The loop that wakes."""
+
+    def __init__(
+        self,
+        changes: Changes,
+        house: House,
+        clock: Clock,
+        *,
+        waiting: Waiting,
+        ledger: Ledger,
+        give_up: GiveUp,
+    ) -> None:
+        self._changes = changes
+        self._house = house
+        self._clock = clock
+        self._waiting = waiting
+        self._ledger = ledger
+        self._give_up = give_up
+        self._tried: dict[tuple[MessageId, SessionKey, str], Tries] = {}
+        self._unproven: dict[SessionKey, _Wake] = {}
+        self._under_way: dict[MessageId, datetime] = {}
+        self._waking: set[SessionKey] = set()
+        self._tasks: TaskGroup | None = None
+        self._look = anyio.Event()
+
+    def note_change(self) -> None:
+        """Look again soon: a session came, went or did something."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """Look whenever something changes or is due, for ever."""
+        async with anyio.create_task_group() as self._tasks:
+            with self._changes.listen(lambda _grown: self._look.set()):
+                while True:
+                    self._look = anyio.Event()
+                    due = await self.look()
+                    pause = LOOK_EVERY_SECONDS if due is None else max(0.05, (due - self._clock.now()).total_seconds())
+                    with anyio.move_on_after(min(pause, LOOK_EVERY_SECONDS)):
+                        await self._look.wait()
+
+    async def look(self) -> datetime | None:
+        """Wake whoever should be; return when to look again."""
+        await self._lapse()
+        due = [wake.until for wake in self._unproven.values()]
+        waiting = await self._by_message()
+        for message, first in waiting:
+            if message.id in self._under_way:
+                due.append(self._under_way[message.id])
+                continue
+            if await self._is_taken(message, {sleeper.reader.consumer for sleeper in first}):
+                continue
+            # Asked anew: sessions are asked one after the other, and it may have come in between.
+            sleepers = [s for s in self._here() if message in await self._wakes_of(s, ())]
+            choice = choose(message, sleepers, self._tried, self._clock.now())
+            if choice.look_at is not None:
+                due.append(choice.look_at)
+            if choice.sleeper is not None and choice.sleeper.reader.session not in self._waking:
+                together = [m for m, others in waiting if choice.sleeper in others]
+                due.append(await self._begin(choice.sleeper, choice.way, together))
+        return min(due, default=None)
+
+    async def _by_message(self) -> list[tuple[Message, list[Sleeper]]]:
+        """Return what may wake somebody now, with the sessions it waits for."""
+        found: dict[MessageId, tuple[Message, list[Sleeper]]] = {}
+        for sleeper in self._here():
+            # What a session was told of without its text must not hide what came after it.
+            for message in await self._wakes_of(sleeper, sleeper.told_of):
+                found.setdefault(message.id, (message, []))[1].append(sleeper)
+        return list(found.values())
+
+    async def _wakes_of(self, sleeper: Sleeper, without: Collection[MessageId]) -> Sequence[Message]:
+        since = self._clock.now() - FRESH
+        return await self._waiting(sleeper.reader, WAKES, MOST, without=without, since=since)
+
+    def _here(self) -> Sequence[Sleeper]:
+        """Return who can be reached or has asked: asking for others would make a reader of whoever only looks in."""
+        return [s for s in self._house.live() if s.wakers or s.is_waiting or s.is_busy is not None]
+
+    async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
+        """Whether an agent of some host has it already: the others, for whom it waits, find it with their prompt."""
+        here = {sleeper.reader.session for sleeper in self._house.live()}
+        for delivery in await self._ledger(message.id):
+            if delivery.consumer == WATCH or delivery.consumer in without:
+                continue
+            if delivery.state in (State.SEEN, State.ANSWERED):
+                return True
+            if delivery.state is State.OFFERED and delivery.session in here:
+                return True
+        return False
+
+    async def _begin(self, sleeper: Sleeper, way: str, messages: Sequence[Message]) -> datetime:
+        """Wake a session beside everything else: a host that does not answer must not hold up the others."""
+        key, until = sleeper.reader.session, self._clock.now() + timedelta(seconds=WAKE_SECONDS)
+        # Whatever waits for this session is on its way to it: nobody else is woken for it, and by no second way.
+        self._under_way.update((message.id, until) for message in messages)
+        self._waking.add(key)
+        if self._tasks is not None:
+            self._tasks.start_soon(self._wake, key, sleeper.wakers[way], messages)
+            return until
+        return await self._wake(key, sleeper.wakers[way], messages)
+
+    async def _wake(self, key: SessionKey, waker: Waker, messages: Sequence[Message]) -> datetime:
+        is_taken = False
+        try:
+            with anyio.move_on_after(WAKE_SECONDS):
+                is_taken = await waker.wake()
+        except OSError as exc:
+            _log.warning("%s by %s failed: %s", key, waker.name, exc)
+        finally:
+            self._waking.discard(key)
+            self._count(key, waker.name, messages, self._clock.now())
+        now = self._clock.now()
+        _log.info("%s by %s: %s", key, waker.name, "handed over" if is_taken else "not taken")
+        for message in messages:
+            self._under_way.pop(message.id, None)
+        if is_taken:
+            self._unproven[key] = _Wake(now, now + PROOF)
+            self._under_way.update((message.id, now + ANSWER) for message in messages)
+        self._look.set()
+        return now + ANSWER if is_taken else now
+
+    def _count(self, key: SessionKey, way: str, messages: Sequence[Message], now: datetime) -> None:
+        if len(self._tried) > MAX_TRIED:
+            self._tried.clear()
+        for message in messages:
+            before = self._tried.get((message.id, key, way), Tries())
+            self._tried[message.id, key, way] = Tries(before.count + 1, now)
+
+    async def _lapse(self) -> None:
+        """Give up waiting for the proof of wakes whose time is over."""
+        now = self._clock.now()
+        self._under_way = {message: until for message, until in self._under_way.items() if until > now}
+        busy = {sleeper.reader.session for sleeper in self._house.live() if sleeper.is_busy}
+        for key, wake in tuple(self._unproven.items()):
+            if wake.until > now:
+                continue
+            if key in busy and now < wake.at + LONGEST_STEP:
+                # Hosts keep it back while a tool runs: a second one would only stand behind the first.
+                self._unproven[key] = _Wake(wake.at, now + PROOF)
+                continue
+            del self._unproven[key]
+            await self._give_up(key)
+
+
+@dataclass(frozen=True, slots=True)
+class _Wake:
+    """A wake that the host took and nothing has proven: when it was, and until when it is waited for."""
+
+    at: datetime
+    until: datetime

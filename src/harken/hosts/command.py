@@ -1,0 +1,38 @@
+"""The commands that hosts are given: the edge over stdio, and a hook as one line for `sh`.
+
+A hook after a tool runs at every tool call of an agent, so the line first looks whether the host's bell rings, which
+costs about a millisecond. Whatever is missing (an interpreter that was removed, a home that is gone), it ends with 0
+and prints nothing: a host must never notice a Harken that is not there.
+"""
+
+from __future__ import annotations
+
+import shlex
+from subprocess import list2cmdline
+
+from harken.hosts.hook import Moment
+from harken.hosts.plan import Place
+
+
+def mcp_command(place: Place) -> tuple[str, ...]:
+    """Return the command that a host starts as MCP server."""
+    return (place.python, "-I", "-S", str(place.edge / "mcp.py"), "--home", str(place.harken))
+
+
+def hook_command(place: Place, host: str, moment: Moment) -> tuple[str, ...]:
+    """Return the command that asks the daemon on behalf of a hook."""
+    script = str(place.edge / "hook.py")
+    return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value)
+
+
+def hook_line(place: Place, host: str, moment: Moment) -> str:
+    """Return the line that `connect` writes into a host's settings: for `sh`, or where there is none, one command."""
+    command = hook_command(place, host, moment)
+    if not place.has_shell:
+        # The script itself looks at the bell then: dearer, but there is nothing cheaper to do it.
+        return list2cmdline([*command, "--bell"] if moment is Moment.TOOL else command)
+    # A script that is gone would make the interpreter end with 2, which hosts take for a veto.
+    tests = [f"[ -x {shlex.quote(command[0])} ]", f"[ -f {shlex.quote(command[3])} ]"]
+    if moment is Moment.TOOL:
+        tests.insert(0, f"[ -s {shlex.quote(str(place.harken / 'run' / 'bells' / host))} ]")
+    return f"{' && '.join(tests)} || exit 0; exec {shlex.join(command)}"

@@ -1,0 +1,98 @@
+"""What a hook of a host says and hears, in words of our own: the seam between the host modules and the hook surface.
+
+Pure values. Each host module turns the host's payload into an `Occasion`, and a text into the `HookAnswer` that this
+host passes on to its model. What is said, and whether anything is, is decided by the surface above.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Protocol
+
+from harken.hosts.base import Hello
+
+
+class Moment(StrEnum):
+    """When a hook runs. These are the names in the commands that `connect` writes."""
+
+    START = "start"  # a conversation begins, is resumed or cleared
+    PROMPT = "prompt"  # the person, or a wake, submitted a prompt
+    TOOL = "tool"  # between two tool calls
+    STOP = "stop"  # the agent is about to end its turn
+    END = "end"  # the conversation is over
+    BELL = "bell"  # the session's bell changed while it was idle or busy
+
+
+class Voice(StrEnum):
+    """Whose word a text seems to be to the model that gets it through a surface."""
+
+    OUTSIDE = "outside"  # marked by the host as coming from elsewhere: bodies may go
+    USER = "user"  # like the user's or the developer's own: bodies of the owner only, for the rest a notice
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Occasion:
+    """One run of a hook."""
+
+    moment: Moment
+    native: str = ""  # the host's own id of the conversation
+    pid: int = 0  # the host's process where it names it; 0: found by ancestry
+    cwd: str = ""
+    turn: str = ""  # the host's own id of the turn: two events with the same one have no interruption between them
+    prompt: str = ""  # what was submitted: delivery ids in it prove what a wake carried
+    transcript: str = ""  # path of the host's own record of the conversation
+    is_subagent: bool = False  # what it would be given goes to a helper of the agent, who cannot answer
+    is_step: bool = False  # of `tool`: this runs once per model step, so an earlier one was another step
+    is_interrupted: bool = False  # of `stop`: the person ended the turn; nothing can be said, nothing is proven
+    is_continued: bool = False  # of `stop`: the turn goes on because of an earlier stop hook
+    keeps_running: bool = False  # of `end`: the process goes on with another conversation (a cleared one)
+
+
+@dataclass(frozen=True, slots=True)
+class HookAnswer:
+    """What the hook's process prints and how it ends. The empty one says nothing, which every host accepts."""
+
+    stdout: str = ""
+    stderr: str = ""
+    exit_code: int = 0
+
+
+SILENCE = HookAnswer()
+
+
+class HookHost(Protocol):
+    """How one host's hooks speak. Implemented once per host, as a value without state."""
+
+    @property
+    def name(self) -> str:
+        """The host's name in `hosts.base.HOSTS`."""
+        ...
+
+    @property
+    def most_chars(self) -> Mapping[Moment, int]:
+        """How many characters each moment can carry; a moment that is missing carries nothing to the model."""
+        ...
+
+    @property
+    def voices(self) -> Mapping[Moment, Voice]:
+        """Whose word a text is to the model at each of those moments."""
+        ...
+
+    @property
+    def most_stops(self) -> int:
+        """How often in a row the end of a turn may be held up; 0 when it cannot."""
+        ...
+
+    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+        """Return what a payload means, None when there is nothing to do (a payload that is not this host's)."""
+        ...
+
+    def answer(self, moment: Moment, text: str) -> HookAnswer:
+        """Return what to print so that the model gets the text."""
+        ...
+
+    def context(self, moment: Moment, watch: str) -> HookAnswer:
+        """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
+        ...

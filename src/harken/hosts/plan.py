@@ -1,0 +1,113 @@
+"""What `connect` would do to a host, as values: shown, asked about, done, and undone by `hosts/apply.py`.
+
+Pure. A host module makes the plan from what it finds; it writes nothing itself. A plan for a host that is connected
+already and current has no steps that change anything.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """Where a host's settings are, and where Harken is."""
+
+    user: Path  # the person's home folder
+    environ: Mapping[str, str]  # the person's environment: some hosts keep their settings elsewhere
+    project: Path | None  # set: connect this folder only, not the person's every session
+    harken: Path  # Harken's own home
+    python: str  # the interpreter that runs the edge
+    edge: Path  # the folder with the edge's scripts
+    has_shell: bool = True  # hosts run commands with `sh`; False on Windows
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wishes:
+    """What the person chose. Whatever costs them something, they have to name."""
+
+    wake: str = ""  # a way to be woken that is not the host's default, by the host's own name for it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """One file, as it is and as it should be. None: there is no such file."""
+
+    path: Path
+    before: bytes | None
+    after: bytes | None
+    why: str  # one short line for people
+    is_ours: bool = False  # the file is Harken's alone: shown by name, not as a diff
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandStep:
+    """A command of the host itself, for what is safer left to it."""
+
+    argv: tuple[str, ...]
+    undo: tuple[str, ...]
+    why: str
+    environ: Mapping[str, str]  # the whole environment it runs with
+    touches: tuple[Path, ...]  # files and folders that it may write: looked at before and after
+
+
+Step = FileChange | CommandStep
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """What connecting means here."""
+
+    host: str
+    steps: Sequence[Step]
+    notes: Sequence[str] = ()  # what people should know: what this host cannot do, what they must do themselves
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Found:
+    """An installed host."""
+
+    program: Path
+    version: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at: is it as it should be, and what to do when it is not."""
+
+    what: str
+    is_good: bool
+    hint: str = ""
+
+
+class Connector(Protocol):
+    """How one host is connected. Implemented once per host, as a value without state."""
+
+    @property
+    def name(self) -> str:
+        """The host's name in `hosts.base.HOSTS`."""
+        ...
+
+    @property
+    def wakes(self) -> Mapping[str, str]:
+        """The ways to be woken that a person may choose, each with one sentence on what it costs."""
+        ...
+
+    def find(self, place: Place) -> Found | None:
+        """Return the installed program; None when there is none. Runs it for its version, within seconds."""
+        ...
+
+    def plan(self, place: Place, wishes: Wishes) -> Plan:
+        """Return what connecting would do now. Raises `UserError` when a settings file cannot be understood."""
+        ...
+
+    def removal(self, place: Place) -> Plan:
+        """Return how to take out our entries by hand, where `connect`'s own record no longer fits the files."""
+        ...
+
+    def check(self, place: Place) -> Sequence[Finding]:
+        """Look, after writing, whether the host sees what was written; by its own commands where it has them."""
+        ...

@@ -1,0 +1,50 @@
+"""The bounds of the use cases: how long, how many, how much at once. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+from harken.errors import UserError
+from harken.model import INBOX, Mailbox, Message, Offer
+
+MAX_PAGE_CHARS = 2_000_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bounds:
+    """The bounds of the use cases, from the configuration."""
+
+    max_wait_seconds: float = 55.0
+    lease: timedelta = timedelta(minutes=15)
+    new_consumer_window: timedelta = timedelta(hours=24)
+    max_reply_chars: int = 64_000
+    agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
+
+
+def characters(offers: Sequence[Offer]) -> int:
+    """Return how long the texts of some offers are together."""
+    return sum(len(offer.message.text) for offer in offers)
+
+
+def printable(messages: Sequence[Message]) -> Sequence[Message]:
+    """Return as many of the first messages as fit into one answer."""
+    return messages[: fitting([len(message.text) for message in messages])]
+
+
+def fitting(sizes: Sequence[int]) -> int:
+    """Return how many of the first fit into one answer: at least one."""
+    characters = 0
+    for index, size in enumerate(sizes):
+        characters += size
+        if characters > MAX_PAGE_CHARS:
+            return max(1, index)
+    return len(sizes)
+
+
+def bounded(value: int, most: int, name: str) -> int:
+    """Return what was asked for, at most so many; refuses what makes no sense."""
+    if value < 1:
+        raise UserError(f"{name} must be at least 1.", f"Give a number from 1 to {most}.")
+    return min(value, most)

@@ -1,0 +1,270 @@
+"""What one run of a hook means: whose session it is, what it proves, and what the session is told now.
+
+A hook is the only moment in which a busy agent can be reached, so everything about it is kept short. Whatever cannot
+be understood is answered with silence: no host may ever be held up, or complain, because of Harken.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harken.clock import Clock
+from harken.hosts.base import GENERIC, Hello, consumer_of, hook_key, named
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.inbox import Inbox, Session, Waker
+from harken.inbox.turns import Carriage, Verdict
+from harken.model import DeliveryId, Mailbox, SessionKey
+from harken.surfaces.hooks.transcript import Recorded, proven_by
+from harken.surfaces.telling import NOTHING, Manner, Teller, Told
+
+MAX_PAYLOAD = 1 << 20
+HEAD_CHARS = 4_096
+_FIELD = re.compile(r'"(\w{1,40})"\s*:\s*"([^"\\]{0,400})"')
+_CARRIAGES: Final[Mapping[Moment, Carriage]] = MappingProxyType(
+    {
+        Moment.PROMPT: Carriage.OPENING,
+        Moment.TOOL: Carriage.STEP,
+        Moment.STOP: Carriage.OPENING,
+        Moment.BELL: Carriage.WAKE,
+    }
+)
+
+MAX_NAMED = 200
+_TOLD = ("hook: ", "wake: ", "claude channel/")  # how carriers begin that are not calls of an edge
+_HELD = f"hook: {Moment.STOP.value}/"
+_DELIVERY = re.compile(r"\bd-[0-9a-z]{10}\b")
+_MOMENTS = frozenset(moment.value for moment in Moment)
+
+MakeWakers = Callable[[Session, Hello], Sequence[Waker]]
+"""Returns the ways to wake the session that a hook speaks for, the best first."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Heard:
+    """What a hook prints, and what goes with it."""
+
+    answer: HookAnswer = SILENCE
+    session: Session | None = None
+    told: Told = NOTHING
+
+
+class HookDesk:
+    """Hears hooks. One per daemon."""
+
+    def __init__(
+        self,
+        inbox: Inbox,
+        clock: Clock,
+        teller: Teller,
+        *,
+        hosts: Callable[[str], HookHost | None],
+        wakers: Mapping[str, MakeWakers],
+        transcripts: Mapping[str, Recorded],
+        mailboxes: Callable[[str], tuple[Mailbox, ...]],
+        bell_of: Callable[[SessionKey], str],
+    ) -> None:
+        self._inbox = inbox
+        self._clock = clock
+        self._teller = teller
+        self._hosts = hosts
+        self._wakers = wakers
+        self._transcripts = transcripts
+        self._mailboxes = mailboxes
+        self._bell_of = bell_of
+
+    async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> Heard:
+        """Take one run of a hook; `pids` are the process that asks and those it descends from, nearest first."""
+        adapter = self._hosts(hello.host)
+        fields = _fields(payload)
+        if adapter is None or fields is None or hello.moment not in _MOMENTS:
+            return Heard()
+        moment = Moment(hello.moment)
+        occasion = adapter.occasion(moment, fields, hello)
+        if occasion is None or occasion.is_subagent:
+            return Heard()
+        session = await self.meet(hello, occasion, pids)
+        if not session.is_hooked:
+            await self._forget_past(session)
+        session.moments.add(occasion.moment.value)
+        if make := self._wakers.get(hello.host):
+            session.wakers.update((waker.name, waker) for waker in make(session, hello))
+        told = await self._act(adapter, session, occasion)
+        self._inbox.sessions.note_change()
+        if told.text:
+            return Heard(answer=adapter.answer(occasion.moment, told.text), session=session, told=told)
+        watch = self._bell_of(session.key) if occasion.moment is Moment.START else ""
+        return Heard(answer=adapter.context(occasion.moment, watch), session=session)
+
+    async def _forget_past(self, session: Session) -> None:
+        """Offer again what an earlier daemon told this session by hooks and wakes: nobody is left to prove it."""
+        known = session.turns.carriers
+        offers = await self._inbox.open_offers(session.key)
+        lost = {offer.carrier for offer in offers if offer.carrier.startswith(_TOLD) and offer.carrier not in known}
+        if lost:
+            await self._inbox.release(session.key, lost)
+
+    async def meet(self, hello: Hello, occasion: Occasion, pids: Sequence[int]) -> Session:
+        """Return the session that a hook speaks for, new or known."""
+        host, now = named(hello.host), self._clock.now()
+        pid = occasion.pid or hello.ppid
+        cwd = occasion.cwd or hello.cwd
+        candidate = Session(
+            key=hook_key(host, occasion.native, pid),
+            consumer=consumer_of(host, hello.host),
+            host=host.name if host is not GENERIC else hello.host,
+            client=hello.host,
+            cwd=cwd,
+            pid=pid,
+            mailboxes=self._mailboxes(cwd),
+            surfaces=(),
+            opened_at=now,
+            last_active=now,
+            native=occasion.native,
+            has_many=host.has_many,
+            shares_connection=host.shares_connection,
+        )
+        session, former = self._inbox.sessions.meet(candidate, pids)
+        if former is not None:
+            await self._inbox.rename(former, session.key)
+        self._inbox.sessions.touch(session.key, now)
+        return session
+
+    async def take_back(self, heard: Heard, *, is_unknown: bool = False) -> None:
+        """Nothing of what a hook should have printed was printed, or (`is_unknown`) nobody can say."""
+        if heard.session is None:
+            return
+        undo = self._teller.give_up if is_unknown else self._teller.take_back
+        await undo(heard.session, heard.told)
+        if heard.told.text and heard.told.carrier.startswith(_HELD):
+            heard.session.stops -= 1
+            heard.session.is_busy = False
+
+    async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
+        if occasion.is_interrupted:
+            session.is_busy = False
+            session.noticed.clear()
+            return NOTHING
+        is_own = _is_own(session, occasion.prompt)
+        await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
+        match occasion.moment:
+            case Moment.START:
+                session.is_busy = False
+                session.noticed.clear()
+                return NOTHING
+            case Moment.END:
+                await self._leave(session, keeps_running=occasion.keeps_running)
+                return NOTHING
+            case Moment.PROMPT:
+                session.is_busy = True
+                session.stops = session.stops if is_own else 0
+            case Moment.TOOL:
+                session.is_busy = True
+            case Moment.STOP | Moment.BELL:
+                pass
+        is_stop = occasion.moment is Moment.STOP
+        if is_stop and session.stops >= adapter.most_stops:
+            await self._close(session)
+            return NOTHING
+        told = await self._tell(adapter, session, occasion, is_own=is_own)
+        if is_stop and told.text:
+            session.stops += 1
+        elif is_stop:
+            await self._close(session)
+        return told
+
+    async def _close(self, session: Session) -> None:
+        """The turn is over, and nothing of ours keeps it going."""
+        session.is_busy = False
+        await self._judge(session, session.turns.closed())
+
+    async def _recorded(self, session: Session, occasion: Occasion) -> Collection[str]:
+        """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
+        session.transcript = occasion.transcript or session.transcript
+        recorded = self._transcripts.get(session.host)
+        if recorded is None or occasion.moment not in (Moment.PROMPT, Moment.STOP) or not session.turns.carried:
+            return ()
+        return await proven_by(recorded, session.transcript, session.turns.carried)
+
+    async def _tell(self, adapter: HookHost, session: Session, occasion: Occasion, *, is_own: bool) -> Told:
+        moment = occasion.moment
+        most_chars = adapter.most_chars.get(moment, 0)
+        if not most_chars:
+            return NOTHING
+        manner = Manner(
+            surface=f"hook: {moment.value}" if moment is not Moment.BELL else "wake: bell",
+            most_chars=most_chars,
+            carriage=_CARRIAGES[moment],
+            speaks_as_user=adapter.voices.get(moment, Voice.USER) is Voice.USER,
+            has_block=moment is Moment.PROMPT and not is_own,
+            is_echoed=moment is Moment.BELL,
+            is_new_turn=moment is Moment.PROMPT and not is_own,
+        )
+        return await self._teller.tell(session, manner, turn=occasion.turn)
+
+    async def _judge(self, session: Session, verdict: Verdict) -> None:
+        await self._inbox.prove(verdict.proven, verdict.evidence)
+        if verdict.released:
+            session.last_block = None
+            await self._inbox.release(session.key, verdict.released)
+
+    async def _leave(self, session: Session, *, keeps_running: bool) -> None:
+        """The conversation is over: what is unproven may be offered to another session."""
+        await self._inbox.release(session.key)
+        session.begin_anew()
+        if keeps_running:
+            session.is_busy, session.native = False, ""
+        elif session.connections:
+            # Its connection ends with the process, or goes on with another conversation; until then it is a session.
+            session.forget_hooks()
+        else:
+            self._inbox.sessions.end(session.key)
+
+
+def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) -> Verdict:
+    turns, turn = session.turns, occasion.turn
+    match occasion.moment:
+        case Moment.PROMPT:
+            return turns.submitted(occasion.prompt, turn, recorded=recorded)
+        case Moment.TOOL:
+            return turns.stepped(turn, is_step=occasion.is_step)
+        case Moment.STOP:
+            verdict = turns.ended(turn, recorded=recorded)
+            answered = [] if session.shares_connection else _settled(session)
+            return Verdict(proven=[*verdict.proven, *answered], evidence=verdict.evidence)
+        case _:
+            return Verdict()
+
+
+def _settled(session: Session) -> Collection[DeliveryId]:
+    return [delivery for pusher in session.connections.values() for delivery in pusher.settle()]
+
+
+def _is_own(session: Session, prompt: str) -> bool:
+    """Whether a prompt is what Harken itself said: it is not a new one of the person's."""
+    notice = session.last_notice
+    return bool(prompt) and (any(d in prompt for d in session.turns.carried) or (bool(notice) and notice in prompt))
+
+
+def _fields(payload: bytes) -> Mapping[str, object] | None:
+    """Return a payload's fields. Of one that is cut off or broken, those at its beginning: they name the session.
+
+    Hosts write what strict readers refuse: half of an emoji that they cut, for example. That must silence nobody.
+    """
+    text = payload.decode("utf-8", "replace")
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError):
+        pairs = _FIELD.findall(text[:HEAD_CHARS])
+        return dict(reversed(pairs)) if pairs and len(payload) >= MAX_PAYLOAD else None
+    if not isinstance(value, dict):
+        return None
+    return {name: _sound(item) if isinstance(item, str) else item for name, item in value.items()}
+
+
+def _sound(text: str) -> str:
+    return text.encode("utf-8", "replace").decode()

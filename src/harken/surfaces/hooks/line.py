@@ -1,0 +1,132 @@
+"""A program beside a host that waits to wake its session: an extension, a plugin, or a waiting shell.
+
+The daemon writes a line with a text when the session should be woken; the program says whether its host took it. One
+that is for a single wake is gone after it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Final
+
+import anyio
+import msgspec
+from anyio.abc import ByteStream
+
+from harken.hosts.base import Hello
+from harken.hosts.hook import HookHost, Moment, Occasion, Voice
+from harken.inbox import Inbox
+from harken.model import fresh_id
+from harken.surfaces.hooks.desk import HookDesk
+from harken.surfaces.telling import Teller
+from harken.surfaces.wakers import TextWaker
+from harken.surfaces.wire import Lines, LineTooLong
+
+TAKEN_SECONDS = 10.0
+_WAYS: Final[Mapping[str, str]] = MappingProxyType({"copilot-cli": "extension", "opencode": "plugin"})
+
+
+class _Word(msgspec.Struct):
+    done: str = ""
+    failed: str = ""
+    reason: str = ""
+
+
+class LineConnection:
+    """Serves one such program until it goes away."""
+
+    def __init__(self, stream: ByteStream, lines: Lines, desk: HookDesk, teller: Teller, inbox: Inbox) -> None:
+        self._stream = stream
+        self._lines = lines
+        self._desk = desk
+        self._teller = teller
+        self._inbox = inbox
+        self._waiting: dict[str, anyio.Event] = {}
+        self._taken: set[str] = set()
+        self._refused: set[str] = set()
+        self._over = anyio.Event()
+        self._is_once = False
+
+    async def serve(self, hello: Hello, host: HookHost, pids: Sequence[int]) -> None:
+        """Be a way to wake the session while the program is there."""
+        if not hello.native:
+            return
+        self._is_once = hello.is_once
+        occasion = Occasion(moment=Moment.START, native=hello.native, cwd=hello.cwd)
+        # A waiting shell was left behind by its parent: whose process the session is, a hook or an edge will say.
+        session = await self._desk.meet(replace(hello, ppid=0) if hello.is_once else hello, occasion, pids)
+        way = "waiter" if hello.is_once else _WAYS.get(hello.host, "line")
+        waker = TextWaker(
+            name=f"wake: {way}",
+            session=session,
+            teller=self._teller,
+            send=self._send,
+            close=self._over.set,
+            most_chars=host.most_chars.get(Moment.BELL, 0),
+            speaks_as_user=host.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
+        )
+        former = session.wakers.get(waker.name)
+        if isinstance(former, TextWaker) and former.close is not None:
+            # Two would not know of each other: the older one connects again if its program is still there.
+            former.close()
+        session.wakers[waker.name] = waker
+        session.farewells.append(self._over.set)
+        self._inbox.sessions.note_change()
+        try:
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(self._listen)
+                await self._over.wait()
+                tasks.cancel_scope.cancel()
+        finally:
+            session.farewells.remove(self._over.set)
+            if session.wakers.get(waker.name) is waker:
+                del session.wakers[waker.name]
+            for waiting in self._waiting.values():
+                waiting.set()
+
+    async def _send(self, text: str) -> bool | None:
+        if self._over.is_set():
+            return False
+        carrier = fresh_id("w-")
+        answered = self._waiting[carrier] = anyio.Event()
+        try:
+            await self._stream.send(msgspec.json.encode({"wake": carrier, "text": text}) + b"\n")
+            with anyio.move_on_after(TAKEN_SECONDS):
+                await answered.wait()
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            self._over.set()
+        finally:
+            self._waiting.pop(carrier, None)
+        if carrier in self._refused:
+            self._refused.discard(carrier)
+            return False
+        if carrier not in self._taken:
+            return None
+        self._taken.discard(carrier)
+        if self._is_once:
+            self._over.set()
+        return True
+
+    async def _listen(self) -> None:
+        try:
+            while (line := await self._lines.read()) is not None:
+                word = _decoded(line)
+                if word.done in self._waiting:
+                    self._taken.add(word.done)
+                elif word.failed in self._waiting:
+                    self._refused.add(word.failed)
+                if event := self._waiting.get(word.done or word.failed):
+                    event.set()
+        except LineTooLong:
+            return
+        finally:
+            self._over.set()
+
+
+def _decoded(line: bytes) -> _Word:
+    try:
+        return msgspec.json.decode(line, type=_Word)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return _Word()

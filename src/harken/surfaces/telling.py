@@ -1,0 +1,131 @@
+"""Tells a session what waits for it, in one text: chosen to fit, offered, rendered, and accounted for.
+
+Used by whatever can hand a text to a host: hooks, wakes, the claude channel. Choosing comes before offering, so what
+does not fit stays queued and is only announced. Whether the text arrived, the carrier of it has to say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+
+from harken.inbox import Inbox, Session
+from harken.inbox.turns import Carriage
+from harken.model import Attention, DeliveryId, Message, MessageId, Trust, fresh_id
+from harken.surfaces import render
+
+PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
+MAX_MESSAGES = 50
+BLOCK_MESSAGES = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Manner:
+    """How a session can be told: through what, how much, with whose voice, and at which place in its turn."""
+
+    surface: str
+    most_chars: int
+    carriage: Carriage
+    speaks_as_user: bool = False  # bodies of the owner only: the model takes it for its user's word
+    has_block: bool = False  # the most recent channel messages go along
+    is_echoed: bool = False  # the host submits it as a prompt, and the prompt hook shows it again
+    is_new_turn: bool = False  # what was announced in the last turn may be announced again
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """A text, and what it carries."""
+
+    text: str = ""
+    carrier: str = ""
+    deliveries: tuple[DeliveryId, ...] = ()
+    noticed: frozenset[MessageId] = frozenset()  # announced without their text
+    block_before: MessageId | None = None  # what the last block ended with before this one
+
+
+NOTHING = Told()
+
+
+class Teller:
+    """Makes the texts."""
+
+    def __init__(self, inbox: Inbox) -> None:
+        self._inbox = inbox
+
+    async def tell(self, session: Session, manner: Manner, *, turn: str = "") -> Told:
+        """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
+        if manner.is_new_turn:
+            session.noticed.clear()
+        if manner.carriage is Carriage.WAKE:
+            # A turn of its own begins: how often earlier ones were held up does not matter for it.
+            session.stops = 0
+        carrier = f"{manner.surface}/{fresh_id('c-')}"
+        block, deliveries, block_before = "", list[DeliveryId](), session.last_block
+        if manner.has_block and not manner.speaks_as_user:
+            block, deliveries = await self._block(session, manner.surface, carrier)
+        room = manner.most_chars - render.width(block) - 2
+        waiting = await self._inbox.waiting(session.reader, PUSHING, MAX_MESSAGES, without=session.noticed)
+        bodies = [m for m in waiting if not manner.speaks_as_user or m.trust is Trust.OWNER]
+        chosen = render.fitting(_urgent_first(bodies), room)
+        offers = await self._inbox.hand_over(session.reader, chosen, surface=manner.surface, carrier=carrier)
+        taken = {message.id for message in chosen}
+        if manner.has_block and manner.speaks_as_user:
+            # Whoever says it with the user's voice tells how many they are, and nothing of what they say.
+            waiting = [*waiting, *await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)]
+        left = [m for m in waiting if m.id not in taken and m.id not in session.noticed]
+        noticed = frozenset(message.id for message in left)
+        session.noticed |= noticed
+        told = render.telling(offers, left, most_chars=room, is_listed=not manner.speaks_as_user)
+        text = "\n\n".join(part for part in (told, block) if part)
+        deliveries += [offer.delivery_id for offer in offers]
+        session.last_notice = render.announcement(left, is_listed=not manner.speaks_as_user) if left else ""
+        session.turns.carry(
+            carrier,
+            deliveries,
+            manner.carriage,
+            turn=turn,
+            is_busy=bool(session.is_busy),
+            is_echoed=manner.is_echoed,
+        )
+        if not text:
+            return NOTHING
+        return Told(
+            text=text, carrier=carrier, deliveries=tuple(deliveries), noticed=noticed, block_before=block_before
+        )
+
+    async def take_back(self, session: Session, told: Told) -> None:
+        """The text did not arrive: what it carried is queued as before."""
+        session.turns.forget(told.carrier)
+        session.noticed -= told.noticed
+        session.last_block = told.block_before
+        if told.deliveries:
+            await self._inbox.withdraw(session.key, told.carrier)
+
+    async def give_up(self, session: Session, told: Told) -> None:
+        """Nobody knows whether the text arrived: what it carried is offered again, as a repeat."""
+        session.turns.forget(told.carrier)
+        session.noticed -= told.noticed
+        if told.deliveries:
+            await self._inbox.release(session.key, [told.carrier])
+
+    async def _block(self, session: Session, surface: str, carrier: str) -> tuple[str, list[DeliveryId]]:
+        """Return the channel messages that go with a prompt, unless nothing changed since the last one."""
+        recent = await self._inbox.recent(session.reader, Attention.PROMPT, BLOCK_MESSAGES)
+        if not recent:
+            return "", []
+        # What is shown cut was not given: it stays queued, and can be pulled whole.
+        whole = [message for message in recent if render.fits_a_line(message)]
+        offers = await self._inbox.hand_over(session.reader, whole, surface=surface, carrier=carrier)
+        deliveries = {offer.message.id: offer.delivery_id for offer in offers}
+        if not deliveries and recent[-1].id == session.last_block:
+            return "", []
+        session.last_block = recent[-1].id
+        shown = {message.id for message in recent}
+        older = [
+            m for m in await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES) if m.id not in shown
+        ]
+        return render.channel_block(recent, deliveries, len(older)), list(deliveries.values())
+
+
+def _urgent_first(messages: Collection[Message]) -> Sequence[Message]:
+    return sorted(messages, key=lambda message: message.priority.value != "high")

@@ -1,0 +1,1 @@
+"""Bells and wakes: who is told that something waits, without being asked."""

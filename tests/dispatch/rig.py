@@ -1,0 +1,218 @@
+"""The parts that ring and wake, joined as the daemon joins them, over a real store and a clock that the test moves.
+
+Sessions are put into the registry by hand; the ways to wake them are the real ones, with a pipe that the test holds at
+their end. This module tests nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import socket
+from collections.abc import AsyncIterator, Collection
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+from anyio.abc import UNIXSocketStream
+
+from harken.daemon.reach import Reaching
+from harken.dispatch.bells import Bells
+from harken.hosts.base import Hello
+from harken.inbox import Inbox, Session, Sessions
+from harken.inbox.access import Access
+from harken.inbox.bounds import Bounds
+from harken.ingest.intake import Intake
+from harken.ingest.pairing import Pairings
+from harken.ingest.policy import PolicyBook
+from harken.ingest.prepare import Policy
+from harken.model import (
+    INBOX,
+    Attention,
+    Consumer,
+    Delivery,
+    Draft,
+    Mailbox,
+    Message,
+    Priority,
+    Sender,
+    SenderRule,
+    SessionKey,
+    Trust,
+)
+from harken.store.base import Store
+from harken.store.sqlite import open_store
+from harken.surfaces.telling import Teller
+from harken.surfaces.wakers import TextWaker
+from harken.surfaces.wire import Lines
+from harken.testing import FakeClock
+from tests.inbox.rig import Quiet
+
+POLICY: Final = Policy(
+    sender_rules=(SenderRule("local", "owner", Trust.OWNER),),
+    default_trust={"local": Trust.KNOWN, "teams": Trust.KNOWN, "webhook": Trust.KNOWN},
+    default_attention={"local": Attention.WAKE, "teams": Attention.WAKE, "webhook": Attention.PROMPT},
+)
+
+
+@dataclass(slots=True)
+class Pipe:
+    """Takes the texts of a wake, as a program beside a host does; or refuses them."""
+
+    is_taking: bool = True
+    texts: list[str] = field(default_factory=list[str])
+
+    async def send(self, text: str) -> bool:
+        """Take a text."""
+        self.texts.append(text)
+        return self.is_taking
+
+
+@dataclass(slots=True)
+class Rope:
+    """A way that carries nothing, as a bell does: it counts how often it was pulled."""
+
+    name: str = "wake: bell"
+    pulls: int = 0
+
+    async def wake(self) -> bool:
+        """Count."""
+        self.pulls += 1
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class House:
+    """Everything one test needs."""
+
+    folder: Path
+    clock: FakeClock
+    store: Store
+    intake: Intake
+    inbox: Inbox
+    access: Access
+    bells: Bells
+    reaching: Reaching
+
+    @property
+    def sessions(self) -> Sessions:
+        """Who is here."""
+        return self.inbox.sessions
+
+    async def say(
+        self,
+        text: str = "is it done?",
+        *,
+        source: str = "teams",
+        sender: str = "ann",
+        mailbox: Mailbox = INBOX,
+        priority: Priority = Priority.NORMAL,
+        channel: str = "teams",
+    ) -> Message:
+        """Let somebody say something; return what was stored."""
+        draft = Draft(
+            source=source, sender=Sender(sender), text=text, mailbox=mailbox, priority=priority, channel=channel
+        )
+        (appended,) = await self.intake.accept([draft])
+        return appended.message
+
+    def come(self, host: str = "claude-code", number: int = 1, *, mailboxes: tuple[Mailbox, ...] = (INBOX,)) -> Session:
+        """Let a session come that hooks have told of and that is connected."""
+        now = self.clock.advance(1)
+        session = Session(
+            key=SessionKey(f"{host}:{number}"),
+            consumer=Consumer(host),
+            host=host,
+            client=host,
+            cwd="/",
+            pid=number,
+            mailboxes=mailboxes,
+            surfaces=("tool",),
+            opened_at=now - timedelta(minutes=1),
+            last_active=now,
+            native=f"n{number}",
+            moments={"prompt"},
+            is_busy=False,
+        )
+        return self.sessions.open(session, f"edge-{host}-{number}", Quiet())
+
+    def go(self, session: Session) -> None:
+        """Let a session end."""
+        self.sessions.end(session.key)
+
+    def pipe(self, session: Session, name: str = "wake: line", *, is_taking: bool = True) -> Pipe:
+        """Give a session a way to be woken that carries the text."""
+        pipe = Pipe(is_taking)
+        session.wakers[name] = TextWaker(
+            name=name,
+            session=session,
+            teller=Teller(self.inbox),
+            send=pipe.send,
+            most_chars=8_000,
+            speaks_as_user=False,
+        )
+        self.sessions.note_change()
+        return pipe
+
+    def rope(self, session: Session, name: str = "wake: bell") -> Rope:
+        """Give a session a way to be woken that carries nothing."""
+        rope = Rope(name)
+        session.wakers[name] = rope
+        self.sessions.note_change()
+        return rope
+
+    async def prompt(self, session: Session, text: str) -> str:
+        """Let the prompt hook of a Claude Code session run; return what it prints."""
+        fields = {"hook_event_name": "UserPromptSubmit", "session_id": session.native, "prompt": text}
+        payload = json.dumps(fields).encode()
+        hello = Hello(host="claude-code", moment="prompt", payload=len(payload), env={"CLAUDE_PID": str(session.pid)})
+        ours, theirs = socket.socketpair()
+        with theirs:
+            # It says beforehand that it has printed: nobody here fails to.
+            theirs.sendall(payload + b"+")
+            async with await UNIXSocketStream.from_socket(ours) as stream:
+                await self.reaching.serve_hook(stream, Lines(stream), hello, 0)
+            return theirs.recv(1 << 16).decode()
+
+    def bell(self, host: str = "claude-code") -> str:
+        """What a host's hooks find in its bell; empty when there is none."""
+        path = self.folder / host
+        return path.read_text() if path.exists() else ""
+
+    async def ledger(self, message: Message) -> Collection[Delivery]:
+        """What became of a message."""
+        return await self.store.ledger(message.id)
+
+    async def look(self) -> None:
+        """Let the bells be looked at, as their loop does."""
+        await self.reaching.ringer.look()
+
+    async def wake(self) -> None:
+        """Let whoever should be woken be so, as the loop does."""
+        await self.reaching.wakes.look()
+
+
+@asynccontextmanager
+async def open_house(folder: Path) -> AsyncIterator[House]:
+    """Join the parts over a new store."""
+    clock = FakeClock()
+    bells_folder = folder / "bells"
+    bells_folder.mkdir()
+    bells = Bells(bells_folder)
+    async with open_store(folder / "harken.db", clock, herald=bells.foretell) as store:
+        pairings = Pairings(clock)
+        policies = PolicyBook(store, POLICY)
+        intake = Intake(store, policies, pairings)
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds())
+        reaching = Reaching(inbox, store, clock, bells, lambda _cwd: (INBOX,))
+        yield House(
+            folder=bells_folder,
+            clock=clock,
+            store=store,
+            intake=intake,
+            inbox=inbox,
+            access=Access(store, policies, pairings, clock),
+            bells=bells,
+            reaching=reaching,
+        )

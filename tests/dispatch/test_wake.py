@@ -1,0 +1,496 @@
+"""One idle session is woken for a message that may do so, by one way at a time; nobody else, and nothing else.
+
+A wake costs its person money and attention: too many are as bad as none.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+import anyio
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.dispatch.wake import ANSWER, FRESH, MOST_TRIES, PATIENCE, PROOF, SETTLE, Choice, Tries, Waker, Wakes, choose
+from harken.model import (
+    INBOX,
+    Attention,
+    Consumer,
+    Message,
+    MessageId,
+    Priority,
+    Reader,
+    Sender,
+    SessionKey,
+    State,
+    Trust,
+)
+from tests.dispatch.rig import House, Rope
+from tests.inbox.rig import OWNER
+from tests.loss.rig import until
+
+NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+LONG_AGO = NOW - timedelta(hours=1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sleeper:
+    """A session, as far as choosing goes."""
+
+    name: str
+    is_busy: bool | None = False
+    is_waiting: bool = False
+    last_active: datetime = LONG_AGO
+    opened_at: datetime = LONG_AGO
+    told_of: frozenset[MessageId] = frozenset()
+    wakers: Mapping[str, Waker] = field(default_factory=lambda: {"bell": Rope("bell"), "line": Rope("line")})
+
+    @property
+    def reader(self) -> Reader:
+        """How it reads."""
+        return Reader(consumer=Consumer(self.name), session=SessionKey(self.name))
+
+
+def letter(received_at: datetime = NOW) -> Message:
+    """Return a message that may wake."""
+    return Message(
+        id=MessageId("m-1"),
+        mailbox=INBOX,
+        seq=1,
+        received_at=received_at,
+        source="teams",
+        sender=Sender("ann"),
+        text="hello",
+        trust=Trust.KNOWN,
+        attention=Attention.WAKE,
+    )
+
+
+# -- choosing ------------------------------------------------------------------------------------------------------
+
+
+def test_the_last_active_session_is_chosen_by_its_best_way() -> None:
+    """It is the one in front of which the person sits; the others find the message with their prompt."""
+    first, second = Sleeper(name="a"), Sleeper(name="b")
+    assert choose(letter(), [first, second], {}, NOW) == Choice(sleeper=first, way="bell")
+
+
+def test_the_next_way_follows_the_one_that_was_tried() -> None:
+    """Then the next session: a message that may wake is not left lying because one way is broken."""
+    first, second = Sleeper(name="a"), Sleeper(name="b")
+    tried = {(MessageId("m-1"), SessionKey("a"), "bell"): Tries(1, NOW)}
+    assert choose(letter(), [first, second], tried, NOW) == Choice(sleeper=first, way="line")
+    tried[MessageId("m-1"), SessionKey("a"), "line"] = Tries(1, NOW)
+    assert choose(letter(), [first, second], tried, NOW) == Choice(sleeper=second, way="bell")
+
+
+def test_a_way_is_tried_again_after_a_while_and_not_for_ever() -> None:
+    """A host may not have listened yet; but one that never answers is left in peace, and the message waits."""
+    sleeper = Sleeper(name="a", wakers={"bell": Rope("bell")})
+    place = (MessageId("m-1"), SessionKey("a"), "bell")
+    assert choose(letter(), [sleeper], {place: Tries(1, NOW)}, NOW) == Choice(look_at=NOW + ANSWER)
+    again = choose(letter(), [sleeper], {place: Tries(1, NOW - ANSWER)}, NOW)
+    assert again == Choice(sleeper=sleeper, way="bell")
+    assert choose(letter(), [sleeper], {place: Tries(MOST_TRIES, LONG_AGO)}, NOW) == Choice()
+
+
+def test_a_session_that_has_just_come_is_given_time_to_listen() -> None:
+    """A bell that rings before the host watches it is heard by nobody."""
+    fresh = Sleeper(name="a", opened_at=NOW)
+    assert choose(letter(), [fresh], {}, NOW) == Choice(look_at=NOW + SETTLE)
+    assert choose(letter(), [fresh], {}, NOW + SETTLE) == Choice(sleeper=fresh, way="bell")
+
+
+def test_a_waiting_session_has_it_already() -> None:
+    """A long poll is served in the commit; waking another would give the message to two."""
+    assert choose(letter(), [Sleeper(name="a"), Sleeper(name="b", is_waiting=True)], {}, NOW) == Choice()
+
+
+def test_a_session_that_was_told_of_it_is_not_woken_for_it() -> None:
+    """A notice was taken: saying it again would cost a turn each time. While it is busy it may still read it."""
+    told = frozenset({MessageId("m-1")})
+    other = Sleeper(name="b")
+    assert choose(letter(), [Sleeper(name="a", told_of=told)], {}, NOW) == Choice()
+    assert choose(letter(), [Sleeper(name="a", told_of=told, is_busy=True), other], {}, NOW) == Choice()
+    assert choose(letter(), [Sleeper(name="a", told_of=told), other], {}, NOW).sleeper is other
+
+
+def test_a_busy_session_is_left_alone_for_a_while() -> None:
+    """It takes the message between two tool calls; an idle one is not woken in its place."""
+    busy = Sleeper(name="a", is_busy=True, last_active=NOW)
+    assert choose(letter(), [busy, Sleeper(name="b")], {}, NOW) == Choice(look_at=NOW + PATIENCE)
+
+
+def test_an_idle_session_is_woken_when_the_busy_one_took_nothing() -> None:
+    """Hosts do not say when a turn is interrupted: who has been busy for too long without a word may not be."""
+    busy, idle = Sleeper(name="a", is_busy=True), Sleeper(name="b")
+    assert choose(letter(NOW - PATIENCE), [busy, idle], {}, NOW) == Choice(sleeper=idle, way="bell")
+    assert choose(letter(NOW - PATIENCE), [busy], {}, NOW) == Choice(sleeper=busy, way="bell")
+
+
+def test_patience_counts_from_the_last_sign_of_life() -> None:
+    """A session that still calls tools is at work, however long ago the message came."""
+    active = NOW - timedelta(seconds=5)
+    busy = Sleeper(name="a", is_busy=True, last_active=active)
+    assert choose(letter(LONG_AGO), [busy], {}, NOW) == Choice(look_at=active + PATIENCE)
+
+
+def test_a_session_that_cannot_be_woken_is_passed_over() -> None:
+    """Gemini has no way: the next one may have."""
+    mute, other = Sleeper(name="a", wakers={}), Sleeper(name="b")
+    assert choose(letter(), [mute, other], {}, NOW) == Choice(sleeper=other, way="bell")
+
+
+@given(
+    sleepers=st.lists(
+        st.builds(
+            Sleeper,
+            name=st.sampled_from("abc"),
+            is_busy=st.sampled_from([True, False, None]),
+            is_waiting=st.booleans(),
+            last_active=st.integers(-100, 0).map(lambda seconds: NOW + timedelta(seconds=seconds)),
+        ),
+        max_size=3,
+        unique_by=lambda sleeper: sleeper.name,
+    ),
+    tried=st.dictionaries(
+        st.tuples(st.just(MessageId("m-1")), st.sampled_from("abc"), st.sampled_from(["bell", "line"])),
+        st.builds(Tries, st.integers(1, MOST_TRIES), st.integers(-30, 0).map(lambda s: NOW + timedelta(seconds=s))),
+    ),
+    age=st.integers(0, 100),
+)
+def test_a_choice_is_always_possible_and_never_too_soon(
+    sleepers: list[Sleeper], tried: dict[tuple[MessageId, SessionKey, str], Tries], age: int
+) -> None:
+    """Whatever the house looks like: somebody who is here, by a way they have and that is due, or nobody."""
+    choice = choose(letter(NOW - timedelta(seconds=age)), sleepers, tried, NOW)
+    assert (choice.sleeper is None) == (not choice.way)
+    assert choice.sleeper is None or choice.look_at is None
+    if choice.sleeper is not None:
+        key = choice.sleeper.reader.session
+        assert key in [sleeper.reader.session for sleeper in sleepers]
+        assert choice.way in choice.sleeper.wakers
+        tries = tried.get((MessageId("m-1"), key, choice.way), Tries())
+        assert tries.count < MOST_TRIES
+        assert tries.last is None or tries.last + ANSWER <= NOW
+        assert not any(sleeper.is_waiting for sleeper in sleepers)
+    if choice.look_at is not None:
+        assert NOW < choice.look_at <= NOW + PATIENCE
+
+
+# -- whom and for what ---------------------------------------------------------------------------------------------
+
+
+async def test_an_idle_session_is_woken_with_the_message(house: House) -> None:
+    """The text goes along, the ledger says by what, and the delivery is not yet called seen."""
+    session = house.come()
+    pipe = house.pipe(session)
+    message = await house.say("please look")
+    await house.wake()
+    (text,) = pipe.texts
+    assert "please look" in text
+    (delivery,) = await house.ledger(message)
+    assert (delivery.state, delivery.surface, delivery.session) == (State.OFFERED, "wake: line", session.key)
+    assert delivery.id in text
+
+
+async def test_of_several_hosts_one_session_is_woken(house: House) -> None:
+    """Three agents that answer the same message are worse than one; the others find it with their next prompt."""
+    pipes = [house.pipe(house.come(host)) for host in ("claude-code", "copilot-cli", "codex")]
+    message = await house.say()
+    for _ in range(3):
+        await house.wake()
+    assert [len(pipe.texts) for pipe in pipes] == [0, 0, 1]
+    for session in house.sessions.live():
+        if session.host != "codex":
+            assert [m.id for m in await house.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
+
+
+async def test_of_several_hosts_one_bell_is_rung(house: House) -> None:
+    """A bell carries nothing: while its hook starts, the message still waits for everyone, which is no reason."""
+    ropes = [house.rope(house.come(host)) for host in ("copilot-cli", "claude-code")]
+    await house.say()
+    for _ in range(3):
+        await house.wake()
+    assert [rope.pulls for rope in ropes] == [0, 1]
+
+
+async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(house: House) -> None:
+    """One session is asked before it came, the next one after: that does not make the message the second one's."""
+    other, right = house.pipe(house.come("claude-code")), house.pipe(house.come("copilot-cli"))
+    arrived: list[Message] = []
+
+    async def waiting(
+        reader: Reader,
+        attentions: Collection[Attention],
+        limit: int,
+        *,
+        without: Collection[MessageId] = (),
+        since: datetime | None = None,
+    ) -> Sequence[Message]:
+        found = await house.inbox.waiting(reader, attentions, limit, without=without, since=since)
+        if not arrived:
+            arrived.append(await house.say())
+        return found
+
+    async def nothing_to_give_up(_session: SessionKey) -> None:
+        return
+
+    wakes = Wakes(
+        house.store.changes,
+        house.sessions,
+        house.clock,
+        waiting=waiting,
+        ledger=house.store.ledger,
+        give_up=nothing_to_give_up,
+    )
+    for _ in range(3):
+        await wakes.look()
+    assert (len(right.texts), other.texts) == (1, [])
+
+
+async def test_the_others_are_not_woken_for_what_one_has_seen(house: House) -> None:
+    """Also later, and also when a new session of another host comes: an agent has it."""
+    session = house.come("codex")
+    house.pipe(session)
+    message = await house.say()
+    await house.wake()
+    (delivery,) = await house.ledger(message)
+    await house.inbox.prove([delivery.id], "end of turn")
+    house.clock.advance(300)
+    late = house.pipe(house.come("copilot-cli"))
+    await house.wake()
+    assert late.texts == []
+
+
+async def test_two_messages_wake_once(house: House) -> None:
+    """They go in one text; the second must not start another way, or another turn."""
+    session = house.come()
+    best, other = house.pipe(session, "claude channel"), house.rope(session)
+    await house.say("first")
+    await house.say("second")
+    await house.wake()
+    (text,) = best.texts
+    assert "first" in text
+    assert "second" in text
+    assert other.pulls == 0
+
+
+async def test_the_next_way_is_not_used_before_the_first_had_its_time(house: House) -> None:
+    """Every event lets the loop look again; a bell's hook takes most of a second to ask."""
+    session = house.come()
+    first, second = house.rope(session), house.pipe(session, "claude channel")
+    await house.say()
+    await house.wake()
+    house.clock.advance(ANSWER.total_seconds() / 2)
+    house.sessions.note_change()
+    await house.wake()
+    assert (first.pulls, second.texts) == (1, [])
+
+
+async def test_the_next_way_is_used_when_nothing_proved_the_first(house: House) -> None:
+    """A host that took the text and did nothing with it: the message is offered again, as a repeat."""
+    session = house.come()
+    first, second = house.pipe(session, "claude channel"), house.pipe(session, "wake: line")
+    message = await house.say()
+    await house.wake()
+    assert (len(first.texts), len(second.texts)) == (1, 0)
+    house.clock.advance(PROOF.total_seconds() + 1)
+    await house.wake()
+    assert (len(first.texts), len(second.texts)) == (1, 1)
+    assert "Repeat:" in second.texts[0]
+    (delivery,) = await house.ledger(message)
+    assert (delivery.offers, delivery.surface) == (2, "wake: line")
+
+
+async def test_a_way_that_does_not_take_it_leaves_it_queued_for_the_next(house: House) -> None:
+    """Not taken is not offered: no repeat, no lease that has to run out."""
+    session = house.come()
+    broken, good = house.pipe(session, "claude channel", is_taking=False), house.pipe(session, "wake: line")
+    message = await house.say()
+    for _ in range(2):
+        await house.wake()
+    assert (len(broken.texts), len(good.texts)) == (1, 1)
+    assert "Repeat:" not in good.texts[0]
+    (delivery,) = await house.ledger(message)
+    assert (delivery.offers, delivery.surface) == (1, "wake: line")
+
+
+async def test_a_wake_that_nobody_took_leaves_the_message_queued(house: House) -> None:
+    """It waits for the next prompt as if nothing had been tried."""
+    session = house.come()
+    house.pipe(session, is_taking=False)
+    message = await house.say()
+    await house.wake()
+    assert await house.ledger(message) == []
+    assert [m.id for m in await house.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
+
+
+async def test_an_id_in_a_prompt_proves_a_wake_that_was_given_up(house: House) -> None:
+    """A host may bring it late, after a long tool: the id in the prompt is proof whenever it comes, and no repeat."""
+    session = house.come(number=4_001)
+    pipe = house.pipe(session)
+    message = await house.say("please look")
+    await house.wake()
+    pipe.is_taking = False
+    house.clock.advance(PROOF.total_seconds() + 1)
+    await house.wake()
+    assert not session.turns.carried
+    printed = await house.prompt(session, pipe.texts[0])
+    (delivery,) = await house.ledger(message)
+    assert delivery.state is State.SEEN
+    assert "please look" not in printed
+
+
+async def test_a_text_that_quotes_an_id_proves_nothing_for_another_consumer(house: House) -> None:
+    """An id proves that this agent has read it: what another one was given is not its to prove."""
+    other = house.come("copilot-cli", 4_001)
+    message = await house.say("please look")
+    (offer,) = await house.inbox.hand_over(other.reader, [message], surface="hook: tool", carrier="c-1")
+    await house.prompt(house.come("claude-code", 4_002), f"what is {offer.delivery_id}?")
+    states = {delivery.consumer: delivery.state for delivery in await house.ledger(message)}
+    assert states[Consumer("copilot-cli")] is State.OFFERED
+
+
+async def test_a_busy_session_is_woken_only_when_it_took_nothing(house: House) -> None:
+    """After an Esc that no hook told of, it only looks busy."""
+    session = house.come()
+    pipe = house.pipe(session)
+    session.is_busy = True
+    await house.say()
+    await house.wake()
+    house.clock.advance(PATIENCE.total_seconds() - 1)
+    await house.wake()
+    assert pipe.texts == []
+    house.clock.advance(2)
+    await house.wake()
+    assert len(pipe.texts) == 1
+
+
+async def test_a_session_in_a_long_poll_is_not_woken(house: House) -> None:
+    """It is served by the commit itself."""
+    session = house.come()
+    pipe = house.pipe(session)
+    with house.sessions.in_wait(session.key):
+        await house.say()
+        await house.wake()
+    assert pipe.texts == []
+
+
+async def test_old_mail_does_not_wake(house: House) -> None:
+    """Nobody expects a session that was just opened to start with what came yesterday."""
+    house.come("copilot-cli")
+    await house.say()
+    house.clock.advance(FRESH.total_seconds() + 1)
+    pipe = house.pipe(house.come())
+    await house.wake()
+    assert pipe.texts == []
+
+
+@pytest.mark.parametrize(
+    ("source", "priority"),
+    [("nowhere", Priority.NORMAL), ("nowhere", Priority.HIGH), ("webhook", Priority.NORMAL), ("teams", Priority.LOW)],
+    ids=["unknown sender", "unknown sender, urgent", "noisy source", "low priority"],
+)
+async def test_unknown_senders_and_noise_never_wake(house: House, source: str, priority: Priority) -> None:
+    """Authority follows trust: whoever can write to us must not thereby start agents."""
+    session = house.come()
+    pipe, rope = house.pipe(session), house.rope(session, "wake: other")
+    await house.say(source=source, priority=priority)
+    for _ in range(2):
+        await house.wake()
+        house.clock.advance(PROOF.total_seconds() + 1)
+    assert (pipe.texts, rope.pulls) == ([], 0)
+
+
+async def test_noise_does_not_ride_along_with_a_wake(house: House) -> None:
+    """What wakes is told; what may only wait for a prompt stays for it."""
+    pipe = house.pipe(house.come())
+    await house.say("build 17 failed", source="webhook")
+    await house.say("buy now", source="nowhere")
+    await house.say("please look")
+    await house.wake()
+    (text,) = pipe.texts
+    assert "please look" in text
+    assert "build 17" not in text
+    assert "buy now" not in text
+
+
+@pytest.mark.parametrize(("kind", "name"), [("channel", "teams"), ("sender", "ann"), ("session", "claude-code")])
+async def test_what_is_muted_does_not_wake(house: House, kind: str, name: str) -> None:
+    """The person asked for quiet."""
+    pipe = house.pipe(house.come())
+    await house.access.mute(OWNER, kind, name)
+    await house.say()
+    await house.wake()
+    assert pipe.texts == []
+
+
+async def test_a_person_who_read_it_does_not_keep_the_agent_asleep(house: House) -> None:
+    """What was shown on the person's screen is not thereby done."""
+    pipe = house.pipe(house.come())
+    message = await house.say()
+    person = await house.inbox.person(SessionKey("cli"))
+    await house.inbox.ack(person, [message.id])
+    await house.wake()
+    assert len(pipe.texts) == 1
+
+
+async def test_the_offer_of_a_session_that_is_gone_does_not_keep_others_asleep(house: House) -> None:
+    """It was given to one that ended without proof: that one has not got it."""
+    gone = house.come("copilot-cli")
+    message = await house.say()
+    await house.inbox.hand_over(gone.reader, [message], surface="hook: tool", carrier="c-1")
+    pipe = house.pipe(house.come("claude-code"))
+    await house.wake()
+    assert pipe.texts == []
+    house.go(gone)
+    await house.wake()
+    assert len(pipe.texts) == 1
+
+
+async def test_a_way_that_goes_away_meanwhile_is_survived(house: House) -> None:
+    """A program beside a host may end in the very moment in which it is asked."""
+    session = house.come()
+
+    class Leaving(Rope):
+        async def wake(self) -> bool:
+            session.wakers.clear()
+            house.go(session)
+            return False
+
+    session.wakers["wake: line"] = Leaving("wake: line")
+    await house.say("first")
+    await house.say("second")
+    await house.wake()
+    assert house.sessions.live() == []
+
+
+# -- the loop ------------------------------------------------------------------------------------------------------
+
+
+async def test_the_loop_wakes_by_itself_and_goes_on_after_a_refusal(house: House) -> None:
+    """A message, a new session or a new way: each is reason enough to look."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.reaching.wakes.run)
+        session = house.come()
+        broken = house.pipe(session, "claude channel", is_taking=False)
+        good = house.pipe(session, "wake: line")
+        await house.say("first")
+        await anyio.to_thread.run_sync(until, lambda: good.texts, "the second way is used", 5)
+        assert len(broken.texts) == 1
+        tasks.cancel_scope.cancel()
+
+
+async def test_the_loop_wakes_for_what_waited_when_a_way_appears(house: House) -> None:
+    """An extension that connects a second after the message came is not too late."""
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(house.reaching.wakes.run)
+        session = house.come()
+        await house.say()
+        pipe = house.pipe(session)
+        await anyio.to_thread.run_sync(until, lambda: pipe.texts, "the session is woken", 5)
+        tasks.cancel_scope.cancel()

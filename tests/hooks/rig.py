@@ -1,0 +1,372 @@
+"""How each host runs its hooks, and a daemon to ask. Payloads have the fields that the real programs were seen to send.
+
+A `Conversation` is one session of a host: it runs the real script for each moment and understands what it prints as the
+host would. This module tests nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeAlias
+
+from harken.hosts.hook import Moment, Voice
+from harken.hosts.registry import hook_host
+from harken.testing import Agent, edge_command
+from tests.loss.rig import Served, until
+
+Json: TypeAlias = Any
+"""Whatever the JSON says: tests look into it."""
+
+CONFIG: Final = """
+[[attention_rules]]
+channel = "ci"
+attention = "prompt"
+
+[[attention_rules]]
+channel = "desk"
+attention = "boundary"
+
+[projects.shop]
+dirs = ["/code/shop"]
+"""
+SCRIPT: Final = Path(__file__).parents[2] / "src" / "harken" / "edge" / "hook.py"
+HOOK_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    """What happens in a host: everything that any of them puts into a payload."""
+
+    native: str
+    turn: str
+    prompt: str = ""
+    is_held: bool = False
+    agent: str = ""  # of a helper of the agent
+    reason: str = "other"
+    cwd: str = "/"
+
+
+Words = Callable[[Moment, Say], Mapping[str, object]]
+
+
+def _claude(moment: Moment, say: Say) -> Mapping[str, object]:
+    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
+        Moment.START: ("SessionStart", {"source": "startup", "model": "m"}),
+        Moment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt, "prompt_id": say.turn}),
+        Moment.TOOL: ("PostToolBatch", {"tool_calls": [{"tool_name": "Bash"}], "prompt_id": say.turn}),
+        Moment.STOP: ("Stop", {"stop_hook_active": say.is_held, "prompt_id": say.turn}),
+        Moment.END: ("SessionEnd", {"reason": say.reason}),
+        Moment.BELL: ("FileChanged", {"file_path": "bell", "event": "change"}),
+    }
+    event, more = events[moment]
+    helper = {"agent_id": say.agent, "agent_type": "general"} if say.agent else {}
+    return {
+        "session_id": say.native, "transcript_path": "/nowhere/t.jsonl", "cwd": say.cwd, "hook_event_name": event,
+        **more, **helper,
+    }  # fmt: skip
+
+
+def _copilot(moment: Moment, say: Say) -> Mapping[str, object]:
+    more: Mapping[Moment, Mapping[str, object]] = {
+        Moment.START: {"source": "new", "initialPrompt": say.prompt},
+        Moment.PROMPT: {"prompt": say.prompt},
+        Moment.TOOL: {"toolName": "bash", "toolResult": {"resultType": "success", "textResultForLlm": "x"}},
+        Moment.STOP: {"transcriptPath": "/nowhere/e.jsonl", "stopReason": "end_turn", "stop_hook_active": say.is_held},
+        Moment.END: {"reason": "user_exit"},
+    }
+    helper = {"agentId": say.agent, "agentType": "task", "parentAgentId": say.native} if say.agent else {}
+    native = say.agent or say.native
+    return {"sessionId": native, "timestamp": 1794767098475, "cwd": say.cwd, **more[moment], **helper}
+
+
+def _codex(moment: Moment, say: Say) -> Mapping[str, object]:
+    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
+        Moment.START: ("Interrupt", {}),
+        Moment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt}),
+        Moment.TOOL: ("PostToolUse", {"tool_name": "Bash", "tool_input": {}, "tool_response": "x", "tool_use_id": "1"}),
+        Moment.STOP: ("Stop", {"stop_hook_active": say.is_held, "last_assistant_message": "done"}),
+        Moment.END: ("SessionEnd", {"reason": "other"}),
+    }
+    event, more = events[moment]
+    helper = {"agent_id": say.agent} if say.agent else {}
+    return {
+        "session_id": say.native, "turn_id": say.turn, "transcript_path": None, "cwd": say.cwd, "model": "m",
+        "hook_event_name": event, "permission_mode": "default", **more, **helper,
+    }  # fmt: skip
+
+
+def _gemini(moment: Moment, say: Say) -> Mapping[str, object]:
+    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
+        Moment.START: ("SessionStart", {"source": "startup"}),
+        Moment.PROMPT: ("BeforeAgent", {"prompt": say.prompt}),
+        Moment.TOOL: ("AfterTool", {"tool_name": "shell", "tool_input": {}, "tool_response": {"llmContent": "x"}}),
+        Moment.STOP: ("AfterAgent", {"prompt": "p", "prompt_response": "r", "stop_hook_active": say.is_held}),
+        Moment.END: ("SessionEnd", {"reason": say.reason}),
+    }
+    event, more = events[moment]
+    return {
+        "session_id": say.native, "transcript_path": "/nowhere/t.json", "cwd": say.cwd, "hook_event_name": event,
+        "timestamp": "2026-11-15T18:19:36.766Z", **more,
+    }  # fmt: skip
+
+
+def _qwen(moment: Moment, say: Say) -> Mapping[str, object]:
+    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
+        Moment.START: ("SessionStart", {"source": "startup"}),
+        Moment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt, "submitted_prompt": say.prompt}),
+        Moment.TOOL: ("UserPromptSubmit", {"prompt": ""}),
+        Moment.STOP: ("Stop", {"stop_hook_active": say.is_held, "last_assistant_message": "done"}),
+        Moment.END: ("SessionEnd", {"reason": say.reason}),
+    }
+    event, more = events[moment]
+    helper = {"agent_id": say.agent} if say.agent else {}
+    return {
+        "session_id": say.native, "transcript_path": "/nowhere/t.jsonl", "cwd": say.cwd, "hook_event_name": event,
+        "prompt_id": say.turn, **more, **helper,
+    }  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of host."""
+
+    name: str
+    client: str
+    words: Words
+    variable: str = ""  # that names the session to its MCP server
+    names_turns: bool = True
+    is_once_per_step: bool = False
+    has_helpers: bool = True
+
+    def speaks_as_user(self, moment: Moment) -> bool:
+        """Whether the model takes what it is told at a moment for its user's word."""
+        return hook_host(self.name).voices.get(moment, Voice.USER) is Voice.USER
+
+    def most_chars(self, moment: Moment) -> int:
+        """How much a moment can carry."""
+        return hook_host(self.name).most_chars[moment]
+
+    @property
+    def most_stops(self) -> int:
+        """How often in a row the end of its turn may be held up."""
+        return hook_host(self.name).most_stops
+
+
+CLAUDE: Final = Kind(name="claude-code", client="claude-code", words=_claude, is_once_per_step=True)
+COPILOT: Final = Kind(
+    name="copilot-cli", client="copilot-cli", words=_copilot, variable="COPILOT_AGENT_SESSION_ID", names_turns=False
+)
+CODEX: Final = Kind(name="codex", client="codex-mcp-client", words=_codex)
+GEMINI: Final = Kind(
+    name="gemini-cli", client="gemini-cli-mcp-client", words=_gemini, names_turns=False, has_helpers=False
+)
+QWEN: Final = Kind(
+    name="qwen-code",
+    client="qwen-cli-mcp-client-harken",
+    words=_qwen,
+    variable="QWEN_CODE_SESSION_ID",
+    is_once_per_step=True,
+)
+KINDS: Final = (CLAUDE, COPILOT, CODEX, GEMINI, QWEN)
+
+
+@dataclass(frozen=True, slots=True)
+class Printed:
+    """What a hook left behind."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def is_silent(self) -> bool:
+        """Whether it said nothing at all."""
+        return (self.code, self.out, self.err) == (0, "", "")
+
+    @property
+    def text(self) -> str:
+        """What the host passes on to its model: the one string that all of the JSON is about."""
+        if self.code:
+            return self.err
+        if not self.out:
+            return ""
+        said = json.loads(self.out)
+        said = said.get("hookSpecificOutput", said)
+        return str(said.get("additionalContext") or said.get("reason") or "")
+
+
+def hook_process(
+    home: Path, host: str, moment: str, *, env: Mapping[str, str] | None = None, stdout: int = subprocess.PIPE
+) -> subprocess.Popen[bytes]:
+    """Start the script as a host does, its input still open."""
+    command = [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(home), host, moment]
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.PIPE,
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env={"PATH": os.defpath, **(env or {})},
+        cwd="/",
+    )
+
+
+def run_hook(home: Path, host: str, moment: str, payload: bytes, *, env: Mapping[str, str] | None = None) -> Printed:
+    """Run the script to its end."""
+    with hook_process(home, host, moment, env=env) as process:
+        out, err = process.communicate(payload, HOOK_SECONDS)
+    return Printed(process.returncode, out.decode(), err.decode())
+
+
+@dataclass(slots=True, kw_only=True)
+class Conversation:
+    """One session of a host."""
+
+    kind: Kind
+    home: Path
+    native: str = "0b6f-1"
+    turn: str = "t1"
+    pid: int = field(default_factory=os.getpid)
+    cwd: str = "/"
+
+    @property
+    def key(self) -> str:
+        """What Harken calls it."""
+        return f"{self.kind.name}:{self.pid if self.kind is CLAUDE else self.native}"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What its hooks find in their environment."""
+        return {"CLAUDE_PID": str(self.pid)} if self.kind is CLAUDE else {}
+
+    def payload(self, moment: Moment, **more: Json) -> bytes:
+        """Return what the host writes to a hook."""
+        return json.dumps(
+            self.kind.words(moment, Say(native=self.native, turn=self.turn, cwd=self.cwd, **more))
+        ).encode()
+
+    def run(self, moment: Moment, **more: Json) -> Printed:
+        """Run a hook; what is there to print must be printed without complaint."""
+        printed = run_hook(self.home, self.kind.name, self.argument(moment), self.payload(moment, **more), env=self.env)
+        assert printed.code == 0 or (moment is Moment.BELL and printed.code == 2)
+        assert not printed.err or moment is Moment.BELL
+        return printed
+
+    def argument(self, moment: Moment) -> str:
+        """Which moment the command of a hook names: Qwen has no hook of its own between two tools."""
+        return "prompt" if self.kind is QWEN and moment is Moment.TOOL else moment.value
+
+    def prompt(self, text: str = "go on", *, turn: str = "") -> str:
+        """Submit a prompt, in a turn of its own if that is named; return what goes with it."""
+        self.turn = turn or self.turn
+        return self.run(Moment.PROMPT, prompt=text).text
+
+    def tool(self) -> str:
+        """Run a tool; return what the model is told."""
+        return self.run(Moment.TOOL).text
+
+    def stop(self, *, is_held: bool = False) -> str:
+        """End the turn; return what keeps it going."""
+        return self.run(Moment.STOP, is_held=is_held).text
+
+    def agent(self) -> Agent:
+        """Start its MCP server; it is ready when the context is entered."""
+        env = {self.kind.variable: self.native} if self.kind.variable else {}
+        return Agent([*edge_command(self.home), "--spawn", "/bin/true"], name=self.kind.client, environment=env)
+
+
+@dataclass(frozen=True, slots=True)
+class Inn:
+    """A daemon, and who stays there."""
+
+    daemon: Served
+
+    def guest(self, kind: Kind, native: str = "0b6f-1", **more: Json) -> Conversation:
+        """Return a conversation of a host."""
+        return Conversation(kind=kind, home=self.daemon.home, native=native, **more)
+
+    def send(self, text: str, **more: str) -> str:
+        """Send as the owner, or as somebody they know; return the message's id."""
+        return str(self.daemon.call("send", text=text, **more)["id"])
+
+    def ledger(self, message: str, consumer: str) -> Json:
+        """Return one consumer's line of a message's ledger."""
+        (line,) = [each for each in self.daemon.call("read", ref=message)["ledger"] if each["consumer"] == consumer]
+        return line
+
+    def state(self, message: str, consumer: str) -> str:
+        """Return how far a message got with a consumer."""
+        return str(self.ledger(message, consumer)["state"])
+
+    def sessions(self) -> Sequence[Json]:
+        """Return who is here."""
+        return list(self.daemon.call("status")["sessions"])
+
+    def presence(self, guest: Conversation) -> str:
+        """Return what a conversation is doing; empty when it is not here."""
+        return next((str(each["presence"]) for each in self.sessions() if each["session"] == guest.key), "")
+
+    def bell(self, host: str) -> Path:
+        """Return the path of a host's bell."""
+        return self.daemon.home / "run" / "bells" / host
+
+    def is_ringing(self, host: str) -> bool:
+        """Whether a host's after-tool hooks would ask."""
+        bell = self.bell(host)
+        return bell.exists() and bell.stat().st_size > 0
+
+    def wait_bell(self, host: str, *, is_on: bool) -> None:
+        """Return when a bell is as it should be."""
+        until(lambda: self.is_ringing(host) == is_on, f"the bell of {host} {'rings' if is_on else 'is silent'}", 10)
+
+
+class RawHook:
+    """A hook that a test controls byte by byte, to be killed at any point."""
+
+    def __init__(self, guest: Conversation, path: str) -> None:
+        self._guest = guest
+        self._socket = socket.socket(socket.AF_UNIX)
+        self._socket.settimeout(20)
+        self._socket.connect(path)
+
+    def ask(self, moment: Moment, **more: Json) -> bytes:
+        """Send the question; return the whole answer, of which nothing was printed."""
+        payload = self._guest.payload(moment, **more)
+        hello = {
+            "harken": 1, "kind": "hook", "host": self._guest.kind.name, "moment": self._guest.argument(moment),
+            "payload": len(payload), "pid": 0, "ppid": os.getpid(), "cwd": "/", "env": self._guest.env, "token": "",
+        }  # fmt: skip
+        self._socket.sendall(json.dumps(hello).encode() + b"\n" + payload)
+        answer = b""
+        while b"\n" not in answer:
+            answer += self._receive()
+        head, _, rest = answer.partition(b"\n")
+        _code, out, err = (int(number) for number in head.split(b" "))
+        while len(rest) < out + err:
+            rest += self._receive()
+        return rest
+
+    def _receive(self) -> bytes:
+        data = self._socket.recv(1 << 16)
+        if not data:
+            raise ConnectionResetError
+        return data
+
+    def die(self) -> None:
+        """Go away without having printed."""
+        self._socket.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.die()

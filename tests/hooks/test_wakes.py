@@ -1,0 +1,198 @@
+"""Waking an idle session for real: Claude Code by its bell, others by a program that waits beside them.
+
+The daemon decides whom to wake and writes the text; here is the other end, as a plugin or a hook is one.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from harken.hosts.hook import Moment
+from tests.hooks.rig import CLAUDE, COPILOT, Conversation, Inn, Json
+from tests.loss.rig import Wire, until
+
+REPEAT = "Repeat: offered before without proof that it arrived"
+
+
+def hello_of(guest: Conversation, *, is_once: bool = False) -> Json:
+    """Return what a program beside a host says first."""
+    return {
+        "harken": 1, "kind": "wake", "pid": os.getpid(), "ppid": os.getpid(), "cwd": "/", "env": {}, "token": "",
+        "host": guest.kind.name, "native": guest.native, "once": is_once,
+    }  # fmt: skip
+
+
+@contextmanager
+def waiting_beside(inn: Inn, guest: Conversation, *, is_once: bool = False) -> Iterator[Wire]:
+    """Wait to wake a session, as an extension does."""
+    with Wire(inn.daemon.socket, hello_of(guest, is_once=is_once)) as wire:
+        until(lambda: any(each["can_wake"] for each in inn.sessions()), "the way to wake is known", 10)
+        yield wire
+
+
+def bell_of(guest: Conversation) -> Path:
+    """Start a Claude Code session; return the bell that it is told to watch."""
+    said = json.loads(guest.run(Moment.START).out)
+    (path,) = said["hookSpecificOutput"]["watchPaths"]
+    return Path(path)
+
+
+def test_the_bell_of_an_idle_session_changes_and_its_hook_brings_the_message(inn: Inn) -> None:
+    """Claude Code watches the file, runs the hook, and starts a turn with what that prints to stderr."""
+    guest = inn.guest(CLAUDE)
+    bell = bell_of(guest)
+    assert bell.exists()
+    before = bell.read_text()
+    message = inn.send("please look", sender="ann")
+    until(lambda: bell.read_text() != before, "the session's bell rings", 10)
+    woken = guest.run(Moment.BELL)
+    assert (woken.code, woken.out) == (2, "")
+    assert "please look" in woken.err
+    line = inn.ledger(message, CLAUDE.name)
+    assert (line["state"], line["surface"]) == ("offered", "wake: bell")
+    prompt = f"<system-reminder>\nHarken: {woken.err}\n</system-reminder>"
+    assert guest.prompt(prompt, turn="w1") == ""
+    assert inn.state(message, CLAUDE.name) == "offered"
+    guest.stop()
+    line = inn.ledger(message, CLAUDE.name)
+    assert (line["state"], line["evidence"], line["offers"]) == ("seen", "end of turn", 1)
+
+
+def test_a_bell_hook_with_nothing_waiting_does_not_start_a_turn(inn: Inn) -> None:
+    """Exit code 2 starts one: it is for a text only."""
+    guest = inn.guest(CLAUDE)
+    bell_of(guest)
+    assert guest.run(Moment.BELL).is_silent
+
+
+def test_the_bell_of_a_busy_session_stays_as_it_is(inn: Inn) -> None:
+    """The text would be queued behind the turn, and start one of its own after Esc."""
+    guest = inn.guest(CLAUDE)
+    bell = bell_of(guest)
+    guest.prompt()
+    before = bell.read_text()
+    inn.send("please look")
+    assert "please look" in guest.tool()
+    guest.stop()
+    assert bell.read_text() == before
+
+
+def test_noise_and_strangers_ring_no_bell(inn: Inn) -> None:
+    """They are there before something that does ring it: so the daemon has looked at them by then."""
+    guest = inn.guest(CLAUDE)
+    bell = bell_of(guest)
+    inn.daemon.call("deny", sender="spam")
+    inn.send("noise", sender="ci-bot", channel="ci")
+    inn.send("buy now", sender="spam", priority="high")
+    inn.send("at a boundary", channel="desk")
+    before = bell.read_text()
+    inn.send("please look", sender="ann")
+    until(lambda: bell.read_text() != before, "the session's bell rings", 10)
+    assert (before, bell.read_text().split()[0]) == ("", "1")
+    text = guest.run(Moment.BELL).err
+    assert "noise" not in text
+    assert "buy now" not in text
+
+
+def test_a_program_beside_a_host_is_given_the_text_and_says_that_it_was_taken(inn: Inn) -> None:
+    """Taken is not read: the turn that begins with it proves it, and brings nothing twice."""
+    guest = inn.guest(COPILOT)
+    with waiting_beside(inn, guest) as wire:
+        assert inn.daemon.call("send", text="please look", sender="ann")["forecast"]["outlook"] == "wake"
+        order = json.loads(wire.line())
+        assert "please look" in order["text"]
+        wire.say({"done": order["wake"]})
+        (message,) = [each["id"] for each in inn.daemon.call("list")["messages"]]
+        line = inn.ledger(message, COPILOT.name)
+        assert (line["state"], line["surface"]) == ("offered", "wake: extension")
+        assert guest.prompt(f"<system_notification>\n{order['text']}\n</system_notification>") == ""
+        guest.stop()
+        assert inn.state(message, COPILOT.name) == "seen"
+
+
+def test_what_the_host_did_not_take_is_queued_as_before(inn: Inn) -> None:
+    """It said so itself; nothing is marked, nothing has to run out."""
+    guest = inn.guest(COPILOT)
+    with waiting_beside(inn, guest) as wire:
+        message = inn.send("please look")
+        order = json.loads(wire.line())
+        wire.say({"failed": order["wake"], "reason": "busy"})
+        until(lambda: inn.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
+    text = guest.prompt()
+    assert "please look" in text
+    assert REPEAT not in text
+
+
+def test_a_program_that_dies_with_the_text_loses_nothing(inn: Inn) -> None:
+    """Nobody knows whether the host got it; the message is given with the next prompt."""
+    guest = inn.guest(COPILOT)
+    with waiting_beside(inn, guest) as wire:
+        message = inn.send("please look")
+        assert b"please look" in wire.line()
+    until(lambda: not inn.sessions()[0]["can_wake"], "the program is gone", 10)
+    assert inn.state(message, COPILOT.name) == "offered"
+    text = guest.prompt()
+    assert "please look" in text
+    assert REPEAT in text
+
+
+def test_a_waiter_for_a_single_wake_is_let_go_after_it(inn: Inn) -> None:
+    """A detached shell ends when it has something to say: the daemon hangs up, and no way is left behind."""
+    guest = inn.guest(COPILOT)
+    with waiting_beside(inn, guest, is_once=True) as wire:
+        inn.send("please look")
+        order = json.loads(wire.line())
+        wire.say({"done": order["wake"]})
+        assert wire.line() == b""
+    until(lambda: not any(each["can_wake"] for each in inn.sessions()), "no way to wake is left", 10)
+
+
+def test_nonsense_from_a_program_is_survived(inn: Inn) -> None:
+    """Lines that are not JSON, answers to nothing, answers twice: the right one counts."""
+    guest = inn.guest(COPILOT)
+    with waiting_beside(inn, guest) as wire:
+        for line in (b"\xff\xfe\n", b"[1, 2\n", b'{"done": "w-none"}\n', b'{"done": 5}\n', b"null\n", b"\n"):
+            wire.say(line)
+        message = inn.send("please look")
+        order = json.loads(wire.line())
+        for _ in range(2):
+            wire.say({"done": order["wake"]})
+        assert guest.prompt(order["text"]) == ""
+        guest.stop()
+        assert inn.state(message, COPILOT.name) == "seen"
+
+
+def test_several_sessions_that_could_be_woken_are_not_woken_for_one_message(inn: Inn) -> None:
+    """The last active one is; the other host finds it with its next prompt."""
+    claude, copilot = inn.guest(CLAUDE), inn.guest(COPILOT)
+    bell = bell_of(claude)
+    with waiting_beside(inn, copilot) as wire:
+        copilot.prompt()
+        copilot.stop()
+        message = inn.send("please look")
+        order = json.loads(wire.line())
+        wire.say({"done": order["wake"]})
+        copilot.prompt(order["text"])
+        copilot.stop()
+        assert inn.state(message, COPILOT.name) == "seen"
+        second = inn.send("and again")
+        assert "and again" in json.loads(wire.line())["text"]
+        assert bell.read_text() == ""
+        assert inn.state(second, CLAUDE.name) == "queued"
+    assert "please look" in claude.prompt()
+
+
+def test_an_end_makes_a_session_unwakeable(inn: Inn) -> None:
+    """A program that outlives the conversation must not be handed its mail."""
+    guest = inn.guest(COPILOT)
+    with waiting_beside(inn, guest) as wire:
+        guest.run(Moment.END)
+        assert inn.sessions() == []
+        message = inn.send("please look")
+        wire.sock.settimeout(5)
+        assert wire.line() == b""
+        assert inn.state(message, COPILOT.name) == "queued"

@@ -1,0 +1,83 @@
+"""What `send` promises where hooks and wakes reach a session: the truth about the next thing that will happen."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pytest
+
+from harken.inbox import Session
+from harken.inbox.forecast import Outlook, forecast
+from harken.model import Attention
+from harken.store.base import Mute
+from tests.inbox.test_forecast import message, session
+
+
+@dataclass(frozen=True, slots=True)
+class Way:
+    """A way to be woken that nobody uses here."""
+
+    name: str = "wake: bell"
+
+    async def wake(self) -> bool:
+        """Refuse."""
+        return False
+
+
+def hooked(name: str = "claude-code", *, is_busy: bool | None, can_wake: bool = True) -> Session:
+    """Return a session that hooks have told of."""
+    found = session(name)
+    found.moments.add("prompt")
+    found.is_busy = is_busy
+    if can_wake:
+        found.wakers["wake: bell"] = Way()
+    return found
+
+
+@pytest.mark.parametrize(
+    ("attention", "is_busy", "can_wake", "outlook"),
+    [
+        (Attention.WAKE, True, True, Outlook.BOUNDARY),
+        (Attention.BOUNDARY, True, True, Outlook.BOUNDARY),
+        (Attention.PROMPT, True, True, Outlook.PROMPT),
+        (Attention.WAKE, False, True, Outlook.WAKE),
+        (Attention.WAKE, None, True, Outlook.WAKE),
+        (Attention.WAKE, False, False, Outlook.PROMPT),
+        (Attention.BOUNDARY, False, True, Outlook.PROMPT),
+        (Attention.PROMPT, False, True, Outlook.PROMPT),
+        (Attention.COUNT, False, True, Outlook.COUNTED),
+    ],
+)
+def test_the_promise_follows_attention_and_what_the_session_does(
+    attention: Attention, outlook: Outlook, *, is_busy: bool | None, can_wake: bool
+) -> None:
+    """A busy session is told between two tools, an idle one is woken, and noise does neither."""
+    here = [hooked(is_busy=is_busy, can_wake=can_wake)]
+    assert forecast(message(attention), here, []).outlook is outlook
+
+
+def test_a_busy_session_is_promised_it_before_an_idle_one_is_woken() -> None:
+    """That is what happens: whoever works gets it soonest, and nobody is woken for it meanwhile."""
+    here = [hooked("copilot-cli", is_busy=False), hooked("claude-code", is_busy=True)]
+    said = forecast(message(), here, [])
+    assert (said.outlook, "claude-code" in said.sentence) == (Outlook.BOUNDARY, True)
+
+
+def test_a_waiting_session_comes_before_all_others() -> None:
+    """It is served by the commit itself."""
+    here = [hooked("codex", is_busy=True), session("copilot-cli", is_waiting=True)]
+    assert forecast(message(), here, []).outlook is Outlook.NOW
+
+
+def test_a_session_without_hooks_is_promised_its_next_call() -> None:
+    """Nothing else reaches it."""
+    assert forecast(message(), [session()], []).outlook is Outlook.NEXT_CALL
+
+
+def test_a_muted_session_is_not_promised_a_wake() -> None:
+    """The other one is; with nobody else, the message waits for the next session."""
+    quiet = Mute("session", "claude-code", None)
+    assert forecast(message(), [hooked(is_busy=False)], [quiet]).outlook is Outlook.NEXT_SESSION
+    both = [hooked(is_busy=True), hooked("copilot-cli", is_busy=False)]
+    said = forecast(message(), both, [quiet])
+    assert (said.outlook, "copilot-cli" in said.sentence) == (Outlook.WAKE, True)

@@ -1,0 +1,189 @@
+"""The daemon dies around what hooks are given: between offer and print, between ring and commit, in mid-turn.
+
+A hook has no memory and no second try: whatever it did not print must come with a later one, and what it may have
+printed comes again with the mark of a repeat.
+"""
+
+from __future__ import annotations
+
+from contextlib import ExitStack, suppress
+from pathlib import Path
+
+import pytest
+
+from harken.hosts.hook import Moment
+from tests.hooks.rig import CLAUDE, COPILOT, Conversation, Inn, RawHook
+from tests.loss.rig import Chance, Nursery, Served, check_journal, export, stubborn, texts
+
+MESSAGE = "INSERT INTO mailboxes"
+OFFER = "INSERT INTO deliveries"
+REPEAT = "Repeat: offered before without proof that it arrived"
+NUMBER = 12
+KILLS = 8
+
+
+def send_into(daemon: Served, text: str) -> None:
+    """Send to a daemon that dies of it."""
+    with suppress(ConnectionError):
+        daemon.call("send", text=text, upstream_id=text)
+    assert daemon.is_gone(20)
+
+
+def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restart(daemon: Served) -> None:
+    """The daemon cannot know any more whether it was printed: the next prompt has it, marked."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(COPILOT)
+    message = inn.send("please look")
+    with RawHook(guest, daemon.socket) as hook:
+        assert b"please look" in hook.ask(Moment.PROMPT, prompt="go")
+        daemon.kill()
+    daemon.start()
+    text = guest.prompt()
+    assert "please look" in text
+    assert REPEAT in text
+    guest.stop()
+    assert inn.state(message, COPILOT.name) == "seen"
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_a_daemon_that_dies_while_it_offers_prints_nothing_and_loses_nothing(daemon: Served, side: str) -> None:
+    """The hook ends well; the message comes with the next one, as a repeat only if the offer was written."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(COPILOT)
+    guest.prompt()
+    message = inn.send("please look")
+    daemon.start(side=side, holding=OFFER)
+    assert guest.run(Moment.PROMPT, prompt="go").is_silent
+    assert daemon.is_gone(20)
+    daemon.start()
+    text = guest.prompt()
+    assert "please look" in text
+    assert (REPEAT in text) == (side == "after")
+    guest.stop()
+    assert inn.state(message, COPILOT.name) == "seen"
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+def test_the_bell_rings_before_the_message_is_there(daemon: Served, side: str) -> None:
+    """Rung after the commit, a bell would be silent in this moment, and a busy agent would not ask."""
+    daemon.start(side=side, holding=MESSAGE)
+    inn = Inn(daemon)
+    guest = inn.guest(COPILOT)
+    guest.prompt()
+    inn.wait_bell(COPILOT.name, is_on=False)
+    send_into(daemon, "please look")
+    assert inn.is_ringing(COPILOT.name)
+    assert guest.run(Moment.TOOL).is_silent
+    daemon.start()
+    assert texts(export(daemon, "inbox")) == ([] if side == "before" else ["please look"])
+    stubborn(daemon, "send", text="please look", upstream_id="please look")
+    text = guest.prompt(turn="t2")
+    assert text.count("please look") == 1
+    assert REPEAT not in text
+    assert texts(export(daemon, "inbox")) == ["please look"]
+    guest.stop()
+    inn.wait_bell(COPILOT.name, is_on=False)
+
+
+def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: Served) -> None:
+    """It rings on while nobody is there to silence it; the next daemon makes all bells anew."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(COPILOT)
+    guest.prompt()
+    inn.send("please look")
+    inn.wait_bell(COPILOT.name, is_on=True)
+    daemon.kill()
+    assert inn.is_ringing(COPILOT.name)
+    assert guest.run(Moment.TOOL).is_silent
+    daemon.start()
+    assert not inn.is_ringing(COPILOT.name)
+    with guest.agent() as agent:
+        agent.request("tools/list", {})
+        inn.wait_bell(COPILOT.name, is_on=True)
+        assert "please look" in guest.tool()
+
+
+@pytest.mark.parametrize("has_edge", [True, False], ids=["connected", "hooks only"])
+def test_a_restart_in_the_middle_of_a_turn_offers_again_as_a_repeat(daemon: Served, *, has_edge: bool) -> None:
+    """What a turn was given is forgotten with the daemon: unproven is unproven, and the mark says so."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    message = inn.send("please look")
+    with ExitStack() as stack:
+        agent = stack.enter_context(guest.agent()) if has_edge else None
+        assert "please look" in guest.prompt(turn="t1")
+        daemon.kill()
+        daemon.start()
+        if agent is not None:
+            agent.tool("inbound_queue_stats")
+        text = guest.prompt("and now?", turn="t2")
+        assert "please look" in text
+        assert REPEAT in text
+        guest.stop()
+        assert inn.state(message, CLAUDE.name) == "seen"
+
+
+def test_a_session_is_known_again_after_a_restart(daemon: Served) -> None:
+    """From the edge that comes back and the next hook: the same key, its ways and its presence."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    with guest.agent() as agent:
+        guest.prompt()
+        before = [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()]
+        daemon.kill()
+        daemon.start()
+        agent.tool("inbound_queue_stats")
+        guest.prompt(turn="t2")
+        assert [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()] == before
+
+
+def given_by(guest: Conversation, chance: Chance) -> str:
+    """Let something happen in the host; return what its model is told."""
+    match chance.randrange(3):
+        case 0:
+            return guest.prompt(turn=f"t{chance.randrange(1_000_000)}")
+        case 1:
+            return guest.tool()
+        case _:
+            return guest.stop()
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_daemon_that_dies_again_and_again_gives_everything_and_marks_what_it_gives_twice(
+    nursery: Nursery, home: Path, seed: int
+) -> None:
+    """Sends, hooks and kills in any order: each message is told in the end, and a second telling says so."""
+    chance = Chance(seed)
+    told: dict[str, int] = {}
+    with nursery.daemon(home) as daemon:
+        daemon.start()
+        inn = Inn(daemon)
+        guest = inn.guest(CLAUDE)
+        names = [f"<message {number}>" for number in range(NUMBER)]
+        steps = ["send"] * NUMBER + ["hook"] * NUMBER + ["kill"] * KILLS
+        chance.shuffle(steps)
+        unsent = iter(names)
+        for step in [*steps, "last prompt", "last end"]:
+            if step == "kill":
+                daemon.kill()
+                daemon.start()
+            elif step == "send":
+                name = next(unsent)
+                stubborn(daemon, "send", text=name, upstream_id=name)
+            else:
+                text = given_by(guest, chance) if step == "hook" else guest.prompt(turn=step)
+                frames = text.split("From ")[1:]
+                for frame in frames:
+                    (name,) = [each for each in names if each in frame]
+                    assert (REPEAT in frame) == (name in told), frame
+                    told[name] = told.get(name, 0) + 1
+        guest.stop()
+        assert sorted(told) == sorted(names)
+        states = {inn.state(each["id"], CLAUDE.name) for each in export(daemon, "inbox")}
+        assert states == {"seen"}
+        check_journal(daemon)
