@@ -1,4 +1,4 @@
-"""The verb `mcp`: becomes the edge, which is what hosts are given to start."""
+"""The verbs `mcp` and `hook`: they become the programs of the edge, which are what hosts are given to start."""
 
 from __future__ import annotations
 
@@ -20,13 +20,31 @@ def mcp(asked: Invocation, *, is_shown: bool, consumer: str) -> None:
 
     Hosts start it fastest with the command that --print-command shows.
     """
-    # By path: a program of its own that must not see this package, nor `site`.
-    script = Path(__file__).parent.parent / "edge" / "mcp.py"
-    arguments = ["-I", "-S", str(script), "--home", str(asked.home.path)]
-    arguments += ["--consumer", consumer] if consumer else []
+    arguments = _arguments(asked, "mcp.py") + (["--consumer", consumer] if consumer else [])
     if not is_shown:
-        os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - our own interpreter and script, no shell
+        _become(arguments)
     elif asked.as_json:
         asked.print_json({"command": sys.executable, "args": arguments})
     else:
         asked.screen.line(shlex.join([sys.executable, *arguments]))
+
+
+@verb("hook")
+@click.argument("host")
+@click.argument("moment", type=click.Choice(["start", "prompt", "tool", "stop", "end", "bell"]))
+def hook(asked: Invocation, *, host: str, moment: str) -> None:
+    """Ask what a host's hook should say, with the host's payload on stdin.
+
+    What `harken connect` writes into a host's settings is a quicker way to the same.
+    """
+    _become([*_arguments(asked, "hook.py"), host, moment])
+
+
+def _arguments(asked: Invocation, script: str) -> list[str]:
+    # By path: a program of its own that must not see this package, nor `site`.
+    path = Path(__file__).parent.parent / "edge" / script
+    return ["-I", "-S", str(path), "--home", str(asked.home.path)]
+
+
+def _become(arguments: list[str]) -> None:
+    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - our own interpreter and script, no shell

@@ -165,7 +165,8 @@ def _section(screen: Screen, title: str, rows: Sequence[tuple[str, ...]], nothin
 
 def _session_row(session: Result) -> tuple[str, ...]:
     active = f"active {clock_time(session['last_active'])}"
-    return (session["consumer"], session["presence"], active, session["session"], session["cwd"])
+    wake = "can be woken" if session["can_wake"] else ""
+    return (session["consumer"], session["presence"], active, session["session"], session["cwd"], wake)
 
 
 def _consumer_row(place: Result) -> tuple[str, ...]:

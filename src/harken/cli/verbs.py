@@ -41,6 +41,12 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "journal": "look:journal",
             "export": "export:export",
         },
+        "Agents": {
+            "connect": "connect:connect",
+            "disconnect": "connect:disconnect",
+            "doctor": "doctor:doctor",
+            "probe": "probe:probe",
+        },
         "Who may reach what": {
             "allow": "access:allow",
             "deny": "access:deny",
@@ -53,6 +59,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "down": "lifecycle:down",
             "serve": "serve:serve",
             "mcp": "edge:mcp",
+            "hook": "edge:hook",
             "config": "config:config",
             "completion": "completion:completion",
             "demo": "demo:demo",

@@ -1,0 +1,88 @@
+"""The verbs `connect` and `disconnect`: their words and options. What they do is imported when they are run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import click
+
+from harken.cli.verbs import Invocation, verb
+from harken.errors import NotFound, UserError
+from harken.hosts.registry import ALIASES, PACKAGES, connectable, host_name
+
+
+def hosts(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the names of hosts."""
+    return [name for name in (*PACKAGES, *ALIASES) if name.startswith(begin)]
+
+
+_hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=hosts)
+_project = click.option(
+    "--project",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="This folder only, not every session of yours.",
+)
+_yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+
+
+@verb("connect")
+@_hosts
+@click.option("--all", "is_all", is_flag=True, help="Every host that is installed.")
+@_project
+@click.option("--dry-run", is_flag=True, help="Show what would change, and change nothing.")
+@_yes
+@click.option("--wake", metavar="WAY", default=None, help="How an idle session is woken, where the host has a choice.")
+def connect(
+    asked: Invocation,
+    *,
+    words: tuple[str, ...],
+    is_all: bool,
+    project: Path | None,
+    dry_run: bool,
+    yes: bool,
+    wake: str | None,
+) -> None:
+    """Connect agent hosts: MCP server, hooks, wake and instructions, each where the host reads it.
+
+    HOST is claude-code, copilot-cli, codex, gemini, opencode or qwen. Shows what would change and asks. Your other
+    settings stay as they are; `harken disconnect` takes out exactly what was written. A host that is not installed is
+    prepared where files are enough. Exits with 1 when the host does not see what was written.
+    """
+    from harken.cli.connecting import connect_targets, targets
+
+    found = targets(asked, names_of(words, is_all=is_all), project)
+    if is_all:
+        found = [target for target in found if target.found]
+    if not found:
+        raise NotFound("No agent host was found on this machine.", f"There are: {', '.join(PACKAGES)}.")
+    connect_targets(asked, found, wake=wake, is_dry=dry_run, is_agreed=yes)
+
+
+@verb("disconnect")
+@_hosts
+@click.option("--all", "is_all", is_flag=True, help="Every connection, of projects too.")
+@_project
+@_yes
+def disconnect(asked: Invocation, *, words: tuple[str, ...], is_all: bool, project: Path | None, yes: bool) -> None:
+    """Disconnect agent hosts: take out what `connect` wrote, and nothing else.
+
+    Files that nobody has written since become what they were, byte for byte; from the others our entries go.
+    """
+    from harken.cli.connecting import connected_targets, disconnect_targets, targets
+
+    if is_all and not words and not project:
+        found = connected_targets(asked)
+    else:
+        found = targets(asked, names_of(words, is_all=is_all), project, is_looking=False)
+    disconnect_targets(asked, found, is_agreed=yes)
+
+
+def names_of(words: Sequence[str], *, is_all: bool) -> list[str]:
+    """Return the hosts that are meant, each once."""
+    if is_all and words:
+        raise UserError("Name hosts, or say --all, not both.")
+    if not words and not is_all:
+        raise UserError("Which host?", f"Name one or several of: {', '.join(PACKAGES)}; or say --all.")
+    return connectable() if is_all else list(dict.fromkeys(host_name(word) for word in words))

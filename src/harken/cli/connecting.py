@@ -1,0 +1,293 @@
+"""Connecting and disconnecting as a person sees it: shown, asked about, done, verified.
+
+It starts no daemon: the first session of a connected host does. An agent may do neither; a daemon that runs says
+who asks. How a host is connected is its module's business, doing and undoing that of `hosts/apply.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.output import BOLD, note_to_person, one_line
+from harken.cli.planned import (
+    finding_record,
+    found_record,
+    heading,
+    plan_record,
+    short,
+    show_findings,
+    show_notes,
+    show_plan,
+    title_of,
+)
+from harken.cli.start import is_reachable
+from harken.cli.verbs import Invocation
+from harken.errors import HarkenError, NotFound, Refused, Unavailable, UserError
+from harken.hosts.apply import Undone, apply, fates, is_change, undo, verify
+from harken.hosts.plan import CommandStep, Connector, Finding, Found, Place, Plan, Step, Wishes
+from harken.hosts.record import Record, load, records
+from harken.hosts.registry import connector
+from harken.model import WATCH
+
+ASK_SECONDS = 5.0
+NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Target:
+    """One host, in one place."""
+
+    connector: Connector
+    place: Place
+    found: Found | None
+    record: Record | None
+
+    @property
+    def name(self) -> str:
+        """What people call it, and where."""
+        where = f" in {short(self.place.project)}" if self.place.project else ""
+        return f"{title_of(self.connector.name)}{where}"
+
+
+def targets(asked: Invocation, names: Sequence[str], project: Path | None, *, is_looking: bool = True) -> list[Target]:
+    """Return the hosts with what is known of them; looking for their programs takes a moment."""
+    place = place_of(asked, project)
+    connectors = [connector(name) for name in names]
+    if is_looking and len(connectors) > 1 and sys.stderr.isatty():
+        note_to_person("Looking for agent hosts …")
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda each: each.find(place) if is_looking else None, connectors)
+        return [
+            Target(connector=each, place=place, found=program, record=load(place.harken, each.name, project))
+            for each, program in zip(connectors, found, strict=True)
+        ]
+
+
+def connected_targets(asked: Invocation) -> list[Target]:
+    """Return every connection that is recorded, of projects too."""
+    places = [(record.host, Path(record.project) if record.project else None) for record in records(asked.home.path)]
+    return [target for host, project in places for target in targets(asked, [host], project, is_looking=False)]
+
+
+def place_of(asked: Invocation, project: Path | None) -> Place:
+    """Return where the person's settings and Harken are."""
+    return Place(
+        user=Path.home(),
+        environ=dict(os.environ),
+        project=Path(os.path.normpath(Path.cwd() / project)) if project else None,
+        harken=asked.home.path,
+        python=sys.executable,
+        edge=Path(__file__).parent.parent / "edge",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Job:
+    """What is to be done to one host, or why it cannot be."""
+
+    target: Target
+    wishes: Wishes
+    plan: Plan
+    error: HarkenError | None = None
+
+    @property
+    def is_todo(self) -> bool:
+        """Whether anything would change."""
+        return self.error is None and any(is_change(step) for step in self.plan.steps)
+
+
+def connect_targets(
+    asked: Invocation, found: Sequence[Target], *, wake: str | None, is_dry: bool, is_agreed: bool
+) -> None:
+    """Show, ask, write and verify. Of several hosts, one that cannot be connected does not stop the others."""
+    refuse_agent(asked, "connect hosts")
+    jobs = [_job(target, wake, is_alone=len(found) == 1) for target in found]
+    for job in jobs:
+        if not asked.as_json:
+            _show(asked, job)
+    if not is_dry and any(job.is_todo for job in jobs):
+        _agree(asked, "Connect?", is_agreed=is_agreed)
+    results = [_planned(job) if is_dry else _connected(asked, job, is_alone=len(jobs) == 1) for job in jobs]
+    if asked.as_json:
+        asked.print_json({"hosts": results})
+    elif any(result["state"] == "connected" for result in results):
+        first = "" if is_reachable(asked.home) else " The first of them starts Harken in the background."
+        asked.screen.line(f"Sessions that you start from now on have it.{first}")
+    if any(result["error"] or not all(row["is_good"] for row in result["findings"]) for result in results):
+        click.get_current_context().exit(NEEDS_FIXING)
+
+
+def _job(target: Target, wake: str | None, *, is_alone: bool) -> Job:
+    wishes = _wishes(target, wake)
+    try:
+        return Job(target=target, wishes=wishes, plan=_plan(target, wishes))
+    except HarkenError as exc:
+        if is_alone:
+            raise
+        return Job(target=target, wishes=wishes, plan=Plan(host=target.connector.name, steps=()), error=exc)
+
+
+def _planned(job: Job) -> Result:
+    state = "failed" if job.error else "planned" if job.is_todo else "current"
+    return _result(job, state, [], job.error)
+
+
+def _connected(asked: Invocation, job: Job, *, is_alone: bool) -> Result:
+    """Write and verify one host, and say so."""
+    if job.error:
+        return _result(job, "failed", [], job.error)
+    target = job.target
+    try:
+        if job.is_todo:
+            apply(job.plan, target.place, job.wishes, _progress)
+        if target.found and sys.stderr.isatty():
+            note_to_person(f"Looking whether {target.name} sees it …")
+        findings = list(verify(target.connector, target.place)) if target.found else []
+    except HarkenError as exc:
+        if is_alone:
+            raise
+        note_to_person(f"{target.name}: {exc.message} {exc.hint}")
+        return _result(job, "failed", [], exc)
+    if not asked.as_json:
+        asked.screen.line(f"{target.name} is {'connected' if job.is_todo else 'connected and current'}.")
+        show_findings(asked.screen, findings)
+    return _result(job, "connected" if job.is_todo else "current", findings, None)
+
+
+def _result(job: Job, state: str, findings: Sequence[Finding], error: HarkenError | None) -> Result:
+    project = job.target.place.project
+    return {
+        "host": job.target.connector.name,
+        "project": str(project) if project else None,
+        "state": state,
+        "found": found_record(job.target.found),
+        **plan_record(job.plan),
+        "findings": [finding_record(finding) for finding in findings],
+        "error": error.as_dict() if error else None,
+    }
+
+
+def disconnect_targets(asked: Invocation, found: Sequence[Target], *, is_agreed: bool) -> None:
+    """Show, ask, and take back."""
+    refuse_agent(asked, "disconnect hosts")
+    removals = [None if target.record else target.connector.removal(target.place) for target in found]
+    todo = [plan is None or any(is_change(step) for step in plan.steps) for plan in removals]
+    if not asked.as_json:
+        for target, plan, is_todo in zip(found, removals, todo, strict=True):
+            _show_removal(asked, target, plan, is_todo=is_todo)
+    if any(todo):
+        _agree(asked, "Disconnect?", is_agreed=is_agreed)
+    results: list[Result] = []
+    for target, is_todo in zip(found, todo, strict=True):
+        done = undo(target.connector, target.place, _progress) if is_todo else Undone()
+        results.append(
+            {
+                "host": target.connector.name,
+                "project": str(target.place.project) if target.place.project else None,
+                "state": "disconnected" if is_todo else "not_connected",
+                "restored": [str(path) for path in done.restored],
+                "cleaned": [str(path) for path in done.cleaned],
+                "notes": list(done.notes),
+            }
+        )
+        if not asked.as_json and is_todo:
+            asked.screen.line(f"{target.name} is disconnected.")
+            show_notes(asked.screen, done.notes)
+    if asked.as_json:
+        asked.print_json({"hosts": results})
+    elif not found:
+        asked.screen.line("No host is connected.")
+    if any(result["notes"] for result in results):
+        click.get_current_context().exit(NEEDS_FIXING)
+
+
+def refuse_agent(asked: Invocation, what: str) -> None:
+    """Refuse a command in the shell of an agent, as far as a daemon that runs can tell."""
+    try:
+        with Daemon(asked.home, can_start=False) as daemon:
+            who = daemon.ask_within(ASK_SECONDS, "stats")["consumer"]
+    except Unavailable:
+        return
+    if who != WATCH:
+        raise Refused(f"An agent may not {what}.", "Ask your user to run it in their own terminal.")
+
+
+def _wishes(target: Target, wake: str | None) -> Wishes:
+    """Return what the person chose, now or when they connected before."""
+    ways = target.connector.wakes
+    if wake is None:
+        return Wishes(wake=target.record.wake if target.record else "")
+    if wake == "default":
+        return Wishes()
+    if wake not in ways:
+        known = "\n".join(f"{way}: {cost}" for way, cost in {"default": "What comes with it.", **ways}.items())
+        raise UserError(f"{title_of(target.connector.name)} has no wake {wake[:40]!r}.", f"There are:\n{known}")
+    return Wishes(wake=wake)
+
+
+def _plan(target: Target, wishes: Wishes) -> Plan:
+    plan = target.connector.plan(target.place, wishes)
+    if target.found:
+        return plan
+    title = title_of(target.connector.name)
+    if any(isinstance(step, CommandStep) for step in plan.steps):
+        raise NotFound(f"{title} is not installed.", "Install it, then run this again: it takes part in connecting.")
+    note = f"{title} was not found on the PATH. Its files are prepared, and nothing could be verified."
+    return replace(plan, notes=(note, *plan.notes))
+
+
+def _show(asked: Invocation, job: Job) -> None:
+    screen, target = asked.screen, job.target
+    screen.line(heading(screen, target.connector.name, target.found, target.place.project))
+    if job.error:
+        screen.text(f"Cannot be connected: {job.error.message}\n{job.error.hint}")
+    elif not job.is_todo:
+        screen.line("  Nothing to change.")
+        show_notes(screen, job.plan.notes)
+    else:
+        show_plan(screen, job.plan)
+        unused = [(f"  --wake {way}", cost) for way, cost in target.connector.wakes.items() if way != job.wishes.wake]
+        if unused:
+            screen.line("  Other ways to be woken:")
+            screen.table(unused)
+
+
+def _show_removal(asked: Invocation, target: Target, plan: Plan | None, *, is_todo: bool) -> None:
+    screen = asked.screen
+    if not is_todo:
+        screen.line(f"{target.name} is not connected.")
+        return
+    screen.line(screen.paint(target.name, BOLD))
+    if plan is not None:
+        show_plan(screen, plan)
+    elif target.record:
+        screen.table([(short(path), fate.value) for path, fate in fates(target.record).items()])
+        for deed in reversed(target.record.deeds):
+            if deed.undo:
+                screen.line(f"  {one_line(shlex.join(deed.undo))}")
+
+
+def _agree(asked: Invocation, question: str, *, is_agreed: bool) -> None:
+    if is_agreed:
+        return
+    if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            "This needs your yes, and nobody can be asked here.", "Say --yes; `connect --dry-run` shows it."
+        )
+    if not click.confirm(question, default=True):
+        asked.screen.line("Nothing was changed.")
+        click.get_current_context().exit(NEEDS_FIXING)
+
+
+def _progress(step: Step) -> None:
+    if isinstance(step, CommandStep) and sys.stderr.isatty():
+        note_to_person(f"{one_line(shlex.join(step.argv))} …")

@@ -1,0 +1,30 @@
+"""The verb `doctor`: its words and options. What it does is imported when it is run."""
+
+from __future__ import annotations
+
+import click
+
+from harken.cli.connect import hosts, names_of
+from harken.cli.verbs import Invocation, verb
+
+
+@verb("doctor")
+@click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=hosts)
+@click.option("--live", is_flag=True, help="Run the hosts named, and send a marker through every surface.")
+def doctor(asked: Invocation, *, words: tuple[str, ...], live: bool) -> None:
+    """Check Harken and the agent hosts: installed, connected, current, and proven by what arrived.
+
+    Repairs nothing and calls no model. Exits with 1 when something needs fixing; a host that is not installed or not
+    connected does not.
+
+    With --live each host named is run for a moment, with your settings and a model of Harken's own in place of yours:
+    it costs no model call, takes none of your messages and writes nothing into your settings.
+    """
+    if live:
+        from harken.cli.live import check_live
+
+        check_live(asked, names_of(words, is_all=False))
+        return
+    from harken.cli.checkup import check_up
+
+    check_up(asked, names_of(words, is_all=not words))

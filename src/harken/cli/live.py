@@ -1,0 +1,322 @@
+"""`doctor --live` and `probe` as a person sees them: what is run, what is shown, and what is left behind: nothing.
+
+The trials are in `harken.trial` and ask Harken through `DaemonPost`. A host runs in a folder of its own below
+Harken's home, whose sessions read the mailbox of the trial only, so that no message of the person's is taken.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING
+
+import click
+
+from harken.cli.checkup import is_connected
+from harken.cli.client import Daemon, Result
+from harken.cli.connecting import NEEDS_FIXING, Target, refuse_agent, targets
+from harken.cli.output import RED, Screen, note_to_person
+from harken.cli.planned import GREEN, found_record, heading, short, title_of
+from harken.cli.verbs import Invocation
+from harken.config.home import ensure
+from harken.errors import HarkenError, NotFound, Unavailable, UserError
+from harken.hosts.registry import hook_host
+from harken.model import INBOX
+from harken.trial.post import Guest, Line
+
+if TYPE_CHECKING:
+    from harken.trial.outcome import Outcome
+    from harken.trial.probe import Traced
+    from harken.trial.turn import Trial
+
+PRIVATE = 0o700
+
+
+@dataclass(frozen=True, slots=True)
+class DaemonPost:
+    """A running Harken, asked over its socket."""
+
+    daemon: Daemon
+
+    def send(self, text: str, mailbox: str, *, is_quiet: bool = False) -> str:
+        """Send a message of the person's own and return its id."""
+        key = f"trial-{secrets.token_hex(12)}"
+        priority = "low" if is_quiet else "normal"
+        return str(self.daemon.ask("send", text=text, to=mailbox, upstream_id=key, priority=priority)["id"])
+
+    def line(self, message: str, consumer: str) -> Line:
+        """Return what the ledger says about a message for a consumer."""
+        for entry in self.daemon.ask("read", ref=message)["ledger"]:
+            if entry["consumer"] == consumer:
+                return Line(
+                    state=entry["state"], surface=entry.get("surface") or "", evidence=entry.get("evidence") or ""
+                )
+        return Line()
+
+    def sessions(self) -> Sequence[Guest]:
+        """Return who is here now."""
+        return [
+            Guest(
+                key=row["session"],
+                host=row["host"],
+                cwd=row["cwd"],
+                presence=row["presence"],
+                mailboxes=tuple(row["mailboxes"]),
+                surfaces=tuple(row["surfaces"]),
+                can_wake=row["can_wake"],
+            )
+            for row in self.daemon.ask("status")["sessions"]
+        ]
+
+    def probe(self, session: str, method: str, params: Mapping[str, object]) -> bool:
+        """Send any notification to a session."""
+        return bool(self.daemon.ask("probe", session=session, method=method, params=dict(params))["sent"])
+
+    def settle(self, messages: Sequence[str]) -> None:
+        """Mark messages as seen for the person."""
+        if messages:
+            self.daemon.ask("ack", refs=list(messages))
+
+
+def check_live(asked: Invocation, names: Sequence[str]) -> None:
+    """Try hosts one after the other, show what arrived, and end with 1 when something did not."""
+    _refuse(asked)
+    found = targets(asked, names, None)
+    results = [_checked(asked, target) for target in found]
+    if asked.as_json:
+        asked.print_json({"hosts": results})
+    if any(not result["is_good"] for result in results):
+        click.get_current_context().exit(NEEDS_FIXING)
+
+
+def _checked(asked: Invocation, target: Target) -> Result:
+    """Try one host, and say what came of it."""
+    from harken.trial.live import check
+
+    result: Result = {
+        "host": target.connector.name,
+        "found": found_record(target.found),
+        "is_connected": is_connected(target),
+        "surfaces": [],
+        "error": None,
+        "is_good": False,
+    }
+    if not asked.as_json:
+        asked.screen.line(heading(asked.screen, target.connector.name, target.found, None))
+    try:
+        with trial_of(asked, target, None) as trial:
+            outcomes = check(trial)
+    except HarkenError as exc:
+        result["error"] = exc.as_dict()
+        if not asked.as_json:
+            asked.screen.line(f"  {asked.screen.paint('no', RED)}  {asked.screen.fit(exc.message, 6)}")
+            asked.screen.text("  " + exc.hint)
+        return result
+    result["surfaces"] = [outcome_record(outcome) for outcome in outcomes]
+    result["is_good"] = all(outcome.is_good for outcome in outcomes)
+    if not asked.as_json:
+        show_outcomes(asked.screen, outcomes)
+    return result
+
+
+def probe_host(asked: Invocation, name: str, folder: Path | None, *, is_agreed: bool) -> None:
+    """Send everything to an idle session of a host, and show where each thing turned up."""
+    from harken.trial.launch import LAUNCHES
+    from harken.trial.probe import trace
+
+    _refuse(asked)
+    title = title_of(name)
+    if folder is not None:
+        if LAUNCHES[name].needs_folder:
+            why = f"The model of {title} can only be replaced in a folder of the trial's own."
+            raise UserError(why, f"Leave --dir away: harken probe {name}")
+        _agree(asked, title, folder.resolve(), is_agreed=is_agreed)
+    (target,) = targets(asked, [name], None)
+    here = folder.resolve() if folder else None
+    with trial_of(asked, target, here) as trial:
+        traced = trace(trial)
+    if asked.as_json:
+        asked.print_json(
+            {
+                "host": name,
+                "found": found_record(target.found),
+                "folder": str(here) if here else None,
+                "traces": [trace_record(one) for one in traced],
+            }
+        )
+        return
+    asked.screen.line(heading(asked.screen, name, target.found, here))
+    show_traces(asked.screen, traced)
+
+
+def _agree(asked: Invocation, title: str, folder: Path, *, is_agreed: bool) -> None:
+    if is_agreed:
+        return
+    if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("This needs your yes, and nobody can be asked here.", "Say --yes.")
+    asked.screen.text(
+        f"{title} will run in {short(folder)} for about a minute, with a model of Harken's own. It reads your inbox as "
+        "any session there does: what waits is given to it, and counts as read by this host. Another session of yours "
+        "may get the markers."
+    )
+    if not click.confirm("Probe?", default=True):
+        asked.screen.line("Nothing was done.")
+        click.get_current_context().exit(NEEDS_FIXING)
+
+
+@contextmanager
+def trial_of(asked: Invocation, target: Target, folder: Path | None) -> Iterator[Trial]:
+    """One host with a model of ours, in a folder of its own or one of the person's; at the end all of it is gone."""
+    from harken.trial.launch import LAUNCHES
+    from harken.trial.model import Model
+    from harken.trial.turn import Trial
+
+    name = target.connector.name
+    if target.found is None:
+        raise NotFound(f"{title_of(name)} is not installed.", "Install it, or put it on the PATH.")
+    launch = LAUNCHES[name]
+    with _interruptible(), _folder(asked, folder) as (here, mailbox), Model() as model, Daemon(asked.home) as daemon:
+        post = DaemonPost(daemon)
+        trial = Trial(
+            launch=launch,
+            hooks=hook_host(name),
+            title=title_of(name),
+            program=target.found.program,
+            environ=dict(os.environ),
+            folder=here,
+            mailbox=mailbox,
+            model=model,
+            post=post,
+            tell=_teller(target),
+            is_connected=any(is_connected(place) for place in _places(asked, target, folder)),
+        )
+        if folder is None:
+            _refuse_links(daemon, here)
+            launch.furnish(here)
+        try:
+            yield trial
+        finally:
+            with suppress(Unavailable):  # a daemon that is gone must not hide what was found out
+                post.settle(trial.sent)
+
+
+def _places(asked: Invocation, target: Target, folder: Path | None) -> list[Target]:
+    return [target] if folder is None else [target, *targets(asked, [target.connector.name], folder, is_looking=False)]
+
+
+@contextmanager
+def _folder(asked: Invocation, folder: Path | None) -> Iterator[tuple[Path, str]]:
+    """Where the host runs, and the mailbox that its sessions read."""
+    if folder is not None:
+        yield folder, INBOX
+        return
+    ensure(asked.home)
+    # Programs name the folder they run in without symbolic links.
+    above = Path(os.path.realpath(asked.home.trial_dir))
+    here = above / secrets.token_hex(6)
+    above.mkdir(mode=PRIVATE, exist_ok=True)
+    here.mkdir(mode=PRIVATE)
+    try:
+        yield here, f"trial:{here.name}"
+    finally:
+        shutil.rmtree(here, ignore_errors=True)
+        with suppress(OSError):
+            above.rmdir()  # unless another trial is under way
+
+
+def _refuse_links(daemon: Daemon, here: Path) -> None:
+    """Refuse a folder that the daemon would not know for a trial's: the host would read the person's own mail there."""
+    known = Path(daemon.ask("status")["daemon"]["home"])
+    if known not in here.parents:
+        raise UserError(
+            f"Harken's home {known} is reached through a symbolic link, and a host cannot be tried there.",
+            f"Name it by its real path, {here.parent.parent}, in --home or HARKEN_HOME; then: harken down, harken up, "
+            "and connect your hosts again.",
+        )
+
+
+@contextmanager
+def _interruptible() -> Iterator[None]:
+    """Let a person who closes the terminal, or a program that gives up, end the trial as Ctrl-C does."""
+
+    def stop(number: int, _frame: FrameType | None) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, stop) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _teller(target: Target) -> Callable[[str], None]:
+    title = title_of(target.connector.name)
+    if not sys.stderr.isatty():
+        return lambda _text: None
+    return lambda text: note_to_person(f"{title}: {text}")
+
+
+def _refuse(asked: Invocation) -> None:
+    if sys.platform == "win32":
+        raise UserError("Hosts cannot be tried on Windows.", "`harken doctor` looks at what is connected.")
+    refuse_agent(asked, "try hosts")
+
+
+def outcome_record(outcome: Outcome) -> Result:
+    """Return an outcome as JSON."""
+    return {
+        "surface": outcome.surface,
+        "verdict": outcome.verdict.value,
+        "is_good": outcome.is_good,
+        "seconds": outcome.seconds,
+        "ledger": outcome.ledger,
+        "message": outcome.message,
+        "reason": outcome.reason,
+        "hint": outcome.hint,
+    }
+
+
+def show_outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
+    """Print what came of each surface."""
+    said = ""
+    for outcome in outcomes:
+        mark = {"arrived": screen.paint("ok", GREEN), "missing": screen.paint("no", RED)}.get(outcome.verdict, "--")
+        took = f" after {outcome.seconds:.1f} s" if outcome.seconds is not None else ""
+        ledger = f"; ledger: {outcome.ledger}" if outcome.ledger else ""
+        screen.line(f"  {mark}  {screen.fit(f'{outcome.surface}: {outcome.verdict.value}{took}{ledger}', 6)}")
+        about = "\n  ".join(text for text in (outcome.reason, outcome.hint) if text)
+        if about and about != said:
+            screen.text("  " + about)
+        said = about
+
+
+def trace_record(traced: Traced) -> Result:
+    """Return one thing that was sent as JSON."""
+    return {
+        "kind": traced.kind,
+        "what": traced.what,
+        "screen": traced.on_screen,
+        "model": {"yes": True, "later": True, "no": False}.get(traced.at_model),
+        "is_late": traced.at_model == "later",
+        "ledger": traced.ledger,
+        "note": traced.note,
+    }
+
+
+def show_traces(screen: Screen, traced: Sequence[Traced]) -> None:
+    """Print where everything turned up."""
+    words = {None: "-", True: "yes", False: "no"}
+    rows = [
+        (one.what, words[one.on_screen], one.at_model.value, "; ".join(text for text in (one.ledger, one.note) if text))
+        for one in traced
+    ]
+    screen.table([("what", "screen", "model", ""), *rows])

@@ -1,0 +1,127 @@
+"""The plugin that Claude Code installs: the MCP server, the hooks and the skill `/inbox`, in a marketplace of one.
+
+Pure: names and contents of files. Every command has the interpreter and Harken's home written out, because hosts
+start them with an environment of their own making. `connect.py` puts the files in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+from harken import __version__
+from harken.hosts.claude_code.hooks import EVENTS
+from harken.hosts.command import hook_line, mcp_command
+from harken.hosts.hook import Moment
+from harken.hosts.instructions import SKILL_NAME, Abilities, skill_text
+from harken.hosts.plan import Place
+
+HOST: Final = "claude-code"
+PLUGIN: Final = "harken"
+SERVER: Final = "harken"
+TOOL_PREFIX: Final = f"mcp__plugin_{PLUGIN}_{SERVER}__"
+
+# What only reads and marks this agent's own mail. `reply` is not among them: it speaks to people outside.
+UNASKED: Final = ("ack", "inbound_queue_stats", "inbox_pull", "inbox_search", "wait_for_inbound_message")
+MANIFEST: Final = f"{PLUGIN}/.claude-plugin/plugin.json"
+_DESCRIPTION: Final = "The inbox of this agent: messages from people, machines and other agents."
+_SUMMARY: Final = "Harken: a message arrived"
+_PREFIX: Final = "New in the inbox."
+# Claude Code waits for a hook before it goes on; a daemon that hangs must not hold up a person for long.
+_HOOK_SECONDS: Final = 10
+_MARK_CHARS: Final = 12
+
+
+def marketplace(place: Place) -> str:
+    """Return the name of the marketplace. Each project has its own: one can be taken away without the others."""
+    return "-".join(("harken", *_mark(place)))
+
+
+def folder(place: Place) -> Path:
+    """Return where the marketplace is."""
+    return place.harken / "plugins" / "-".join((HOST, *_mark(place)))
+
+
+def plugin_id(place: Place) -> str:
+    """Return what Claude Code calls the plugin."""
+    return f"{PLUGIN}@{marketplace(place)}"
+
+
+def is_plugin_id(value: str) -> bool:
+    """Return whether this is what Claude Code calls the plugin, of whatever scope."""
+    return re.fullmatch(rf"{PLUGIN}@harken(-[0-9a-f]{{{_MARK_CHARS}}})?", value) is not None
+
+
+def files(place: Place) -> Mapping[str, bytes]:
+    """Return the files of the marketplace by their names in it."""
+    parts = {
+        f"{PLUGIN}/.mcp.json": _json({"mcpServers": {SERVER: _server(place)}}),
+        f"{PLUGIN}/hooks/hooks.json": _json({"hooks": _hooks(place)}),
+        f"{PLUGIN}/skills/{SKILL_NAME}/SKILL.md": skill_text(Abilities(tool_prefix=TOOL_PREFIX)).encode(),
+    }
+    manifest = {
+        "name": PLUGIN,
+        "version": _version(parts),
+        "description": _DESCRIPTION,
+        "author": {"name": "Harken"},
+        "license": "Apache-2.0",
+        "channels": [{"server": SERVER}],
+    }
+    catalogue = {
+        "name": marketplace(place),
+        "owner": {"name": "Harken"},
+        "description": "Written by `harken connect`.",
+        "plugins": [{"name": PLUGIN, "source": f"./{PLUGIN}", "description": _DESCRIPTION}],
+    }
+    return {".claude-plugin/marketplace.json": _json(catalogue), MANIFEST: _json(manifest), **parts}
+
+
+def version(place: Place) -> str:
+    """Return the version of the plugin that these files are."""
+    return str(json.loads(files(place)[MANIFEST])["version"])
+
+
+def _mark(place: Place) -> tuple[str, ...]:
+    if place.project is None:
+        return ()
+    return (hashlib.sha256(bytes(place.project)).hexdigest()[:_MARK_CHARS],)
+
+
+def _server(place: Place) -> Mapping[str, object]:
+    program, *arguments = mcp_command(place)
+    # A turn that a wake starts does not list tools that have to be searched for.
+    return {"command": program, "args": arguments, "alwaysLoad": True}
+
+
+def _hooks(place: Place) -> Mapping[str, object]:
+    hooks: dict[str, object] = {EVENTS[moment]: [_hook(place, moment)] for moment in EVENTS}
+    # Claude Code asks before it uses any tool of a server, in every mode; a person's own deny rules come before this.
+    allow = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
+    command = f"printf %s {shlex.quote(json.dumps(allow))}"
+    names = "|".join(UNASKED)
+    hooks["PreToolUse"] = [
+        {"matcher": f"^{TOOL_PREFIX}({names})$", "hooks": [{"type": "command", "command": command}]},
+    ]
+    return hooks
+
+
+def _hook(place: Place, moment: Moment) -> Mapping[str, object]:
+    hook: dict[str, object] = {"type": "command", "command": hook_line(place, HOST, moment), "timeout": _HOOK_SECONDS}
+    if moment is Moment.BELL:
+        hook |= {"asyncRewake": True, "rewakeSummary": _SUMMARY, "rewakeMessage": _PREFIX}
+    return {"hooks": [hook]}
+
+
+def _version(parts: Mapping[str, bytes]) -> str:
+    """Return Harken's version and a mark of the contents: Claude Code updates a plugin when its version differs."""
+    mark = hashlib.sha256(b"\0".join(parts[name] for name in sorted(parts))).hexdigest()[:8]
+    return f"{__version__}+{mark}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=2).encode() + b"\n"

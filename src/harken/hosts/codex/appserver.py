@@ -1,0 +1,221 @@
+"""A small client of Codex's app server: a private one over stdio, or the one that terminals share, over its socket.
+
+Only what connecting and waking need: one request at a time, each with a bound. It decides nothing. Whatever goes wrong
+on the other side becomes `Unavailable`; what it tells without being asked is passed over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from subprocess import DEVNULL
+from typing import Final, Protocol
+
+import anyio
+from anyio.abc import ByteStream, Process
+from anyio.streams.buffered import BufferedByteReceiveStream
+from websockets.client import ClientProtocol
+from websockets.exceptions import InvalidHandshake, InvalidState
+from websockets.frames import Frame, Opcode
+from websockets.protocol import State
+from websockets.uri import parse_uri
+
+from harken.errors import Unavailable
+
+CALL_SECONDS: Final = 10.0
+END_SECONDS: Final = 2.0
+MAX_BYTES: Final = 16 << 20
+# It would look for plugins on the network while it starts.
+ARGUMENTS: Final = ("--disable", "plugins", "app-server")
+_SOCKET: Final = Path("app-server-control", "app-server-control.sock")
+
+
+class Channel(Protocol):
+    """A way to send and receive whole texts, each one JSON value."""
+
+    async def send(self, text: str) -> None:
+        """Send one text."""
+        ...
+
+    async def receive(self) -> str:
+        """Return the next text."""
+        ...
+
+
+_HUNG_UP: Final = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
+
+
+class AppServer:
+    """The other side, once it was greeted."""
+
+    def __init__(self, channel: Channel) -> None:
+        self._channel = channel
+        self._last = 0
+
+    async def call(self, method: str, params: Mapping[str, object]) -> Mapping[str, object]:
+        """Ask one thing and return the result; raises `Unavailable` when it is refused or does not come."""
+        self._last += 1
+        try:
+            with anyio.fail_after(CALL_SECONDS):
+                await self._channel.send(json.dumps({"id": self._last, "method": method, "params": params}))
+                while True:
+                    answer = _fields(await self._channel.receive())
+                    if answer.get("id") == self._last and "method" not in answer:
+                        break
+        except (*_HUNG_UP, OSError) as exc:
+            raise Unavailable(f"Codex did not answer {method}.") from exc
+        except anyio.DelimiterNotFound as exc:
+            raise Unavailable(f"Codex answered {method} with more than can be read.") from exc
+        error = answer.get("error")
+        if isinstance(error, dict):
+            raise Unavailable(f"Codex refused {method}: {str(error.get('message'))[:200]}.")
+        result = answer.get("result")
+        return result if isinstance(result, dict) else {}
+
+    async def greet(self) -> None:
+        """Say who asks: nothing else is answered before that."""
+        client = {"name": "harken", "title": "Harken", "version": "1"}
+        await self.call("initialize", {"clientInfo": client, "capabilities": {"experimentalApi": True}})
+        await self._channel.send('{"method":"initialized"}')
+
+
+@asynccontextmanager
+async def private_server(program: str, *, cwd: str, env: Mapping[str, str]) -> AsyncIterator[AppServer]:
+    """Start an app server of our own, which ends with the context."""
+    try:
+        process = await anyio.open_process(
+            [program, *ARGUMENTS], stderr=DEVNULL, cwd=cwd, env=env, start_new_session=True
+        )
+    except OSError as exc:
+        raise Unavailable(f"{program} cannot be started: {exc.strerror}.") from exc
+    try:
+        server = AppServer(_Pipe(process))
+        await server.greet()
+        yield server
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _ended(process)
+
+
+@asynccontextmanager
+async def shared_server(home: Path) -> AsyncIterator[AppServer | None]:
+    """Reach the app server that the terminals of one Codex home share; None when none listens."""
+    try:
+        # What stands in the home is a link, and the path of a socket has to be short.
+        socket = (home / _SOCKET).resolve(strict=True)
+        if socket.stat().st_uid != os.getuid():
+            raise Unavailable(f"{socket} is not a socket of this user.")
+        stream = await anyio.connect_unix(socket)
+    except OSError:
+        yield None
+        return
+    async with stream:
+        channel = _WebSocket(stream)
+        await channel.open()
+        server = AppServer(channel)
+        await server.greet()
+        yield server
+
+
+class _Pipe:
+    """One JSON value a line, over the pipes of a process."""
+
+    def __init__(self, process: Process) -> None:
+        if process.stdin is None or process.stdout is None:
+            raise Unavailable("Codex was started without pipes.")
+        self._stdin = process.stdin
+        self._lines = BufferedByteReceiveStream(process.stdout)
+
+    async def send(self, text: str) -> None:
+        """Send one text."""
+        await self._stdin.send(text.encode() + b"\n")
+
+    async def receive(self) -> str:
+        """Return the next text."""
+        return (await self._lines.receive_until(b"\n", MAX_BYTES)).decode("utf-8", "replace")
+
+
+class _WebSocket:
+    """One JSON value a message, over a web socket on a unix socket."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self._stream = stream
+        self._protocol = ClientProtocol(parse_uri("ws://localhost/"), max_size=MAX_BYTES)
+        self._frames: list[Frame] = []
+
+    async def open(self) -> None:
+        """Shake hands; raises `Unavailable` when the other side does not."""
+        try:
+            self._protocol.send_request(self._protocol.connect())
+            with anyio.fail_after(CALL_SECONDS):
+                await self._flush()
+                while self._protocol.state is State.CONNECTING:
+                    await self._feed()
+        except (anyio.EndOfStream, OSError, InvalidHandshake, anyio.BrokenResourceError) as exc:
+            raise Unavailable("Codex's shared app server did not take the connection.") from exc
+        if self._protocol.handshake_exc is not None:
+            raise Unavailable("Codex's shared app server refused the connection.")
+
+    async def send(self, text: str) -> None:
+        """Send one text."""
+        try:
+            self._protocol.send_text(text.encode())
+        except InvalidState as exc:
+            raise anyio.ClosedResourceError from exc
+        await self._flush()
+
+    async def receive(self) -> str:
+        """Return the next text."""
+        parts: list[bytes] = []
+        while True:
+            while not self._frames:
+                await self._feed()
+            frame = self._frames.pop(0)
+            if frame.opcode is Opcode.CLOSE:
+                raise anyio.EndOfStream
+            if frame.opcode in {Opcode.TEXT, Opcode.CONT}:
+                parts.append(bytes(frame.data))
+                if frame.fin:
+                    return b"".join(parts).decode("utf-8", "replace")
+
+    async def _feed(self) -> None:
+        self._protocol.receive_data(await self._stream.receive())
+        self._frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
+        await self._flush()
+
+    async def _flush(self) -> None:
+        for data in self._protocol.data_to_send():
+            if data:
+                await self._stream.send(data)
+
+
+async def _ended(process: Process) -> None:
+    """See a process off: politely, then with everything that it started."""
+    if process.stdin is not None:
+        with suppress(OSError, anyio.BrokenResourceError):
+            await process.stdin.aclose()
+    with anyio.move_on_after(END_SECONDS):
+        await process.wait()
+    if process.returncode is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    await process.aclose()
+
+
+def _fields(text: str) -> Mapping[str, object]:
+    try:
+        value = json.loads(text)
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def hooks_of(listing: Mapping[str, object]) -> Sequence[Mapping[str, object]]:
+    """Return the hooks in the answer to `hooks/list`."""
+    entries = listing.get("data")
+    found = [entry.get("hooks") for entry in entries if isinstance(entry, dict)] if isinstance(entries, list) else []
+    return [hook for hooks in found if isinstance(hooks, list) for hook in hooks if isinstance(hook, dict)]

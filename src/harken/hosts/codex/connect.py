@@ -1,0 +1,227 @@
+"""Connecting Codex: its MCP server and hooks as entries in its own files, with Codex's own trust in these hooks.
+
+The plan is made of file changes only, so it can be shown, and undone to the byte. How Codex counts the hash that it
+trusts is left to Codex: it is asked in a scratch home, where it can change nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import Unavailable, UserError
+from harken.hosts.codex import entries
+from harken.hosts.codex.hooks import NAME
+from harken.hosts.codex.verdict import Judge
+from harken.hosts.command import mcp_command
+from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+
+PROGRAM: Final = "codex"
+CONFIG: Final = "config.toml"
+HOOKS_FILE: Final = "hooks.json"
+# Without this there is no queue, and no other way to start a turn in an idle session.
+FIRST_WITH_WAKE: Final = (0, 149)
+
+_TRUST: Final = (
+    "Codex runs no hook that it was not told to trust. The [hooks.state] entries trust these five commands of Harken "
+    "and nothing else; whenever one of them changes, Codex asks again."
+)
+# Reading needs no approval, by what our server says of its tools; whatever leaves the machine stays the person's word.
+_REPLY: Final = (
+    "Codex asks you before `reply` sends an answer, and refuses it where nobody can be asked (codex exec). To allow it "
+    "for good, choose `Always allow` when it asks."
+)
+_UNTRUSTED: Final = (
+    "Codex could not be asked to trust the hooks. At its next start it says that hooks need a review: choose to trust "
+    "the five of Harken."
+)
+_FIRST: Final = "A session is known from its first prompt on; before that it cannot be woken."
+_OPEN: Final = "Conversations that are open now keep their settings: start a new one (/new) to have the inbox in it."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """The files in question. Trust is always in the person's own settings."""
+
+    home: Path
+    config: Path
+    hooks: Path
+    trust: Path
+
+    @classmethod
+    def of(cls, place: Place, project: Path | None) -> _Files:
+        own = place.environ.get("CODEX_HOME", "")
+        # Codex resolves the one, not the other; the path is part of the name that trust is kept under.
+        home = Path(own).resolve() if own else place.user / ".codex"
+        folder = project / ".codex" if project else home
+        return cls(home=home, config=folder / CONFIG, hooks=folder / HOOKS_FILE, trust=home / CONFIG)
+
+
+@dataclass(frozen=True, slots=True)
+class CodexConnector:
+    """How Codex is connected."""
+
+    name: str = NAME
+
+    @property
+    def wakes(self) -> Mapping[str, str]:
+        """The ways to be woken that a person may choose: there is one, and it costs nothing."""
+        return MappingProxyType({})
+
+    def find(self, place: Place) -> Found | None:
+        """Return the installed program and its version."""
+        judge = _judge(place)
+        return Found(program=judge.program, version=judge.version()) if judge else None
+
+    def plan(self, place: Place, wishes: Wishes) -> Plan:
+        """Return what connecting would do now."""
+        del wishes
+        project = place.project.resolve() if place.project else None
+        files = _Files.of(place, project)
+        if project is not None and _is_everywhere(place):
+            note = "Codex is connected in every folder already: in this one, every hook would run twice."
+            return Plan(host=NAME, steps=(), notes=(note,))
+        judge = _judge(place)
+        hooks = entries.with_hooks(_read(files.hooks), place, file=files.hooks)
+        hashes = _hashes(judge, files, hooks)
+        changed = {files.config: entries.with_server(_read(files.config), place, file=files.config), files.hooks: hooks}
+        before = changed.get(files.trust, _read(files.trust))
+        changed[files.trust] = entries.with_trust(before, files.hooks, hashes, file=files.trust)
+        return Plan(
+            host=NAME,
+            steps=list(_changes(files, changed)),
+            notes=list(_notes(judge, files, project, is_trusted=bool(hashes))),
+        )
+
+    def removal(self, place: Place) -> Plan:
+        """Return how to take out our entries, wherever they stand now."""
+        files = _Files.of(place, place.project.resolve() if place.project else None)
+        hooks = _read(files.hooks)
+        changed = {
+            files.config: entries.without_server(_read(files.config), file=files.config),
+            files.hooks: entries.without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks,
+        }
+        before = changed.get(files.trust, _read(files.trust))
+        changed[files.trust] = entries.without_trust(before, files.hooks, hooks, file=files.trust)
+        # A file in which nothing is left was made by us.
+        return Plan(host=NAME, steps=list(_changes(files, {path: data or None for path, data in changed.items()})))
+
+    def check(self, place: Place) -> Sequence[Finding]:
+        """Ask Codex what it makes of the files as they are."""
+        judge = _judge(place)
+        if judge is None:
+            hint = "Install it, for example with: npm install -g @openai/codex"
+            return [Finding(what="Codex is installed", is_good=False, hint=hint)]
+        project = place.project.resolve() if place.project else None
+        files = _Files.of(place, project)
+        return [_server(judge, files, project, place), *_hooks(judge, files, project)]
+
+
+def _judge(place: Place) -> Judge | None:
+    path = place.environ.get("PATH", os.defpath)
+    program = shutil.which(PROGRAM, path=path)
+    return Judge(program=Path(program), path=path) if program else None
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise UserError(f"Cannot read {path}: {exc.strerror}.", "Check who owns it and its permissions.") from exc
+
+
+def _has_hooks(files: _Files) -> bool:
+    return bool(entries.places(_read(files.hooks), file=files.hooks))
+
+
+def _is_everywhere(place: Place) -> bool:
+    return _has_hooks(_Files.of(place, None))
+
+
+def _hashes(judge: Judge | None, files: _Files, hooks: bytes | None) -> Mapping[str, str]:
+    """Return what Codex has to trust, by the place in the file; empty when it cannot be asked."""
+    if judge is None:
+        return {}
+    try:
+        judged = judge.hooks({HOOKS_FILE: hooks}, home=files.home)
+    except Unavailable:
+        return {}
+    hashes = {(hook.place, hook.command): hook.hash for hook in judged if hook.hash}
+    ours = entries.places(hooks, file=files.hooks)
+    return {place: hashes[place, command] for place, command in ours.items() if (place, command) in hashes}
+
+
+def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[FileChange]:
+    whys = {
+        files.trust: "trust in Harken's hooks",
+        files.hooks: "hooks: what waits, with a prompt, after a tool, at the end of a turn",
+        files.config: "MCP server harken" + (", and trust in its hooks" if files.config == files.trust else ""),
+    }
+    for path, after in changed.items():
+        before = _read(path)
+        if before != after:
+            yield FileChange(path=path, before=before, after=after, why=whys[path])
+
+
+def _notes(judge: Judge | None, files: _Files, project: Path | None, *, is_trusted: bool) -> Iterator[str]:
+    yield _TRUST if is_trusted else _UNTRUSTED
+    yield _REPLY
+    yield _OPEN
+    yield _FIRST
+    version = judge.version() if judge else ""
+    if version and tuple(int(part) for part in version.split(".")[:2]) < FIRST_WITH_WAKE:
+        yield f"Codex {version} cannot be woken when it is idle; 0.149 and later can."
+    if project is not None and not entries.trusts_project(_read(files.trust), project, file=files.trust):
+        yield f"Codex reads {project / '.codex'} only once you trust the folder: start `codex` there and say so."
+
+
+def _server(judge: Judge, files: _Files, project: Path | None, place: Place) -> Finding:
+    what = "Codex knows the MCP server harken"
+    command, *arguments = mcp_command(place)
+    seen = judge.server({CONFIG: _read(files.trust)}, entries.SERVER, cwd=project)
+    transport = seen.get("transport")
+    if not isinstance(transport, dict):
+        is_there = entries.has_server(_read(files.config), file=files.config)
+        hint = "It does not read the folder: is it trusted?" if is_there else "Run: harken connect codex"
+        return Finding(what=what, is_good=False, hint=hint)
+    is_same = transport.get("command") == command and transport.get("args") == arguments
+    if seen.get("enabled") is not True:
+        return Finding(what=what, is_good=False, hint=f"It is disabled in {files.config}.")
+    return Finding(what=what, is_good=is_same, hint="" if is_same else "It is another one. Run: harken connect codex")
+
+
+def _hooks(judge: Judge, files: _Files, project: Path | None) -> Iterator[Finding]:
+    config, hooks = _read(files.trust), _read(files.hooks)
+    if not entries.runs_hooks(config, file=files.trust):
+        hint = f"Remove `hooks = false` under [features] in {files.trust}."
+        yield Finding(what="Codex runs hooks", is_good=False, hint=hint)
+    own = {CONFIG: config} if project else {CONFIG: config, HOOKS_FILE: hooks}
+    try:
+        judged = judge.hooks(own, home=files.home, cwd=project)
+    except Unavailable as exc:
+        yield Finding(what="Codex trusts the hooks", is_good=False, hint=f"It could not be asked. {exc}")
+        return
+    seen = {hook.place: hook for hook in judged if hook.source == str(files.hooks)}
+    ours = entries.places(hooks, file=files.hooks)
+    if not ours:
+        yield Finding(what="Codex has the hooks", is_good=False, hint="Run: harken connect codex")
+    for place in ours:
+        event = place.partition(":")[0]
+        hook = seen.get(place)
+        if hook is None:
+            hint = "It does not see the file" + (": is the folder trusted?" if project else ".")
+            yield Finding(what=f"Codex has the hook {event}", is_good=False, hint=hint)
+        else:
+            is_good = hook.is_trusted and hook.is_enabled
+            hint = "" if is_good else "Start codex and choose to trust it, or run: harken connect codex"
+            yield Finding(what=f"Codex trusts the hook {event}", is_good=is_good, hint=hint)
+
+
+CONNECTOR: Final[Connector] = CodexConnector()

@@ -1,0 +1,101 @@
+"""How Codex's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+
+Pure. Whatever a hook says arrives with the developer's authority, and what holds up the end of a turn with the
+user's, so no moment may carry an outsider's words. Codex drops an answer with a key that it does not know, without a
+word: each event has exactly its own shape.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final
+
+from harken.hosts.base import Hello
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+
+NAME: Final = "codex"
+
+# SessionStart is missing: it runs directly before the first prompt, and a session that seems idle would be woken.
+EVENTS: Final[Mapping[Moment, str]] = {
+    Moment.PROMPT: "UserPromptSubmit",
+    Moment.TOOL: "PostToolUse",
+    Moment.STOP: "Stop",
+    # After Esc there is no end of a turn, only this: as at a start nothing runs, nothing is proven, nobody listens.
+    Moment.START: "Interrupt",
+    Moment.END: "SessionEnd",
+}
+# `connect` lifts the limit of 2,500 tokens for context. It stays for what holds up an end, at four bytes a token.
+_MOST_CHARS: Final[Mapping[Moment, int]] = {
+    Moment.PROMPT: 8_000,
+    Moment.TOOL: 8_000,
+    Moment.STOP: 2_400,
+    Moment.BELL: 8_000,
+}
+_VOICES: Final[Mapping[Moment, Voice]] = dict.fromkeys(_MOST_CHARS, Voice.USER)
+_MOST_STOPS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class CodexHooks:
+    """The hooks of Codex."""
+
+    name: str = NAME
+    most_stops: int = _MOST_STOPS
+
+    @property
+    def most_chars(self) -> Mapping[Moment, int]:
+        """How many characters each moment can carry."""
+        return _MOST_CHARS
+
+    @property
+    def voices(self) -> Mapping[Moment, Voice]:
+        """Whose word a text is to the model."""
+        return _VOICES
+
+    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+        """Return what a payload means; None for what is not Codex's, or not of this moment."""
+        native = _text(payload, "session_id")
+        if not native or _text(payload, "hook_event_name") != EVENTS.get(moment):
+            return None
+        return Occasion(
+            moment=moment,
+            native=native,
+            turn=_text(payload, "turn_id"),
+            cwd=_text(payload, "cwd") or hello.cwd,
+            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            transcript=_text(payload, "transcript_path"),
+            # A helper's hooks name the conversation that it works for, and the helper beside it.
+            is_subagent=bool(_text(payload, "agent_id")),
+            is_continued=payload.get("stop_hook_active") is True,
+        )
+
+    def answer(self, moment: Moment, text: str) -> HookAnswer:
+        """Return what to print so that the model gets the text."""
+        # Half of a surrogate pair cannot be read by Codex, which then drops the whole answer.
+        sound = text.encode("utf-8", "replace").decode("utf-8")
+        if not sound.strip():
+            return SILENCE
+        if moment is Moment.STOP:
+            return _printed({"decision": "block", "reason": sound})
+        if moment in {Moment.PROMPT, Moment.TOOL}:
+            return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": sound}})
+        return SILENCE
+
+    def context(self, moment: Moment, watch: str) -> HookAnswer:
+        """Return what to print when there is no text: nothing, for Codex watches no files."""
+        del moment, watch
+        return SILENCE
+
+
+def _printed(answer: Mapping[str, object]) -> HookAnswer:
+    return HookAnswer(stdout=json.dumps(answer) + "\n")
+
+
+def _text(payload: Mapping[str, object], name: str) -> str:
+    value = payload.get(name)
+    return value if isinstance(value, str) else ""
+
+
+HOOKS: Final[HookHost] = CodexHooks()

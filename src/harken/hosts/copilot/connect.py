@@ -1,0 +1,263 @@
+"""How Copilot CLI is connected: a plugin of ours in Harken's home, and two entries in Copilot's settings that name it.
+
+Copilot has commands that write the same two entries. They are not used: they drop every comment in the file, and what
+they leave behind when asked to remove them is not what was there. Its settings are changed in place instead, and
+Copilot is asked afterwards whether it sees the plugin. Nothing is written here; plans are, see `hosts/plan.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import UserError
+from harken.hosts.copilot import plugin
+from harken.hosts.copilot.hooks import NAME
+from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+
+PROGRAM: Final = "copilot"
+
+_WAKES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        plugin.EXTENSION: (
+            "An extension in the plugin starts a turn. No model call but that turn, and about 70 MB of memory per "
+            "session. Copilot calls extensions experimental."
+        ),
+        plugin.WAITER: (
+            "The agent keeps a waiting command in the background. Nothing experimental, but a short model call at the "
+            "start of every conversation, and one more after each message, to start it again. That one command runs "
+            "without a question, also where a rule of yours refuses shells."
+        ),
+    }
+)
+_MARKETPLACE: Final = ("extraKnownMarketplaces", plugin.MARKETPLACE)
+_ENABLED: Final = ("enabledPlugins", plugin.PLUGIN_ID)
+_STARTS: Final = ("hooks", "sessionStart")
+_NO_HOOKS: Final = ("disableAllHooks",)
+_SECONDS: Final = 30.0
+_EXCLUDED: Final = b"/.github/copilot/settings.local.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _CopilotConnector:
+    """Connects GitHub Copilot CLI."""
+
+    name: str = NAME
+
+    @property
+    def wakes(self) -> Mapping[str, str]:
+        """The ways to be woken that a person may choose."""
+        return _WAKES
+
+    def find(self, place: Place) -> Found | None:
+        """Return the installed program."""
+        found = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
+        if found is None:
+            return None
+        program = Path(found)
+        return Found(program=program, version=_packaged_version(program) or _told_version(program, place))
+
+    def plan(self, place: Place, wishes: Wishes) -> Plan:
+        """Return what connecting would do now."""
+        if wishes.wake and wishes.wake not in _WAKES:
+            raise UserError(f"Copilot CLI has no wake {wishes.wake[:40]!r}.", f"Choose one of: {', '.join(_WAKES)}.")
+        _check_project(place)
+        file = settings_file(place)
+        before = _read(file)
+        after = json_set(before, _MARKETPLACE, _source(place), file=file)
+        after = json_set(after, _ENABLED, value=True, file=file)
+        steps = [
+            *_file_changes(place, plugin.files(place, wishes.wake)),
+            FileChange(path=file, before=before, after=_armed(after, place, wishes.wake, file), why="names the plugin"),
+            *_hidden(place),
+        ]
+        return Plan(host=NAME, steps=[step for step in steps if step.before != step.after], notes=_notes(place, wishes))
+
+    def removal(self, place: Place) -> Plan:
+        """Return how to take our entries out of the settings as they are now."""
+        file = settings_file(place)
+        before = _read(file)
+        after = json_remove_items(before, _STARTS, plugin.is_arming, file=file)
+        for path in (_MARKETPLACE, _ENABLED):
+            after = json_remove(after, path, file=file)
+        steps = [
+            FileChange(path=file, before=before, after=after, why="without the plugin"),
+            *_file_changes(place, {}),
+            *_hidden(place, is_hidden=False),
+        ]
+        return Plan(host=NAME, steps=[step for step in steps if step.before != step.after])
+
+    def check(self, place: Place) -> Sequence[Finding]:
+        """Look whether the files are current and whether Copilot lists the plugin."""
+        file = settings_file(place)
+        data = _read(file)
+        is_named = (
+            json_value(data, _MARKETPLACE, file=file) == _source(place)
+            and json_value(data, _ENABLED, file=file) is True
+        )
+        again = "Run `harken connect copilot-cli` again."
+        findings = [Finding(what=f"{file} names the plugin", is_good=is_named, hint="" if is_named else again)]
+        if not is_named:
+            return findings
+        is_current = not [*_file_changes(place, plugin.files(place, _chosen_wake(place)))]
+        findings.append(Finding(what="the plugin is current", is_good=is_current, hint="" if is_current else again))
+        if json_value(data, _NO_HOOKS, file=file) is True:
+            hint = f"Take disableAllHooks out of {file}: without hooks messages wait until the agent asks."
+            findings.append(Finding(what="hooks are on", is_good=False, hint=hint))
+        if place.project is None:
+            findings += _listed(place, data)
+        return findings
+
+
+CONNECTOR: Final[Connector] = _CopilotConnector()
+
+
+def settings_file(place: Place) -> Path:
+    """Return the settings that are changed: a person's, or those of a project that are not shared with others."""
+    if place.project is not None:
+        return place.project / ".github" / "copilot" / "settings.local.json"
+    return _state(place) / "settings.json"
+
+
+def _state(place: Place) -> Path:
+    named = place.environ.get("COPILOT_HOME", "")
+    return Path(named) if named else place.user / ".copilot"
+
+
+def _source(place: Place) -> Mapping[str, object]:
+    return {"source": {"source": "directory", "path": str(plugin.folder(place))}}
+
+
+def _check_project(place: Place) -> None:
+    """Raise for a folder in which Copilot would not read what we write."""
+    if place.project is None or (place.project / ".git").exists():
+        return
+    root = next((parent for parent in place.project.parents if (parent / ".git").exists()), None)
+    hint = f"Use --project {root}" if root else "Run `git init` there, or connect without --project."
+    raise UserError(
+        f"Copilot CLI reads settings only at the root of a git repository, which {place.project} is not.", hint
+    )
+
+
+def _hidden(place: Place, *, is_hidden: bool = True) -> Iterator[FileChange]:
+    """Yield what keeps the settings of one person in a project out of everybody's repository, or no longer does."""
+    if place.project is None or not (place.project / ".git").is_dir():
+        return
+    path = place.project / ".git" / "info" / "exclude"
+    before = _read(path)
+    lines = [line for line in (before or b"").splitlines(keepends=True) if line.strip() != _EXCLUDED]
+    after = b"".join(lines)
+    if is_hidden:
+        gap = b"" if not after or after.endswith(b"\n") else b"\n"
+        after += gap + _EXCLUDED + b"\n"
+    is_there = _EXCLUDED in (before or b"").split()
+    if is_there is not is_hidden:
+        yield FileChange(path=path, before=before, after=after or None, why="what git leaves alone here")
+
+
+def _armed(data: bytes | None, place: Place, wake: str, file: Path) -> bytes | None:
+    """Return the settings with the prompt that starts the waiter, or without it."""
+    wanted = plugin.arming(place) if wake == plugin.WAITER else None
+    data = json_remove_items(data, _STARTS, lambda hook: plugin.is_arming(hook) and hook != wanted, file=file)
+    return data if wanted is None else json_append(data, _STARTS, wanted, file=file)
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as exc:
+        raise UserError(f"{path} cannot be read: {exc.strerror}.", "Nothing was changed.") from exc
+
+
+def _file_changes(place: Place, wanted: Mapping[str, bytes]) -> Iterator[FileChange]:
+    """Yield what differs in the marketplace; files that an earlier choice left there go."""
+    root = plugin.folder(place)
+    known = {name for wake in (plugin.NO_WAKE, *_WAKES) for name in plugin.files(place, wake)}
+    for name in sorted(known | set(wanted)):
+        before, after = _read(root / name), wanted.get(name)
+        if before != after:
+            yield FileChange(path=root / name, before=before, after=after, why="the plugin", is_ours=True)
+
+
+def _chosen_wake(place: Place) -> str:
+    """Return the wake of the plugin that is in place."""
+    root = plugin.folder(place)
+    if _read(root / plugin.EXTENSION_SETTINGS) is not None:
+        return plugin.EXTENSION
+    hooks = _read(root / plugin.PLUGIN / "hooks" / "hooks.json") or b""
+    return plugin.WAITER if b"--remind" in hooks else plugin.NO_WAKE
+
+
+def _notes(place: Place, wishes: Wishes) -> Sequence[str]:
+    quiet = ", ".join(plugin.QUIET_TOOLS)
+    allowing = f"--allow-tool '{plugin.SERVER}({plugin.QUIET_TOOLS[0]})'"
+    notes = [
+        f"Copilot asks before it calls {quiet} and reply. All but reply reach nobody: allow them there, or {allowing}.",
+        "While any plugin is enabled, Copilot loads extensions in interactive sessions, also those of your own.",
+        "Sessions that are open now are reached after they are started again.",
+    ]
+    if wishes.wake:
+        notes.insert(0, f"Wake: {_WAKES[wishes.wake]}")
+    else:
+        notes.insert(0, "An idle session is not woken: it gets its messages with its next prompt.")
+    if place.project is not None:
+        is_hidden = (place.project / ".git").is_dir()
+        git = "git is told to leave it alone" if is_hidden else "keep it out of your commits"
+        notes.append(
+            "This folder only, on this machine only, by .github/copilot/settings.local.json: Copilot reads it where "
+            f"you trust the folder, and {git}."
+        )
+    return notes
+
+
+def _packaged_version(program: Path) -> str:
+    """Return the version in the package that a program belongs to: quicker than a start, and without its traces."""
+    try:
+        package = json.loads((program.resolve().parent / "package.json").read_bytes())
+    except (OSError, ValueError):
+        return ""
+    is_its_own = isinstance(package, dict) and str(package.get("name", "")).startswith("@github/copilot")
+    return str(package.get("version", "")) if is_its_own else ""
+
+
+def _told_version(program: Path, place: Place) -> str:
+    words = _run((str(program), "--version"), dict(place.environ)).split()
+    return next((word.rstrip(".") for word in words if word[:1].isdigit()), "")
+
+
+def _listed(place: Place, settings: bytes | None) -> Sequence[Finding]:
+    """Ask Copilot which plugins it sees, in a copy of its settings: it would leave traces beside the real ones."""
+    program = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
+    if program is None:
+        return [Finding(what="Copilot CLI is installed", is_good=False, hint="Install it, or put it on the PATH.")]
+    caches = (place.environ.get("XDG_CACHE_HOME") or place.user / ".cache", place.user / "Library" / "Caches")
+    if not any(Path(cache, "copilot").exists() for cache in caches):
+        return []  # it never ran here, and would unpack itself into this home just to answer
+    with tempfile.TemporaryDirectory(prefix="harken-") as scratch:
+        (Path(scratch) / "settings.json").write_bytes(settings or b"{}")
+        environ = {**place.environ, "HOME": str(place.user), "COPILOT_HOME": scratch, "COPILOT_AUTO_UPDATE": "false"}
+        said = _run((program, "plugin", "list"), environ)
+    is_seen = plugin.PLUGIN_ID in said
+    hint = "" if is_seen else "Run `copilot plugin list` and `harken connect copilot-cli` again."
+    return [Finding(what="Copilot lists the plugin", is_good=is_seen, hint=hint)]
+
+
+def _run(command: tuple[str, ...], environ: Mapping[str, str]) -> str:
+    try:
+        done = subprocess.run(
+            command, env=environ, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")

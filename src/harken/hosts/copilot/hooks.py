@@ -1,0 +1,88 @@
+"""How Copilot CLI's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+
+Pure. A session's first hook runs with its first prompt, directly before the hook of that prompt: it carries nothing,
+so nothing can be said twice. The end of a turn is held up with words that Copilot takes for the person's own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.base import Hello
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+
+NAME: Final = "copilot-cli"
+
+# What follows a tool is cut at 10 KB; the rest of that is Copilot's own words and what JSON adds.
+_MOST: Final = 8_000
+_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
+    dict.fromkeys((Moment.PROMPT, Moment.TOOL, Moment.STOP, Moment.BELL), _MOST)
+)
+_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
+    {
+        Moment.PROMPT: Voice.OUTSIDE,  # a `<system_reminder>` after the prompt
+        Moment.TOOL: Voice.OUTSIDE,  # beside the tool's result, as the words of a hook
+        Moment.STOP: Voice.USER,  # the next prompt, with nothing that says it is not typed
+        Moment.BELL: Voice.OUTSIDE,  # a wake: a `<system_notification>`, or the output of a shell
+    }
+)
+# Copilot ends a turn in spite of its hooks after eight in a row; other people's hooks count too.
+_MOST_STOPS: Final = 6
+
+
+@dataclass(frozen=True, slots=True)
+class _CopilotHooks:
+    """The hooks of Copilot CLI."""
+
+    name: str = NAME
+    most_stops: int = _MOST_STOPS
+
+    @property
+    def most_chars(self) -> Mapping[Moment, int]:
+        """How many characters each moment can carry."""
+        return _MOST_CHARS
+
+    @property
+    def voices(self) -> Mapping[Moment, Voice]:
+        """Whose word a text is to the model."""
+        return _VOICES
+
+    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+        """Return what a payload means; None for what is not Copilot's."""
+        native = _text(payload, "sessionId")
+        if not native:
+            return None
+        return Occasion(
+            moment=moment,
+            native=native,
+            cwd=_text(payload, "cwd") or hello.cwd,
+            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            transcript=_text(payload, "transcriptPath"),
+            # A helper has a session id of its own and names the one it works for.
+            is_subagent=bool(_text(payload, "parentAgentId")),
+            is_continued=payload.get("stop_hook_active") is True,
+        )
+
+    def answer(self, moment: Moment, text: str) -> HookAnswer:
+        """Return what to print so that the model gets the text."""
+        if not text or moment not in {Moment.PROMPT, Moment.TOOL, Moment.STOP}:
+            return SILENCE
+        said = {"decision": "block", "reason": text} if moment is Moment.STOP else {"additionalContext": text}
+        return HookAnswer(stdout=json.dumps(said) + "\n")
+
+    def context(self, moment: Moment, watch: str) -> HookAnswer:
+        """Return what to print when there is no text: nothing, for Copilot watches no files."""
+        del moment, watch
+        return SILENCE
+
+
+def _text(payload: Mapping[str, object], name: str) -> str:
+    value = payload.get(name)
+    return value if isinstance(value, str) else ""
+
+
+HOOKS: Final[HookHost] = _CopilotHooks()

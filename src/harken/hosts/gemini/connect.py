@@ -1,0 +1,217 @@
+"""Connecting Gemini CLI: an MCP server and hooks in its settings, and a rules file of our own beside them.
+
+Makes plans from what it finds and writes nothing. Gemini leaves files behind whenever it runs, even for its version,
+so it is only ever asked in a scratch home, with a copy of the settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import UserError
+from harken.hosts.gemini import entries
+from harken.hosts.gemini.hooks import NAME
+from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+
+PROGRAM: Final = "gemini"
+OLDEST: Final = (0, 61)  # the oldest that was seen to do all that is used here
+FOLDER: Final = ".gemini"
+SETTINGS: Final = "settings.json"
+RUN_SECONDS: Final = 30.0
+
+_ASLEEP: Final = (
+    "Gemini CLI has no way to be woken. A message for an idle session waits and comes with your next prompt; while "
+    "Gemini works, it comes after the current tool or at the end of the turn."
+)
+_ASKS: Final = (
+    "Reading the inbox is allowed by policies/harken.toml, and only that: Gemini asks you before `reply` sends an "
+    "answer. In headless runs (gemini -p) nobody can be asked, so there `reply` does not exist."
+)
+_TRUST: Final = "In a folder that you have not told Gemini to trust, it starts no MCP server and runs no hook."
+_RESTART: Final = "Sessions that are open now have to be started again."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Files:
+    """The files in question. Gemini reads rules from the person's own folder only."""
+
+    settings: Path
+    own: Path  # the person's settings, also when a project is connected
+    rules: Path
+
+    @classmethod
+    def of(cls, place: Place) -> _Files:
+        folder = Path(place.environ.get("GEMINI_CLI_HOME") or place.user) / FOLDER
+        settings = place.project / FOLDER if place.project else folder
+        return cls(
+            settings=settings / SETTINGS,
+            own=folder / SETTINGS,
+            rules=folder / "policies" / "harken.toml",
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiConnector:
+    """How Gemini CLI is connected."""
+
+    name: str = NAME
+
+    @property
+    def wakes(self) -> Mapping[str, str]:
+        """The ways to be woken that a person may choose: there is none."""
+        return MappingProxyType({})
+
+    def find(self, place: Place) -> Found | None:
+        """Return the installed program and its version."""
+        program = _program(place)
+        if program is None:
+            return None
+        with _scratch(place, {}) as environ:
+            words = _run((program, "--version"), environ, Path(environ["GEMINI_CLI_HOME"])).split()
+        return Found(program=Path(program), version=words[-1] if words else "")
+
+    def plan(self, place: Place, wishes: Wishes) -> Plan:
+        """Return what connecting would do now."""
+        if wishes.wake:
+            raise UserError(
+                f"Gemini CLI cannot be woken, by {wishes.wake[:40]!r} or otherwise.",
+                "Leave the option out: messages come with the next prompt.",
+            )
+        files = _Files.of(place)
+        if place.project is not None and entries.is_connected(_read(files.own), file=files.own):
+            note = "Gemini CLI is connected in every folder already: in this one, every hook would run twice."
+            return Plan(host=NAME, steps=(), notes=(note,))
+        before = _read(files.settings)
+        steps = _changes(
+            files,
+            (before, entries.with_entries(before, place, file=files.settings)),
+            (_read(files.rules), entries.RULES),
+        )
+        return Plan(host=NAME, steps=list(steps), notes=list(_notes(place, files)))
+
+    def removal(self, place: Place) -> Plan:
+        """Return how to take out our entries, wherever they stand now."""
+        files = _Files.of(place)
+        before, rules = _read(files.settings), _read(files.rules)
+        # The rules serve every folder; they stay while the person's own settings still name our server.
+        is_needed = place.project is not None and entries.is_connected(_read(files.own), file=files.own)
+        after = entries.without_entries(before, file=files.settings)
+        return Plan(host=NAME, steps=list(_changes(files, (before, after), (rules, rules if is_needed else None))))
+
+    def check(self, place: Place) -> Sequence[Finding]:
+        """Ask Gemini itself whether it understands the settings as they are."""
+        found, files = self.find(place), _Files.of(place)
+        if found is None:
+            hint = "Install it, for example with: npm install -g @google/gemini-cli"
+            return [Finding(what="Gemini CLI is installed", is_good=False, hint=hint)]
+        before = _read(files.settings)
+        is_current = (
+            entries.with_entries(before, place, file=files.settings) == before and _read(files.rules) == entries.RULES
+        )
+        again = "Run: harken connect gemini" + (f" --project {place.project}" if place.project else "")
+        is_new = _numbers(found.version) >= OLDEST
+        oldest = ".".join(map(str, OLDEST))
+        return [
+            Finding(
+                what=f"Gemini CLI {found.version} is new enough",
+                is_good=is_new,
+                hint="" if is_new else f"Update it: this was made for {oldest} and later. It needs node 20 or later.",
+            ),
+            Finding(what="the settings are current", is_good=is_current, hint="" if is_current else again),
+            *(
+                Finding(what="nothing in your settings is in the way", is_good=False, hint=f"{each} in {path}.")
+                for path in dict.fromkeys((files.own, files.settings))
+                for each in entries.obstacles(_read(path), file=path)
+            ),
+            _listed(str(found.program), place, files),
+        ]
+
+
+def _program(place: Place) -> str | None:
+    return shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise UserError(f"Cannot read {path}: {exc.strerror}.", "Check who owns it and its permissions.") from exc
+
+
+def _changes(
+    files: _Files, settings: tuple[bytes | None, bytes | None], rules: tuple[bytes | None, bytes | None]
+) -> Iterator[FileChange]:
+    if settings[0] != settings[1]:
+        why = "MCP server harken, and hooks: what waits, with a prompt, after a tool, at the end of a turn"
+        yield FileChange(path=files.settings, before=settings[0], after=settings[1] or None, why=why)
+    if rules[0] != rules[1]:
+        why = "reading the inbox needs no confirmation"
+        yield FileChange(path=files.rules, before=rules[0], after=rules[1], why=why)
+
+
+def _notes(place: Place, files: _Files) -> Iterator[str]:
+    yield _ASLEEP
+    yield _ASKS
+    yield _TRUST
+    yield _RESTART
+    if place.project is not None:
+        yield (f"{files.settings} holds paths of this machine; where git tracks it, keep it out of your commits.")
+
+
+def _listed(program: str, place: Place, files: _Files) -> Finding:
+    what = "Gemini CLI lists the MCP server harken"
+    settings = entries.with_stub(_read(files.settings), file=files.settings)
+    with _scratch(place, {SETTINGS: settings}) as environ:
+        shown = _run((program, "mcp", "list"), environ, Path(environ["GEMINI_CLI_HOME"]))
+    is_good = any(f" {entries.SERVER}: " in line for line in shown.splitlines())
+    return Finding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: gemini mcp list")
+
+
+@contextmanager
+def _scratch(place: Place, copies: Mapping[str, bytes | None]) -> Iterator[Mapping[str, str]]:
+    """The environment for one question, with a home of its own that holds copies of some files."""
+    with tempfile.TemporaryDirectory(prefix="harken-gemini-", ignore_cleanup_errors=True) as folder:
+        Path(folder, FOLDER).mkdir()
+        for name, data in copies.items():
+            if data is not None:
+                Path(folder, FOLDER, name).write_bytes(data)
+        # Without the third, it first starts itself once more.
+        own = {"GEMINI_CLI_HOME": folder, "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true"}
+        yield {**place.environ, **own, "NO_COLOR": "1"}
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> str:
+    """Return what a command of Gemini prints; nothing when it fails or takes too long."""
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            check=False,
+            cwd=cwd,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+CONNECTOR: Final[Connector] = GeminiConnector()

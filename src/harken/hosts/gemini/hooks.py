@@ -1,0 +1,106 @@
+"""How Gemini CLI's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+
+Pure. Gemini wraps what its hooks add as context of its own and escapes angle brackets in it, so those moments carry
+bodies; what keeps a turn going arrives as plain words of the user. Nothing in a payload tells a subagent's tool from
+the agent's own: the commands that `connect` writes see to that.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.base import Hello
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+
+NAME: Final = "gemini-cli"
+CLEARED: Final = "clear"  # the reason of an end after which the process goes on
+
+EVENTS: Final[Mapping[Moment, str]] = MappingProxyType(
+    {
+        Moment.START: "SessionStart",
+        Moment.PROMPT: "BeforeAgent",
+        Moment.TOOL: "AfterTool",
+        Moment.STOP: "AfterAgent",
+        Moment.END: "SessionEnd",
+    }
+)
+# A session that starts may stay without a prompt for hours: it is told with the prompt, directly before the model.
+_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
+    {Moment.PROMPT: 8_000, Moment.TOOL: 8_000, Moment.STOP: 8_000}
+)
+_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
+    {Moment.PROMPT: Voice.OUTSIDE, Moment.TOOL: Voice.OUTSIDE, Moment.STOP: Voice.USER}
+)
+_MOST_STOPS: Final = 3
+# After Esc the hook of the tool still runs, and no end of the turn follows.
+_CANCELLED: Final = ("Command was cancelled by user", "<untrusted_context>\nCommand was cancelled by user")
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiHooks:
+    """The hooks of Gemini CLI."""
+
+    name: str = NAME
+    most_stops: int = _MOST_STOPS
+
+    @property
+    def most_chars(self) -> Mapping[Moment, int]:
+        """How many characters each moment can carry."""
+        return _MOST_CHARS
+
+    @property
+    def voices(self) -> Mapping[Moment, Voice]:
+        """Whose word a text is to the model."""
+        return _VOICES
+
+    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+        """Return what a payload means; None for what is not Gemini's, or not of this moment."""
+        native = _text(payload, "session_id")
+        if not native or _text(payload, "hook_event_name") != EVENTS.get(moment):
+            return None
+        is_interrupted = moment is Moment.TOOL and _is_cancelled(payload)
+        return Occasion(
+            moment=Moment.STOP if is_interrupted else moment,
+            native=native,
+            cwd=_text(payload, "cwd") or hello.cwd,
+            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            transcript=_text(payload, "transcript_path"),
+            is_interrupted=is_interrupted,
+            is_continued=payload.get("stop_hook_active") is True,
+            keeps_running=moment is Moment.END and _text(payload, "reason") == CLEARED,
+        )
+
+    def answer(self, moment: Moment, text: str) -> HookAnswer:
+        """Return what to print so that the model gets the text."""
+        if not text.strip() or moment not in _MOST_CHARS:
+            return SILENCE
+        if moment is Moment.STOP:
+            return _printed({"decision": "block", "reason": text})
+        return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": text}})
+
+    def context(self, moment: Moment, watch: str) -> HookAnswer:
+        """Return what to print when there is no text: nothing, for Gemini watches no files."""
+        del moment, watch
+        return SILENCE
+
+
+def _is_cancelled(payload: Mapping[str, object]) -> bool:
+    response = payload.get("tool_response")
+    said = response.get("llmContent") if isinstance(response, Mapping) else None
+    return isinstance(said, str) and said.startswith(_CANCELLED)
+
+
+def _printed(answer: Mapping[str, object]) -> HookAnswer:
+    return HookAnswer(stdout=json.dumps(answer) + "\n")
+
+
+def _text(payload: Mapping[str, object], name: str) -> str:
+    value = payload.get(name)
+    return value if isinstance(value, str) else ""
+
+
+HOOKS: Final[HookHost] = GeminiHooks()

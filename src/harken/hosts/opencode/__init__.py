@@ -1,0 +1,1 @@
+"""opencode: how its plugin of ours speaks (`hooks`, `files/harken.js`), and how it is connected (`connect`)."""

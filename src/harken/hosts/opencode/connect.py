@@ -1,0 +1,226 @@
+"""How opencode is connected: one entry in its settings, which names the MCP server, and one file, our plugin.
+
+opencode reads `config.json`, `opencode.json` and `opencode.jsonc` of its folder, the last one winning, and then the
+file that OPENCODE_CONFIG names. The entry goes where one of ours stands already, else into the file that wins. To be
+asked anything, opencode is run in a folder of its own: it leaves traces in every home. Nothing is written here; plans
+are, see `hosts/plan.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import UserError
+from harken.hosts.command import mcp_command
+from harken.hosts.edits import json_remove, json_set, json_value
+from harken.hosts.opencode.hooks import NAME
+from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+
+PROGRAM: Final = "opencode"
+ENTRY: Final = ("mcp", "harken")
+SCHEMA: Final = "https://opencode.ai/config.json"
+# A call may wait 55 seconds for a message, and opencode gives it 60 unless told.
+TIMEOUT_MS: Final = 70_000
+
+_DEFAULT: Final = "opencode.json"
+_PLUGIN: Final = "plugins/harken.js"
+_FIRST_LINE: Final = b"// Harken in opencode."
+_BLANK: Final = '"HARKEN_HOME"'
+_NO_WAKES: Final[Mapping[str, str]] = MappingProxyType({})
+_AGAIN: Final = "Run `harken connect opencode` again."
+_SECONDS: Final = 30.0
+
+
+@dataclass(frozen=True, slots=True)
+class OpencodeConnector:
+    """Connects opencode."""
+
+    name: str = NAME
+
+    @property
+    def wakes(self) -> Mapping[str, str]:
+        """The ways to be woken that a person may choose: none, the plugin can do it and costs nothing."""
+        return _NO_WAKES
+
+    def find(self, place: Place) -> Found | None:
+        """Return the installed program."""
+        program = _program(place)
+        if program is None:
+            return None
+        return Found(program=program, version=_packaged_version(program) or _run(place, "--version").strip())
+
+    def plan(self, place: Place, wishes: Wishes) -> Plan:
+        """Return what connecting would do now."""
+        if wishes.wake:
+            raise UserError("opencode is woken by its plugin; there is nothing to choose.", "Leave out --wake.")
+        file = settings_file(place)
+        before = _read(file)
+        # opencode adds this line by itself, and the file would no longer be the one that was written.
+        start = json_set(None, ("$schema",), SCHEMA, file=file) if before is None else before
+        steps: list[FileChange] = []
+        after = json_set(start, ENTRY, _entry(place), file=file)
+        if after != before:
+            steps.append(FileChange(path=file, before=before, after=after, why="the MCP server"))
+        path = _plugin_file(place)
+        script, wanted = _read(path), plugin_text(place.harken)
+        if script is not None and not script.startswith(_FIRST_LINE):
+            raise UserError(f"{path} is not a file of Harken's.", "Give it another name; nothing was changed.")
+        if script != wanted:
+            steps.append(FileChange(path=path, before=script, after=wanted, why="the plugin", is_ours=True))
+        return Plan(host=NAME, steps=steps, notes=tuple(_notes(place)))
+
+    def removal(self, place: Place) -> Plan:
+        """Return how to take our entry out of every settings file that has one, and the plugin away."""
+        steps: list[FileChange] = []
+        for file in _settings_files(place):
+            before = _read(file)
+            after = json_remove(before, ENTRY, file=file)
+            if after != before:
+                steps.append(FileChange(path=file, before=before, after=after, why="takes the MCP server out"))
+        path = _plugin_file(place)
+        script = _read(path)
+        if script is not None and script.startswith(_FIRST_LINE):
+            steps.append(FileChange(path=path, before=script, after=None, why="the plugin", is_ours=True))
+        return Plan(host=NAME, steps=steps)
+
+    def check(self, place: Place) -> Sequence[Finding]:
+        """Look whether the files are current, and whether opencode reads the settings as they are meant."""
+        file, path = settings_file(place), _plugin_file(place)
+        data = _read(file)
+        entry = json_value(data, ENTRY, file=file)
+        findings = [
+            _finding(f"{file} names the MCP server", _AGAIN, is_good=entry == _entry(place)),
+            _finding(f"{path} is current", _AGAIN, is_good=_read(path) == plugin_text(place.harken)),
+        ]
+        # A copy elsewhere would not find the files that such settings refer to.
+        if data is None or entry is None or b"{file:" in data or _program(place) is None:
+            return findings
+        hint = f"Run `opencode debug config` to see what it makes of {file}."
+        return [*findings, _finding("opencode reads these settings", hint, is_good=_is_understood(place, data))]
+
+
+CONNECTOR: Final[Connector] = OpencodeConnector()
+
+
+def settings_file(place: Place) -> Path:
+    """Return the settings that are changed: those with an entry of ours, else those that win."""
+    there = [file for file in _settings_files(place) if _read(file) is not None]
+    ours = [file for file in there if json_value(_read(file), ENTRY, file=file) is not None]
+    own = [file for file in there if file.parent == _folder(place)]
+    return [_folder(place) / _DEFAULT, *own, *ours][-1]
+
+
+def plugin_text(harken: Path) -> bytes:
+    """Return the plugin for a home of Harken's."""
+    text = (files("harken.hosts.opencode") / "files" / "harken.js").read_text(encoding="utf-8")
+    # JSON's strings are JavaScript's, and pure ASCII.
+    return text.replace(_BLANK, json.dumps(str(harken)), 1).encode()
+
+
+def _folder(place: Place) -> Path:
+    """Return where opencode keeps its settings and plugins."""
+    if place.project is not None:
+        return place.project / ".opencode"
+    named = place.environ.get("XDG_CONFIG_HOME", "")
+    return (Path(named) if named else place.user / ".config") / "opencode"
+
+
+def _plugin_file(place: Place) -> Path:
+    return _folder(place) / _PLUGIN
+
+
+def _settings_files(place: Place) -> Sequence[Path]:
+    """Return the files that opencode reads, the one that wins last."""
+    own = [_folder(place) / name for name in (_DEFAULT, "opencode.jsonc")]
+    if place.project is not None:
+        return own
+    named = place.environ.get("OPENCODE_CONFIG", "")
+    return [_folder(place) / "config.json", *own, *([Path(named)] if named else [])]
+
+
+def _entry(place: Place) -> Mapping[str, object]:
+    return {"type": "local", "command": list(mcp_command(place)), "enabled": True, "timeout": TIMEOUT_MS}
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise UserError(f"{path} cannot be read: {exc.strerror}.", "Nothing was changed.") from exc
+
+
+def _notes(place: Place) -> Iterator[str]:
+    yield "Conversations that are open now get their messages after opencode is started again."
+    yield "An idle conversation is woken by a prompt of the plugin's; one that you reopen, after its first prompt."
+    if not (_folder(place) / "node_modules" / "@opencode-ai" / "plugin").exists():
+        yield (
+            "Where there is a plugin, opencode fetches its package @opencode-ai/plugin from the npm registry, once. If "
+            "it cannot, each start takes a minute longer; `npm config set fetch-retries 0` ends that."
+        )
+    if place.project is not None:
+        yield (
+            "This project only, on this machine: what was written names folders of yours. Git does not ignore "
+            ".opencode/opencode.json and .opencode/plugins/harken.js by itself: keep them out of commits."
+        )
+
+
+def _finding(what: str, hint: str, *, is_good: bool) -> Finding:
+    return Finding(what=what, is_good=is_good, hint="" if is_good else hint)
+
+
+def _program(place: Place) -> Path | None:
+    found = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
+    return Path(found) if found else None
+
+
+def _packaged_version(program: Path) -> str:
+    """Return the version in the package that a program belongs to: quicker than a start."""
+    try:
+        package = json.loads((program.resolve().parent.parent / "package.json").read_bytes())
+    except (OSError, ValueError):
+        return ""
+    is_its_own = isinstance(package, dict) and package.get("name") == "opencode-ai"
+    return str(package.get("version", "")) if is_its_own else ""
+
+
+def _is_understood(place: Place, data: bytes) -> bool:
+    """Whether opencode finds the entry in a copy of the settings: it writes into those that it reads."""
+    said = _run(place, "debug", "config", settings=data)
+    try:
+        return bool(json_value(said.encode(), ENTRY, file=Path("opencode.jsonc")) == _entry(place))
+    except UserError:
+        return False
+
+
+def _run(place: Place, *arguments: str, settings: bytes = b"{}") -> str:
+    """Return what opencode says, from a home that is thrown away, and without its reaching out."""
+    kept = {name: value for name, value in place.environ.items() if not name.startswith(("XDG_", "OPENCODE"))}
+    quiet = {"npm_config_offline": "true", "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
+    with tempfile.TemporaryDirectory(prefix="harken-") as scratch:
+        file = Path(scratch) / "opencode.jsonc"
+        file.write_bytes(settings)
+        try:
+            done = subprocess.run(
+                (str(_program(place)), *arguments),
+                cwd=scratch,
+                env={**kept, **quiet, "HOME": scratch, "OPENCODE_CONFIG": str(file)},
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired):
+            return ""
+    return done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,74 @@
+"""How our plugin in opencode speaks: its own payloads as occasions, and texts as they are.
+
+Pure. The other end is `files/harken.js`, which puts a text behind a tool's result, beside what the person typed, or
+into a prompt that wakes. Only a tool's result is marked as coming from elsewhere. The plugin leaves subagents out, and
+opencode cannot be kept from ending a turn: what waits then wakes it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.base import Hello
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+
+NAME: Final = "opencode"
+MOST_CHARS: Final = 8_000  # opencode has no limit of its own
+
+_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
+    {Moment.PROMPT: Voice.USER, Moment.TOOL: Voice.OUTSIDE, Moment.BELL: Voice.USER}
+)
+_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(dict.fromkeys(_VOICES, MOST_CHARS))
+
+
+@dataclass(frozen=True, slots=True)
+class OpencodeHooks:
+    """The hooks of opencode."""
+
+    name: str = NAME
+    most_stops: int = 0
+
+    @property
+    def most_chars(self) -> Mapping[Moment, int]:
+        """How many characters each moment can carry."""
+        return _MOST_CHARS
+
+    @property
+    def voices(self) -> Mapping[Moment, Voice]:
+        """Whose word a text is to the model."""
+        return _VOICES
+
+    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+        """Return what a payload means; None for what is not the plugin's."""
+        native = _text(payload, "session_id")
+        if not native:
+            return None
+        return Occasion(
+            moment=moment,
+            native=native,
+            cwd=_text(payload, "cwd") or hello.cwd,
+            turn=_text(payload, "turn"),
+            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            is_step=moment is Moment.TOOL and payload.get("is_step") is True,
+            is_interrupted=moment is Moment.STOP and payload.get("is_interrupted") is True,
+        )
+
+    def answer(self, moment: Moment, text: str) -> HookAnswer:
+        """Return the text as it is: the plugin puts it into place."""
+        return HookAnswer(stdout=text) if moment in _MOST_CHARS else SILENCE
+
+    def context(self, moment: Moment, watch: str) -> HookAnswer:
+        """Return nothing: the plugin looks at no bell but the host's."""
+        del moment, watch
+        return SILENCE
+
+
+HOOKS: Final[HookHost] = OpencodeHooks()
+
+
+def _text(payload: Mapping[str, object], name: str) -> str:
+    value = payload.get(name)
+    return value if isinstance(value, str) else ""

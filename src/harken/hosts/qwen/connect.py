@@ -1,0 +1,196 @@
+"""Connecting Qwen Code: an MCP server, hooks and leave to read the inbox, as entries in its settings.
+
+Makes plans from what it finds and writes nothing. Qwen leaves files behind when it runs, so it is only ever asked in a
+scratch home, with a copy of the settings.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import UserError
+from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.qwen import entries
+from harken.hosts.qwen.hooks import NAME
+
+PROGRAM: Final = "qwen"
+OLDEST: Final = (0, 24)  # the oldest that was seen to do all that is used here
+FOLDER: Final = ".qwen"
+SETTINGS: Final = "settings.json"
+RUN_SECONDS: Final = 30.0
+
+_WOKEN: Final = (
+    "An idle session in a terminal is woken by Qwen's own inbox for messages between sessions, which is on unless you "
+    "turned it off (agents.crossSessionMessaging). It arrives as the word of a process that Qwen started, never as "
+    "yours."
+)
+_ASKS: Final = (
+    "Reading the inbox needs no confirmation (permissions.allow), and only that: whether `reply` may send an answer is "
+    "decided by your approval mode, as for any tool."
+)
+_RESTART: Final = "Sessions that are open now have to be started again."
+
+
+@dataclass(frozen=True, slots=True)
+class QwenConnector:
+    """How Qwen Code is connected."""
+
+    name: str = NAME
+
+    @property
+    def wakes(self) -> Mapping[str, str]:
+        """The ways to be woken that a person may choose: there is one, and it costs nothing."""
+        return MappingProxyType({})
+
+    def find(self, place: Place) -> Found | None:
+        """Return the installed program and its version."""
+        program = _program(place)
+        if program is None:
+            return None
+        with _scratch(place, {}) as environ:
+            words = _run((program, "--version"), environ, Path(environ["QWEN_HOME"])).split()
+        return Found(program=Path(program), version=words[-1] if words else "")
+
+    def plan(self, place: Place, wishes: Wishes) -> Plan:
+        """Return what connecting would do now."""
+        if wishes.wake:
+            raise UserError(
+                f"Qwen Code has no way to be woken called {wishes.wake[:40]!r}.",
+                "Leave it out: idle sessions in a terminal are woken anyway.",
+            )
+        own, settings = _own(place), _settings(place)
+        if place.project is not None and entries.is_connected(_read(own), file=own):
+            note = "Qwen Code is connected in every folder already: in this one, every hook would run twice."
+            return Plan(host=NAME, steps=(), notes=(note,))
+        before = _read(settings)
+        after = entries.with_entries(before, place, file=settings)
+        return Plan(host=NAME, steps=_change(settings, before, after), notes=list(_notes(place, settings)))
+
+    def removal(self, place: Place) -> Plan:
+        """Return how to take out our entries, wherever they stand now."""
+        settings = _settings(place)
+        before = _read(settings)
+        after = entries.without_entries(before, file=settings)
+        return Plan(host=NAME, steps=_change(settings, before, after or None))
+
+    def check(self, place: Place) -> Sequence[Finding]:
+        """Ask Qwen itself whether it understands the settings as they are."""
+        found = self.find(place)
+        if found is None:
+            hint = "Install it, for example with: npm install -g @qwen-code/qwen-code"
+            return [Finding(what="Qwen Code is installed", is_good=False, hint=hint)]
+        settings = _settings(place)
+        before = _read(settings)
+        is_new = _numbers(found.version) >= OLDEST
+        is_current = entries.with_entries(before, place, file=settings) == before
+        again = "Run: harken connect qwen" + (f" --project {place.project}" if place.project else "")
+        oldest = ".".join(map(str, OLDEST))
+        return [
+            Finding(
+                what=f"Qwen Code {found.version} is new enough",
+                is_good=is_new,
+                hint="" if is_new else f"Update it: this was made for {oldest} and later. It needs node 22 or later.",
+            ),
+            Finding(what="the settings are current", is_good=is_current, hint="" if is_current else again),
+            *(
+                Finding(what="nothing in your settings is in the way", is_good=False, hint=f"{each}: see {path}.")
+                for path in dict.fromkeys((_own(place), settings))
+                for each in entries.obstacles(_read(path), file=path)
+            ),
+            _listed(str(found.program), place),
+        ]
+
+
+def _own(place: Place) -> Path:
+    """Return the person's settings, also when a project is connected."""
+    own = place.environ.get("QWEN_HOME", "")
+    return (Path(own) if own else place.user / FOLDER) / SETTINGS
+
+
+def _settings(place: Place) -> Path:
+    return place.project / FOLDER / SETTINGS if place.project else _own(place)
+
+
+def _program(place: Place) -> str | None:
+    return shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
+
+
+def _numbers(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
+
+
+def _read(path: Path) -> bytes | None:
+    try:
+        return path.read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as exc:
+        raise UserError(f"Cannot read {path}: {exc.strerror}.", "Check who owns it and its permissions.") from exc
+
+
+def _change(path: Path, before: bytes | None, after: bytes | None) -> Sequence[FileChange]:
+    if before == after:
+        return ()
+    why = "MCP server harken, leave to read the inbox, and hooks: with a prompt, between tools, at the end of a turn"
+    return (FileChange(path=path, before=before, after=after, why=why),)
+
+
+def _notes(place: Place, settings: Path) -> Iterator[str]:
+    yield _WOKEN
+    yield _ASKS
+    yield _RESTART
+    if place.project is not None:
+        yield (
+            f"{settings} holds paths of this machine; where git tracks it, keep it out of your commits. Qwen reads it "
+            "only in a folder that you trust."
+        )
+
+
+def _listed(program: str, place: Place) -> Finding:
+    what = "Qwen Code lists the MCP server harken"
+    path = _settings(place)
+    with _scratch(place, {SETTINGS: entries.with_stub(_read(path), file=path)}) as environ:
+        shown = _run((program, "mcp", "list"), environ, Path(environ["QWEN_HOME"]))
+    is_good = any(f" {entries.SERVER}: " in line for line in shown.splitlines())
+    return Finding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: qwen mcp list")
+
+
+@contextmanager
+def _scratch(place: Place, copies: Mapping[str, bytes | None]) -> Iterator[Mapping[str, str]]:
+    """The environment for one question, with a home of its own that holds copies of some files."""
+    with tempfile.TemporaryDirectory(prefix="harken-qwen-", ignore_cleanup_errors=True) as folder:
+        for name, data in copies.items():
+            if data is not None:
+                Path(folder, name).write_bytes(data)
+        yield {**place.environ, "QWEN_HOME": folder, "NO_COLOR": "1"}
+
+
+def _run(argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> str:
+    """Return what a command of Qwen prints; nothing when it fails or takes too long."""
+    try:
+        done = subprocess.run(
+            argv,
+            capture_output=True,
+            check=False,
+            cwd=cwd,
+            env=dict(environ),
+            stdin=subprocess.DEVNULL,
+            text=True,
+            timeout=RUN_SECONDS,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+CONNECTOR: Final[Connector] = QwenConnector()

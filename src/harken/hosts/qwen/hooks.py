@@ -1,0 +1,114 @@
+"""How Qwen Code's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+
+Pure. Its prompt hook runs before every request of a turn, the first time with the prompt and then with an empty one:
+the latter is our moment between tool calls, once per model step, also after a tool that failed. What hooks add is
+wrapped and escaped as context; what keeps a turn going arrives as the user's words. Text at the start of a session
+would become part of the system prompt, so there is none.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.base import Hello
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+
+NAME: Final = "qwen-code"
+PROMPT_EVENT: Final = "UserPromptSubmit"
+# After Esc there is no end of a turn, only this; after any other end it says nothing new.
+IDLE_EVENT: Final = "Notification"
+IDLE: Final = "idle_prompt"
+
+EVENTS: Final[Mapping[Moment, str]] = MappingProxyType(
+    {
+        Moment.START: "SessionStart",
+        Moment.PROMPT: PROMPT_EVENT,
+        Moment.STOP: "Stop",
+        Moment.END: "SessionEnd",
+    }
+)
+# What wakes is wrapped as the word of a process that the session started, not of its user.
+_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
+    {Moment.PROMPT: 8_000, Moment.TOOL: 8_000, Moment.STOP: 8_000, Moment.BELL: 8_000}
+)
+_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
+    {
+        Moment.PROMPT: Voice.OUTSIDE,
+        Moment.TOOL: Voice.OUTSIDE,
+        Moment.STOP: Voice.USER,
+        Moment.BELL: Voice.OUTSIDE,
+    }
+)
+# Qwen itself allows eight in a row.
+_MOST_STOPS: Final = 3
+
+
+@dataclass(frozen=True, slots=True)
+class QwenHooks:
+    """The hooks of Qwen Code."""
+
+    name: str = NAME
+    most_stops: int = _MOST_STOPS
+
+    @property
+    def most_chars(self) -> Mapping[Moment, int]:
+        """How many characters each moment can carry."""
+        return _MOST_CHARS
+
+    @property
+    def voices(self) -> Mapping[Moment, Voice]:
+        """Whose word a text is to the model."""
+        return _VOICES
+
+    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+        """Return what a payload means; None for what is not Qwen's, or not of this moment."""
+        native, event = _text(payload, "session_id"), _text(payload, "hook_event_name")
+        is_idle = event == IDLE_EVENT and moment is Moment.STOP and _text(payload, "notification_type") == IDLE
+        if not native or not (is_idle or event == EVENTS.get(moment)):
+            return None
+        prompt = _text(payload, "prompt") if moment is Moment.PROMPT else ""
+        is_step = moment is Moment.PROMPT and not prompt.strip() and "submitted_prompt" not in payload
+        return Occasion(
+            moment=Moment.TOOL if is_step else moment,
+            native=native,
+            turn=_text(payload, "prompt_id") if moment in {Moment.PROMPT, Moment.STOP} else "",
+            cwd=_text(payload, "cwd") or hello.cwd,
+            prompt=prompt,
+            transcript=_text(payload, "transcript_path"),
+            is_subagent=bool(_text(payload, "agent_id")),
+            is_step=is_step,
+            is_interrupted=is_idle,
+            is_continued=payload.get("stop_hook_active") is True,
+            keeps_running=moment is Moment.END and _text(payload, "reason") == "clear",
+        )
+
+    def answer(self, moment: Moment, text: str) -> HookAnswer:
+        """Return what to print so that the model gets the text."""
+        if not text.strip():
+            return SILENCE
+        if moment is Moment.STOP:
+            return _printed({"decision": "block", "reason": text})
+        if moment in {Moment.PROMPT, Moment.TOOL}:
+            return _printed({"hookSpecificOutput": {"hookEventName": PROMPT_EVENT, "additionalContext": text}})
+        return SILENCE
+
+    def context(self, moment: Moment, watch: str) -> HookAnswer:
+        """Return what to print when there is no text: nothing, for Qwen watches no files for its hooks."""
+        del moment, watch
+        return SILENCE
+
+
+def _printed(answer: Mapping[str, object]) -> HookAnswer:
+    return HookAnswer(stdout=json.dumps(answer) + "\n")
+
+
+def _text(payload: Mapping[str, object], name: str) -> str:
+    value = payload.get(name)
+    return value if isinstance(value, str) else ""
+
+
+HOOKS: Final[HookHost] = QwenHooks()

@@ -1,0 +1,158 @@
+"""What `connect` did, step by step, kept in Harken's home: the ground on which `disconnect` takes it back.
+
+A step is recorded before it is done, with what its files were; a crash leaves a record that can be undone. Contents
+are kept beside it. This module keeps records; what to do with them is `hosts/apply.py`'s business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from time import monotonic, sleep
+from typing import Final
+
+import msgspec
+
+from harken.errors import Conflict, UserError
+from harken.hosts.files import PRIVATE_FILE, PRIVATE_FOLDER, State, read, trouble, write
+
+FOLDER: Final = "connected"
+VERSION: Final = 1
+LOCK_SECONDS: Final = 10.0
+LOOK_SECONDS: Final = 0.05
+
+if sys.platform == "win32":
+    import msvcrt
+
+    def _lock(file: int) -> None:
+        msvcrt.locking(file, msvcrt.LK_NBLCK, 1)
+else:
+    import fcntl
+
+    def _lock(file: int) -> None:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deed:
+    """One step: what its paths were and became; with a command, how that is undone."""
+
+    before: Mapping[str, State]
+    after: Mapping[str, State] | None = None  # None: begun, and nobody saw the end
+    roots: tuple[str, ...] = ()  # of a command: where it may write
+    is_look: bool = False  # only the host's own look at what was written
+    undo: tuple[str, ...] = ()
+    sets: Mapping[str, str] = field(default_factory=dict[str, str])  # what the command's environment has of its own
+    passes: tuple[str, ...] = ()  # what it has from the person's
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """One host, connected for the person or for one project."""
+
+    host: str
+    project: str = ""
+    python: str = ""
+    wake: str = ""
+    is_whole: bool = False  # every step was done
+    deeds: tuple[Deed, ...] = ()
+    version: int = VERSION
+
+    @property
+    def key(self) -> str:
+        """The name of its files."""
+        return key_of(self.host, Path(self.project) if self.project else None)
+
+
+def key_of(host: str, project: Path | None) -> str:
+    """Return the name under which a connection is recorded; a project is the same by whatever links it is reached."""
+    if project is None:
+        return host
+    real = os.fsencode(os.path.realpath(project))
+    return f"{host}-{hashlib.sha256(real).hexdigest()[:12]}"
+
+
+def kept(harken: Path, key: str) -> Path:
+    """Return the folder with the contents that a record refers to."""
+    return harken / FOLDER / key
+
+
+def load(harken: Path, host: str, project: Path | None) -> Record | None:
+    """Return what is recorded of a connection; None when nothing is."""
+    return _read(harken / FOLDER / f"{key_of(host, project)}.json")
+
+
+def records(harken: Path) -> list[Record]:
+    """Return every connection that is recorded."""
+    found = (_read(path) for path in sorted((harken / FOLDER).glob("*.json")))
+    return [record for record in found if record is not None]
+
+
+def save(harken: Path, record: Record) -> None:
+    """Record a connection, durably."""
+    # Not msgspec: names of files that are not UTF-8 have to survive.
+    text = json.dumps(asdict(record), indent=1)
+    write(harken / FOLDER / f"{record.key}.json", text.encode(), PRIVATE_FILE)
+
+
+def forget(harken: Path, key: str) -> None:
+    """Remove a record and what was kept for it."""
+    folder = harken / FOLDER
+    try:
+        (folder / f"{key}.json").unlink(missing_ok=True)
+        shutil.rmtree(kept(harken, key), ignore_errors=True)
+    except OSError as exc:
+        raise trouble("remove", folder / key, exc) from exc
+
+
+@contextmanager
+def locked(harken: Path) -> Iterator[None]:
+    """Let one process at a time connect and disconnect; raises `Conflict` when another does not get done."""
+    folder = harken / FOLDER
+    try:
+        for path in (harken, folder):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with suppress(FileExistsError):
+                path.mkdir(mode=PRIVATE_FOLDER)
+        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+    except OSError as exc:
+        raise trouble("use", folder, exc) from exc
+    try:
+        _wait_for(file)
+        yield
+    finally:
+        os.close(file)
+
+
+def _wait_for(file: int) -> None:
+    end = monotonic() + LOCK_SECONDS
+    while True:
+        try:
+            _lock(file)
+        except OSError as exc:
+            if monotonic() > end:
+                raise Conflict("Another command is connecting or disconnecting.", "Wait until it is done.") from exc
+            sleep(LOOK_SECONDS)
+        else:
+            return
+
+
+def _read(path: Path) -> Record | None:
+    data = read(path)
+    if data is None:
+        return None
+    hint = "Remove it; our entries are then found in the host's files, without it."
+    try:
+        record = msgspec.convert(json.loads(data), Record)
+    except (ValueError, msgspec.ValidationError) as exc:
+        raise UserError(f"{path} is damaged: what was connected cannot be read.", hint) from exc
+    if record.version > VERSION:
+        raise UserError(f"{path} was written by a newer Harken.", "Use that version.")
+    return record

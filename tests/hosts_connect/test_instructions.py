@@ -1,0 +1,59 @@
+"""What agents are told, word for word: a change here is a change of what every model reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from harken.errors import NotFound
+from harken.hosts.instructions import Abilities, agent_instructions, command_text, skill_text
+from harken.hosts.registry import ALIASES, PACKAGES, TITLES, connectable, connector, hook_host, host_name
+
+
+def every_text() -> str:
+    """Each text that an agent can be given, under a heading of its own."""
+    texts = {
+        "hooks and wake": agent_instructions(Abilities()),
+        "hooks, no wake": agent_instructions(Abilities(can_be_woken=False)),
+        "no hooks": agent_instructions(Abilities(has_hooks=False, tool_prefix="mcp_harken_")),
+        "the skill": skill_text(Abilities()),
+    }
+    return "".join(f"==== {name} ====\n{text.rstrip()}\n" for name, text in texts.items())
+
+
+def test_what_agents_are_told_is_this() -> None:
+    """Whose word is what, where answers go, and polling only where nothing arrives by itself."""
+    assert every_text() == Path(__file__).with_name("instructions.txt").read_text(encoding="utf-8")
+
+
+def test_the_front_matter_of_the_skill_is_plain() -> None:
+    """One line each and no second colon, as every host's parser takes it."""
+    _, matter, _ = skill_text(Abilities()).split("---\n", 2)
+    assert [line.count(": ") for line in matter.splitlines()] == [1, 1]
+
+
+def test_a_command_takes_what_the_user_added() -> None:
+    """Hosts have different words for it; without one the text ends as the skill does."""
+    assert command_text(Abilities(), "$ARGUMENTS").endswith("\nWhat the user added: $ARGUMENTS\n")
+    assert skill_text(Abilities()).endswith(command_text(Abilities()))
+
+
+def test_tools_are_called_as_the_host_calls_them() -> None:
+    """A model that does not find a tool by the name it read gives up."""
+    text = agent_instructions(Abilities(tool_prefix="mcp_harken_", has_hooks=False))
+    for tool in ("inbox_pull", "inbox_search", "reply", "ack", "wait_for_inbound_message"):
+        assert f"`mcp_harken_{tool}`" in text
+        assert f"`{tool}`" not in text
+
+
+def test_every_host_is_found_by_its_names() -> None:
+    """The table, the packages and what people type belong together."""
+    assert set(TITLES) == set(PACKAGES)
+    assert {host_name(alias) for alias in ALIASES} <= set(PACKAGES)
+    assert host_name(" Claude-Code ") == "claude-code"
+    with pytest.raises(NotFound, match=r"There is no host 'cloude'"):
+        host_name("cloude")
+    for name in connectable():
+        assert connector(name).name == name
+        assert hook_host(name).name == name

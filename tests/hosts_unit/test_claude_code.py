@@ -1,0 +1,195 @@
+"""Claude Code without Claude Code: what its payloads mean, and what is printed so that its model gets a text.
+
+The shapes are those of the real program, which `tests/hosts/test_claude_code.py` runs.
+"""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.hosts.base import Hello
+from harken.hosts.claude_code.channel import listens_to_channel
+from harken.hosts.claude_code.hooks import EVENTS, HOOKS, MOST_CHARS
+from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
+
+HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/elsewhere", env={"CLAUDE_PID": "4711"})
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def payload(moment: Moment, **more: object) -> dict[str, object]:
+    """Return what Claude Code writes to a hook."""
+    return {
+        "session_id": "f5304b8e",
+        "transcript_path": "/home/me/.claude/projects/p/f5304b8e.jsonl",
+        "cwd": "/code/shop",
+        "prompt_id": "a6fd00f3",
+        "hook_event_name": EVENTS[moment],
+        **more,
+    }
+
+
+def test_prompt_says_who_where_and_what() -> None:
+    """Everything the daemon knows of a session between two calls comes from here."""
+    found = HOOKS.occasion(Moment.PROMPT, payload(Moment.PROMPT, prompt="Fix it. (d-1)"), HELLO)
+    assert found == Occasion(
+        moment=Moment.PROMPT,
+        native="f5304b8e",
+        pid=4711,
+        cwd="/code/shop",
+        turn="a6fd00f3",
+        prompt="Fix it. (d-1)",
+        transcript="/home/me/.claude/projects/p/f5304b8e.jsonl",
+    )
+
+
+def test_batch_of_tools_is_one_step_of_the_model() -> None:
+    """Claude Code runs this hook once for all tools that were called in parallel, so a second one proves the first."""
+    found = HOOKS.occasion(Moment.TOOL, payload(Moment.TOOL, tool_calls=[{}, {}]), HELLO)
+    assert found is not None
+    assert (found.is_step, found.is_subagent) == (True, False)
+
+
+def test_helpers_of_the_agent_are_recognised() -> None:
+    """What a subagent is given never reaches the agent that could answer."""
+    found = HOOKS.occasion(Moment.TOOL, payload(Moment.TOOL, agent_id="a6a64293", agent_type="general-purpose"), HELLO)
+    assert found is not None
+    assert found.is_subagent
+
+
+@pytest.mark.parametrize(
+    ("reason", "goes_on"), [("clear", True), ("resume", True), ("other", False), ("logout", False)]
+)
+def test_cleared_conversation_leaves_the_process_running(reason: str, *, goes_on: bool) -> None:
+    """After /clear the same program goes on under another id, and its mail must not wait for a new session."""
+    found = HOOKS.occasion(Moment.END, payload(Moment.END, reason=reason), HELLO)
+    assert found is not None
+    assert found.keeps_running is goes_on
+
+
+def test_held_up_stop_is_recognised() -> None:
+    """Whoever keeps an agent going has to know that it already did."""
+    first = HOOKS.occasion(Moment.STOP, payload(Moment.STOP, stop_hook_active=False), HELLO)
+    again = HOOKS.occasion(Moment.STOP, payload(Moment.STOP, stop_hook_active=True), HELLO)
+    assert first is not None
+    assert again is not None
+    assert (first.is_continued, again.is_continued) == (False, True)
+
+
+@pytest.mark.parametrize("value", ["", "x", "-1", "4711 ", "\N{FULLWIDTH DIGIT NINE}", "1" * 40])
+def test_odd_process_id_is_left_to_be_found_otherwise(value: str) -> None:
+    """An environment can hold anything; a wrong process would be another session."""
+    hello = Hello(edge="e-1", cwd="/", env={"CLAUDE_PID": value})
+    found = HOOKS.occasion(Moment.START, payload(Moment.START), hello)
+    assert found is not None
+    assert found.pid == 0
+
+
+def test_event_of_another_kind_is_nothing_to_us() -> None:
+    """A settings file that was copied to another program must not make up sessions."""
+    assert HOOKS.occasion(Moment.STOP, payload(Moment.PROMPT), HELLO) is None
+    assert HOOKS.occasion(Moment.STOP, {"hook_event_name": "Stop"}, HELLO) is None
+    assert HOOKS.occasion(Moment.STOP, {"hook_event_name": "Stop", "session_id": 7}, HELLO) is None
+
+
+@given(
+    moment=st.sampled_from(Moment),
+    fields=st.dictionaries(st.text(), JSON),
+    known=st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(
+            ("session_id", "cwd", "prompt", "prompt_id", "agent_id", "reason", "stop_hook_active"), JSON
+        ),
+    ),
+)
+def test_no_payload_breaks_the_reading(moment: Moment, fields: dict[str, object], known: dict[str, object]) -> None:
+    """Whatever a host writes, a hook may not fail."""
+    found = HOOKS.occasion(moment, {**fields, **known, "hook_event_name": EVENTS[moment]}, HELLO)
+    assert found is None or (found.native == known["session_id"] and isinstance(found.prompt, str))
+
+
+@given(text=st.text(min_size=1), moment=st.sampled_from([Moment.PROMPT, Moment.TOOL, Moment.STOP]))
+def test_text_is_given_as_context_of_its_event(text: str, moment: Moment) -> None:
+    """Claude Code refuses an answer that names another event, and takes a text only as JSON text."""
+    answer = HOOKS.answer(moment, text)
+    context = {"hookEventName": EVENTS[moment], "additionalContext": text}
+    assert json.loads(answer.stdout) == {"hookSpecificOutput": context}
+    assert (answer.stderr, answer.exit_code) == ("", 0)
+
+
+def test_bell_brings_its_text_by_stderr_and_exit_code() -> None:
+    """That is what wakes an idle session; anything on stdout is dropped."""
+    assert HOOKS.answer(Moment.BELL, "One message.") == HookAnswer(stderr="One message.", exit_code=2)
+
+
+def test_start_names_the_bell_and_says_nothing_else() -> None:
+    """Without the watched file an idle session is never woken, so no text may take its place."""
+    start = HOOKS.context(Moment.START, "/h/run/bells/session-1")
+    context = {"hookEventName": "SessionStart", "watchPaths": ["/h/run/bells/session-1"]}
+    assert json.loads(start.stdout) == {"hookSpecificOutput": context}
+    assert HOOKS.answer(Moment.START, "text") == SILENCE
+    assert Moment.START not in HOOKS.most_chars
+
+
+@pytest.mark.parametrize("moment", [moment for moment in Moment if moment is not Moment.START])
+def test_nothing_to_say_is_silence(moment: Moment) -> None:
+    """An empty answer costs nothing and shows nothing."""
+    assert HOOKS.context(moment, "/h/run/bells/session-1") == SILENCE
+    assert HOOKS.answer(moment, "") == SILENCE
+
+
+def test_every_moment_that_carries_text_has_a_voice_and_fits() -> None:
+    """Above 10,000 characters Claude Code shows its model the beginning only."""
+    assert set(HOOKS.voices) == set(HOOKS.most_chars)
+    assert set(HOOKS.most_chars.values()) == {MOST_CHARS}
+    assert MOST_CHARS < 10_000
+
+
+def test_everyone_who_may_push_is_heard_in_full() -> None:
+    """The frame says whose word it is; unknown senders push nowhere, so they are not among them."""
+    assert set(HOOKS.voices.values()) == {Voice.OUTSIDE}
+
+
+def test_a_hook_that_copilot_runs_says_nothing() -> None:
+    """Copilot runs a project's plugins for Claude Code and drops what they say: a text given there would be lost."""
+    inside = Hello(env={"COPILOT_CLI": "1"})
+    payload = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "hi"}
+    assert HOOKS.occasion(Moment.PROMPT, payload | {"timestamp": 1}, inside) is None
+    assert HOOKS.occasion(Moment.PROMPT, payload, inside) is not None
+
+
+@pytest.mark.parametrize(
+    ("line", "listens"),
+    [
+        ("claude", False),
+        ("claude --channels plugin:harken@harken", True),
+        ("claude --dangerously-load-development-channels plugin:harken@harken", True),
+        ("claude --dangerously-load-development-channels=plugin:harken@harken", True),
+        ("claude --channels plugin:other@x plugin:harken@harken --model opus", True),
+        ("claude --channels=plugin:other@x plugin:harken@harken", False),
+        ("claude --dangerously-load-development-channels server:harken", True),
+        ("claude --channels plugin:other@x --model plugin:harken@harken", False),
+        ("claude -p plugin:harken@harken", False),
+        ("claude --channels plugin:harken@elsewhere", False),
+        ("claude --channels plugin:harken@harken-0123456789ab", True),
+        ("claude --channels plugin:harken@harken-evil", False),
+        ("claude -- --channels plugin:harken@harken", False),
+        ("node /lib/cli.js --channels plugin:harken@harken", True),
+    ],
+)
+def test_command_line_tells_whether_the_channel_is_heard(line: str, *, listens: bool) -> None:
+    """To a session that does not listen a push is lost without a word."""
+    assert listens_to_channel(line.split()) is listens
+
+
+@given(st.lists(st.text(max_size=30), max_size=6))
+def test_any_command_line_can_be_read(argv: list[str]) -> None:
+    """Command lines come from the process table."""
+    assert listens_to_channel(["claude", *(word for word in argv if "harken" not in word)]) is False

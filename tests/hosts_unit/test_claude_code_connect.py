@@ -1,0 +1,344 @@
+"""Connecting Claude Code, planned: the plugin's files, the commands, and what each kind of home gets.
+
+The files of Claude Code have the shapes that the real program was seen to write.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from harken.errors import UserError
+from harken.hosts.claude_code import plugin
+from harken.hosts.claude_code.connect import CONNECTOR
+from harken.hosts.claude_code.hooks import EVENTS
+from harken.hosts.plan import CommandStep, FileChange, Place, Wishes
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A person's home with a stand-in for the program, which tells its version and nothing else."""
+    folder = tmp_path / "bin"
+    folder.mkdir()
+    program = folder / "claude"
+    program.write_text("#!/bin/sh\n[ \"$1\" = --version ] && echo '2.1.325 (Claude Code)'\n", encoding="utf-8")
+    program.chmod(0o755)
+    user = tmp_path / "me"
+    user.mkdir()
+    return Place(
+        user=user,
+        environ={"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"},
+        project=None,
+        harken=tmp_path / "harken home",
+        python="/usr/bin/python 3",
+        edge=tmp_path / "edge",
+    )
+
+
+def write(path: Path, content: object) -> None:
+    """Write a settings file of Claude Code."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(content), encoding="utf-8")
+
+
+def repository(folder: Path) -> Path:
+    """Make what Claude Code takes for a repository."""
+    (folder / ".git").mkdir(parents=True)
+    return folder
+
+
+def connect(place: Place) -> None:
+    """Leave behind what Claude Code and `connect` leave behind, as seen on the real program."""
+    for name, content in plugin.files(place).items():
+        path = plugin.folder(place) / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    scope: dict[str, object] = {"scope": "user"}
+    settings = place.user / ".claude" / "settings.json"
+    if place.project is not None:
+        scope = {"scope": "local", "projectPath": str(place.project)}
+        settings = place.project / ".claude" / "settings.local.json"
+    source = {"source": "directory", "path": str(plugin.folder(place))}
+    write(
+        settings,
+        {
+            "extraKnownMarketplaces": {plugin.marketplace(place): {"source": source}},
+            "enabledPlugins": {plugin.plugin_id(place): True},
+        },
+    )
+    installed = {plugin.plugin_id(place): [{**scope, "version": plugin.version(place)}]}
+    write(place.user / ".claude" / "plugins" / "installed_plugins.json", {"version": 2, "plugins": installed})
+
+
+def test_commands_of_the_plugin_name_home_and_interpreter() -> None:
+    """Hosts start commands with an environment of their own, in a folder of their own."""
+    place = Place(
+        user=Path("/u"), environ={}, project=None, harken=Path("/my harken"), python="/py thon", edge=Path("/e")
+    )
+    files = plugin.files(place)
+    server = json.loads(files["harken/.mcp.json"])["mcpServers"]["harken"]
+    assert [server["command"], *server["args"]] == ["/py thon", "-I", "-S", "/e/mcp.py", "--home", "/my harken"]
+    hooks = json.loads(files["harken/hooks/hooks.json"])["hooks"]
+    assert set(hooks) == {*EVENTS.values(), "PreToolUse"}
+    for moment, event in EVENTS.items():
+        line = hooks[event][0]["hooks"][0]["command"]
+        script = ["/py thon", "-I", "-S", "/e/hook.py", "--home", "/my harken", "claude-code", moment.value]
+        assert shlex.split(line)[-len(script) :] == script
+    assert [event for event in hooks if hooks[event][0]["hooks"][0].get("asyncRewake")] == ["FileChanged"]
+
+
+def test_only_tools_that_stay_at_home_are_allowed_unasked(place: Place) -> None:
+    """A reply leaves the machine: the person is asked, as for every other tool that is not named here."""
+    hook = json.loads(plugin.files(place)["harken/hooks/hooks.json"])["hooks"]["PreToolUse"][0]
+    names = hook["matcher"].removeprefix("^mcp__plugin_harken_harken__(").removesuffix(")$").split("|")
+    assert names == ["ack", "inbound_queue_stats", "inbox_pull", "inbox_search", "wait_for_inbound_message"]
+    said = subprocess.run(["/bin/sh", "-c", hook["hooks"][0]["command"]], capture_output=True, check=True).stdout
+    assert json.loads(said)["hookSpecificOutput"] == {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
+
+
+def test_plugin_with_other_contents_has_another_version(place: Place, tmp_path: Path) -> None:
+    """Claude Code copies a plugin again only when its version differs."""
+    moved = replace(place, harken=tmp_path / "other")
+    assert plugin.version(place) != plugin.version(moved)
+    assert plugin.version(place) == plugin.version(place)
+
+
+def test_installed_program_is_found_with_its_version(place: Place) -> None:
+    """What is connected is what the person runs."""
+    found = CONNECTOR.find(place)
+    assert found is not None
+    assert (found.program.name, found.version) == ("claude", "2.1.325")
+
+
+def test_missing_program_is_said_plainly(place: Place, tmp_path: Path) -> None:
+    """Nothing is written for a program that is not there."""
+    nowhere = replace(place, environ={"PATH": str(tmp_path)})
+    assert CONNECTOR.find(nowhere) is None
+    with pytest.raises(UserError, match="not installed"):
+        CONNECTOR.plan(nowhere, Wishes())
+
+
+def test_first_plan_writes_the_plugin_then_lets_claude_install_it(place: Place) -> None:
+    """The files have to be there before Claude Code is told where they are."""
+    plan = CONNECTOR.plan(place, Wishes())
+    files = [step for step in plan.steps if isinstance(step, FileChange)]
+    commands = [step for step in plan.steps if isinstance(step, CommandStep)]
+    assert list(plan.steps) == [*files, *commands]
+    assert {step.path: step.after for step in files} == {
+        plugin.folder(place) / name: content for name, content in plugin.files(place).items()
+    }
+    assert all(step.is_ours and step.before is None for step in files)
+    assert [step.argv[1:] for step in commands] == [
+        ("plugin", "marketplace", "add", str(plugin.folder(place)), "--scope", "user"),
+        ("plugin", "install", "harken@harken", "--scope", "user"),
+    ]
+    assert [step.undo[1:] for step in commands] == [
+        ("plugin", "marketplace", "remove", "harken", "--scope", "user"),
+        ("plugin", "uninstall", "harken@harken", "--scope", "user"),
+    ]
+    assert not any(place.user.iterdir())
+
+
+def test_home_in_use_is_watched_only_where_claude_writes(place: Place) -> None:
+    """Conversations are not looked at: they are many, large and none of our business."""
+    (place.user / ".claude" / "plugins" / "marketplaces").mkdir(parents=True)
+    (place.user / ".claude" / "projects").mkdir()
+    commands = [step for step in CONNECTOR.plan(place, Wishes()).steps if isinstance(step, CommandStep)]
+    config = place.user / ".claude"
+    assert set(commands[0].touches) == {
+        place.user / ".claude.json",
+        config / "settings.json",
+        config / "backups",
+        config / "plugins" / "known_marketplaces.json",
+        config / "plugins" / "installed_plugins.json",
+        config / "plugins" / "cache" / "harken",
+        config / "plugins" / "data" / "harken-harken",
+    }
+
+
+def test_settings_kept_elsewhere_are_found_there(place: Place, tmp_path: Path) -> None:
+    """Some people keep several Claude Codes apart by this variable."""
+    elsewhere = replace(place, environ={**place.environ, "CLAUDE_CONFIG_DIR": str(tmp_path / "work")})
+    commands = [step for step in CONNECTOR.plan(elsewhere, Wishes()).steps if isinstance(step, CommandStep)]
+    assert all(path.is_relative_to(tmp_path / "work") for path in commands[0].touches)
+    assert commands[0].environ["CLAUDE_CONFIG_DIR"] == str(tmp_path / "work")
+
+
+def test_connected_and_current_host_has_nothing_to_do(place: Place) -> None:
+    """Connecting twice must change nothing, and say so."""
+    connect(place)
+    assert CONNECTOR.plan(place, Wishes()).steps == ()
+
+
+def test_moved_interpreter_is_written_and_copied_again(place: Place) -> None:
+    """After an update of Python the old commands would fail silently."""
+    connect(place)
+    moved = replace(place, python="/new/python")
+    plan = CONNECTOR.plan(moved, Wishes())
+    names = {step.path.name for step in plan.steps if isinstance(step, FileChange)}
+    commands = [step.argv[1:] for step in plan.steps if isinstance(step, CommandStep)]
+    assert names == {"plugin.json", ".mcp.json", "hooks.json"}
+    assert commands == [("plugin", "update", "harken@harken", "--scope", "user")]
+
+
+def test_plugin_of_another_home_is_replaced(place: Place, tmp_path: Path) -> None:
+    """Claude Code knows one marketplace of a name; the messages of the old home would go on arriving."""
+    other = replace(place, harken=tmp_path / "other")
+    connect(other)
+    commands = [step for step in CONNECTOR.plan(place, Wishes()).steps if isinstance(step, CommandStep)]
+    assert [step.argv[1:3] for step in commands] == [("plugin", "marketplace"), ("plugin", "update")]
+
+
+def test_switched_off_plugin_is_switched_on_again(place: Place) -> None:
+    """Whoever connects wants it on."""
+    connect(place)
+    settings = place.user / ".claude" / "settings.json"
+    write(settings, {**json.loads(settings.read_text()), "enabledPlugins": {plugin.plugin_id(place): False}})
+    commands = [step for step in CONNECTOR.plan(place, Wishes()).steps if isinstance(step, CommandStep)]
+    assert [step.argv[1:3] for step in commands] == [("plugin", "install")]
+
+
+def test_folder_is_connected_by_settings_that_git_does_not_track(place: Place, tmp_path: Path) -> None:
+    """What a team shares is not changed because one of them reads mail."""
+    project = repository(tmp_path / "shop")
+    here = replace(place, project=project)
+    plan = CONNECTOR.plan(here, Wishes())
+    commands = [step for step in plan.steps if isinstance(step, CommandStep)]
+    assert [step.argv[-2:] for step in commands] == [("--scope", "local")] * 2
+    assert all(step.argv[:4] == ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(project)) for step in commands)
+    ignored = place.user / ".config" / "git" / "ignore"
+    assert {project / ".claude" / "settings.local.json", ignored} <= set(commands[0].touches)
+    assert any("git does not track" in note for note in plan.notes)
+    connect(here)
+    assert CONNECTOR.plan(here, Wishes()).steps == ()
+
+
+def test_folder_of_a_repository_means_the_repository(place: Place, tmp_path: Path) -> None:
+    """Claude Code keeps one file of local settings for a repository, its folders and its worktrees."""
+    project, work = tmp_path / "shop", tmp_path / "work"
+    (project / "src").mkdir(parents=True)
+    for command in (
+        ("init", "--quiet", str(project)),
+        ("-C", str(project), "-c", "user.name=a", "-c", "user.email=a@b", "commit", "-q", "--allow-empty", "-m", "a"),
+        ("-C", str(project), "worktree", "add", "--quiet", str(work)),
+    ):
+        subprocess.run(["/usr/bin/env", "git", *command], check=True, capture_output=True)
+    plan = CONNECTOR.plan(replace(place, project=project), Wishes())
+    for folder in (project / "src", work):
+        other = CONNECTOR.plan(replace(place, project=folder), Wishes())
+        assert other.steps == plan.steps
+        assert any("whole repository" in note for note in other.notes)
+    assert not any("whole repository" in note for note in plan.notes)
+
+
+def test_folders_are_connected_apart_from_each_other(place: Place, tmp_path: Path) -> None:
+    """Work on many things has many folders; taking one away must leave the others connected."""
+    shop = replace(place, project=repository(tmp_path / "shop"))
+    desk = replace(place, project=repository(tmp_path / "desk"))
+    connect(shop)
+    plan = CONNECTOR.plan(desk, Wishes())
+    written = {step.path for step in plan.steps if isinstance(step, FileChange)}
+    assert {path.relative_to(plugin.folder(desk)).as_posix() for path in written} == set(plugin.files(desk))
+    assert plugin.folder(shop) != plugin.folder(desk)
+    assert plugin.plugin_id(shop) != plugin.plugin_id(desk)
+
+
+def test_folder_is_not_connected_twice(place: Place, tmp_path: Path) -> None:
+    """Two plugins in one session would run every hook twice."""
+    here = replace(place, project=repository(tmp_path / "shop"))
+    connect(here)
+    with pytest.raises(UserError, match="shop"):
+        CONNECTOR.plan(place, Wishes())
+    connect(place)
+    plan = CONNECTOR.plan(replace(place, project=repository(tmp_path / "desk")), Wishes())
+    assert plan.steps == ()
+    assert any("Every session" in note for note in plan.notes)
+
+
+@pytest.mark.parametrize("content", ["{ // mine\n}", "[]", '{"a": 1'])
+def test_settings_that_are_no_json_stop_the_plan(place: Place, content: str) -> None:
+    """Claude Code ignores such a file, and a plan made from a guess would lose what is in it."""
+    (place.user / ".claude").mkdir()
+    (place.user / ".claude" / "settings.json").write_text(content, encoding="utf-8")
+    with pytest.raises(UserError, match=r"settings\.json"):
+        CONNECTOR.plan(place, Wishes())
+
+
+def test_new_layout_of_the_settings_is_announced(place: Place) -> None:
+    """Claude Code sorts and indents the file when it adds the plugin: nobody should be surprised by the diff."""
+    connect(place)
+    settings = place.user / ".claude" / "settings.json"
+    settings.write_text('{"model":"opus"}', encoding="utf-8")
+    assert any("layout" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+    settings.write_text('{\n  "model": "opus"\n}\n', encoding="utf-8")
+    assert not any("layout" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+
+
+def test_server_that_was_added_by_hand_is_pointed_out(place: Place) -> None:
+    """Everything would be there twice, and nobody knows why."""
+    assert not any("by hand" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+    write(place.user / ".claude.json", {"mcpServers": {"harken": {"command": "python"}}})
+    assert any("claude mcp remove harken" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+
+
+def test_unknown_way_to_be_woken_is_refused(place: Place) -> None:
+    """A wish that is silently dropped looks as if it had been heard."""
+    with pytest.raises(UserError, match="telepathy"):
+        CONNECTOR.plan(place, Wishes(wake="telepathy"))
+
+
+def test_removal_by_hand_takes_out_what_is_there(place: Place) -> None:
+    """When the files no longer are what `connect` left, Claude Code's own commands take the plugin out."""
+    assert CONNECTOR.removal(place).steps == []
+    connect(place)
+    steps = CONNECTOR.removal(place).steps
+    commands = [step.argv[1:] for step in steps if isinstance(step, CommandStep)]
+    gone = {step.path for step in steps if isinstance(step, FileChange) and step.after is None}
+    assert commands == [
+        ("plugin", "uninstall", "harken@harken", "--scope", "user"),
+        ("plugin", "marketplace", "remove", "harken", "--scope", "user"),
+    ]
+    assert gone == {plugin.folder(place) / name for name in plugin.files(place)}
+
+
+def test_check_names_what_is_wrong(place: Place) -> None:
+    """The stand-in has no plugin: that is found, with what to do."""
+    findings = {finding.what: finding for finding in CONNECTOR.check(place)}
+    bad = {what for what, finding in findings.items() if not finding.is_good}
+    assert bad == {"the plugin's files are current", "Claude Code has the plugin switched on"}
+    assert all(findings[what].hint for what in bad)
+
+
+def test_check_tells_what_claude_code_says_about_the_plugin(place: Place) -> None:
+    """A plugin can be switched on and yet not be loaded; only Claude Code knows why."""
+    entry = {"id": "harken@harken", "scope": "user", "enabled": True}
+    listing = place.user / "listing.json"
+    program = Path(place.environ["PATH"].partition(os.pathsep)[0]) / "claude"
+    program.write_text(f'#!/bin/sh\n[ "$1" = plugin ] && exec cat {listing}\n', encoding="utf-8")
+    what = "Claude Code has the plugin switched on"
+    for found, is_good, hint in (
+        ([entry], True, "harken connect"),
+        ([{**entry, "enabled": False}], False, "harken connect"),
+        ([{**entry, "scope": "local", "projectPath": "/elsewhere"}], False, "harken connect"),
+        ([{**entry, "errors": ["Hook load failed"]}], False, "Hook load failed"),
+        ([7, None], False, "harken connect"),
+        ({}, False, "harken connect"),
+    ):
+        write(listing, found)
+        (finding,) = (finding for finding in CONNECTOR.check(place) if finding.what == what)
+        assert finding.is_good is is_good, found
+        assert hint in finding.hint, found
+
+
+def test_check_sees_that_hooks_are_switched_off(place: Place) -> None:
+    """With this setting everything looks connected and nothing arrives."""
+    write(place.user / ".claude" / "settings.json", {"disableAllHooks": True})
+    findings = {finding.what: finding for finding in CONNECTOR.check(place)}
+    assert not findings["Claude Code runs hooks"].is_good
+    assert "settings.json" in findings["Claude Code runs hooks"].hint

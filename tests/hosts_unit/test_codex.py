@@ -1,0 +1,355 @@
+"""Codex without Codex: what its payloads mean, what its files become, and how a wake fares when the other side fails.
+
+The real program is in `tests/hosts`; here are the cases that it cannot be brought to on demand.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+import tomllib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from websockets.exceptions import ConnectionClosed
+from websockets.sync.server import ServerConnection, unix_serve
+
+from harken.errors import UserError
+from harken.hosts.base import Hello, WakeTarget
+from harken.hosts.codex import entries
+from harken.hosts.codex.connect import CONNECTOR
+from harken.hosts.codex.hooks import EVENTS, HOOKS
+from harken.hosts.codex.wake import CodexWaker
+from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
+from harken.hosts.plan import FileChange, Place, Wishes
+
+THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
+TRANSCRIPT = "/home/ann/.codex/sessions/rollout.jsonl"
+HELLO = Hello(cwd="/elsewhere", env={})
+CONFIG, HOOKS_FILE = Path("config.toml"), Path("/home/ann/.codex/hooks.json")
+PLACE = Place(
+    user=Path("/home/ann"),
+    environ={},
+    project=None,
+    harken=Path("/home/ann/.harken"),
+    python="/opt/harken/bin/python",
+    edge=Path("/opt/harken/lib/harken/edge"),
+)
+OTHERS = {"hooks": [{"type": "command", "command": "say done", "timeout": 5}]}
+
+
+def payload(event: str, **more: object) -> dict[str, object]:
+    """Return what Codex gives a hook on its stdin."""
+    common = {"session_id": THREAD, "turn_id": "turn-1", "transcript_path": TRANSCRIPT, "cwd": "/work"}
+    return {**common, "hook_event_name": event, "model": "gpt-6.1-sol", "permission_mode": "default", **more}
+
+
+BASE = Occasion(moment=Moment.PROMPT, native=THREAD, turn="turn-1", cwd="/work", transcript=TRANSCRIPT)
+
+
+@pytest.mark.parametrize(
+    ("moment", "given_payload", "expected"),
+    [
+        (Moment.PROMPT, payload("UserPromptSubmit", prompt="fix it"), replace(BASE, prompt="fix it")),
+        (Moment.TOOL, payload("PostToolUse", tool_name="Bash"), replace(BASE, moment=Moment.TOOL)),
+        (Moment.STOP, payload("Stop", stop_hook_active=False), replace(BASE, moment=Moment.STOP)),
+        (
+            Moment.STOP,
+            payload("Stop", stop_hook_active=True),
+            replace(BASE, moment=Moment.STOP, is_continued=True),
+        ),
+        (Moment.START, payload("Interrupt"), replace(BASE, moment=Moment.START)),
+        (Moment.END, payload("SessionEnd", reason="other"), replace(BASE, moment=Moment.END)),
+        (Moment.TOOL, payload("PostToolUse", agent_id="a"), replace(BASE, moment=Moment.TOOL, is_subagent=True)),
+    ],
+    ids=["prompt", "tool", "stop", "stop again", "esc", "end", "subagent"],
+)
+def test_payload_is_understood(moment: Moment, given_payload: dict[str, object], expected: Occasion) -> None:
+    """A session that is not recognised is never reached, and one that is taken for another gets its mail."""
+    assert HOOKS.occasion(moment, given_payload, HELLO) == expected
+
+
+@given(
+    st.sampled_from(Moment),
+    st.dictionaries(
+        st.sampled_from(["session_id", "hook_event_name", "cwd", "prompt", "agent_id", "turn_id"]) | st.text(),
+        st.none()
+        | st.booleans()
+        | st.integers()
+        | st.text()
+        | st.sampled_from([*EVENTS.values()])
+        | st.lists(st.text()),
+    ),
+)
+def test_payload_of_anything_else_means_nothing_or_names_its_session(
+    moment: Moment, anything: dict[str, object]
+) -> None:
+    """Whoever can write to a hook's stdin must not be able to make the daemon stumble."""
+    occasion = HOOKS.occasion(moment, anything, HELLO)
+    if occasion is not None:
+        assert (occasion.native, EVENTS[moment]) == (anything["session_id"], anything["hook_event_name"])
+        assert occasion.native
+
+
+@given(st.sampled_from([Moment.PROMPT, Moment.TOOL]), st.text(min_size=1).filter(str.strip))
+def test_answer_is_exactly_the_shape_that_codex_reads(moment: Moment, text: str) -> None:
+    """Codex drops an answer with one key too many, or with text that is not Unicode, and nobody hears of it."""
+    answer = HOOKS.answer(moment, text)
+    sound = text.encode("utf-8", "replace").decode()
+    specific = {"hookEventName": EVENTS[moment], "additionalContext": sound}
+    assert json.loads(answer.stdout.encode("utf-8")) == {"hookSpecificOutput": specific}
+    assert (answer.stderr, answer.exit_code) == ("", 0)
+
+
+def test_end_of_a_turn_is_held_up_by_a_reason() -> None:
+    """Stop has a shape of its own: context there is an unknown key."""
+    assert json.loads(HOOKS.answer(Moment.STOP, "read this").stdout) == {"decision": "block", "reason": "read this"}
+
+
+@pytest.mark.parametrize("moment", [Moment.START, Moment.END, Moment.BELL])
+def test_nothing_is_printed_where_no_model_listens(moment: Moment) -> None:
+    """A text printed there would be noted as offered and never arrive."""
+    assert HOOKS.answer(moment, "lost") == SILENCE
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_silence_is_an_empty_output(moment: Moment) -> None:
+    """An empty reason, or a block without one, would be an error on the person's screen."""
+    assert HOOKS.answer(moment, " \n") == SILENCE
+    assert HOOKS.context(moment, "/bell") == SILENCE
+
+
+def test_every_moment_speaks_with_the_users_authority() -> None:
+    """Codex gives hooks the developer's role: an outsider's words must never get there."""
+    assert {HOOKS.voices[moment] for moment in HOOKS.most_chars} == {Voice.USER}
+
+
+def test_what_holds_up_an_end_fits_in_any_script() -> None:
+    """Codex cuts it at 2,500 tokens of four bytes each, in the middle, and a character may take four bytes."""
+    assert HOOKS.most_chars[Moment.STOP] * 4 <= 2_500 * 4
+
+
+STARTS: Mapping[str, tuple[bytes | None, bytes | None]] = {
+    "no files": (None, None),
+    "own settings": (
+        b'# mine\nmodel = "gpt-5.5" # good\n\n[tui]\ntheme = "dark"\n',
+        json.dumps({"hooks": {}}).encode(),
+    ),
+    "own hooks": (
+        b'[hooks.state."/home/ann/.codex/hooks.json:stop:0:0"]\ntrusted_hash = "sha256:1"\n',
+        json.dumps({"hooks": {"Stop": [OTHERS], "PreToolUse": [OTHERS]}}, indent=4).encode(),
+    ),
+    "windows line ends": (b'model = "gpt-5.5"\r\n', b'{\r\n  "hooks": {}\r\n}\r\n'),
+}
+
+
+def connected(config: bytes | None, hooks: bytes | None, place: Place = PLACE) -> tuple[bytes | None, bytes | None]:
+    """Return both files with everything of ours in them."""
+    hooks = entries.with_hooks(hooks, place, file=HOOKS_FILE)
+    hashes = {where: f"sha256:{index}" for index, where in enumerate(entries.places(hooks, file=HOOKS_FILE))}
+    config = entries.with_server(config, place, file=CONFIG)
+    return entries.with_trust(config, HOOKS_FILE, hashes, file=CONFIG), hooks
+
+
+def disconnected(config: bytes | None, hooks: bytes | None) -> tuple[bytes | None, bytes | None]:
+    """Return both files without anything of ours."""
+    config = entries.without_trust(config, HOOKS_FILE, hooks, file=CONFIG)
+    return entries.without_server(config, file=CONFIG), entries.without_hooks(hooks, file=HOOKS_FILE)
+
+
+@pytest.mark.parametrize("start", [name for name in STARTS if name != "no files"])
+def test_entries_come_and_go_without_a_trace(start: str) -> None:
+    """A file that a person wrote is theirs: every comment and space is there again when Harken is gone."""
+    config, hooks = STARTS[start]
+    config_after, hooks_after = disconnected(*connected(config, hooks))
+    assert config_after == config
+    assert hooks_after == hooks or not json.loads(hooks or b"{}").get("hooks")
+
+
+SPACED = replace(PLACE, python="/my programs/python", edge=Path("/it's here/edge"), harken=Path("/my home/.harken"))
+
+
+@pytest.mark.parametrize("place", [PLACE, SPACED], ids=["plain", "spaces"])
+@pytest.mark.parametrize("start", list(STARTS))
+def test_connecting_twice_changes_nothing(start: str, place: Place) -> None:
+    """`connect` runs again with every upgrade: nobody is to be asked about what is current already."""
+    once = connected(*STARTS[start], place)
+    assert connected(*once, place) == once
+    assert len(entries.places(once[1], file=HOOKS_FILE)) == len(EVENTS)
+
+
+def test_server_is_written_as_codex_reads_it() -> None:
+    """One wrong word here, and current models are not told that there is an inbox."""
+    config, _ = connected(None, None)
+    assert tomllib.loads((config or b"").decode())["mcp_servers"] == {
+        "harken": {
+            "command": "/opt/harken/bin/python",
+            "args": ["-I", "-S", "/opt/harken/lib/harken/edge/mcp.py", "--home", "/home/ann/.harken"],
+            "tool_timeout_sec": 90,
+            "omit_tools_from": ["deferred"],
+        }
+    }
+
+
+def test_what_a_person_decided_about_our_server_stays() -> None:
+    """Somebody who let answers go out without being asked, or switched the server off, is not asked again."""
+    config, _ = connected(None, None)
+    own = (config or b"").replace(b"= 90", b"= 300")
+    own = own.replace(b"omit_tools_from", b'tools.reply.approval_mode = "approve"\nenabled = false\nomit_tools_from')
+    again = entries.with_server(own, replace(PLACE, python="/opt/new/python"), file=CONFIG)
+    assert again == own.replace(b"/opt/harken/bin/python", b"/opt/new/python")
+
+
+def test_hooks_of_others_keep_their_place() -> None:
+    """Codex trusts a hook by its place in the file: one that moved would have to be trusted again."""
+    _, hooks = connected(None, json.dumps({"hooks": {"Stop": [OTHERS]}}).encode())
+    stops = json.loads(hooks or b"")["hooks"]["Stop"]
+    assert (stops[0], len(stops)) == (OTHERS, 2)
+    with_later = json.dumps({"hooks": {**json.loads(hooks or b"")["hooks"], "Stop": [*stops, OTHERS]}}).encode()
+    _, moved = connected(None, with_later, replace(PLACE, python="/opt/new/python"))
+    after = json.loads(moved or b"")["hooks"]["Stop"]
+    assert (after[0], after[2], len(after)) == (OTHERS, OTHERS, 3)
+    assert "/opt/new/python" in after[1]["hooks"][0]["command"]
+
+
+def test_trust_in_later_hooks_goes_along_when_ours_go() -> None:
+    """Somebody who added a hook after Harken's, and trusted it, is not asked about it again."""
+    config, hooks = connected(None, None)
+    value = json.loads(hooks or b"")
+    value["hooks"]["Stop"].append(OTHERS)
+    later = {"stop:1:0": "sha256:theirs"}
+    config = entries.with_trust(config, HOOKS_FILE, later, file=CONFIG)
+    config, hooks = disconnected(config, json.dumps(value).encode())
+    assert json.loads(hooks or b"") == {"hooks": {"Stop": [OTHERS]}}
+    state = {f"{HOOKS_FILE}:stop:0:0": {"trusted_hash": "sha256:theirs"}}
+    assert tomllib.loads((config or b"").decode()) == {"hooks": {"state": state}}
+
+
+def test_group_that_a_person_extended_is_not_ours() -> None:
+    """Taking it out would take out what they put beside our hook."""
+    _, hooks = connected(None, None)
+    value = json.loads(hooks or b"")
+    value["hooks"]["Stop"][0]["hooks"].append(OTHERS["hooks"][0])
+    _, after = disconnected(None, json.dumps(value).encode())
+    assert list(json.loads(after or b"")["hooks"]) == ["Stop"]
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: sockets are made below it, and their paths are limited."""
+    with TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as name:
+        yield Path(name).resolve()
+
+
+def test_plan_without_codex_says_that_hooks_are_not_trusted(folder: Path) -> None:
+    """A hook that is not trusted is skipped in silence: whoever connects has to know."""
+    place = replace(PLACE, user=folder, environ={"PATH": str(folder)})
+    plan = CONNECTOR.plan(place, Wishes())
+    changes = [step for step in plan.steps if isinstance(step, FileChange)]
+    assert [change.path.name for change in changes] == ["config.toml", "hooks.json"]
+    assert "review" in plan.notes[0]
+    assert b"trusted_hash" not in (changes[0].after or b"")
+
+
+def test_file_that_cannot_be_understood_is_refused(folder: Path) -> None:
+    """Half of somebody's settings is worse than no connection."""
+    (folder / ".codex").mkdir()
+    (folder / ".codex" / "config.toml").write_text("model = [", encoding="utf-8")
+    with pytest.raises(UserError, match=r"config\.toml"):
+        CONNECTOR.plan(replace(PLACE, user=folder, environ={"PATH": str(folder)}), Wishes())
+
+
+QUEUE = """
+import json, pathlib, sys
+home = pathlib.Path(sys.argv[0]).parent
+queue = home / "queue"
+for line in sys.stdin:
+    asked = json.loads(line)
+    params = asked.get("params", {})
+    match asked["method"]:
+        case "initialize":
+            result = {"codexHome": str(home)}
+        case "thread/queue/add" if TAKES != "refused":
+            queue.write_text(params["input"][0]["text"] if TAKES != "taken" else "")
+            result = {"queuedSubmission": {"id": "entry"}}
+        case "thread/queue/list":
+            print(json.dumps({"method": "warning", "params": {}}), flush=True)
+            result = {"data": [{"id": "entry"}] if queue.read_text() else []}
+        case "thread/queue/delete":
+            queue.write_text("")
+            result = {"deleted": TAKES != "late"}
+        case _:
+            if TAKES == "refused" and "id" in asked:
+                print(json.dumps({"id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
+            continue
+    print(json.dumps({"id": asked["id"], "result": result}), flush=True)
+"""
+
+
+def codex_that(folder: Path, takes: str) -> WakeTarget:
+    """Return a session of a program that stands in for Codex, in a home where no terminals share a server."""
+    program = folder / "codex"
+    program.write_text(f"#!{sys.executable} -I\nTAKES = {takes!r}\n{QUEUE}", encoding="utf-8")
+    program.chmod(0o700)
+    return WakeTarget(native=THREAD, env={"HOME": str(folder), "CODEX_HOME": str(folder), "PATH": str(folder)})
+
+
+@pytest.mark.parametrize(("takes", "is_taken"), [("taken", True), ("never", False), ("late", True), ("refused", False)])
+async def test_wake_is_what_became_of_the_queue(folder: Path, takes: str, *, is_taken: bool) -> None:
+    """Accepted is not taken: after Esc a queue is not read, and a message left there would surprise somebody later."""
+    assert await CodexWaker(take_seconds=1.0).wake(codex_that(folder, takes), "two messages wait") is is_taken
+    assert not (folder / "queue").exists() or (folder / "queue").read_text() == ""
+
+
+async def test_wake_without_a_program_fails_quietly(folder: Path) -> None:
+    """A Codex that was removed while its session is remembered must not stop the daemon."""
+    target = WakeTarget(native=THREAD, env={"HOME": str(folder), "PATH": str(folder)})
+    assert await CodexWaker(take_seconds=1.0).wake(target, "hello") is False
+
+
+@dataclass
+class Shared:
+    """A stand-in for the app server that terminals share: one thread, and what it was asked."""
+
+    status: str
+    asked: list[Mapping[str, object]] = field(default_factory=list)
+
+    def answer(self, connection: ServerConnection) -> None:
+        """Answer one client until it goes."""
+        try:
+            for text in connection:
+                request = json.loads(text)
+                self.asked.append(request)
+                if "id" in request:
+                    thread = {"id": THREAD, "status": {"type": self.status}}
+                    connection.send(json.dumps({"method": "warning", "params": {}}))
+                    connection.send(json.dumps({"id": request["id"], "result": {"thread": thread}}))
+        except ConnectionClosed:
+            return
+
+
+@pytest.mark.parametrize(("status", "starts"), [("idle", 1), ("active", 0), ("notLoaded", 0)])
+async def test_shared_server_starts_the_turn_of_a_thread_that_idles_there(
+    folder: Path, status: str, starts: int
+) -> None:
+    """It is at once, and works after Esc; a busy thread is left to its hooks, one that is not there to its queue."""
+    (folder / "app-server-control").mkdir()
+    shared = Shared(status)
+    with unix_serve(shared.answer, str(folder / "app-server-control" / "app-server-control.sock")) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            target = WakeTarget(native=THREAD, env={"HOME": str(folder), "CODEX_HOME": str(folder), "PATH": ""})
+            is_woken = await CodexWaker(take_seconds=1.0).wake(target, "two messages wait")
+        finally:
+            server.shutdown()
+            thread.join(5)
+    turns = [request["params"] for request in shared.asked if request["method"] == "turn/start"]
+    expected = {"threadId": THREAD, "input": [{"type": "text", "text": "two messages wait"}]}
+    assert (is_woken, turns) == (bool(starts), [expected] * starts)

@@ -1,0 +1,324 @@
+"""Copilot CLI without Copilot CLI: what its payloads mean, what is printed, and what connecting it would do.
+
+The shapes are those of the real program, which `tests/hosts/test_copilot.py` runs.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.hosts.base import Hello
+from harken.hosts.copilot import plugin
+from harken.hosts.copilot.connect import CONNECTOR, settings_file
+from harken.hosts.copilot.hooks import HOOKS
+from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
+from harken.hosts.plan import FileChange, Place, Plan, Wishes
+
+HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})
+CARRYING = (Moment.PROMPT, Moment.TOOL, Moment.STOP)
+WAKES = ("", plugin.EXTENSION, plugin.WAITER)
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+def payload(**more: object) -> dict[str, object]:
+    """Return what Copilot writes to a hook."""
+    return {"sessionId": "a62138f1", "timestamp": 1794785306604, "cwd": "/code/shop", **more}
+
+
+def occasion(moment: Moment, **more: object) -> Occasion:
+    """Return what a payload of the real shape means."""
+    found = HOOKS.occasion(moment, payload(**more), HELLO)
+    assert found is not None
+    return found
+
+
+def test_prompt_says_who_where_and_what() -> None:
+    """The hook itself runs in the plugin's folder: where the agent works stands in the payload only."""
+    assert occasion(Moment.PROMPT, prompt="Fix it. (d-1)") == Occasion(
+        moment=Moment.PROMPT, native="a62138f1", cwd="/code/shop", prompt="Fix it. (d-1)"
+    )
+
+
+def test_notification_of_the_runtime_is_a_prompt_that_can_prove() -> None:
+    """A wake arrives like this, and the ids in it are the proof that it did."""
+    text = "<system_notification>\nHello (d-7)\n</system_notification>"
+    assert occasion(Moment.PROMPT, prompt=text).prompt == text
+
+
+def test_start_carries_no_prompt_and_no_text() -> None:
+    """Copilot runs it with the first prompt, whose own hook follows: both together would say everything twice."""
+    assert occasion(Moment.START, source="new", initialPrompt="Fix it.").prompt == ""
+    assert Moment.START not in HOOKS.most_chars
+    assert HOOKS.answer(Moment.START, "text") == SILENCE
+
+
+def test_end_of_a_turn_names_the_transcript_and_whether_it_was_held_up() -> None:
+    """Whoever keeps an agent going has to know that it already did."""
+    more = {"transcriptPath": "/s/events.jsonl", "stopReason": "end_turn"}
+    first = occasion(Moment.STOP, stop_hook_active=False, **more)
+    again = occasion(Moment.STOP, stop_hook_active=True, **more)
+    assert (first.transcript, first.is_continued, again.is_continued) == ("/s/events.jsonl", False, True)
+
+
+@pytest.mark.parametrize("moment", [Moment.PROMPT, Moment.TOOL, Moment.STOP])
+def test_helpers_of_the_agent_are_recognised(moment: Moment) -> None:
+    """What a subagent is given never reaches the agent that could answer; it has a session id of its own."""
+    found = occasion(moment, agentId="f8f88ea1", agentType="explore", parentAgentId="a62138f1")
+    assert found.is_subagent
+    assert not occasion(moment).is_subagent
+
+
+def test_payload_of_another_program_is_nothing_to_us() -> None:
+    """Copilot gives hooks that were written for Claude Code the names that Claude Code uses."""
+    assert HOOKS.occasion(Moment.STOP, {"hook_event_name": "Stop", "session_id": "b0bdbcba"}, HELLO) is None
+    assert HOOKS.occasion(Moment.STOP, {"sessionId": 7}, HELLO) is None
+    assert HOOKS.occasion(Moment.STOP, {}, HELLO) is None
+
+
+@given(
+    moment=st.sampled_from(Moment),
+    fields=st.dictionaries(st.text(), JSON),
+    known=st.fixed_dictionaries(
+        {},
+        optional=dict.fromkeys(
+            ("sessionId", "cwd", "prompt", "transcriptPath", "parentAgentId", "stop_hook_active"), JSON
+        ),
+    ),
+)
+def test_no_payload_breaks_the_reading(moment: Moment, fields: dict[str, object], known: dict[str, object]) -> None:
+    """Whatever a host writes, a hook may not fail."""
+    found = HOOKS.occasion(moment, {**fields, **known}, HELLO)
+    assert found is None or (found.native == {**fields, **known}["sessionId"] and isinstance(found.prompt, str))
+
+
+@given(text=st.text(min_size=1), moment=st.sampled_from([Moment.PROMPT, Moment.TOOL]))
+def test_text_is_given_as_context(text: str, moment: Moment) -> None:
+    """Copilot takes it at the top level of the answer and nowhere else."""
+    answer = HOOKS.answer(moment, text)
+    assert json.loads(answer.stdout) == {"additionalContext": text}
+    assert (answer.stderr, answer.exit_code) == ("", 0)
+
+
+@given(text=st.text(min_size=1))
+def test_end_of_a_turn_is_held_up_with_a_reason(text: str) -> None:
+    """The reason is the next prompt."""
+    assert json.loads(HOOKS.answer(Moment.STOP, text).stdout) == {"decision": "block", "reason": text}
+
+
+@pytest.mark.parametrize("moment", list(Moment))
+def test_nothing_to_say_is_silence(moment: Moment) -> None:
+    """An empty answer costs nothing and shows nothing."""
+    assert HOOKS.context(moment, "/h/run/bells/session-1") == SILENCE
+    assert HOOKS.answer(moment, "") == SILENCE
+
+
+def test_every_moment_that_carries_text_has_a_voice_and_fits() -> None:
+    """After a tool Copilot cuts at 10,000 characters; the end of a turn has the user's voice."""
+    assert set(HOOKS.voices) == set(HOOKS.most_chars) == {*CARRYING, Moment.BELL}
+    assert max(HOOKS.most_chars.values()) <= 9_000
+    assert {moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER} == {Moment.STOP}
+    assert 0 < HOOKS.most_stops < 8
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """A person's home without Copilot."""
+    user = tmp_path / "me"
+    user.mkdir()
+    return Place(
+        user=user,
+        environ={"PATH": str(tmp_path / "bin")},
+        project=None,
+        harken=tmp_path / "har ken",
+        python="/usr/bin/python3",
+        edge=tmp_path / "edge",
+    )
+
+
+def put(plan: Plan) -> None:
+    """Write what a plan says."""
+    for step in plan.steps:
+        assert isinstance(step, FileChange)
+        assert (step.path.read_bytes() if step.path.exists() else None) == step.before
+        step.path.parent.mkdir(parents=True, exist_ok=True)
+        if step.after is None:
+            step.path.unlink()
+        else:
+            step.path.write_bytes(step.after)
+
+
+def written(place: Place) -> dict[str, bytes]:
+    """Return every file of a person and of the plugin."""
+    roots = (place.user, plugin.folder(place))
+    return {str(path): path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("wake", WAKES)
+def test_connected_host_needs_nothing_more(place: Place, wake: str) -> None:
+    """Connecting twice changes nothing the second time."""
+    put(CONNECTOR.plan(place, Wishes(wake=wake)))
+    assert CONNECTOR.plan(place, Wishes(wake=wake)).steps == []
+    assert [finding for finding in CONNECTOR.check(place)[:2] if not finding.is_good] == []
+
+
+@pytest.mark.parametrize("before", WAKES)
+@pytest.mark.parametrize("after", WAKES)
+def test_choice_of_a_wake_leaves_nothing_of_the_last(place: Place, before: str, after: str) -> None:
+    """Otherwise a waiter would go on to cost model calls after it was given up."""
+    put(CONNECTOR.plan(place, Wishes(wake=after)))
+    wanted = written(place)
+    put(CONNECTOR.plan(place, Wishes(wake=before)))
+    put(CONNECTOR.plan(place, Wishes(wake=after)))
+    assert written(place) == wanted
+
+
+@pytest.mark.parametrize("wake", WAKES)
+@pytest.mark.parametrize(
+    "settings",
+    [
+        '{\n    // mine\n    "banner": "never", // really\n}\n',
+        '{"enabledPlugins": {"other@market": true}, "hooks": {"sessionStart": [{"type": "command", "bash": "true"}]}}',
+        '{\r\n\t"extraKnownMarketplaces": {\r\n\t\t"other": {"source": {"source": "github", "repo": "a/b"}}\r\n\t}}',
+    ],
+)
+def test_removal_gives_the_person_their_settings_back(place: Place, settings: str, wake: str) -> None:
+    """Comments, order and spacing are theirs."""
+    file = settings_file(place)
+    file.parent.mkdir()
+    file.write_bytes(settings.encode())
+    put(CONNECTOR.plan(place, Wishes(wake=wake)))
+    assert file.read_bytes() != settings.encode()
+    put(CONNECTOR.removal(place))
+    assert written(place) == {str(file): settings.encode()}
+    assert CONNECTOR.removal(place).steps == []
+
+
+def test_settings_that_cannot_be_understood_are_not_touched(place: Place) -> None:
+    """A guess would lose what the person wrote."""
+    file = settings_file(place)
+    file.parent.mkdir()
+    file.write_text('{"banner": }')
+    with pytest.raises(UserError, match=r"settings\.json"):
+        CONNECTOR.plan(place, Wishes())
+
+
+def test_settings_are_found_where_the_person_keeps_them(place: Place, tmp_path: Path) -> None:
+    """COPILOT_HOME moves everything that Copilot reads."""
+    moved = replace(place, environ={"COPILOT_HOME": str(tmp_path / "elsewhere")})
+    assert settings_file(moved) == tmp_path / "elsewhere" / "settings.json"
+
+
+def test_unknown_wake_is_an_error_that_names_the_others(place: Place) -> None:
+    """Nothing is chosen for the person."""
+    with pytest.raises(UserError) as caught:
+        CONNECTOR.plan(place, Wishes(wake="magic"))
+    assert "extension, waiter" in caught.value.hint
+
+
+def test_each_wake_says_what_it_costs(place: Place) -> None:
+    """Neither is silent: what is chosen is said again, and what is not chosen is not there."""
+    for wake, cost in CONNECTOR.wakes.items():
+        assert f"Wake: {cost}" in CONNECTOR.plan(place, Wishes(wake=wake)).notes
+    plain = b"".join(plugin.files(place, "").values())
+    assert b"wait.py" not in plain
+    assert b"extension" not in plain
+    assert b"wait.py" not in b"".join(plugin.files(place, plugin.EXTENSION).values())
+
+
+def test_project_is_connected_by_a_file_that_git_leaves_alone(place: Place, tmp_path: Path) -> None:
+    """A team's settings are not one person's to change."""
+    shop = tmp_path / "shop"
+    exclude = shop / ".git" / "info" / "exclude"
+    exclude.parent.mkdir(parents=True)
+    exclude.write_text("*.log")
+    here = replace(place, project=shop)
+    put(CONNECTOR.plan(here, Wishes()))
+    assert exclude.read_text() == "*.log\n/.github/copilot/settings.local.json\n"
+    assert not settings_file(place).exists()
+    assert CONNECTOR.plan(here, Wishes()).steps == []
+    assert plugin.folder(here) != plugin.folder(place)
+    put(CONNECTOR.removal(here))
+    assert exclude.read_text() == "*.log\n"
+
+
+def test_folder_where_copilot_would_not_look_is_refused(place: Place, tmp_path: Path) -> None:
+    """It would look connected and never hear anything."""
+    (tmp_path / "shop" / ".git").mkdir(parents=True)
+    (tmp_path / "shop" / "src").mkdir()
+    with pytest.raises(UserError) as inside:
+        CONNECTOR.plan(replace(place, project=tmp_path / "shop" / "src"), Wishes())
+    assert str(tmp_path / "shop") in inside.value.hint
+    with pytest.raises(UserError, match="git repository"):
+        CONNECTOR.plan(replace(place, project=tmp_path / "elsewhere"), Wishes())
+
+
+def test_version_is_read_from_the_package_without_a_start(place: Place, tmp_path: Path) -> None:
+    """A first start of Copilot unpacks itself into the person's home."""
+    package = tmp_path / "lib" / "@github" / "copilot"
+    package.mkdir(parents=True)
+    (package / "package.json").write_text('{"name": "@github/copilot", "version": "1.0.102"}')
+    (package / "npm-loader.js").write_text("#!/bin/sh\nexit 1\n")
+    (package / "npm-loader.js").chmod(0o755)
+    (tmp_path / "bin").mkdir()
+    assert CONNECTOR.find(place) is None
+    program = tmp_path / "bin" / "copilot"
+    program.symlink_to(package / "npm-loader.js")
+    found = CONNECTOR.find(place)
+    assert found is not None
+    assert (found.program, found.version) == (program, "1.0.102")
+
+
+def test_version_is_asked_for_where_no_package_tells(place: Place, tmp_path: Path) -> None:
+    """Copilot also comes as one file."""
+    (tmp_path / "bin").mkdir()
+    program = tmp_path / "bin" / "copilot"
+    program.write_text("#!/bin/sh\necho 'GitHub Copilot CLI 1.0.102.'\n")
+    program.chmod(0o755)
+    found = CONNECTOR.find(place)
+    assert found is not None
+    assert found.version == "1.0.102"
+
+
+@pytest.mark.parametrize("wake", WAKES)
+def test_hook_lines_are_silent_where_everything_is_gone(place: Place, wake: str) -> None:
+    """A removed Harken must not be noticed; hosts take an exit code of 2 for a veto."""
+    hooks = json.loads(plugin.files(place, wake)[f"{plugin.PLUGIN}/hooks/hooks.json"])["hooks"]
+    for event, entries in hooks.items():
+        for entry in entries:
+            done = subprocess.run(["/bin/sh", "-c", entry["bash"]], input=b"{}", capture_output=True, check=False)
+            assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), event
+
+
+@pytest.mark.parametrize("wake", ["", plugin.EXTENSION])
+def test_plugin_grants_itself_nothing(place: Place, wake: str) -> None:
+    """In Copilot the word of a hook beats the person's own rules, also those that refuse."""
+    content = b"".join(plugin.files(place, wake).values())
+    for word in (b"permissionRequest", b"preToolUse", b"allow"):
+        assert word not in content
+
+
+def test_waiter_is_asked_for_and_allowed_by_the_same_letters(place: Place) -> None:
+    """A permission for something else than what the agent is asked to start would be worth nothing."""
+    command = plugin.waiter_command(place)
+    prompt = plugin.arming(place)["prompt"]
+    hooks = json.loads(plugin.files(place, plugin.WAITER)[f"{plugin.PLUGIN}/hooks/hooks.json"])["hooks"]
+    assert f": {command}\n" in str(prompt)
+    assert shlex.split(command)[-3:] == ["--home", str(place.harken), "copilot-cli"]
+    allowing = shlex.split(hooks["permissionRequest"][-1]["bash"])
+    reminding = shlex.split(hooks["agentStop"][0]["bash"])
+    assert allowing[-2:] == ["--allow", command]
+    assert reminding[-2:] == ["--remind", command]
+    assert len(hooks["agentStop"]) == 2

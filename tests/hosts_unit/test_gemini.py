@@ -1,0 +1,219 @@
+"""Gemini CLI without Gemini CLI: what its payloads mean, what is printed for it, and what is written into its files."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.hosts.base import Hello
+from harken.hosts.gemini.connect import CONNECTOR
+from harken.hosts.gemini.entries import RULES, obstacles, with_entries, without_entries
+from harken.hosts.gemini.hooks import EVENTS, HOOKS
+from harken.hosts.gemini.lines import hook_lines
+from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
+from harken.hosts.plan import FileChange, Place, Wishes
+
+HELLO = Hello(cwd="/from/the/hook")
+FILE = Path("settings.json")
+BASE = {"session_id": "s-1", "cwd": "/work", "transcript_path": "/t.jsonl", "timestamp": "2026-01-05T09:00:00Z"}
+
+
+def payload(event: str, **more: object) -> dict[str, object]:
+    """Return a payload as Gemini 0.61 makes it."""
+    return {**BASE, "hook_event_name": event, **more}
+
+
+def place(folder: Path, project: Path | None = None) -> Place:
+    """Return a place with everything below one folder."""
+    return Place(
+        user=folder / "user",
+        environ={"PATH": "/nowhere"},
+        project=project,
+        harken=folder / "harken home",
+        python="/usr/bin/python3",
+        edge=folder / "edge",
+    )
+
+
+def test_each_event_is_its_moment() -> None:
+    """The command says the moment, the payload the event; both have to fit, or a copied entry would lie."""
+    for moment, event in EVENTS.items():
+        found = HOOKS.occasion(moment, payload(event), HELLO)
+        assert found is not None
+        assert (found.moment, found.native, found.cwd, found.transcript) == (moment, "s-1", "/work", "/t.jsonl")
+        others = [other for other in EVENTS if other is not moment]
+        assert all(HOOKS.occasion(other, payload(event), HELLO) is None for other in others)
+
+
+def test_prompt_is_passed_on_so_that_ids_in_it_can_prove() -> None:
+    """After an end that was held up, Gemini runs the prompt's hook with our own text as the prompt."""
+    assert HOOKS.occasion(Moment.PROMPT, payload("BeforeAgent", prompt="hi d-1"), HELLO) == Occasion(
+        moment=Moment.PROMPT, native="s-1", cwd="/work", transcript="/t.jsonl", prompt="hi d-1"
+    )
+
+
+def test_tool_that_the_person_cancelled_ends_the_turn() -> None:
+    """After Esc the tool's hook is the last thing that runs: what it would be told is not read."""
+    said = "<untrusted_context>\nCommand was cancelled by user before it could complete. There was no output."
+    found = HOOKS.occasion(Moment.TOOL, payload("AfterTool", tool_response={"llmContent": said}), HELLO)
+    assert found is not None
+    assert (found.moment, found.is_interrupted) == (Moment.STOP, True)
+
+
+def test_tool_whose_output_only_speaks_of_a_cancel_is_a_tool() -> None:
+    """Otherwise any file with these words in it would keep messages away."""
+    for said in ("log: Command was cancelled by user", ["Command was cancelled by user"], None, 7):
+        found = HOOKS.occasion(Moment.TOOL, payload("AfterTool", tool_response={"llmContent": said}), HELLO)
+        assert found is not None
+        assert (found.moment, found.is_interrupted) == (Moment.TOOL, False)
+
+
+def test_cleared_conversation_keeps_its_process() -> None:
+    """After /clear the same process goes on with another id; after anything else it is over."""
+    for reason, keeps in (("clear", True), ("exit", False), ("", False)):
+        found = HOOKS.occasion(Moment.END, payload("SessionEnd", reason=reason), HELLO)
+        assert found is not None
+        assert found.keeps_running is keeps
+
+
+@given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text() | st.lists(st.text())))
+def test_odd_payloads_mean_nothing(odd: dict[str, object]) -> None:
+    """A payload comes from another program: whatever it is, no hook may fail over it."""
+    for moment in Moment:
+        assert HOOKS.occasion(moment, odd, HELLO) is None
+        assert HOOKS.occasion(moment, {**odd, "session_id": 7, "hook_event_name": EVENTS.get(moment)}, HELLO) is None
+
+
+@given(st.text(min_size=1).filter(str.strip))
+def test_any_text_survives_as_json(text: str) -> None:
+    """Gemini shows its user, and not the model, whatever it cannot parse."""
+    context = json.loads(HOOKS.answer(Moment.TOOL, text).stdout)
+    assert context == {"hookSpecificOutput": {"hookEventName": "AfterTool", "additionalContext": text}}
+    assert json.loads(HOOKS.answer(Moment.STOP, text).stdout) == {"decision": "block", "reason": text}
+
+
+def test_moments_that_reach_no_model_say_nothing() -> None:
+    """What is said at a start may lie there for hours; at an end nobody listens."""
+    for moment in (Moment.START, Moment.END, Moment.BELL):
+        assert HOOKS.answer(moment, "text") == SILENCE
+        assert moment not in HOOKS.most_chars
+    assert HOOKS.answer(Moment.PROMPT, " ") == SILENCE
+    assert HOOKS.context(Moment.PROMPT, "/bell") == SILENCE
+
+
+def test_only_the_end_of_a_turn_speaks_with_the_voice_of_the_user() -> None:
+    """Gemini wraps and escapes the rest, and tells its model not to obey it."""
+    assert HOOKS.voices == {Moment.PROMPT: Voice.OUTSIDE, Moment.TOOL: Voice.OUTSIDE, Moment.STOP: Voice.USER}
+
+
+SETTINGS = b"""{
+  // mine
+  "ui": { "theme": "Default" },
+  "mcpServers": { "other": { "command": "x" } },
+  "hooks": { "AfterTool": [ { "hooks": [ { "type": "command", "command": "mine" } ] } ] }
+}
+"""
+
+
+@pytest.mark.parametrize("before", [None, b"", b"{}\n", SETTINGS, b'{"a":1}'])
+def test_what_was_put_in_comes_out_again(before: bytes | None, tmp_path: Path) -> None:
+    """Somebody's settings with comments, or none at all, are afterwards what they were."""
+    here = place(tmp_path)
+    once = with_entries(before, here, file=FILE)
+    assert with_entries(once, here, file=FILE) == once
+    after = without_entries(once, file=FILE)
+    assert after is not None
+    assert b"harken" not in after
+    if before == SETTINGS:
+        assert after == SETTINGS
+
+
+def test_other_entries_and_choices_of_the_person_stay(tmp_path: Path) -> None:
+    """A timeout, or a variable for our server, is the person's business, also when they connect again."""
+    first = with_entries(SETTINGS, place(tmp_path), file=FILE)
+    chosen = first.replace(b'"timeout": 90000', b'"timeout": 5, "env": {"A": "b"}')
+    again = with_entries(chosen, place(tmp_path / "moved"), file=FILE)
+    assert b'"timeout": 5' in again
+    assert b'"A": "b"' in again
+    assert again.count(b'"command": "mine"') == 1
+    assert str(tmp_path / "moved").encode() in again
+    assert b"// mine" in again
+
+
+def test_rules_allow_reading_and_not_writing_to_people() -> None:
+    """An answer to a person leaves the machine: that stays the user's word."""
+    assert b'"inbox_pull"' in RULES
+    assert b'"reply"' not in RULES
+    assert b'decision = "allow"' in RULES
+
+
+def test_obstacles_are_found() -> None:
+    """Settings that keep ours from working are the person's: they are told, not overruled."""
+    data = b'{"hooksConfig":{"enabled":false,"disabled":["harken"]},"mcp":{"allowed":["x"],"excluded":["harken"]}}'
+    assert len(obstacles(data, file=FILE)) == 4
+    assert not obstacles(b'{"mcp":{"allowed":["harken"]}}', file=FILE)
+    assert not obstacles(None, file=FILE)
+
+
+def test_it_cannot_be_asked_to_wake(tmp_path: Path) -> None:
+    """Somebody who asks for it must be told, not be left waiting."""
+    assert CONNECTOR.wakes == {}
+    with pytest.raises(UserError, match="cannot be woken"):
+        CONNECTOR.plan(place(tmp_path), Wishes(wake="anything"))
+    assert "no way to be woken" in " ".join(CONNECTOR.plan(place(tmp_path), Wishes()).notes)
+
+
+def test_project_is_connected_in_its_own_folder_and_never_twice(tmp_path: Path) -> None:
+    """Two sets of the same hooks would tell everything twice."""
+    project = tmp_path / "project"
+    plan = CONNECTOR.plan(place(tmp_path, project), Wishes())
+    paths = [step.path for step in plan.steps if isinstance(step, FileChange)]
+    own = tmp_path / "user" / ".gemini"
+    assert paths == [project / ".gemini" / "settings.json", own / "policies" / "harken.toml"]
+    own.mkdir(parents=True)
+    (own / "settings.json").write_bytes(with_entries(None, place(tmp_path), file=FILE))
+    assert CONNECTOR.plan(place(tmp_path, project), Wishes()).steps == ()
+
+
+def run(line: str) -> subprocess.CompletedProcess[bytes]:
+    """Run a hook as Gemini does."""
+    return subprocess.run(["/bin/sh", "-c", line], input=b"{}", capture_output=True, timeout=10, check=False)
+
+
+def test_hook_stays_silent_while_subagents_work(tmp_path: Path) -> None:
+    """Nothing in a payload tells whose tool it was; what a subagent is told is lost for the agent."""
+    here = place(tmp_path)
+    edge = tmp_path / "edge"
+    edge.mkdir()
+    (edge / "hook.py").write_text("print('asked')\n", encoding="utf-8")
+    bells = here.harken / "run" / "bells"
+    bells.mkdir(parents=True)
+    (bells / "gemini-cli").write_text("1", encoding="utf-8")
+    lines = {(hook.event, hook.name): hook.line for hook in hook_lines(here)}
+    begins, ends = lines["BeforeTool", "harken subagent"], lines["AfterTool", "harken subagent"]
+    tool, prompt = lines["AfterTool", "harken"], lines["BeforeAgent", "harken"]
+    asked, silent = b"asked\n", b""
+    assert run(tool).stdout == asked
+    assert run(begins).stdout == silent
+    assert run(begins).stdout == silent
+    assert run(tool).stdout == silent
+    assert run(ends).stdout == silent, "one of two still works"
+    assert run(ends).stdout == asked
+    assert run(tool).stdout == asked
+    assert run(begins).stdout == silent
+    assert run(prompt).stdout == asked
+    assert run(tool).stdout == asked, "what Esc left behind goes with the next prompt"
+
+
+def test_hooks_of_a_home_that_is_gone_do_nothing(tmp_path: Path) -> None:
+    """Somebody may delete Harken without disconnecting: no hook may fail, and none may make folders again."""
+    for hook in hook_lines(place(tmp_path)):
+        done = run(hook.line)
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert not (tmp_path / "harken home").exists()
