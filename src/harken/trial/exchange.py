@@ -1,0 +1,219 @@
+"""One exchange between a host and its model, in words that all protocols share.
+
+Pure values. A request becomes `Asked`, what a script answers is a `Say`. Hosts name their tools differently, so a
+script names a tool by the ending of its name, or asks for whatever runs a shell command; `resolve` finds the tool
+that this request offers. Protocol modules are beside this one and know nothing of each other.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Final, TypeAlias
+
+SIDE_TEXT: Final = "ok"
+_SHELL: Final = "\x00shell"  # not a name that a tool could have
+_DEPTH: Final = 8
+
+# How each host's shell tool is called: its name, and the argument that holds the command.
+_SHELLS: Final[Mapping[str, str]] = {
+    "Bash": "command",
+    "bash": "command",
+    "run_shell_command": "command",
+    "exec_command": "cmd",
+    "shell_command": "command",
+    "shell": "command",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """One piece of a conversation. Roles: system, developer, user, assistant, call (of a tool), tool (its result)."""
+
+    role: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """A tool that the model may call."""
+
+    name: str
+    namespace: str = ""  # some hosts group the tools of a server
+    takes_text: bool = False  # it is called with free text, not with arguments
+
+    @property
+    def full_name(self) -> str:
+        """The name with the group it belongs to."""
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """One request of a host to its model."""
+
+    protocol: str
+    model: str
+    turns: tuple[Turn, ...]
+    tools: tuple[Tool, ...]
+    is_side: bool  # not the conversation itself: a title, a summary, a check
+    is_stream: bool
+    schema: Mapping[str, object] | None = None  # the JSON that the answer has to be, where the host wants JSON
+    number: int = 0  # its place in the order of arrival
+    initiator: str = ""  # who caused it, where the host says so
+    body: Mapping[str, object] = field(repr=False, default_factory=dict)
+
+    @property
+    def last_role(self) -> str:
+        """The role of the last piece."""
+        return self.turns[-1].role if self.turns else ""
+
+    @property
+    def text(self) -> str:
+        """Everything the model gets to read, in order."""
+        return "\n".join(turn.text for turn in self.turns)
+
+    @property
+    def tool_names(self) -> tuple[str, ...]:
+        """The names of the tools offered."""
+        return tuple(tool.full_name for tool in self.tools)
+
+    def holding(self, marker: str) -> tuple[Turn, ...]:
+        """Return the pieces that contain a marker."""
+        return tuple(turn for turn in self.turns if marker in turn.text)
+
+    def count(self, marker: str) -> int:
+        """Return how often a marker occurs in what the model gets to read, its own words left out."""
+        return sum(turn.text.count(marker) for turn in self.turns if turn.role not in {"assistant", "call"})
+
+    def tool(self, ending: str) -> Tool | None:
+        """Return the tool whose name is, or ends with, the given one."""
+        exact = [tool for tool in self.tools if ending in {tool.name, tool.full_name}]
+        if exact:
+            return exact[0]
+        fits = re.compile(rf"(?:^|[^A-Za-z0-9]){re.escape(ending)}$")
+        return next((tool for tool in self.tools if fits.search(tool.full_name)), None)
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A tool call of the model. `tool` is an ending until `resolve` found the tool."""
+
+    tool: str
+    arguments: Mapping[str, object]
+    namespace: str = ""
+    takes_text: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Say:
+    """What the model answers: a text, or tool calls, or first the one and then the others."""
+
+    words: str = ""
+    calls: tuple[Call, ...] = ()
+
+    @classmethod
+    def text(cls, words: str) -> Say:
+        """Return an answer that ends the turn."""
+        return cls(words=words)
+
+    @classmethod
+    def call(cls, tool: str, arguments: Mapping[str, object] | None = None) -> Say:
+        """Return one tool call; the tool is named by the ending of its name."""
+        return cls(calls=(Call(tool, arguments or {}),))
+
+    @classmethod
+    def shell(cls, command: str) -> Say:
+        """Return a call of the host's own shell tool."""
+        return cls(calls=(Call(_SHELL, {"command": command}),))
+
+    def beside(self, other: Say) -> Say:
+        """Return an answer with the calls of both, made in parallel."""
+        return Say(words=self.words or other.words, calls=self.calls + other.calls)
+
+
+Script: TypeAlias = Callable[[Asked], Say]
+
+
+def in_order(*says: Say, then: str = "done") -> Script:
+    """Return a script that gives one answer after the other, and a text ever after; side requests use none up."""
+    left = iter(says)
+
+    def script(asked: Asked) -> Say:
+        return side(asked) if asked.is_side else next(left, Say.text(then))
+
+    return script
+
+
+def side(asked: Asked) -> Say:
+    """Return a harmless answer to a side request, in the form it asks for."""
+    return Say.text(SIDE_TEXT if asked.schema is None else json.dumps(sample(asked.schema)))
+
+
+def resolve(say: Say, asked: Asked) -> Say:
+    """Return the answer with the names of the tools that this request offers; a text where it offers none."""
+    calls = [_resolved(call, asked) for call in say.calls]
+    missing = [call.tool for call, found in zip(say.calls, calls, strict=True) if found is None]
+    if missing:
+        named = ", ".join("a shell" if tool == _SHELL else tool for tool in missing)
+        return Say.text(f"no such tool here: {named}")
+    return Say(words=say.words, calls=tuple(call for call in calls if call is not None))
+
+
+def _resolved(call: Call, asked: Asked) -> Call | None:
+    found = _shell_call(call, asked) if call.tool == _SHELL else _plain_call(call, asked)
+    return found or _program_call(call, asked)
+
+
+def _plain_call(call: Call, asked: Asked) -> Call | None:
+    tool = asked.tool(call.tool)
+    if tool is not None:
+        return Call(tool.name, call.arguments, tool.namespace, tool.takes_text)
+    # Hosts that hide tools behind a search name them in a text, and let the model call them all the same.
+    hidden = re.search(rf"\bmcp__[A-Za-z0-9_-]*?{re.escape(call.tool)}\b", asked.text)
+    return Call(hidden.group(), call.arguments) if hidden else None
+
+
+def _shell_call(call: Call, asked: Asked) -> Call | None:
+    for name, argument in _SHELLS.items():
+        tool = next((tool for tool in asked.tools if tool.name == name), None)
+        if tool is not None:
+            # Some hosts insist on a description; where none is asked for, it is refused.
+            extra = {} if argument == "cmd" else {"description": "a step of the trial"}
+            return Call(tool.name, {argument: call.arguments["command"], **extra}, tool.namespace)
+    return None
+
+
+def _program_call(call: Call, asked: Asked) -> Call | None:
+    """Return a call through the tool that takes a program and lets it call all the others."""
+    wrapper = next((tool for tool in asked.tools if tool.name == "exec" and tool.takes_text), None)
+    if wrapper is None:
+        return None
+    if call.tool == _SHELL:
+        ending, arguments = "exec_command", json.dumps({"cmd": call.arguments["command"]})
+    else:
+        ending, arguments = call.tool, json.dumps(dict(call.arguments))
+    program = (
+        f"const name = ALL_TOOLS.map((tool) => tool.name).find((name) => name.endsWith({json.dumps(ending)}));\n"
+        f"text(await tools[name]({arguments}));"
+    )
+    return Call(wrapper.name, {"input": program}, wrapper.namespace, takes_text=True)
+
+
+def sample(schema: object, depth: int = _DEPTH) -> object:
+    """Return the plainest value that a JSON schema allows. Schemas come from hosts: anything odd gives a string."""
+    if not isinstance(schema, Mapping) or depth == 0:
+        return SIDE_TEXT
+    options = schema.get("enum")
+    if isinstance(options, Sequence) and options and not isinstance(options, str):
+        return options[0]
+    kind = schema.get("type")
+    kind = str(kind[0] if isinstance(kind, list) and kind else kind).lower()
+    if kind == "object":
+        properties = schema.get("properties")
+        items = properties.items() if isinstance(properties, Mapping) else ()
+        return {str(name): sample(part, depth - 1) for name, part in items}
+    plain: Mapping[str, object] = {"array": [], "boolean": False, "integer": 0, "number": 0, "null": None}
+    return plain.get(kind, SIDE_TEXT)

@@ -1,0 +1,287 @@
+"""A model of our own on the loopback: it speaks the four protocols that agent hosts use, and says what a script says.
+
+Everything a host sends its model is recorded, except its headers, which hold keys. It listens on 127.0.0.1 only, and
+answers anything it does not know with 404. It judges nothing: what should have arrived is for its user to say.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import socket
+import socketserver
+import sys
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import TracebackType
+from typing import Final, Self, TypeAlias
+from urllib.parse import urlsplit
+
+from harken.trial import anthropic, gemini, openai_chat, openai_responses
+from harken.trial.exchange import Asked, Say, Script, in_order, resolve
+from harken.trial.shape import PLAIN_JSON, compact
+
+MAX_BYTES: Final = 64 << 20
+HOLD_SECONDS: Final = 120.0
+POLL_SECONDS: Final = 0.05  # how soon the server notices that it should end
+_MODELS: Final = ("mock-model",)
+_GEMINI_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):([A-Za-z]+)")
+
+Predicate: TypeAlias = Callable[[Asked], bool]
+
+
+@dataclass(frozen=True, slots=True)
+class _Route:
+    """How one path is answered."""
+
+    asked: Callable[[Mapping[str, object]], Asked]
+    answer: Callable[[Say, Asked], tuple[str, bytes]]
+    count: Callable[[Asked], tuple[str, bytes]] | None = None  # set: it only counts tokens
+
+
+_ROUTES: Final[Mapping[str, _Route]] = {
+    "/v1/messages": _Route(anthropic.asked, anthropic.answer),
+    "/v1/messages/count_tokens": _Route(anthropic.asked, anthropic.answer, anthropic.count),
+    "/v1/chat/completions": _Route(openai_chat.asked, openai_chat.answer),
+    "/v1/responses": _Route(openai_responses.asked, openai_responses.answer),
+}
+
+
+class Hold:
+    """Requests that are kept waiting for their answer."""
+
+    def __init__(self, predicate: Predicate) -> None:
+        self._predicate = predicate
+        self._reached = threading.Event()
+        self._released = threading.Event()
+        self._asked: Asked | None = None
+
+    def wait(self, seconds: float) -> Asked:
+        """Return the first request that is kept; raises `TimeoutError` when none comes."""
+        if not self._reached.wait(seconds) or self._asked is None:
+            raise TimeoutError("no such request reached the model in time")
+        return self._asked
+
+    def release(self) -> None:
+        """Let them be answered, and all later ones."""
+        self._released.set()
+
+    def stop_at(self, asked: Asked) -> None:
+        """Keep a request back while it has to wait. Called by the model."""
+        if self._released.is_set() or not self._predicate(asked):
+            return
+        self._asked = self._asked or asked
+        self._reached.set()
+        self._released.wait(HOLD_SECONDS)
+
+
+class Model:
+    """The server. Use it as a context manager; `url` is what hosts are told."""
+
+    def __init__(self, script: Script | None = None) -> None:
+        self._script = script or in_order(then="hello from the trial")
+        self._changed = threading.Condition()
+        self._requests: list[Asked] = []
+        self._strays: list[str] = []
+        self._holds: list[Hold] = []
+        self._server = _Server(("127.0.0.1", 0), partial(_Handler, self), bind_and_activate=False)
+        self._thread = threading.Thread(
+            target=self._server.serve_forever, args=(POLL_SECONDS,), name="trial-model", daemon=True
+        )
+
+    def __enter__(self) -> Self:
+        self._server.daemon_threads = True
+        self._server.block_on_close = False
+        self._server.server_bind()
+        self._server.server_activate()
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        for hold in self._holds:
+            hold.release()
+        self._server.shutdown()
+        self._server.server_close()
+        self._thread.join(HOLD_SECONDS)
+
+    @property
+    def url(self) -> str:
+        """The address, without a path."""
+        return f"http://127.0.0.1:{self._server.server_address[1]}"
+
+    @property
+    def requests(self) -> tuple[Asked, ...]:
+        """Everything asked so far, in order of arrival."""
+        with self._changed:
+            return tuple(self._requests)
+
+    @property
+    def conversation(self) -> tuple[Asked, ...]:
+        """The same without side requests."""
+        return tuple(asked for asked in self.requests if not asked.is_side)
+
+    @property
+    def strays(self) -> tuple[str, ...]:
+        """Method and path of the requests that were answered with 404."""
+        with self._changed:
+            return tuple(self._strays)
+
+    def follow(self, script: Script) -> None:
+        """Answer by another script from now on."""
+        with self._changed:
+            self._script = script
+
+    def wait_for(self, predicate: Predicate, seconds: float, *, after: int = 0) -> Asked:
+        """Return the first request, from number `after` on, that fits; raises `TimeoutError` with what came instead."""
+
+        def found() -> Asked | None:
+            return next((asked for asked in self._requests[after:] if predicate(asked)), None)
+
+        with self._changed:
+            asked = self._changed.wait_for(found, seconds)
+            if asked is None:
+                raise TimeoutError(f"no such request within {seconds:g} s; {self._summary(after)}")
+            return asked
+
+    @contextmanager
+    def hold(self, predicate: Predicate) -> Iterator[Hold]:
+        """Keep the answers to some requests back until they are released, at the latest at the end of the block."""
+        hold = Hold(predicate)
+        with self._changed:
+            self._holds.append(hold)
+        try:
+            yield hold
+        finally:
+            hold.release()
+            with self._changed:
+                self._holds.remove(hold)
+
+    def take(self, method: str, target: str, data: bytes, initiator: str = "") -> tuple[int, str, bytes]:
+        """Return status, content type and body for one HTTP request."""
+        path = urlsplit(target).path
+        if method in {"GET", "HEAD"} and path in {"/v1/models", "/models"}:
+            return 200, PLAIN_JSON, _models()
+        route, body = _route(path), _body(data)
+        if method != "POST" or route is None or body is None:
+            with self._changed:
+                self._strays.append(f"{method} {path}")
+            error = {"type": "not_found_error", "message": "the trial model does not know this request"}
+            return 404, PLAIN_JSON, compact({"type": "error", "error": error}).encode()
+        if route.count is not None:
+            return 200, *route.count(route.asked(body))
+        return 200, *self._answer(route, replace(route.asked(body), initiator=initiator))
+
+    def _answer(self, route: _Route, asked: Asked) -> tuple[str, bytes]:
+        with self._changed:
+            asked = replace(asked, number=len(self._requests))
+            self._requests.append(asked)
+            script, holds = self._script, tuple(self._holds)
+            self._changed.notify_all()
+        for hold in holds:
+            hold.stop_at(asked)
+        return route.answer(resolve(script(asked), asked), asked)
+
+    def _summary(self, after: int) -> str:
+        seen = [
+            f"{asked.number}: {asked.protocol}{' (side)' if asked.is_side else ''}, last {asked.turns[-1:]!r:.300}"
+            for asked in self._requests[after:]
+        ]
+        return "; ".join((f"{len(seen)} requests came", *seen[-5:], *(f"404: {stray}" for stray in self._strays[-5:])))
+
+
+def _route(path: str) -> _Route | None:
+    fixed = _ROUTES.get(path) or _ROUTES.get(f"/v1{path}")
+    if fixed is not None:
+        return fixed
+    found = _GEMINI_PATH.fullmatch(path)
+    if found is None:
+        return None
+    model, verb = found.groups()
+    match verb:
+        case "generateContent" | "streamGenerateContent":
+            is_stream = verb == "streamGenerateContent"
+            return _Route(lambda body: gemini.asked(body, model, is_stream=is_stream), gemini.answer)
+        case "countTokens":
+            return _Route(lambda body: gemini.asked(body, model), gemini.answer, gemini.count)
+        case _:
+            return None
+
+
+def _body(data: bytes) -> Mapping[str, object] | None:
+    try:
+        body = json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+    return body if isinstance(body, dict) else None
+
+
+def _models() -> bytes:
+    models = [{"id": name, "object": "model", "created": 0, "owned_by": "harken"} for name in _MODELS]
+    return compact({"object": "list", "data": models, "models": []}).encode()
+
+
+class _Server(ThreadingHTTPServer):
+    """The server, which does not complain about hosts that are ended in the middle of something."""
+
+    def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
+        """Say what went wrong, unless it is only that a host has gone."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)
+
+
+class _Handler(BaseHTTPRequestHandler):
+    """One connection of a host."""
+
+    protocol_version = "HTTP/1.1"
+
+    def __init__(self, model: Model, request: socket.socket, address: object, server: socketserver.BaseServer) -> None:
+        self._model = model
+        super().__init__(request, address, server)
+
+    def do_GET(self) -> None:
+        self._serve("GET")
+
+    def do_HEAD(self) -> None:
+        self._serve("HEAD")
+
+    def do_POST(self) -> None:
+        self._serve("POST")
+
+    def _serve(self, method: str) -> None:
+        try:
+            data = self._read()
+            status, kind, body = self._model.take(method, self.path, data, self.headers.get("x-initiator", ""))
+            self.send_response(status)
+            self.send_header("Content-Type", kind)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(b"" if method == "HEAD" else body)
+        except (OSError, ValueError):
+            # The host hung up, as it does when a person presses Esc, or what it sent is no HTTP.
+            self.close_connection = True
+
+    def _read(self) -> bytes:
+        if "chunked" in self.headers.get("Transfer-Encoding", ""):
+            return b"".join(self._chunks())
+        length = self.headers.get("Content-Length", "0")
+        return self.rfile.read(min(int(length), MAX_BYTES) if length.isdecimal() else 0)
+
+    def _chunks(self) -> Iterator[bytes]:
+        left = MAX_BYTES
+        while left > 0:
+            size = int(self.rfile.readline(64).split(b";")[0] or b"0", 16)
+            if size <= 0:
+                self.rfile.readline(64)
+                return
+            yield self.rfile.read(min(size, left))
+            left -= size
+            self.rfile.readline(64)
+
+    def log_message(self, *_: object) -> None:
+        """Stay silent: the requests are recorded."""

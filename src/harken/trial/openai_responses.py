@@ -1,0 +1,136 @@
+"""OpenAI Responses: what a request holds, and how an answer is written. Pure; see `exchange` for the words.
+
+Codex groups the tools of an MCP server under a namespace. For some models it names tools in an item of the input only,
+and wraps all of them in one that takes a program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Final
+
+from harken.trial.exchange import Asked, Call, Say, Tool, Turn
+from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, events, row, table, texts, word
+
+NAME: Final = "openai-responses"
+_USAGE: Final[Mapping[str, object]] = {
+    "input_tokens": 10,
+    "input_tokens_details": {"cached_tokens": 0},
+    "output_tokens": 10,
+    "output_tokens_details": {"reasoning_tokens": 0},
+    "total_tokens": 20,
+}
+_CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
+
+
+def asked(body: Mapping[str, object]) -> Asked:
+    """Return what a request of `POST /v1/responses` asks."""
+    tools = tuple(_tools(body))
+    wanted = table(table(body.get("text")).get("format"))
+    return Asked(
+        protocol=NAME,
+        model=word(body.get("model")),
+        turns=tuple(_turns(body)),
+        tools=tools,
+        is_side=not tools,
+        is_stream=body.get("stream") is True,
+        schema=table(wanted.get("schema")) or None,
+        body=body,
+    )
+
+
+def _tools(body: Mapping[str, object]) -> Iterator[Tool]:
+    yield from _listed(body.get("tools"))
+    for item in map(table, row(body.get("input"))):
+        if item.get("type") == "additional_tools":
+            yield from _listed(item.get("tools"))
+
+
+def _listed(tools: object, namespace: str = "") -> Iterator[Tool]:
+    for part in map(table, row(tools)):
+        name = word(part.get("name"))
+        if part.get("type") == "namespace" and not namespace:
+            yield from _listed(part.get("tools"), name)
+        elif name:
+            yield Tool(name, namespace=namespace, takes_text=part.get("type") == "custom")
+
+
+def _turns(body: Mapping[str, object]) -> Iterator[Turn]:
+    if body.get("instructions"):
+        yield Turn("system", texts(body["instructions"]))
+    given = body.get("input")
+    if isinstance(given, str):
+        yield Turn("user", given)
+        return
+    for item in map(table, row(given)):
+        kind = word(item.get("type"))
+        if kind in _CALLS:
+            arguments = item.get("arguments", item.get("input", item.get("action")))
+            yield Turn("call", f"{word(item.get('name'))} {texts(arguments)}")
+        elif kind.endswith("_output"):
+            yield Turn("tool", texts(item.get("output", item.get("tools"))))
+        elif item.get("content"):
+            yield from (Turn(word(item.get("role")), texts(part)) for part in _parts(item["content"]))
+
+
+def _parts(content: object) -> tuple[object, ...]:
+    return tuple(row(content)) or (content,)
+
+
+def answer(say: Say, request: Asked) -> tuple[str, bytes]:
+    """Return the content type and the bytes of an answer."""
+    items = list(_items(say, request.number))
+    head: dict[str, object] = {
+        "id": f"resp_{request.number:06}",
+        "object": "response",
+        "created_at": 0,
+        "model": request.model,
+        "status": "in_progress",
+        "output": [],
+        "parallel_tool_calls": True,
+        "tool_choice": "auto",
+        "tools": [],
+    }
+    whole = {**head, "status": "completed", "output": items, "usage": _USAGE}
+    if not request.is_stream:
+        return PLAIN_JSON, compact(whole).encode()
+    parts: list[tuple[str, dict[str, object]]] = [("response.created", {"response": head})]
+    for index, item in enumerate(items):
+        parts.extend(_item_events(index, item))
+    parts.append(("response.completed", {"response": whole}))
+    numbered = [(name, {"type": name, "sequence_number": at, **data}) for at, (name, data) in enumerate(parts)]
+    return EVENT_STREAM, events(*numbered)
+
+
+def _items(say: Say, number: int) -> Iterator[dict[str, object]]:
+    if say.words or not say.calls:
+        part = {"type": "output_text", "text": say.words, "annotations": []}
+        name = f"msg_{number:06}"
+        yield {"type": "message", "id": name, "role": "assistant", "status": "completed", "content": [part]}
+    for index, call in enumerate(say.calls):
+        yield _call(call, f"{number:06}_{index}")
+
+
+def _call(call: Call, name: str) -> dict[str, object]:
+    item: dict[str, object] = {"call_id": f"call_{name}", "name": call.tool, "status": "completed"}
+    if call.namespace:
+        item["namespace"] = call.namespace
+    if call.takes_text:
+        return {"type": "custom_tool_call", "id": f"ctc_{name}", **item, "input": texts(call.arguments.get("input"))}
+    return {"type": "function_call", "id": f"fc_{name}", **item, "arguments": compact(dict(call.arguments))}
+
+
+def _item_events(index: int, item: Mapping[str, object]) -> Iterator[tuple[str, dict[str, object]]]:
+    at: dict[str, object] = {"output_index": index}
+    if item["type"] != "message":
+        yield "response.output_item.added", {**at, "item": {**item, "status": "in_progress"}}
+        yield "response.output_item.done", {**at, "item": item}
+        return
+    part = table(row(item["content"])[0])
+    inner = {**at, "item_id": item["id"], "content_index": 0}
+    yield "response.output_item.added", {**at, "item": {**item, "status": "in_progress", "content": []}}
+    yield "response.content_part.added", {**inner, "part": {**part, "text": ""}}
+    yield "response.output_text.delta", {**inner, "delta": part["text"]}
+    yield "response.output_text.done", {**inner, "text": part["text"]}
+    yield "response.content_part.done", {**inner, "part": part}
+    yield "response.output_item.done", {**at, "item": item}

@@ -1,0 +1,184 @@
+"""An interactive host in a terminal of its own: what a person would see, and their keyboard.
+
+The terminal is a pseudo-terminal of the system; what it shows, and what it answers, is in `picture`. It drives any
+program and knows nothing of hosts. Linux and macOS; Windows has no such thing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import pty
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from types import MappingProxyType, TracebackType
+from typing import Final, Self
+
+from harken.trial.ending import MARK, STOP_SECONDS, end, new_mark
+from harken.trial.picture import Picture
+
+ROWS: Final = 50
+COLUMNS: Final = 160
+QUIET_SECONDS: Final = 0.4
+SHOWN_SECONDS: Final = 60.0
+SETTLE_SECONDS: Final = 2.0  # some programs never stop moving
+KEYS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "enter": "\r",
+        "escape": "\x1b",
+        "tab": "\t",
+        "backspace": "\x7f",
+        "up": "\x1b[A",
+        "down": "\x1b[B",
+        "ctrl-c": "\x03",
+        "ctrl-d": "\x04",
+    }
+)
+# A session gets its terminal by asking for it, and only the new process itself can ask.
+_TAKE_TERMINAL: Final = (
+    "import fcntl, os, sys, termios; "
+    "fcntl.ioctl(0, termios.TIOCSCTTY, 0); "
+    "os.execvpe(sys.argv[1], sys.argv[1:], os.environ)"
+)
+
+
+class Screen:
+    """A program in a terminal. Use it as a context manager; at the end everything it started is ended."""
+
+    def __init__(self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> None:
+        self._argv = (sys.executable, "-I", "-S", "-c", _TAKE_TERMINAL, *argv)
+        # What a host leaves behind may have no parent any more, and is known by this.
+        self._mark = new_mark()
+        self._environ = {**environ, MARK: self._mark}
+        self._cwd = cwd
+        self._changed = threading.Condition()
+        self._picture = Picture(COLUMNS, ROWS)
+        self._main = -1
+        self._process: subprocess.Popen[bytes] | None = None
+        self._reader = threading.Thread(target=self._read, name="trial-screen", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._main, side = pty.openpty()
+        fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
+        try:
+            self._process = subprocess.Popen(
+                self._argv,
+                stdin=side,
+                stdout=side,
+                stderr=side,
+                cwd=self._cwd,
+                env=self._environ,
+                start_new_session=True,
+            )
+        except OSError:
+            os.close(self._main)
+            raise
+        finally:
+            os.close(side)
+        self._reader.start()
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _tb: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the program."""
+        if self._process is None:
+            raise RuntimeError("the program was not started")
+        return self._process.pid
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the program has not ended."""
+        return self._process is not None and self._process.poll() is None
+
+    def text(self) -> str:
+        """Return what the screen shows."""
+        with self._changed:
+            return self._picture.text()
+
+    def seen(self, text: str) -> bool:
+        """Return whether the screen has ever shown a text, all on one line."""
+        with self._changed:
+            return self._picture.seen(text)
+
+    def type(self, text: str) -> None:
+        """Press the keys of a text, without Enter."""
+        self._write(text.encode())
+
+    def press(self, key: str) -> None:
+        """Press a key by name, see `KEYS`."""
+        self._write(KEYS[key].encode())
+
+    def submit(self, text: str) -> None:
+        """Type a text, wait until the program shows it, and press Enter.
+
+        Programs take an Enter that follows too quickly for part of a pasted text.
+        """
+        self.type(text)
+        self.wait_for(lambda shown: text in " ".join(shown.split()), SHOWN_SECONDS)
+        self.wait_quiet(seconds=SETTLE_SECONDS)
+        self.press("enter")
+
+    def wait_for(self, wanted: str | Callable[[str], bool], seconds: float) -> str:
+        """Return what the screen shows once it holds a text, or is as a predicate wants it."""
+        fits = wanted if callable(wanted) else lambda shown: wanted in shown
+        with self._changed:
+            if not self._changed.wait_for(lambda: fits(self._picture.text()), seconds):
+                raise TimeoutError(
+                    f"the screen did not show {wanted!r} within {seconds:g} s; it shows:\n{self._picture.text()}"
+                )
+            return self._picture.text()
+
+    def wait_quiet(self, quiet_seconds: float = QUIET_SECONDS, seconds: float = SHOWN_SECONDS) -> str:
+        """Return what the screen shows once nothing changed for a while, or when the time is up."""
+        end = time.monotonic() + seconds
+        with self._changed:
+            while time.monotonic() < end:
+                before = self._picture.text()
+                # Many programs repaint all the time: only a change that can be read counts.
+                if not self._changed.wait_for(partial(self._differs, before), quiet_seconds):
+                    break
+            return self._picture.text()
+
+    def close(self) -> None:
+        """End the program and everything it started."""
+        process = self._process
+        if process is None:
+            return
+        end(process, self._mark)
+        self._reader.join(STOP_SECONDS)
+        os.close(self._main)
+        self._process = None
+
+    def _differs(self, before: str) -> bool:
+        return self._picture.text() != before
+
+    def _write(self, data: bytes) -> None:
+        with contextlib.suppress(OSError):
+            os.write(self._main, data)
+
+    def _read(self) -> None:
+        while True:
+            try:
+                data = os.read(self._main, 1 << 16)
+            except OSError:
+                # Linux says EIO where others say nothing more is coming.
+                data = b""
+            with self._changed:
+                answer = self._picture.feed(data)
+                self._changed.notify_all()
+            if not data:
+                return
+            self._write(answer)

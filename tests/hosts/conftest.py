@@ -1,0 +1,76 @@
+"""Every agent host, installed by `make test-hosts` in the version that package.json names.
+
+A host that is not there fails its tests and says so: a skipped host would look like one that works.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harken.testing import DaemonProcess, running_daemon
+from harken.trial.launch import LAUNCHES, Launch
+from harken.trial.model import Model
+from tests.hosts.stage import PROGRAMS, Stage
+
+pytest.register_assert_rewrite("tests.hosts.story")
+
+HERE = Path(__file__).parent
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark every test in this folder, so that only `make test-hosts` runs it."""
+    for item in items:
+        if HERE in item.path.parents:
+            item.add_marker(pytest.mark.hosts)
+
+
+@pytest.fixture(params=tuple(LAUNCHES))
+def host(request: pytest.FixtureRequest) -> Launch:
+    """Each host; one of them with `@pytest.mark.parametrize("host", ["codex"], indirect=True)`."""
+    launch = LAUNCHES[request.param]
+    if not (PROGRAMS / launch.program).exists():
+        pytest.fail(f"{launch.name} is not installed: run `make test-hosts` once, it installs every host")
+    return launch
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """A folder with a short name: sockets are made below it, and their paths are limited."""
+    with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as name:
+        yield Path(name).resolve()
+
+
+@pytest.fixture
+def model() -> Iterator[Model]:
+    """The model, which says a word to everything until a test gives it a script."""
+    with Model() as running:
+        yield running
+
+
+@pytest.fixture
+def daemon(folder: Path) -> Iterator[DaemonProcess]:
+    """A real daemon with nothing configured."""
+    with running_daemon(folder / "harken") as running:
+        yield running
+
+
+@pytest.fixture
+def bare_stage(host: Launch, folder: Path, model: Model) -> Iterator[Stage]:
+    """The host in a private home, with a model and no Harken."""
+    here = Stage(launch=host, folder=folder, model=model)
+    here.prepare()
+    try:
+        yield here
+    finally:
+        here.end_everything()
+
+
+@pytest.fixture
+def stage(bare_stage: Stage, daemon: DaemonProcess) -> Stage:
+    """The same beside a running Harken, to which it is not connected yet."""
+    assert bare_stage.harken_home == daemon.home
+    return bare_stage

@@ -1,0 +1,63 @@
+"""The steps that the stories of all hosts share: a message is sent, reaches the model once, and the ledger says so.
+
+What arrived is judged on the model's wire, never by what a host shows. A marker is a word that occurs nowhere else.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections.abc import Sequence
+from typing import Final
+
+from harken.testing.agent import Json
+from harken.trial.exchange import Asked, Turn
+from tests.hosts.stage import Stage
+
+# Ten times what a host needs on a quiet machine: it is waited for, not measured.
+ARRIVAL_SECONDS: Final = 90.0
+
+
+def marker() -> str:
+    """Return a word that occurs nowhere else, and that no host splits or escapes."""
+    return f"MARK{secrets.token_hex(6).upper()}"
+
+
+def send(stage: Stage, text: str, *options: str) -> str:
+    """Send a message as a person does, and return its id."""
+    sent = json.loads(stage.harken("send", "--json", *options, "--", text))
+    return str(sent["id"])
+
+
+def ledger(stage: Stage, message: str) -> Json:
+    """Return what Harken says about a message: its text, and who got it and how."""
+    return json.loads(stage.harken("read", "--json", message))
+
+
+def arrived(stage: Stage, text: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> Asked:
+    """Return the first request of the conversation that holds a text; fails with what came instead."""
+    return stage.model.wait_for(lambda asked: not asked.is_side and asked.count(text) > 0, seconds, after=after)
+
+
+def so_far(stage: Stage) -> int:
+    """Return how many requests there were: a later one is `after` that."""
+    return len(stage.model.requests)
+
+
+def places(asked: Asked, text: str) -> Sequence[Turn]:
+    """Return the pieces of a request that hold a text, the model's own words left out."""
+    return [turn for turn in asked.holding(text) if turn.role not in {"assistant", "call"}]
+
+
+def assert_once(stage: Stage, text: str) -> None:
+    """Assert that the model got a text once: the last request holds the whole conversation, and it once in it."""
+    asked = [request for request in stage.model.conversation if request.count(text)]
+    assert asked, f"{text} never reached the model"
+    last = stage.model.conversation[-1]
+    assert last.count(text) == 1, f"{text} is in the last request {last.count(text)} times: {places(last, text)!r}"
+
+
+def assert_never(stage: Stage, text: str) -> None:
+    """Assert that no request, side requests included, ever held a text."""
+    held = [(request.number, places(request, text)) for request in stage.model.requests if request.count(text)]
+    assert held == [], f"{text} reached the model: {held!r}"

@@ -1,0 +1,496 @@
+"""Copilot CLI, the real one: connected by `harken connect`, reached at every moment, and left as it was found.
+
+What arrived is read on the model's wire; what Harken believes is read from its ledger afterwards.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+import psutil
+import pytest
+
+from harken.testing.agent import Json
+from harken.trial.exchange import Asked, Say, Script, in_order, side
+from tests.hosts.stage import Stage
+from tests.hosts.story import arrived, assert_never, assert_once, ledger, marker, places, send, so_far
+from tests.hosts.terminal import Terminal
+
+pytestmark = pytest.mark.parametrize("host", ["copilot-cli"], indirect=True)
+
+READY_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 40.0
+REMINDER: Final = "does not listen for this session any more"
+EVENTS: Final = (
+    "sessionStart",
+    "userPromptSubmitted",
+    "postToolUse",
+    "postToolUseFailure",
+    "agentStop",
+    "sessionEnd",
+    "permissionRequest",
+)
+
+
+@pytest.fixture
+def connected(stage: Stage) -> Stage:
+    """Copilot CLI, connected the way people connect it."""
+    stage.harken("connect", "copilot-cli", "--yes")
+    return stage
+
+
+@pytest.fixture
+def with_extension(stage: Stage) -> Stage:
+    """Copilot CLI, connected by someone who wants to be woken by an extension."""
+    stage.harken("connect", "copilot-cli", "--yes", "--wake", "extension")
+    return stage
+
+
+@pytest.fixture
+def with_waiter(stage: Stage) -> Stage:
+    """Copilot CLI, connected by someone who wants to be woken without anything experimental."""
+    stage.harken("connect", "copilot-cli", "--yes", "--wake", "waiter")
+    return stage
+
+
+def line_of(stage: Stage, message: str) -> Json:
+    """Return what the ledger says about a message and Copilot CLI; empty before it was offered."""
+    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "copilot-cli"]
+    assert len(lines) <= 1
+    return lines[0] if lines else {}
+
+
+def eventually(stage: Stage, message: str, is_so: Callable[[Json], bool]) -> Json:
+    """Return the ledger's line once it is as wanted: a hook that ends a turn runs after the model's last answer."""
+    end = time.monotonic() + STEP_SECONDS
+    while not is_so(line := line_of(stage, message)):
+        assert time.monotonic() < end, f"the ledger stays at {line}"
+    return line
+
+
+def is_seen(line: Json) -> bool:
+    """Whether the ledger has proof."""
+    return bool(line.get("state") == "seen")
+
+
+def sessions(stage: Stage) -> list[Json]:
+    """Return the sessions of Copilot CLI that Harken knows."""
+    found = json.loads(stage.harken("status", "--json"))["sessions"]
+    return [session for session in found if session["host"] == "copilot-cli"]
+
+
+def waiters(stage: Stage) -> list[psutil.Process]:
+    """Return the waiters that run for this Harken, without the shells around them."""
+    found = []
+    for process in psutil.process_iter(["cmdline"]):
+        words = process.info["cmdline"] or []
+        if str(stage.harken_home) in words and any(word.endswith("/wait.py") for word in words):
+            found.append(process)
+    return found
+
+
+def until(is_so: Callable[[], bool], what: str) -> None:
+    """Return when something is so."""
+    end = time.monotonic() + STEP_SECONDS
+    while not is_so():
+        assert time.monotonic() < end, what
+
+
+def obedient(asked: Asked) -> Say:
+    """Do what the last words ask: start the waiter where they say how, else say a word."""
+    if asked.is_side:
+        return side(asked)
+    command = re.search(r"detach true[^:]*: (/\S.*? copilot-cli)$", asked.turns[-1].text, re.MULTILINE)
+    if command is None:
+        return Say.text("done")
+    return Say.call("bash", {"command": command[1], "mode": "async", "detach": True, "description": "Harken waiter"})
+
+
+@contextmanager
+def copilot(stage: Stage, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """Copilot CLI, headless, with nothing allowed but what is said here; ended when the block is left."""
+    with subprocess.Popen(
+        [str(stage.program), "--no-ask-user", *arguments],
+        cwd=stage.project,
+        env=stage.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    ) as process:
+        try:
+            yield process
+        finally:
+            process.kill()
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Return everything in a folder: files with their contents, folders with None."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage) -> None:
+    """A working agent that does not think of its inbox must still get what cannot wait."""
+    body = marker()
+    with connected.gate() as gate:
+        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        with connected.headless("work") as running:
+            gate.wait(STEP_SECONDS)
+            message = send(connected, body)
+            gate.open()
+            assert running.finish().returncode == 0
+    first, second, _third = connected.model.conversation
+    assert (first.count(body), second.count(body)) == (0, 1)
+    assert_once(connected, body)
+    line = line_of(connected, message)
+    assert (line["state"], line["surface"]) == ("seen", "hook: tool")
+
+
+def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
+    """Whoever starts an agent in the morning should not have to tell it to look.
+
+    The hooks of the start and of the prompt both run then, one after the other: it must not be told by both.
+    """
+    body = marker()
+    message = send(connected, body)
+    connected.ask("good morning")
+    assert connected.model.conversation[0].count(body) == 1
+    assert_once(connected, body)
+    line = line_of(connected, message)
+    assert (line["state"], line["surface"]) == ("seen", "hook: prompt")
+
+
+def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
+    """Otherwise it would wait for the person, who may be away, although the agent is still there."""
+    body, last = marker(), marker()
+    connected.model.follow(in_order(Say.text("first"), then=last))
+    with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
+        hold.wait(STEP_SECONDS)
+        message = send(connected, body)
+        hold.release()
+        done = running.finish()
+    first, second = connected.model.conversation
+    assert (first.count(body), second.count(body)) == (0, 1)
+    assert last in done.stdout
+    line = line_of(connected, message)
+    assert (line["state"], line["surface"]) == ("seen", "hook: stop")
+
+
+def test_idle_session_in_tmux_is_woken_by_the_extension_and_told_once(with_extension: Stage) -> None:
+    """A message to an idle agent starts its next turn, and is not told again with the next prompt."""
+    asked, body, later = marker(), marker(), marker()
+    stage = with_extension
+    with stage.tmux() as tmux:
+        tmux.wait_for(stage.launch.ready, READY_SECONDS)
+        tmux.submit(asked)
+        arrived(stage, asked)
+        tmux.wait_quiet()
+        message = send(stage, body)
+        woken = arrived(stage, body)
+        assert "<system_notification>" in places(woken, body)[0].text
+        assert eventually(stage, message, is_seen)["surface"] == "wake: extension"
+        tmux.submit(later)
+        arrived(stage, later)
+    assert_once(stage, body)
+
+
+def test_idle_session_in_tmux_is_woken_by_the_waiter_and_told_once(with_waiter: Stage) -> None:
+    """The same without anything experimental; the agent starts the waiter itself, and again after each message.
+
+    Nothing is allowed on the command line here: that one command runs without a question all the same.
+    """
+    first, second, later = marker(), marker(), marker()
+    stage = with_waiter
+    stage.model.follow(obedient)
+    with Terminal((str(stage.program),), stage.environment, stage.project, stage.folder) as tmux:
+        tmux.wait_for(stage.launch.ready, READY_SECONDS)
+        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
+        tmux.wait_quiet()
+        for body in (first, second):
+            message = send(stage, body)
+            woken = arrived(stage, body)
+            assert [turn.role for turn in places(woken, body)] == ["tool"]
+            assert eventually(stage, message, is_seen)["surface"] == "wake: waiter"
+            tmux.wait_quiet()
+        tmux.submit(later)
+        arrived(stage, later)
+        assert_once(stage, first)
+        assert_once(stage, second)
+        tmux.submit("/exit")
+        until(lambda: not waiters(stage), "the waiter outlived its host")
+
+
+def test_headless_run_costs_nothing_for_a_waiter(with_waiter: Stage) -> None:
+    """It is never idle: a model call to start a waiter, or to be reminded of one, would be wasted on every script."""
+    with_waiter.model.follow(obedient)
+    with_waiter.ask("hello")
+    assert len(with_waiter.model.conversation) == 1
+
+
+def test_waiter_that_was_forgotten_or_lost_is_asked_for_once(with_waiter: Stage) -> None:
+    """A model may forget to start it again, and /clear ends it: without a reminder the session would be deaf."""
+    body, later = marker(), marker()
+    stage = with_waiter
+    # Forgetful: what the waiter itself says at its end is not followed, only what a prompt says.
+    stage.model.follow(lambda asked: obedient(asked) if asked.last_role == "user" else Say.text("done"))
+    with stage.tmux() as tmux:
+        tmux.wait_for(stage.launch.ready, READY_SECONDS)
+        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
+        tmux.wait_quiet()
+        (before,) = waiters(stage)
+        send(stage, body)
+        arrived(stage, body)
+        until(lambda: bool(waiters(stage)) and before not in waiters(stage), "the waiter was not started again")
+        tmux.wait_quiet()
+        assert stage.model.conversation[-1].count(REMINDER) == 1
+        tmux.submit("/clear")
+        until(lambda: not waiters(stage), "the waiter outlived its conversation")
+        tmux.submit(later)
+        arrived(stage, later)
+        until(lambda: bool(waiters(stage)), "nobody started a waiter for the new conversation")
+        tmux.wait_quiet()
+        assert stage.model.conversation[-1].count(REMINDER) == 1
+
+
+def test_message_at_the_end_of_a_turn_goes_before_a_reminder(with_waiter: Stage) -> None:
+    """Of two hooks that hold up the end of a turn Copilot hears one, without a word about the other."""
+    body, asked = marker(), marker()
+    stage = with_waiter
+    stage.model.follow(obedient)
+    with stage.screen() as screen:
+        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
+        screen.wait_quiet()
+        stage.model.follow(lambda request: obedient(request) if request.count(body) else Say.text("no"))
+        waiters(stage)[0].kill()
+        arrived(stage, REMINDER)
+        screen.wait_quiet()
+        with stage.model.hold(lambda request: asked in request.turns[-1].text) as hold:
+            screen.submit(asked)
+            hold.wait(STEP_SECONDS)
+            message = send(stage, body)
+        assert REMINDER not in places(arrived(stage, body), body)[0].text
+        until(lambda: bool(waiters(stage)), "the reminder was lost")
+        assert eventually(stage, message, is_seen)["surface"] == "hook: stop"
+    assert_once(stage, body)
+
+
+def test_extension_finds_a_daemon_that_was_started_again(with_extension: Stage) -> None:
+    """An update of Harken must not leave every open session deaf."""
+    body = marker()
+    stage = with_extension
+    with stage.screen() as screen:
+        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        until(lambda: _can_be_woken(stage), "the extension did not come")
+        stage.harken("down")
+        stage.harken("up")
+        until(lambda: _can_be_woken(stage), "the extension did not come back")
+        message = send(stage, body)
+        arrived(stage, body)
+        assert eventually(stage, message, is_seen)["surface"] == "wake: extension"
+    assert_once(stage, body)
+
+
+def _can_be_woken(stage: Stage) -> bool:
+    return any("wake: extension" in session["surfaces"] for session in sessions(stage))
+
+
+def test_message_to_a_busy_session_is_told_by_one_surface(with_extension: Stage) -> None:
+    """Hook and wake stand ready at the same time; whichever is first, the agent reads it once."""
+    body = marker()
+    stage = with_extension
+    with stage.gate() as gate:
+        stage.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        with stage.screen() as screen:
+            screen.wait_for(stage.launch.ready, READY_SECONDS)
+            screen.submit("work")
+            gate.wait(STEP_SECONDS)
+            message = send(stage, body)
+            gate.open()
+            arrived(stage, body)
+            assert eventually(stage, message, is_seen)["surface"] == "hook: tool"
+            screen.wait_quiet()
+    assert_once(stage, body)
+
+
+def test_conversation_after_clear_is_woken_too(with_extension: Stage) -> None:
+    """Copilot has a new id then, and starts the extension anew; whoever writes must not notice."""
+    asked, body = marker(), marker()
+    stage = with_extension
+    with stage.screen() as screen:
+        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.submit(asked)
+        arrived(stage, asked)
+        screen.wait_quiet()
+        (before,) = sessions(stage)
+        screen.submit("/clear")
+        until(lambda: all(s["session"] != before["session"] for s in sessions(stage)), "the old session did not end")
+        until(lambda: len(sessions(stage)) == 1, "no new session came")
+        after = so_far(stage)
+        message = send(stage, body)
+        assert arrived(stage, body, after=after).count(asked) == 0
+        assert eventually(stage, message, is_seen)["surface"] == "wake: extension"
+        screen.submit("/exit")
+        until(lambda: not sessions(stage), "a session is left that nobody has open")
+
+
+def test_idle_session_without_a_wake_is_told_with_its_next_prompt(connected: Stage) -> None:
+    """That is the default, because both wakes have a price; it must be true that nothing happens until then."""
+    asked, body, later = marker(), marker(), marker()
+    with connected.screen() as screen:
+        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.submit(asked)
+        arrived(connected, asked)
+        screen.wait_quiet()
+        message = send(connected, body)
+        screen.wait_quiet()
+        assert line_of(connected, message)["state"] == "queued"
+        screen.submit(later)
+        assert arrived(connected, later).count(body) == 1
+        assert eventually(connected, message, is_seen)["surface"] == "hook: prompt"
+    assert_once(connected, body)
+
+
+def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
+    """A subagent runs the same hooks, but what it is told never reaches the agent that could answer."""
+    prompt, helper, body = marker(), marker(), marker()
+
+    def in_conversation(gate: str) -> Script:
+        errand = {"description": "an errand", "prompt": helper, "agent_type": "general-purpose", "name": "errand"}
+        own = in_order(Say.call("task", {**errand, "mode": "sync"}))
+        its = in_order(Say.shell(gate), Say.shell("true"))
+        return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
+
+    with connected.gate() as gate:
+        connected.model.follow(in_conversation(gate.command))
+        with connected.headless(prompt) as running:
+            gate.wait(STEP_SECONDS)
+            message = send(connected, body)
+            gate.open()
+            assert running.finish().returncode == 0
+    its_own = [asked for asked in connected.model.conversation if prompt not in asked.text]
+    assert len(its_own) >= 3
+    assert sum(asked.count(body) for asked in its_own) == 0
+    assert_once(connected, body)
+    assert line_of(connected, message)["state"] == "seen"
+
+
+@pytest.mark.parametrize(
+    ("rules", "is_called"),
+    [
+        ((), False),
+        (("--allow-tool", "harken(inbox_pull)"), True),
+        (("--allow-all-tools", "--deny-tool", "harken(inbox_pull)"), False),
+    ],
+)
+def test_person_decides_which_tools_run(connected: Stage, rules: tuple[str, ...], *, is_called: bool) -> None:
+    """A plugin could answer Copilot's question itself, and would then overrule what the person refused."""
+    connected.model.follow(in_order(Say.call("inbox_pull")))
+    with copilot(connected, *rules, "-p", "look") as running:
+        running.communicate(timeout=STEP_SECONDS)
+    assert ("denied" not in connected.model.conversation[-1].turns[-1].text) is is_called
+
+
+def test_project_that_is_connected_to_claude_code_too_is_told_once(connected: Stage) -> None:
+    """Copilot loads what a project has enabled for Claude Code: those hooks run in it beside our own."""
+    body = marker()
+    connected.harken("connect", "claude-code", "--yes", "--project", str(connected.project))
+    message = send(connected, body)
+    connected.ask("hello")
+    assert_once(connected, body)
+    lines = {line["consumer"]: line["state"] for line in ledger(connected, message)["ledger"]}
+    assert lines["copilot-cli"] == "seen"
+    assert lines.get("claude-code", "queued") == "queued"
+
+
+def test_host_that_did_not_run_is_left_byte_for_byte_as_it_was(stage: Stage) -> None:
+    """Trying Harken must cost nothing."""
+    before = tree(stage.user)
+    for wake in ("extension", "waiter", "default"):
+        stage.harken("connect", "copilot-cli", "--yes", "--wake", wake)
+        assert tree(stage.user) != before
+    stage.harken("disconnect", "copilot-cli", "--yes")
+    assert tree(stage.user) == before
+    assert not (stage.harken_home / "plugins").exists()
+
+
+def test_host_that_ran_keeps_its_own_settings_and_nothing_of_ours(stage: Stage) -> None:
+    """Copilot's own commands would drop the comments, and leave an entry that says the plugin is off."""
+    settings = stage.user / ".copilot" / "settings.json"
+    settings.write_text('{\n    // my own words\n    "banner": "never"\n}\n')
+    stage.ask("hello")
+    stage.harken("connect", "copilot-cli", "--yes", "--wake", "waiter")
+    assert "// my own words" in settings.read_text()
+    assert "Please start Harken's waiter" in settings.read_text()
+    assert "harken-inbox_pull" in " ".join(_names(stage, "with Harken"))
+    settings.write_text(settings.read_text().replace('"never"', '"once"'))
+    stage.harken("disconnect", "copilot-cli", "--yes")
+    assert settings.read_text() == '{\n    // my own words\n    "banner": "once"\n}\n'
+    assert "harken-inbox_pull" not in " ".join(_names(stage, "without Harken"))
+    files = tree(stage.user / ".copilot")
+    told = ("session-state/", "session-store.db", "logs/", "command-history")
+    named = [name for name, content in files.items() if content and b"harken-copilot" in content]
+    assert [name for name in named if not name.startswith(told)] == []
+
+
+def _names(stage: Stage, prompt: str) -> tuple[str, ...]:
+    """Return the tools that the model is offered with a prompt."""
+    before = so_far(stage)
+    stage.ask(prompt)
+    return stage.model.requests[before].tool_names
+
+
+def test_connecting_one_folder_leaves_what_git_tracks_alone(stage: Stage) -> None:
+    """A team's settings are not one person's to change; other folders are not connected."""
+    before = tree(stage.project)
+    stage.harken("connect", "copilot-cli", "--yes", "--project", str(stage.project))
+    body = marker()
+    send(stage, body)
+    stage.ask("hello")
+    assert_once(stage, body)
+    git = subprocess.run(
+        ["/usr/bin/env", "git", "status", "--porcelain"],
+        cwd=stage.project,
+        capture_output=True,
+        check=True,
+        timeout=STEP_SECONDS,
+    )
+    assert git.stdout == b""
+    stage.harken("disconnect", "copilot-cli", "--yes", "--project", str(stage.project))
+    assert tree(stage.project) == before
+
+
+def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
+    """An inbox that is not there may cost the agent its messages, but never a turn or an error."""
+    connected.harken("down")
+    answer = marker()
+    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    assert answer in connected.ask("work").stdout
+    shutil.rmtree(connected.harken_home)
+    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    assert answer in connected.ask("work").stdout
+    assert_never(connected, "hook error")
+
+
+@pytest.mark.parametrize("payload", [b"", b"{", b"[]", b"null", b'{"sessionId": 1}', b"\xff" * 1_000_000])
+def test_broken_input_of_a_hook_does_nothing(with_waiter: Stage, payload: bytes) -> None:
+    """Whatever a later version of Copilot may write, a hook ends well and says nothing."""
+    file = with_waiter.harken_home / "plugins" / "copilot-cli" / "harken" / "hooks" / "hooks.json"
+    hooks = json.loads(file.read_text())["hooks"]
+    assert set(hooks) == set(EVENTS)
+    lines = [hook["bash"] for event in EVENTS for hook in hooks[event]]
+    assert len(lines) == len(EVENTS) + 1
+    for line in lines:
+        done = subprocess.run(
+            ["/bin/sh", "-c", line], input=payload, capture_output=True, check=False, timeout=STEP_SECONDS
+        )
+        assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), line
+    assert sessions(with_waiter) == []

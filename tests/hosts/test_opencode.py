@@ -1,0 +1,441 @@
+"""opencode, the real one: connected by `harken connect`, reached at every moment, and left as it was found.
+
+What arrived is read on the model's wire; what Harken believes is read from its ledger afterwards.
+"""
+
+from __future__ import annotations
+
+import http.client
+import json
+import re
+import shutil
+import socket
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harken.testing.agent import Json
+from harken.trial.exchange import Say, Script, in_order, side
+from harken.trial.screen import Screen
+from tests.hosts.stage import Stage
+from tests.hosts.story import arrived, assert_never, assert_once, ledger, marker, places, send, so_far
+
+pytestmark = pytest.mark.parametrize("host", ["opencode"], indirect=True)
+
+READY_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 40.0
+
+# A server of somebody else's, with one tool that reads a named pipe to its end and then says more than opencode keeps.
+OTHER_SERVER: Final = """\
+import json, sys
+for line in sys.stdin:
+    asked = json.loads(line)
+    match asked["method"]:
+        case "initialize":
+            info = {"name": "other", "version": "1"}
+            version = asked["params"]["protocolVersion"]
+            result = {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}
+        case "tools/list":
+            schema = {"type": "object", "properties": {"pipe": {"type": "string"}}}
+            result = {"tools": [{"name": "report", "description": "A long report.", "inputSchema": schema}]}
+        case "tools/call":
+            open(asked["params"]["arguments"]["pipe"]).read()
+            result = {"content": [{"type": "text", "text": "word " * 60_000}]}
+        case _:
+            result = {}
+    if "id" in asked:
+        print(json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": result}), flush=True)
+"""
+
+
+@pytest.fixture
+def unconnected(stage: Stage) -> Stage:
+    """The host without a network: where there is a plugin, it would fetch a package for it."""
+    (stage.user / ".npmrc").write_text("offline=true\n")
+    return stage
+
+
+@pytest.fixture
+def connected(unconnected: Stage) -> Stage:
+    """The host, connected the way people connect it."""
+    unconnected.harken("connect", "opencode", "--yes")
+    return unconnected
+
+
+def settings_of(stage: Stage) -> Path:
+    """Return the settings of the private home."""
+    return stage.user / ".config" / "opencode" / "opencode.json"
+
+
+def line_of(stage: Stage, message: str) -> Json:
+    """Return what the ledger says about a message and opencode; empty before it was offered."""
+    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "opencode"]
+    assert len(lines) <= 1
+    return lines[0] if lines else {}
+
+
+def sessions(stage: Stage) -> list[Json]:
+    """Return the sessions of opencode that Harken knows."""
+    found = json.loads(stage.harken("status", "--json"))["sessions"]
+    return [session for session in found if session["host"] == "opencode"]
+
+
+def eventually(look: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
+    """Return what there is to see once it is as wanted: the end of a turn is told after the model's last answer."""
+    end = time.monotonic() + STEP_SECONDS
+    while not is_so(seen := look()):
+        assert time.monotonic() < end, f"it stays at {seen}"
+    return seen
+
+
+def seen(stage: Stage, message: str) -> Json:
+    """Return the ledger's line of a message once it is proven."""
+    return eventually(lambda: line_of(stage, message), lambda line: line.get("state") == "seen")
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Return everything in a folder: files with their contents, folders with None."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
+
+
+@contextmanager
+def idle(stage: Stage, prompt: str = "") -> Iterator[Screen]:
+    """A terminal with one conversation, which has had its first turn and does nothing."""
+    prompt = prompt or marker()
+    with stage.screen() as screen:
+        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.submit(prompt)
+        arrived(stage, prompt)
+        until_idle(stage)
+        yield screen
+
+
+def until_idle(stage: Stage, count: int = 1) -> None:
+    """Return when so many conversations can be woken, and none is busy."""
+
+    def are_idle(known: Json) -> bool:
+        return sum(s["can_wake"] for s in known) == count and all(s["presence"] != "busy" for s in known)
+
+    eventually(lambda: sessions(stage), are_idle)
+
+
+def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage) -> None:
+    """A working agent that does not think of its inbox must still get what cannot wait."""
+    body = marker()
+    with connected.gate() as gate:
+        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        with connected.headless("work") as running:
+            gate.wait(STEP_SECONDS)
+            message = send(connected, body)
+            gate.open()
+            assert running.finish().returncode == 0
+    first, second, _third = connected.model.conversation
+    assert (first.count(body), second.count(body)) == (0, 1)
+    assert [turn.role for turn in places(second, body)] == ["tool"]
+    assert_once(connected, body)
+    line = line_of(connected, message)
+    assert (line["state"], line["surface"]) == ("seen", "hook: tool")
+
+
+def test_message_is_not_cut_off_with_the_long_result_of_somebody_elses_tool(unconnected: Stage) -> None:
+    """What MCP tools return is shortened after our plugin had it; the message must not go with the rest."""
+    server = unconnected.folder / "other.py"
+    server.write_text(OTHER_SERVER)
+    settings = settings_of(unconnected)
+    entry = {"type": "local", "command": ["python3", str(server)], "timeout": 60_000}
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "mcp": {"other": entry}}))
+    unconnected.harken("connect", "opencode", "--yes")
+    body = marker()
+    with unconnected.gate() as gate:
+        pipe = gate.command.removeprefix("cat ")
+        unconnected.model.follow(in_order(Say.call("report", {"pipe": pipe}), Say.shell("true")))
+        with unconnected.headless("work") as running:
+            gate.wait(STEP_SECONDS)
+            message = send(unconnected, body, "--from", "ann")
+            gate.open()
+            assert running.finish().returncode == 0
+    second = unconnected.model.conversation[1]
+    (result,) = places(second, body)
+    assert result.role == "tool"
+    assert "truncated" in result.text
+    assert_once(unconnected, body)
+    assert (line_of(unconnected, message)["state"], line_of(unconnected, message)["surface"]) == ("seen", "hook: tool")
+
+
+def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
+    """Whoever starts an agent in the morning should not have to tell it to look."""
+    body = marker()
+    message = send(connected, body)
+    connected.ask("good morning")
+    assert connected.model.conversation[0].count(body) == 1
+    assert_once(connected, body)
+    line = line_of(connected, message)
+    assert (line["state"], line["surface"]) == ("seen", "hook: prompt")
+
+
+def test_idle_conversation_in_tmux_is_woken_and_told_once(connected: Stage) -> None:
+    """A message of the person's to an idle agent starts its next turn, and is not told again with the next prompt."""
+    asked, body, later = marker(), marker(), marker()
+    with connected.tmux() as tmux:
+        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.submit(asked)
+        arrived(connected, asked)
+        until_idle(connected)
+        message = send(connected, body)
+        woken = arrived(connected, body)
+        assert [turn.role for turn in places(woken, body)] == ["user"]
+        assert seen(connected, message)["surface"] == "wake: plugin"
+        tmux.submit(later)
+        arrived(connected, later)
+    assert_once(connected, body)
+
+
+def test_somebody_else_wakes_with_a_notice_and_is_read_by_the_tool(connected: Stage) -> None:
+    """A prompt has the user's voice: what others wrote comes as the result of a tool instead."""
+    body = marker()
+    with idle(connected):
+        after = so_far(connected)
+        connected.model.follow(in_order(Say.call("inbox_pull")))
+        message = send(connected, body, "--from", "ann")
+        read = arrived(connected, body, after=after)
+        assert [turn.role for turn in places(read, body)] == ["tool"]
+        notice = connected.model.conversation[-2]
+        assert notice.count(body) == 0
+        assert [turn.role for turn in places(notice, "call inbox_pull")][-1] == "user"
+        eventually(lambda: line_of(connected, message), lambda line: line.get("surface") == "inbox_pull")
+    assert_once(connected, body)
+
+
+def test_wake_keeps_to_the_agent_that_the_person_chose(connected: Stage) -> None:
+    """In plan mode nothing may be changed; a message must not be a way out of it."""
+    planned, body = marker(), marker()
+    with idle(connected) as screen:
+        screen.press("tab")
+        screen.wait_for("Plan", STEP_SECONDS)
+        screen.submit(planned)
+        arrived(connected, planned)
+        until_idle(connected)
+        send(connected, body)
+        woken = arrived(connected, body)
+    last = woken.text[woken.text.index(body) :]
+    assert "Plan mode ACTIVE" in last
+
+
+def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
+    """What a subagent is told never reaches the agent that could answer."""
+    prompt, helper, body = marker(), marker(), marker()
+
+    def script(gate: str) -> Script:
+        errand = {"description": "an errand", "prompt": helper, "subagent_type": "general"}
+        own = in_order(Say.call("task", errand), Say.shell("true"))
+        its = in_order(Say.shell(gate), Say.shell("true"))
+        return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
+
+    with connected.gate() as gate:
+        connected.model.follow(script(gate.command))
+        with connected.headless(prompt) as running:
+            gate.wait(STEP_SECONDS)
+            message = send(connected, body)
+            gate.open()
+            assert running.finish().returncode == 0
+    its_own = [asked for asked in connected.model.conversation if prompt not in asked.text]
+    assert len(its_own) >= 3
+    assert sum(asked.count(body) for asked in its_own) == 0
+    assert_once(connected, body)
+    assert line_of(connected, message)["surface"] == "hook: tool"
+
+
+def test_tool_that_the_person_stopped_takes_no_message_along(connected: Stage) -> None:
+    """Our plugin is run after a stopped tool too, but no model is waiting for that result."""
+    work, body = marker(), marker()
+    with idle(connected) as screen, connected.gate() as gate:
+        connected.model.follow(in_order(Say.shell(gate.command)))
+        screen.submit(work)
+        gate.wait(STEP_SECONDS)
+        message = send(connected, body)
+        screen.press("escape")
+        screen.wait_for("again to interrupt", STEP_SECONDS)
+        screen.press("escape")
+        woken = arrived(connected, body)
+        assert [turn.role for turn in places(woken, body)] == ["user"]
+        assert seen(connected, message)["surface"] == "wake: plugin"
+    assert_once(connected, body)
+
+
+def test_new_conversation_takes_the_place_of_the_old_one(connected: Stage) -> None:
+    """A person sees one conversation at a time: an answer in another one would go unread."""
+    first, second, body = marker(), marker(), marker()
+    with idle(connected, first) as screen:
+        screen.submit("/new")
+        screen.wait_for(connected.launch.ready, STEP_SECONDS)
+        screen.submit(second)
+        arrived(connected, second)
+        until_idle(connected)
+        message = send(connected, body)
+        woken = arrived(connected, body)
+        assert (woken.count(first), woken.count(second)) == (0, 1)
+        assert seen(connected, message)["surface"] == "wake: plugin"
+        assert len(sessions(connected)) == 1
+    assert_once(connected, body)
+
+
+@contextmanager
+def server(stage: Stage) -> Iterator[str]:
+    """The host without a terminal, for other programs; where it listens."""
+    argv = [str(stage.program), "serve", "--port", "0"]
+    with subprocess.Popen(
+        argv, cwd=stage.project, env=stage.environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, text=True
+    ) as process:
+        try:
+            assert process.stdout is not None
+            yield next(found[1] for line in process.stdout if (found := re.search(r"http://(127\.0\.0\.1:\d+)", line)))
+        finally:
+            process.kill()
+
+
+def post(address: str, path: str, body: Json) -> Json:
+    """Return what opencode answers to a program."""
+    with closing(http.client.HTTPConnection(address, timeout=STEP_SECONDS)) as connection:
+        connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+        answer = connection.getresponse()
+        said = answer.read()
+    assert answer.status in {200, 204}, said
+    return json.loads(said or b"null")
+
+
+def test_two_conversations_of_one_process_get_each_their_own(connected: Stage) -> None:
+    """Programs keep several conversations in one opencode, with one MCP connection for all of them."""
+    names, words, to_first, to_second = [], [marker(), marker()], marker(), marker()
+    with server(connected) as address, connected.gate() as gate:
+        for word in words:
+            names.append(post(address, "/session", {})["id"])
+            post(address, f"/session/{names[-1]}/message", {"parts": [{"type": "text", "text": word}]})
+        until_idle(connected, len(words))
+        first = send(connected, to_second)
+        woken = arrived(connected, to_second)
+        assert [woken.count(word) for word in words] == [0, 1]
+        assert seen(connected, first)["session"] == f"opencode:{names[1]}"
+        until_idle(connected, len(words))
+        connected.model.follow(in_order(Say.shell(gate.command)))
+        post(address, f"/session/{names[0]}/prompt_async", {"parts": [{"type": "text", "text": "work"}]})
+        gate.wait(STEP_SECONDS)
+        second = send(connected, to_first)
+        gate.open()
+        told = arrived(connected, to_first)
+        assert [told.count(word) for word in words] == [1, 0]
+        line = seen(connected, second)
+        assert (line["session"], line["surface"]) == (f"opencode:{names[0]}", "hook: tool")
+    for body in (to_first, to_second):
+        assert max(asked.count(body) for asked in connected.model.conversation) == 1
+
+
+def test_conversation_that_ended_is_gone(connected: Stage) -> None:
+    """A message for a conversation that is not there must wait visibly, and not be sent into nothing."""
+    with idle(connected) as screen:
+        screen.submit("/exit")
+        eventually(lambda: sessions(connected), lambda known: known == [])
+    message = send(connected, marker())
+    assert line_of(connected, message)["state"] == "queued"
+
+
+def test_restarted_harken_still_wakes(connected: Stage) -> None:
+    """An update of Harken must not cost the conversations that are open their messages."""
+    body = marker()
+    with idle(connected):
+        connected.harken("down")
+        connected.harken("up")
+        until_idle(connected)
+        message = send(connected, body)
+        arrived(connected, body)
+        assert seen(connected, message)["surface"] == "wake: plugin"
+    assert_once(connected, body)
+
+
+def test_host_that_did_not_run_is_left_byte_for_byte_as_it_was(unconnected: Stage) -> None:
+    """Trying Harken must cost nothing."""
+    settings = settings_of(unconnected)
+    settings.write_text('{\n  // mine\n  "share": "disabled", "autoupdate": false,\n}\n')
+    before = tree(unconnected.user)
+    unconnected.harken("connect", "opencode", "--yes")
+    assert tree(unconnected.user) != before
+    unconnected.harken("disconnect", "opencode", "--yes")
+    assert tree(unconnected.user) == before
+
+
+def test_host_that_ran_keeps_nothing_of_ours(connected: Stage) -> None:
+    """What opencode wrote meanwhile is its own; our entry and our plugin are gone."""
+    connected.ask("hello")
+    settings = settings_of(connected)
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "username": "ann"}))
+    connected.harken("disconnect", "opencode", "--yes")
+    left = json.loads(settings.read_text())
+    assert (left["username"], "mcp" in left) == ("ann", False)
+    files = tree(connected.user / ".config")
+    assert [name for name, content in files.items() if b"arken" in (content or b"") or "harken" in name] == []
+    after = so_far(connected)
+    connected.ask("hello again")
+    assert not any("inbox_pull" in name for asked in connected.model.requests[after:] for name in asked.tool_names)
+
+
+def test_connecting_one_folder_leaves_what_git_tracks_alone(unconnected: Stage) -> None:
+    """A team's settings are not one person's to change; connecting everywhere as well tells nothing twice."""
+    shared = unconnected.project / "opencode.json"
+    shared.write_text('{"instructions": []}\n')
+    before = tree(unconnected.user)
+    unconnected.harken("connect", "opencode", "--yes", "--project", str(unconnected.project))
+    assert tree(unconnected.user) == before
+    made = {name for name, content in tree(unconnected.project).items() if content is not None}
+    ours = {".opencode/opencode.json", ".opencode/plugins/harken.js"}
+    assert {name for name in made if not name.startswith(".git/")} == {"opencode.json", *ours}
+    unconnected.harken("connect", "opencode", "--yes")
+    body = marker()
+    message = send(unconnected, body)
+    unconnected.ask("hello")
+    assert_once(unconnected, body)
+    assert line_of(unconnected, message)["state"] == "seen"
+    unconnected.harken("disconnect", "opencode", "--yes", "--project", str(unconnected.project))
+    assert ours.isdisjoint(tree(unconnected.project))
+
+
+def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
+    """An inbox that is not there may cost the agent its messages, but never a turn or an error."""
+    connected.harken("down")
+    # The MCP server would start it again; what is looked at here is the plugin.
+    settings = settings_of(connected)
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "mcp": {}}))
+    for is_removed in (False, True):
+        if is_removed:
+            shutil.rmtree(connected.harken_home)
+        answer = marker()
+        connected.model.follow(in_order(Say.shell("true"), then=answer))
+        done = connected.ask("work")
+        assert done.stdout.strip() == answer
+        assert "Harken" not in done.stderr
+    assert_never(connected, "Harken")
+
+
+def test_hanging_harken_holds_no_turn_up(connected: Stage, folder: Path) -> None:
+    """A daemon that accepts and never answers costs a moment once, not a moment at every tool."""
+    connected.harken("down")
+    settings = settings_of(connected)
+    settings.write_text(json.dumps({**json.loads(settings.read_text()), "mcp": {}}))
+    run = connected.harken_home / "run"
+    (run / "bells").mkdir(exist_ok=True)
+    (run / "bells" / "opencode").write_text("1")
+    answer = marker()
+    connected.model.follow(in_order(*[Say.shell("true")] * 5, then=answer))
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.bind(str(folder / "silent"))
+        silent.listen(64)
+        (run / "address").write_text(f"unix:{folder / 'silent'}\n")
+        assert connected.ask("work").stdout.strip() == answer
+        # One who asked and waited in vain, the prompt; nobody asked after that.
+        silent.settimeout(0)
+        silent.accept()[0].close()
+        with pytest.raises(BlockingIOError):
+            silent.accept()
