@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import appends, commands, edge, ingest, machine, reads, report, sessions, wake
+from bench import appends, commands, edge, hooks, ingest, machine, reads, report, sessions, wake
 from bench.plan import FULL, QUICK, Plan, Progress, Size
 from bench.rows import Row
 from harken.testing.daemon import CallFailed
 
 BENCHMARKS: Final[Mapping[str, Callable[[Plan], Iterator[Row]]]] = {
     "edge": edge.measure,
+    "hooks": hooks.measure,
     "wake": wake.measure,
     "appends": appends.measure,
     "reads": reads.measure,

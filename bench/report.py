@@ -11,7 +11,7 @@ HEADINGS: Final = ("row", "what", "value (best)", "reference (best)", "ratio (be
 MISSED: Final = "NO"
 FOOTNOTE: Final = (
     "Usual figures are medians; the best is the minimum, or the maximum of a rate. A budget is compared with the "
-    "usual one.\nThe after-tool hook has no rows yet: they come with the hooks."
+    "usual one."
 )
 
 

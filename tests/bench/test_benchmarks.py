@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 
-from bench import appends, commands, edge, ingest, reads, sessions, wake
+from bench import appends, commands, edge, hooks, ingest, reads, sessions, wake
 from bench.__main__ import main
 from bench.disk import sync_time
 from bench.machine import file_system
@@ -39,6 +39,7 @@ def plan(tmp_path: Path) -> Plan:
     ("measure", "names"),
     [
         (edge.measure, ["edge-start", "edge-vs-sdk", "edge-rss", "edge-pss"]),
+        (hooks.measure, ["hook-empty", "hook-text"]),
         (wake.measure, ["wake", "wake-p95"]),
         (appends.measure, ["append", "append-batch"]),
         (

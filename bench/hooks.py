@@ -1,0 +1,96 @@
+"""What hooks cost an agent: after a tool with nothing to say, and with something, to the text on stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import harken
+from bench.plan import Plan
+from bench.processes import BARE, serving, time_to_end
+from bench.rows import Budget, Row, Unit, least
+from bench.samples import samples
+from harken.hosts.command import hook_line
+from harken.hosts.hook import Moment
+from harken.hosts.plan import Place
+from harken.testing.daemon import DaemonProcess
+
+HOST: Final = "claude-code"
+SHELL: Final = ("/bin/sh", "-c", ":")
+EMPTY_BUDGET: Final = Budget(at_most=1.5)
+TEXT_BUDGET: Final = Budget(at_most=1.5)
+START: Final = json.dumps({"session_id": "bench", "hook_event_name": "SessionStart", "cwd": "/"}).encode()
+AFTER: Final = json.dumps({"session_id": "bench", "hook_event_name": "PostToolBatch", "cwd": "/"}).encode()
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Measure the installed line against the least that any hook costs."""
+    with serving(plan.home("hooks")) as daemon:
+        place = Place(
+            user=daemon.home,
+            environ={},
+            project=None,
+            harken=daemon.home,
+            python=sys.executable,
+            edge=Path(harken.__file__).parent / "edge",
+        )
+        tool = ("/bin/sh", "-c", hook_line(place, HOST, Moment.TOOL))
+        start = ("/bin/sh", "-c", hook_line(place, HOST, Moment.START))
+        # Mail for whoever comes next, and a session of this host that is here and has had all of its own.
+        with daemon.caller() as caller:
+            caller.call("send", text="for nobody in particular", channel="bench")
+        yield from _silent(plan, tool)
+        _run(start, START)
+        yield from _speaking(plan, daemon, tool)
+
+
+def _silent(plan: Plan, tool: Sequence[str]) -> Iterator[Row]:
+    shell, hook = [], []
+    for _ in plan.rounds("hook, nothing waiting", 100, 20):
+        shell.append(time_to_end(SHELL))
+        hook.append(time_to_end(tool))
+    yield Row(
+        name="hook-empty",
+        what="hook after a tool, nothing for a live session",
+        unit=Unit.MILLISECONDS,
+        value=least(samples(hook)),
+        reference_name="/bin/sh -c :",
+        reference=least(samples(shell)),
+        budget=EMPTY_BUDGET,
+        limited_by="starting the shell: the line only tests a file",
+    )
+
+
+def _speaking(plan: Plan, daemon: DaemonProcess, tool: Sequence[str]) -> Iterator[Row]:
+    bare, hook = [], []
+    with daemon.caller() as caller:
+        for number in plan.rounds("hook, something waiting", 40, 12):
+            caller.call("send", text=f"the build is red {number}", channel="bench")
+            bare.append(time_to_end(BARE))
+            took, said = _run(tool, AFTER)
+            if b"the build is red" not in said:
+                raise RuntimeError(f"the hook said nothing: {said[:200]!r}")
+            hook.append(took)
+    yield Row(
+        name="hook-text",
+        what="hook after a tool, to the text on stdout",
+        unit=Unit.MILLISECONDS,
+        value=least(samples(hook)),
+        reference_name="python -I -S -c pass",
+        reference=least(samples(bare)),
+        budget=TEXT_BUDGET,
+        limited_by="the shell and the interpreter's start, then one offer that is committed",
+    )
+
+
+def _run(command: Sequence[str], payload: bytes) -> tuple[float, bytes]:
+    environ = {**os.environ, "CLAUDE_PID": str(os.getpid())}
+    began = time.perf_counter()
+    done = subprocess.run(command, input=payload, capture_output=True, check=True, env=environ)
+    return time.perf_counter() - began, done.stdout
