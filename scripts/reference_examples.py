@@ -12,7 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, TypeAlias
@@ -28,7 +28,7 @@ from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.inbox import Caller, Note, Role, Session
 from harken.ingest.prepare import Policy, prepare
-from harken.model import LOCAL, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey
+from harken.model import LOCAL, Consumer, DeliveryId, Draft, Mailbox, Message, Reader, Sender, SessionKey
 from harken.sources.local import LocalSender
 from harken.store.base import Event, Filter, Limits
 from harken.store.journal import line as journal_line
@@ -115,6 +115,14 @@ class _Silent:
 
     def push(self, note: Note) -> None:
         """Forget the hint."""
+
+    def notify(self, method: str, params: Mapping[str, object]) -> bool:
+        """Forget the notification."""
+        return bool(method or params)
+
+    def settle(self) -> Collection[DeliveryId]:
+        """Nothing was answered here."""
+        return ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -203,6 +211,9 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("search", text="build red")
     await scene.verb("export", mailbox="inbox", limit=1)
     await scene.verb("mailboxes")
+    await scene.verb("evidence")
+    hint = {"level": "info", "data": "hello"}
+    await scene.verb("notify", session=scene.reader.session, method="notifications/message", params=hint)
     await scene.verb("journal", after=0, limit=1)
     await scene.verb("allow", sender="ci-bot", source="local")
     await scene.verb("deny", sender="eve@example.org")
@@ -323,6 +334,7 @@ def run_everything() -> Examples:
             "delivery": next(entry for entry in read["ledger"] if entry["consumer"] == "watch"),
             "reply": read["replies"][0],
             "session": status["sessions"][0],
+            "surface": verbs["evidence"][1]["surfaces"][0],
             "place": status["consumers"][0],
             "sender": status["senders"][0],
             "mute": status["mutes"][0],

@@ -11,7 +11,7 @@ import pytest
 from harken.cli.verbs import harken
 from tests.docs.pages import DOCS, ROOT, anchors, commands, fences, links, name_of, pages, prose
 
-NOT_THERE = re.compile(r"PostgreSQL|Teams|Outlook|IMAP|[Ww]ebhook|[Aa] web page|[Hh]ooks\b|[Ww]aking an idle")
+NOT_THERE = re.compile(r"PostgreSQL|Teams|Outlook|IMAP|[Ww]ebhook|[Aa] web page")
 SAYS_SO = re.compile(r"\byet\b|this version|not exist|not used", re.IGNORECASE)
 PLACEHOLDERS = ("<", "…", "[", "VERB")
 
@@ -73,7 +73,7 @@ def test_every_path_of_the_checkout_that_is_named_exists(page: Path) -> None:
     for path in re.findall(r"`((?:src|tests|scripts|docs)/[\w./-]+)`", prose(page)):
         assert (ROOT / path).exists(), path
     if page.parent.name == "explanation":
-        packages = "cli|config|daemon|dispatch|edge|hosts|inbox|ingest|sources|store|surfaces|testing"
+        packages = "cli|config|daemon|trial|dispatch|edge|hosts|inbox|ingest|sources|store|surfaces|testing"
         for path in re.findall(rf"`((?:{packages})/[\w./]+)`", prose(page)):
             assert (ROOT / "src" / "harken" / path).exists(), path
 

@@ -78,7 +78,7 @@ class DaemonPost:
 
     def probe(self, session: str, method: str, params: Mapping[str, object]) -> bool:
         """Send any notification to a session."""
-        return bool(self.daemon.ask("probe", session=session, method=method, params=dict(params))["sent"])
+        return bool(self.daemon.ask("notify", session=session, method=method, params=dict(params))["sent"])
 
     def settle(self, messages: Sequence[str]) -> None:
         """Mark messages as seen for the person."""

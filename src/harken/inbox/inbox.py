@@ -293,7 +293,7 @@ class Inbox:
         """Undo the offers of a call whose answer was never written."""
         await self._store.withdraw(session, carrier)
 
-    def probe(self, caller: Caller, session: str, method: str, params: Mapping[str, object]) -> bool:
+    def notify(self, caller: Caller, session: str, method: str, params: Mapping[str, object]) -> bool:
         """Send any notification to a session, for a person who wants to see what its host does with it."""
         caller.require_owner("probe sessions")
         found = self.sessions.get(SessionKey(session))

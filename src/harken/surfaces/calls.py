@@ -127,7 +127,7 @@ class Evidence(_Arguments):
     """Say how deliveries through each surface went lately."""
 
 
-class Probe(_Arguments):
+class Notify(_Arguments):
     """Send any notification to a session, to see what its host does with it."""
 
     session: Annotated[str, _about("The session's key.")]
@@ -325,8 +325,8 @@ async def _evidence(desk: Desk, _a: Evidence) -> object:
     return {"surfaces": [shapes.surface_record(record) for record in await desk.inbox.evidence()]}
 
 
-async def _probe(desk: Desk, a: Probe) -> object:
-    return {"sent": desk.inbox.probe(desk.caller, a.session, a.method, a.params)}
+async def _notify(desk: Desk, a: Notify) -> object:
+    return {"sent": desk.inbox.notify(desk.caller, a.session, a.method, a.params)}
 
 
 async def _journal(desk: Desk, a: Journal) -> object:
@@ -396,7 +396,7 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("export", Verb(Export, _export)),
     ("mailboxes", Verb(Mailboxes, _mailboxes)),
     ("evidence", Verb(Evidence, _evidence)),
-    ("probe", Verb(Probe, _probe)),
+    ("notify", Verb(Notify, _notify)),
     ("journal", Verb(Journal, _journal)),
     ("status", Verb(GetStatus, _status)),
     ("reply", Verb(Reply, _reply)),
