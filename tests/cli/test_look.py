@@ -63,6 +63,7 @@ def test_journal_shows_the_newest_events(rig: Rig) -> None:
 
 def test_journal_follows_until_interrupted(rig: Rig) -> None:
     """Each event is printed when it happens, and Ctrl-C ends it without complaint."""
+    rig.ok("send", "before", "--from", "amy")
     with rig.begin("journal", "--follow", "--json", "--limit", "1") as following:
         assert following.stdout is not None
         json.loads(following.stdout.readline())

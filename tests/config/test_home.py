@@ -102,6 +102,7 @@ def test_layout_is_what_the_documentation_says() -> None:
         "port_file": "/h/run/port",
         "run_dir": "/h/run",
         "token_file": "/h/token",
+        "trial_dir": "/h/trial",
         "triggers_file": "/h/triggers.json",
     }
 

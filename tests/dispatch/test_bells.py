@@ -168,9 +168,10 @@ async def test_a_message_between_looking_and_silencing_keeps_its_ring(house: Hou
         limit: int,
         *,
         without: Collection[MessageId] = (),
+        only: Collection[MessageId] | None = None,
         since: datetime | None = None,
     ) -> Sequence[Message]:
-        found = await house.inbox.waiting(reader, attentions, limit, without=without, since=since)
+        found = await house.inbox.waiting(reader, attentions, limit, without=without, only=only, since=since)
         arrived.append(await house.say("in between"))
         return found
 

@@ -229,9 +229,10 @@ async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(ho
         limit: int,
         *,
         without: Collection[MessageId] = (),
+        only: Collection[MessageId] | None = None,
         since: datetime | None = None,
     ) -> Sequence[Message]:
-        found = await house.inbox.waiting(reader, attentions, limit, without=without, since=since)
+        found = await house.inbox.waiting(reader, attentions, limit, without=without, only=only, since=since)
         if not arrived:
             arrived.append(await house.say())
         return found

@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from pathlib import Path
 
 import anyio
 import msgspec
@@ -247,7 +248,8 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
 
 
 def _mailboxes(home: Home, settings: Settings, cwd: str) -> tuple[Mailbox, ...]:
-    if trial := trial_of(cwd, home.trial_dir):
+    # Programs name their folder without links, whatever links the home was reached by.
+    if trial := trial_of(os.path.realpath(cwd or "/"), Path(os.path.realpath(home.trial_dir))):
         return (trial,)
     projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
     return mailboxes_of(cwd, projects)

@@ -136,8 +136,8 @@ def _as_hello(line: HelloLine) -> Hello:
     return Hello(
         # A client that gives itself no name gets one: all without would be one session.
         edge=line.edge or secrets.token_hex(12),
-        pid=line.pid,
-        ppid=line.ppid,
+        pid=max(0, line.pid),
+        ppid=max(0, line.ppid),
         cwd=line.cwd,
         consumer=line.consumer,
         is_resumed=line.resumed,

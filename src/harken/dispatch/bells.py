@@ -62,6 +62,7 @@ class Waiting(Protocol):
         limit: int,
         *,
         without: Collection[MessageId] = (),
+        only: Collection[MessageId] | None = None,
         since: datetime | None = None,
     ) -> Sequence[Message]:
         """Return what waits, may push so far, and is not muted, oldest first."""

@@ -33,7 +33,9 @@ WAKE_SECONDS = 30.0
 SETTLE = timedelta(seconds=2)  # how long a session that has just come needs until it listens
 MOST_TRIES = 3
 MOST = 20
+MOST_SLEEPERS = 50
 MAX_TRIED = 10_000
+BREATH_SECONDS = 0.1
 LOOK_EVERY_SECONDS = 30.0  # a lease that runs out rings nowhere
 
 Ledger = Callable[[MessageId], Awaitable[Sequence[Delivery]]]
@@ -192,6 +194,8 @@ class Wakes:
                     pause = LOOK_EVERY_SECONDS if due is None else max(0.05, (due - self._clock.now()).total_seconds())
                     with anyio.move_on_after(min(pause, LOOK_EVERY_SECONDS)):
                         await self._look.wait()
+                    # Hosts that take nothing must not keep the daemon busy with asking them.
+                    await anyio.sleep(BREATH_SECONDS)
 
     async def look(self) -> datetime | None:
         """Wake whoever should be; return when to look again."""
@@ -205,7 +209,7 @@ class Wakes:
             if await self._is_taken(message, {sleeper.reader.consumer for sleeper in first}):
                 continue
             # Asked anew: sessions are asked one after the other, and it may have come in between.
-            sleepers = [s for s in self._here() if message in await self._wakes_of(s, ())]
+            sleepers = [s for s in self._here() if await self._waiting(s.reader, WAKES, 1, only=[message.id])]
             choice = choose(message, sleepers, self._tried, self._clock.now())
             if choice.look_at is not None:
                 due.append(choice.look_at)
@@ -217,19 +221,18 @@ class Wakes:
     async def _by_message(self) -> list[tuple[Message, list[Sleeper]]]:
         """Return what may wake somebody now, with the sessions it waits for."""
         found: dict[MessageId, tuple[Message, list[Sleeper]]] = {}
+        since = self._clock.now() - FRESH
         for sleeper in self._here():
             # What a session was told of without its text must not hide what came after it.
-            for message in await self._wakes_of(sleeper, sleeper.told_of):
+            for message in await self._waiting(sleeper.reader, WAKES, MOST, without=sleeper.told_of, since=since):
                 found.setdefault(message.id, (message, []))[1].append(sleeper)
         return list(found.values())
 
-    async def _wakes_of(self, sleeper: Sleeper, without: Collection[MessageId]) -> Sequence[Message]:
-        since = self._clock.now() - FRESH
-        return await self._waiting(sleeper.reader, WAKES, MOST, without=without, since=since)
-
     def _here(self) -> Sequence[Sleeper]:
         """Return who can be reached or has asked: asking for others would make a reader of whoever only looks in."""
-        return [s for s in self._house.live() if s.wakers or s.is_waiting or s.is_busy is not None]
+        here = [s for s in self._house.live() if s.wakers or s.is_waiting or s.is_busy is not None]
+        # Somebody with that many open conversations looks at the last ones.
+        return here[:MOST_SLEEPERS]
 
     async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
         """Whether an agent of some host has it already: the others, for whom it waits, find it with their prompt."""

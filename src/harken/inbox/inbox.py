@@ -63,6 +63,7 @@ MAX_OFFER = 100
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
 RECENT_AMONG = 100
+TRIAL = "trial:"
 EVIDENCE_OF = timedelta(days=30)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -205,11 +206,13 @@ class Inbox:
         limit: int,
         *,
         without: Collection[MessageId] = (),
+        only: Collection[MessageId] | None = None,
         since: datetime | None = None,
     ) -> Sequence[Message]:
         """Return what waits and may push so far, oldest first; nothing that is muted. Changes nothing."""
         await self._enroll(reader)
-        reach = replace(self._reach(reader, attentions), without=frozenset(without), since=since)
+        wanted = None if only is None else frozenset(only)
+        reach = replace(self._reach(reader, attentions, wanted), without=frozenset(without), since=since)
         return await self._store.peek(reader, limit, reach=reach)
 
     async def hand_over(
@@ -387,7 +390,8 @@ class Inbox:
         """Return what a person wants to know at a glance."""
         return Status(
             sessions=self.sessions.live(),
-            consumers=await self._store.consumers(),
+            # Trials are over in a minute; what they left says nothing to people.
+            consumers=[p for p in await self._store.consumers() if not p.mailbox.startswith(TRIAL)],
             senders=await self._store.senders(),
             mutes=self._policies.mutes(self._clock.now()),
             parked=await self._store.outbox(state="parked"),
