@@ -87,6 +87,7 @@ def place_of(asked: Invocation, project: Path | None) -> Place:
         harken=asked.home.path,
         python=sys.executable,
         edge=Path(__file__).parent.parent / "edge",
+        has_shell=sys.platform != "win32",
     )
 
 

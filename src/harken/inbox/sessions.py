@@ -90,6 +90,7 @@ class Session:
     wakers: dict[str, Waker] = field(default_factory=dict[str, Waker])
     turns: TurnLog = field(default_factory=TurnLog)
     noticed: set[MessageId] = field(default_factory=set[MessageId])  # announced in this turn without their text
+    oversize: set[MessageId] = field(default_factory=set[MessageId])  # of those, what fits no telling
     transcript: str = ""  # path of the host's own record of the conversation
     last_notice: str = ""  # what it was told last: a prompt that holds it is not the person's
     stops: int = 0  # how often in a row the end of its turn was held up
@@ -151,6 +152,7 @@ class Session:
             pusher.settle()
         self.turns = TurnLog()
         self.noticed.clear()
+        self.oversize.clear()
         self.last_notice, self.last_block, self.stops = "", None, 0
 
     def forget_hooks(self) -> None:

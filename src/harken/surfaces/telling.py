@@ -56,6 +56,7 @@ class Teller:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
         if manner.is_new_turn:
             session.noticed.clear()
+            session.oversize.clear()
         if manner.carriage is Carriage.WAKE:
             # A turn of its own begins: how often earlier ones were held up does not matter for it.
             session.stops = 0
@@ -64,11 +65,15 @@ class Teller:
         if manner.has_block and not manner.speaks_as_user:
             block, deliveries = await self._block(session, manner.surface, carrier)
         room = manner.most_chars - render.width(block) - 2
-        waiting = await self._inbox.waiting(session.reader, PUSHING, MAX_MESSAGES, without=session.noticed)
+        # What was only announced because of the voice may come whole through another one; what is too long may not.
+        known = session.noticed if manner.speaks_as_user else session.oversize
+        waiting = await self._inbox.waiting(session.reader, PUSHING, MAX_MESSAGES, without=known)
         bodies = [m for m in waiting if not manner.speaks_as_user or m.trust is Trust.OWNER]
         chosen = render.fitting(_urgent_first(bodies), room)
         offers = await self._inbox.hand_over(session.reader, chosen, surface=manner.surface, carrier=carrier)
         taken = {message.id for message in chosen}
+        if not manner.speaks_as_user:
+            session.oversize.update(message.id for message in waiting if message.id not in taken)
         if manner.has_block and manner.speaks_as_user:
             # Whoever says it with the user's voice tells how many they are, and nothing of what they say.
             waiting = [*waiting, *await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)]
@@ -97,6 +102,7 @@ class Teller:
         """The text did not arrive: what it carried is queued as before."""
         session.turns.forget(told.carrier)
         session.noticed -= told.noticed
+        session.oversize -= told.noticed
         session.last_block = told.block_before
         if told.deliveries:
             await self._inbox.withdraw(session.key, told.carrier)
@@ -105,6 +111,7 @@ class Teller:
         """Nobody knows whether the text arrived: what it carried is offered again, as a repeat."""
         session.turns.forget(told.carrier)
         session.noticed -= told.noticed
+        session.oversize -= told.noticed
         if told.deliveries:
             await self._inbox.release(session.key, [told.carrier])
 

@@ -148,6 +148,7 @@ class HookDesk:
         if occasion.is_interrupted:
             session.is_busy = False
             session.noticed.clear()
+            session.oversize.clear()
             return NOTHING
         is_own = _is_own(session, occasion.prompt)
         await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
@@ -155,6 +156,7 @@ class HookDesk:
             case Moment.START:
                 session.is_busy = False
                 session.noticed.clear()
+                session.oversize.clear()
                 return NOTHING
             case Moment.END:
                 await self._leave(session, keeps_running=occasion.keeps_running)
