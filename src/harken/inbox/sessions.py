@@ -146,13 +146,17 @@ class Session:
         """Whether a message may push to this session: nothing that concerns it is muted."""
         return not is_muted(message, mutes, session=self.key, consumer=self.consumer)
 
+    def forget_notices(self) -> None:
+        """Another turn begins, or this one was interrupted: what was announced in it may be announced again."""
+        self.noticed.clear()
+        self.oversize.clear()
+
     def begin_anew(self) -> None:
         """Forget what the conversation so far was told: another one begins, and can prove nothing of it."""
         for pusher in self.connections.values():
             pusher.settle()
         self.turns = TurnLog()
-        self.noticed.clear()
-        self.oversize.clear()
+        self.forget_notices()
         self.last_notice, self.last_block, self.stops = "", None, 0
 
     def forget_hooks(self) -> None:

@@ -55,8 +55,7 @@ class Teller:
     async def tell(self, session: Session, manner: Manner, *, turn: str = "") -> Told:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
         if manner.is_new_turn:
-            session.noticed.clear()
-            session.oversize.clear()
+            session.forget_notices()
         if manner.carriage is Carriage.WAKE:
             # A turn of its own begins: how often earlier ones were held up does not matter for it.
             session.stops = 0

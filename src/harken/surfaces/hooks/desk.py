@@ -34,10 +34,8 @@ _CARRIAGES: Final[Mapping[Moment, Carriage]] = MappingProxyType(
     }
 )
 
-MAX_NAMED = 200
 _TOLD = ("hook: ", "wake: ", "claude channel/")  # how carriers begin that are not calls of an edge
 _HELD = f"hook: {Moment.STOP.value}/"
-_DELIVERY = re.compile(r"\bd-[0-9a-z]{10}\b")
 _MOMENTS = frozenset(moment.value for moment in Moment)
 
 MakeWakers = Callable[[Session, Hello], Sequence[Waker]]
@@ -147,16 +145,14 @@ class HookDesk:
     async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
         if occasion.is_interrupted:
             session.is_busy = False
-            session.noticed.clear()
-            session.oversize.clear()
+            session.forget_notices()
             return NOTHING
         is_own = _is_own(session, occasion.prompt)
         await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
         match occasion.moment:
             case Moment.START:
                 session.is_busy = False
-                session.noticed.clear()
-                session.oversize.clear()
+                session.forget_notices()
                 return NOTHING
             case Moment.END:
                 await self._leave(session, keeps_running=occasion.keeps_running)
