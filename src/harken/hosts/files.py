@@ -43,7 +43,7 @@ def read(path: Path) -> bytes | None:
         if path.exists() and not path.is_file():
             raise UserError(f"{path} is not a file.", "Move it away, then run this again.")
         return path.read_bytes()
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as exc:
         raise trouble("read", path, exc) from exc

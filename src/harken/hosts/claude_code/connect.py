@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
 from harken.hosts.plan import CommandStep, Connector, FileChange, Finding, Found, Place, Plan, Step, Wishes
+from harken.hosts.program import version_numbers
 
 PROGRAM: Final = "claude"
 OLDEST: Final = (2, 1, 197)  # the oldest that was seen to wake for a watched file
@@ -127,7 +127,7 @@ class _ClaudeConnector:
         return (
             Finding(
                 what=f"Claude Code {found.version} is new enough",
-                is_good=_numbers(found.version) >= OLDEST,
+                is_good=version_numbers(found.version) >= OLDEST,
                 hint=f"Update it: before {'.'.join(map(str, OLDEST))} idle sessions may not be woken.",
             ),
             Finding(
@@ -386,10 +386,6 @@ def _config(place: Place) -> Path:
 def _account(place: Place) -> Path:
     """Return the file with all that Claude Code remembers besides settings."""
     return (_config(place) if place.environ.get("CLAUDE_CONFIG_DIR") else place.user) / ".claude.json"
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
 
 
 def _bytes(path: Path) -> bytes | None:

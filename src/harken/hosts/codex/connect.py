@@ -14,11 +14,12 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.errors import Unavailable, UserError
+from harken.errors import Unavailable
 from harken.hosts.codex import entries
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.verdict import Judge
 from harken.hosts.command import mcp_command
+from harken.hosts.files import read
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "codex"
@@ -87,10 +88,10 @@ class CodexConnector:
             note = "Codex is connected in every folder already: in this one, every hook would run twice."
             return Plan(host=NAME, steps=(), notes=(note,))
         judge = _judge(place)
-        hooks = entries.with_hooks(_read(files.hooks), place, file=files.hooks)
+        hooks = entries.with_hooks(read(files.hooks), place, file=files.hooks)
         hashes = _hashes(judge, files, hooks)
-        changed = {files.config: entries.with_server(_read(files.config), place, file=files.config), files.hooks: hooks}
-        before = changed.get(files.trust, _read(files.trust))
+        changed = {files.config: entries.with_server(read(files.config), place, file=files.config), files.hooks: hooks}
+        before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.with_trust(before, files.hooks, hashes, file=files.trust)
         return Plan(
             host=NAME,
@@ -101,12 +102,12 @@ class CodexConnector:
     def removal(self, place: Place) -> Plan:
         """Return how to take out our entries, wherever they stand now."""
         files = _Files.of(place, place.project.resolve() if place.project else None)
-        hooks = _read(files.hooks)
+        hooks = read(files.hooks)
         changed = {
-            files.config: entries.without_server(_read(files.config), file=files.config),
+            files.config: entries.without_server(read(files.config), file=files.config),
             files.hooks: entries.without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks,
         }
-        before = changed.get(files.trust, _read(files.trust))
+        before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.without_trust(before, files.hooks, hooks, file=files.trust)
         # A file in which nothing is left was made by us.
         return Plan(host=NAME, steps=list(_changes(files, {path: data or None for path, data in changed.items()})))
@@ -128,17 +129,8 @@ def _judge(place: Place) -> Judge | None:
     return Judge(program=Path(program), path=path) if program else None
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise UserError(f"Cannot read {path}: {exc.strerror}.", "Check who owns it and its permissions.") from exc
-
-
 def _has_hooks(files: _Files) -> bool:
-    return bool(entries.places(_read(files.hooks), file=files.hooks))
+    return bool(entries.places(read(files.hooks), file=files.hooks))
 
 
 def _is_everywhere(place: Place) -> bool:
@@ -165,7 +157,7 @@ def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[Fi
         files.config: "MCP server harken" + (", and trust in its hooks" if files.config == files.trust else ""),
     }
     for path, after in changed.items():
-        before = _read(path)
+        before = read(path)
         if before != after:
             yield FileChange(path=path, before=before, after=after, why=whys[path])
 
@@ -178,17 +170,17 @@ def _notes(judge: Judge | None, files: _Files, project: Path | None, *, is_trust
     version = judge.version() if judge else ""
     if version and tuple(int(part) for part in version.split(".")[:2]) < FIRST_WITH_WAKE:
         yield f"Codex {version} cannot be woken when it is idle; 0.149 and later can."
-    if project is not None and not entries.trusts_project(_read(files.trust), project, file=files.trust):
+    if project is not None and not entries.trusts_project(read(files.trust), project, file=files.trust):
         yield f"Codex reads {project / '.codex'} only once you trust the folder: start `codex` there and say so."
 
 
 def _server(judge: Judge, files: _Files, project: Path | None, place: Place) -> Finding:
     what = "Codex knows the MCP server harken"
     command, *arguments = mcp_command(place)
-    seen = judge.server({CONFIG: _read(files.trust)}, entries.SERVER, cwd=project)
+    seen = judge.server({CONFIG: read(files.trust)}, entries.SERVER, cwd=project)
     transport = seen.get("transport")
     if not isinstance(transport, dict):
-        is_there = entries.has_server(_read(files.config), file=files.config)
+        is_there = entries.has_server(read(files.config), file=files.config)
         hint = "It does not read the folder: is it trusted?" if is_there else "Run: harken connect codex"
         return Finding(what=what, is_good=False, hint=hint)
     is_same = transport.get("command") == command and transport.get("args") == arguments
@@ -198,7 +190,7 @@ def _server(judge: Judge, files: _Files, project: Path | None, place: Place) -> 
 
 
 def _hooks(judge: Judge, files: _Files, project: Path | None) -> Iterator[Finding]:
-    config, hooks = _read(files.trust), _read(files.hooks)
+    config, hooks = read(files.trust), read(files.hooks)
     if not entries.runs_hooks(config, file=files.trust):
         hint = f"Remove `hooks = false` under [features] in {files.trust}."
         yield Finding(what="Codex runs hooks", is_good=False, hint=hint)

@@ -22,6 +22,7 @@ from harken.errors import UserError
 from harken.hosts.copilot import plugin
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.files import read
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "copilot"
@@ -72,7 +73,7 @@ class _CopilotConnector:
             raise UserError(f"Copilot CLI has no wake {wishes.wake[:40]!r}.", f"Choose one of: {', '.join(_WAKES)}.")
         _check_project(place)
         file = settings_file(place)
-        before = _read(file)
+        before = read(file)
         after = json_set(before, _MARKETPLACE, _source(place), file=file)
         after = json_set(after, _ENABLED, value=True, file=file)
         steps = [
@@ -85,7 +86,7 @@ class _CopilotConnector:
     def removal(self, place: Place) -> Plan:
         """Return how to take our entries out of the settings as they are now."""
         file = settings_file(place)
-        before = _read(file)
+        before = read(file)
         after = json_remove_items(before, _STARTS, plugin.is_arming, file=file)
         for path in (_MARKETPLACE, _ENABLED):
             after = json_remove(after, path, file=file)
@@ -99,7 +100,7 @@ class _CopilotConnector:
     def check(self, place: Place) -> Sequence[Finding]:
         """Look whether the files are current and whether Copilot lists the plugin."""
         file = settings_file(place)
-        data = _read(file)
+        data = read(file)
         is_named = (
             json_value(data, _MARKETPLACE, file=file) == _source(place)
             and json_value(data, _ENABLED, file=file) is True
@@ -153,7 +154,7 @@ def _hidden(place: Place, *, is_hidden: bool = True) -> Iterator[FileChange]:
     if place.project is None or not (place.project / ".git").is_dir():
         return
     path = place.project / ".git" / "info" / "exclude"
-    before = _read(path)
+    before = read(path)
     lines = [line for line in (before or b"").splitlines(keepends=True) if line.strip() != _EXCLUDED]
     after = b"".join(lines)
     if is_hidden:
@@ -171,21 +172,12 @@ def _armed(data: bytes | None, place: Place, wake: str, file: Path) -> bytes | N
     return data if wanted is None else json_append(data, _STARTS, wanted, file=file)
 
 
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as exc:
-        raise UserError(f"{path} cannot be read: {exc.strerror}.", "Nothing was changed.") from exc
-
-
 def _file_changes(place: Place, wanted: Mapping[str, bytes]) -> Iterator[FileChange]:
     """Yield what differs in the marketplace; files that an earlier choice left there go."""
     root = plugin.folder(place)
     known = {name for wake in (plugin.NO_WAKE, *_WAKES) for name in plugin.files(place, wake)}
     for name in sorted(known | set(wanted)):
-        before, after = _read(root / name), wanted.get(name)
+        before, after = read(root / name), wanted.get(name)
         if before != after:
             yield FileChange(path=root / name, before=before, after=after, why="the plugin", is_ours=True)
 
@@ -193,9 +185,9 @@ def _file_changes(place: Place, wanted: Mapping[str, bytes]) -> Iterator[FileCha
 def _chosen_wake(place: Place) -> str:
     """Return the wake of the plugin that is in place."""
     root = plugin.folder(place)
-    if _read(root / plugin.EXTENSION_SETTINGS) is not None:
+    if read(root / plugin.EXTENSION_SETTINGS) is not None:
         return plugin.EXTENSION
-    hooks = _read(root / plugin.PLUGIN / "hooks" / "hooks.json") or b""
+    hooks = read(root / plugin.PLUGIN / "hooks" / "hooks.json") or b""
     return plugin.WAITER if b"--remind" in hooks else plugin.NO_WAKE
 
 

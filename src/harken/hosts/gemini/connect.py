@@ -6,10 +6,6 @@ so it is only ever asked in a scratch home, with a copy of the settings.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,15 +15,16 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.files import read
 from harken.hosts.gemini import entries
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.program import find_program, output_of, version_numbers
 
 PROGRAM: Final = "gemini"
 OLDEST: Final = (0, 61)  # the oldest that was seen to do all that is used here
 FOLDER: Final = ".gemini"
 SETTINGS: Final = "settings.json"
-RUN_SECONDS: Final = 30.0
 
 _ASLEEP: Final = (
     "Gemini CLI has no way to be woken. A message for an idle session waits and comes with your next prompt; while "
@@ -73,11 +70,11 @@ class GeminiConnector:
 
     def find(self, place: Place) -> Found | None:
         """Return the installed program and its version."""
-        program = _program(place)
+        program = find_program(place, PROGRAM)
         if program is None:
             return None
         with _scratch(place, {}) as environ:
-            words = _run((program, "--version"), environ, Path(environ["GEMINI_CLI_HOME"])).split()
+            words = output_of((program, "--version"), environ, Path(environ["GEMINI_CLI_HOME"])).split()
         return Found(program=Path(program), version=words[-1] if words else "")
 
     def plan(self, place: Place, wishes: Wishes) -> Plan:
@@ -88,23 +85,23 @@ class GeminiConnector:
                 "Leave the option out: messages come with the next prompt.",
             )
         files = _Files.of(place)
-        if place.project is not None and entries.is_connected(_read(files.own), file=files.own):
+        if place.project is not None and entries.is_connected(read(files.own), file=files.own):
             note = "Gemini CLI is connected in every folder already: in this one, every hook would run twice."
             return Plan(host=NAME, steps=(), notes=(note,))
-        before = _read(files.settings)
+        before = read(files.settings)
         steps = _changes(
             files,
             (before, entries.with_entries(before, place, file=files.settings)),
-            (_read(files.rules), entries.RULES),
+            (read(files.rules), entries.RULES),
         )
         return Plan(host=NAME, steps=list(steps), notes=list(_notes(place, files)))
 
     def removal(self, place: Place) -> Plan:
         """Return how to take out our entries, wherever they stand now."""
         files = _Files.of(place)
-        before, rules = _read(files.settings), _read(files.rules)
+        before, rules = read(files.settings), read(files.rules)
         # The rules serve every folder; they stay while the person's own settings still name our server.
-        is_needed = place.project is not None and entries.is_connected(_read(files.own), file=files.own)
+        is_needed = place.project is not None and entries.is_connected(read(files.own), file=files.own)
         after = entries.without_entries(before, file=files.settings)
         return Plan(host=NAME, steps=list(_changes(files, (before, after), (rules, rules if is_needed else None))))
 
@@ -114,12 +111,12 @@ class GeminiConnector:
         if found is None:
             hint = "Install it, for example with: npm install -g @google/gemini-cli"
             return [Finding(what="Gemini CLI is installed", is_good=False, hint=hint)]
-        before = _read(files.settings)
+        before = read(files.settings)
         is_current = (
-            entries.with_entries(before, place, file=files.settings) == before and _read(files.rules) == entries.RULES
+            entries.with_entries(before, place, file=files.settings) == before and read(files.rules) == entries.RULES
         )
         again = "Run: harken connect gemini" + (f" --project {place.project}" if place.project else "")
-        is_new = _numbers(found.version) >= OLDEST
+        is_new = version_numbers(found.version) >= OLDEST
         oldest = ".".join(map(str, OLDEST))
         return [
             Finding(
@@ -131,27 +128,10 @@ class GeminiConnector:
             *(
                 Finding(what="nothing in your settings is in the way", is_good=False, hint=f"{each} in {path}.")
                 for path in dict.fromkeys((files.own, files.settings))
-                for each in entries.obstacles(_read(path), file=path)
+                for each in entries.obstacles(read(path), file=path)
             ),
             _listed(str(found.program), place, files),
         ]
-
-
-def _program(place: Place) -> str | None:
-    return shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as exc:
-        raise UserError(f"Cannot read {path}: {exc.strerror}.", "Check who owns it and its permissions.") from exc
 
 
 def _changes(
@@ -176,9 +156,9 @@ def _notes(place: Place, files: _Files) -> Iterator[str]:
 
 def _listed(program: str, place: Place, files: _Files) -> Finding:
     what = "Gemini CLI lists the MCP server harken"
-    settings = entries.with_stub(_read(files.settings), file=files.settings)
+    settings = entries.with_stub(read(files.settings), file=files.settings)
     with _scratch(place, {SETTINGS: settings}) as environ:
-        shown = _run((program, "mcp", "list"), environ, Path(environ["GEMINI_CLI_HOME"]))
+        shown = output_of((program, "mcp", "list"), environ, Path(environ["GEMINI_CLI_HOME"]))
     is_good = any(f" {entries.SERVER}: " in line for line in shown.splitlines())
     return Finding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: gemini mcp list")
 
@@ -194,24 +174,6 @@ def _scratch(place: Place, copies: Mapping[str, bytes | None]) -> Iterator[Mappi
         # Without the third, it first starts itself once more.
         own = {"GEMINI_CLI_HOME": folder, "GEMINI_CLI_TRUST_WORKSPACE": "true", "GEMINI_CLI_NO_RELAUNCH": "true"}
         yield {**place.environ, **own, "NO_COLOR": "1"}
-
-
-def _run(argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> str:
-    """Return what a command of Gemini prints; nothing when it fails or takes too long."""
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            check=False,
-            cwd=cwd,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=RUN_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
 
 
 CONNECTOR: Final[Connector] = GeminiConnector()

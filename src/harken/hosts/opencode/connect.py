@@ -23,6 +23,7 @@ from typing import Final
 from harken.errors import UserError
 from harken.hosts.command import mcp_command
 from harken.hosts.edits import json_remove, json_set, json_value
+from harken.hosts.files import read
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
@@ -64,7 +65,7 @@ class OpencodeConnector:
         if wishes.wake:
             raise UserError("opencode is woken by its plugin; there is nothing to choose.", "Leave out --wake.")
         file = settings_file(place)
-        before = _read(file)
+        before = read(file)
         # opencode adds this line by itself, and the file would no longer be the one that was written.
         start = json_set(None, ("$schema",), SCHEMA, file=file) if before is None else before
         steps: list[FileChange] = []
@@ -72,7 +73,7 @@ class OpencodeConnector:
         if after != before:
             steps.append(FileChange(path=file, before=before, after=after, why="the MCP server"))
         path = _plugin_file(place)
-        script, wanted = _read(path), plugin_text(place.harken)
+        script, wanted = read(path), plugin_text(place.harken)
         if script is not None and not script.startswith(_FIRST_LINE):
             raise UserError(f"{path} is not a file of Harken's.", "Give it another name; nothing was changed.")
         if script != wanted:
@@ -83,12 +84,12 @@ class OpencodeConnector:
         """Return how to take our entry out of every settings file that has one, and the plugin away."""
         steps: list[FileChange] = []
         for file in _settings_files(place):
-            before = _read(file)
+            before = read(file)
             after = json_remove(before, ENTRY, file=file)
             if after != before:
                 steps.append(FileChange(path=file, before=before, after=after, why="takes the MCP server out"))
         path = _plugin_file(place)
-        script = _read(path)
+        script = read(path)
         if script is not None and script.startswith(_FIRST_LINE):
             steps.append(FileChange(path=path, before=script, after=None, why="the plugin", is_ours=True))
         return Plan(host=NAME, steps=steps)
@@ -96,11 +97,11 @@ class OpencodeConnector:
     def check(self, place: Place) -> Sequence[Finding]:
         """Look whether the files are current, and whether opencode reads the settings as they are meant."""
         file, path = settings_file(place), _plugin_file(place)
-        data = _read(file)
+        data = read(file)
         entry = json_value(data, ENTRY, file=file)
         findings = [
             _finding(f"{file} names the MCP server", _AGAIN, is_good=entry == _entry(place)),
-            _finding(f"{path} is current", _AGAIN, is_good=_read(path) == plugin_text(place.harken)),
+            _finding(f"{path} is current", _AGAIN, is_good=read(path) == plugin_text(place.harken)),
         ]
         # A copy elsewhere would not find the files that such settings refer to.
         if data is None or entry is None or b"{file:" in data or _program(place) is None:
@@ -114,8 +115,8 @@ CONNECTOR: Final[Connector] = OpencodeConnector()
 
 def settings_file(place: Place) -> Path:
     """Return the settings that are changed: those with an entry of ours, else those that win."""
-    there = [file for file in _settings_files(place) if _read(file) is not None]
-    ours = [file for file in there if json_value(_read(file), ENTRY, file=file) is not None]
+    there = [file for file in _settings_files(place) if read(file) is not None]
+    ours = [file for file in there if json_value(read(file), ENTRY, file=file) is not None]
     own = [file for file in there if file.parent == _folder(place)]
     return [_folder(place) / _DEFAULT, *own, *ours][-1]
 
@@ -150,15 +151,6 @@ def _settings_files(place: Place) -> Sequence[Path]:
 
 def _entry(place: Place) -> Mapping[str, object]:
     return {"type": "local", "command": list(mcp_command(place)), "enabled": True, "timeout": TIMEOUT_MS}
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as exc:
-        raise UserError(f"{path} cannot be read: {exc.strerror}.", "Nothing was changed.") from exc
 
 
 def _notes(place: Place) -> Iterator[str]:

@@ -6,10 +6,6 @@ scratch home, with a copy of the settings.
 
 from __future__ import annotations
 
-import os
-import re
-import shutil
-import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -19,7 +15,9 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.files import read
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.program import find_program, output_of, version_numbers
 from harken.hosts.qwen import entries
 from harken.hosts.qwen.hooks import NAME
 
@@ -27,7 +25,6 @@ PROGRAM: Final = "qwen"
 OLDEST: Final = (0, 24)  # the oldest that was seen to do all that is used here
 FOLDER: Final = ".qwen"
 SETTINGS: Final = "settings.json"
-RUN_SECONDS: Final = 30.0
 
 _WOKEN: Final = (
     "An idle session in a terminal is woken by Qwen's own inbox for messages between sessions, which is on unless you "
@@ -54,11 +51,11 @@ class QwenConnector:
 
     def find(self, place: Place) -> Found | None:
         """Return the installed program and its version."""
-        program = _program(place)
+        program = find_program(place, PROGRAM)
         if program is None:
             return None
         with _scratch(place, {}) as environ:
-            words = _run((program, "--version"), environ, Path(environ["QWEN_HOME"])).split()
+            words = output_of((program, "--version"), environ, Path(environ["QWEN_HOME"])).split()
         return Found(program=Path(program), version=words[-1] if words else "")
 
     def plan(self, place: Place, wishes: Wishes) -> Plan:
@@ -69,17 +66,17 @@ class QwenConnector:
                 "Leave it out: idle sessions in a terminal are woken anyway.",
             )
         own, settings = _own(place), _settings(place)
-        if place.project is not None and entries.is_connected(_read(own), file=own):
+        if place.project is not None and entries.is_connected(read(own), file=own):
             note = "Qwen Code is connected in every folder already: in this one, every hook would run twice."
             return Plan(host=NAME, steps=(), notes=(note,))
-        before = _read(settings)
+        before = read(settings)
         after = entries.with_entries(before, place, file=settings)
         return Plan(host=NAME, steps=_change(settings, before, after), notes=list(_notes(place, settings)))
 
     def removal(self, place: Place) -> Plan:
         """Return how to take out our entries, wherever they stand now."""
         settings = _settings(place)
-        before = _read(settings)
+        before = read(settings)
         after = entries.without_entries(before, file=settings)
         return Plan(host=NAME, steps=_change(settings, before, after or None))
 
@@ -90,8 +87,8 @@ class QwenConnector:
             hint = "Install it, for example with: npm install -g @qwen-code/qwen-code"
             return [Finding(what="Qwen Code is installed", is_good=False, hint=hint)]
         settings = _settings(place)
-        before = _read(settings)
-        is_new = _numbers(found.version) >= OLDEST
+        before = read(settings)
+        is_new = version_numbers(found.version) >= OLDEST
         is_current = entries.with_entries(before, place, file=settings) == before
         again = "Run: harken connect qwen" + (f" --project {place.project}" if place.project else "")
         oldest = ".".join(map(str, OLDEST))
@@ -105,7 +102,7 @@ class QwenConnector:
             *(
                 Finding(what="nothing in your settings is in the way", is_good=False, hint=f"{each}: see {path}.")
                 for path in dict.fromkeys((_own(place), settings))
-                for each in entries.obstacles(_read(path), file=path)
+                for each in entries.obstacles(read(path), file=path)
             ),
             _listed(str(found.program), place),
         ]
@@ -119,23 +116,6 @@ def _own(place: Place) -> Path:
 
 def _settings(place: Place) -> Path:
     return place.project / FOLDER / SETTINGS if place.project else _own(place)
-
-
-def _program(place: Place) -> str | None:
-    return shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in re.findall(r"\d+", version)[:3])
-
-
-def _read(path: Path) -> bytes | None:
-    try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as exc:
-        raise UserError(f"Cannot read {path}: {exc.strerror}.", "Check who owns it and its permissions.") from exc
 
 
 def _change(path: Path, before: bytes | None, after: bytes | None) -> Sequence[FileChange]:
@@ -159,8 +139,8 @@ def _notes(place: Place, settings: Path) -> Iterator[str]:
 def _listed(program: str, place: Place) -> Finding:
     what = "Qwen Code lists the MCP server harken"
     path = _settings(place)
-    with _scratch(place, {SETTINGS: entries.with_stub(_read(path), file=path)}) as environ:
-        shown = _run((program, "mcp", "list"), environ, Path(environ["QWEN_HOME"]))
+    with _scratch(place, {SETTINGS: entries.with_stub(read(path), file=path)}) as environ:
+        shown = output_of((program, "mcp", "list"), environ, Path(environ["QWEN_HOME"]))
     is_good = any(f" {entries.SERVER}: " in line for line in shown.splitlines())
     return Finding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: qwen mcp list")
 
@@ -173,24 +153,6 @@ def _scratch(place: Place, copies: Mapping[str, bytes | None]) -> Iterator[Mappi
             if data is not None:
                 Path(folder, name).write_bytes(data)
         yield {**place.environ, "QWEN_HOME": folder, "NO_COLOR": "1"}
-
-
-def _run(argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> str:
-    """Return what a command of Qwen prints; nothing when it fails or takes too long."""
-    try:
-        done = subprocess.run(
-            argv,
-            capture_output=True,
-            check=False,
-            cwd=cwd,
-            env=dict(environ),
-            stdin=subprocess.DEVNULL,
-            text=True,
-            timeout=RUN_SECONDS,
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
-    return done.stdout + done.stderr
 
 
 CONNECTOR: Final[Connector] = QwenConnector()
