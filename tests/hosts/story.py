@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import json
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Final
 
 from harken.testing.agent import Json
@@ -32,6 +34,37 @@ def send(stage: Stage, text: str, *options: str) -> str:
 def ledger(stage: Stage, message: str) -> Json:
     """Return what Harken says about a message: its text, and who got it and how."""
     return json.loads(stage.harken("read", "--json", message))
+
+
+def line_of(stage: Stage, message: str) -> Json:
+    """Return what the ledger says about a message and this host; empty before it was offered."""
+    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == stage.launch.name]
+    assert len(lines) <= 1
+    return lines[0] if lines else {}
+
+
+def eventually(stage: Stage, message: str, is_so: Callable[[Json], bool]) -> Json:
+    """Return the ledger's line once it is as wanted: a hook that ends a turn runs after the model's last answer."""
+    end = time.monotonic() + ARRIVAL_SECONDS
+    while not is_so(line := line_of(stage, message)):
+        assert time.monotonic() < end, f"the ledger stays at {line}"
+    return line
+
+
+def is_seen(line: Json) -> bool:
+    """Whether there is proof that the model got it."""
+    return bool(line.get("state") == "seen")
+
+
+def sessions(stage: Stage) -> list[Json]:
+    """Return the sessions of this host that Harken knows."""
+    found = json.loads(stage.harken("status", "--json"))["sessions"]
+    return [session for session in found if session["host"] == stage.launch.name]
+
+
+def tree(folder: Path) -> dict[str, bytes | None]:
+    """Return everything in a folder: files with their contents, folders with None."""
+    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def arrived(stage: Stage, text: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> Asked:

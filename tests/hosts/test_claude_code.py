@@ -9,18 +9,29 @@ import json
 import shutil
 import subprocess
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import IO, Final
 
 import pytest
 
-from harken.testing.agent import Json
 from harken.trial.exchange import Asked, Say, Script, in_order, side
 from harken.trial.screen import Screen
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, assert_never, assert_once, ledger, marker, places, send, so_far
+from tests.hosts.story import (
+    arrived,
+    assert_never,
+    assert_once,
+    eventually,
+    ledger,
+    line_of,
+    marker,
+    places,
+    send,
+    sessions,
+    so_far,
+    tree,
+)
 
 pytestmark = pytest.mark.parametrize("host", ["claude-code"], indirect=True)
 
@@ -33,27 +44,6 @@ def connected(stage: Stage) -> Stage:
     """Claude Code, connected the way people connect it."""
     stage.harken("connect", "claude-code", "--yes")
     return stage
-
-
-def line_of(stage: Stage, message: str) -> Json:
-    """Return what the ledger says about a message and Claude Code; empty before it was offered."""
-    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "claude-code"]
-    assert len(lines) <= 1
-    return lines[0] if lines else {}
-
-
-def eventually(stage: Stage, message: str, is_so: Callable[[Json], bool]) -> Json:
-    """Return the ledger's line once it is as wanted: a hook that ends a turn runs after the model's last answer."""
-    end = time.monotonic() + STEP_SECONDS
-    while not is_so(line := line_of(stage, message)):
-        assert time.monotonic() < end, f"the ledger stays at {line}"
-    return line
-
-
-def sessions(stage: Stage) -> list[Json]:
-    """Return the sessions of Claude Code that Harken knows."""
-    found = json.loads(stage.harken("status", "--json"))["sessions"]
-    return [session for session in found if session["host"] == "claude-code"]
 
 
 @contextmanager
@@ -71,11 +61,6 @@ def claude(stage: Stage, *arguments: str, stdin: int = subprocess.DEVNULL) -> It
             yield process
         finally:
             process.kill()
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    """Return everything in a folder: files with their contents, folders with None."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage) -> None:

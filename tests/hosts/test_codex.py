@@ -9,16 +9,27 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from harken.testing.agent import Json
 from harken.trial.exchange import Say, Script, in_order, side
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, assert_never, assert_once, ledger, marker, places, send, so_far
+from tests.hosts.story import (
+    arrived,
+    assert_never,
+    assert_once,
+    eventually,
+    is_seen,
+    ledger,
+    line_of,
+    marker,
+    places,
+    send,
+    sessions,
+    so_far,
+    tree,
+)
 
 pytestmark = pytest.mark.parametrize("host", ["codex"], indirect=True)
 
@@ -36,32 +47,6 @@ def connected(stage: Stage) -> Stage:
     return stage
 
 
-def line_of(stage: Stage, message: str) -> Json:
-    """Return what the ledger says about a message and Codex; empty before it was offered."""
-    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "codex"]
-    assert len(lines) <= 1
-    return lines[0] if lines else {}
-
-
-def eventually(stage: Stage, message: str, is_so: Callable[[Json], bool]) -> Json:
-    """Return the ledger's line once it is as wanted: a hook that ends a turn runs after the model's last answer."""
-    end = time.monotonic() + STEP_SECONDS
-    while not is_so(line := line_of(stage, message)):
-        assert time.monotonic() < end, f"the ledger stays at {line}"
-    return line
-
-
-def is_seen(line: Json) -> bool:
-    """Whether there is proof that the model got it."""
-    return bool(line) and line["state"] == "seen"
-
-
-def sessions(stage: Stage) -> list[Json]:
-    """Return the sessions of Codex that Harken knows."""
-    found = json.loads(stage.harken("status", "--json"))["sessions"]
-    return [session for session in found if session["host"] == "codex"]
-
-
 def wait_idle(stage: Stage, count: int = 1) -> None:
     """Return when Harken knows so many sessions, and that they are idle."""
     end = time.monotonic() + STEP_SECONDS
@@ -70,11 +55,6 @@ def wait_idle(stage: Stage, count: int = 1) -> None:
         if [session["presence"] for session in found] == ["idle"] * count:
             return
         assert time.monotonic() < end, f"the sessions stay {found}"
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    """Return everything in a folder: files with their contents, folders with None."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @pytest.mark.parametrize("model_name", MODELS)

@@ -12,16 +12,28 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Final
 
 import psutil
 import pytest
 
-from harken.testing.agent import Json
 from harken.trial.exchange import Asked, Say, Script, in_order, side
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, assert_never, assert_once, ledger, marker, places, send, so_far
+from tests.hosts.story import (
+    arrived,
+    assert_never,
+    assert_once,
+    eventually,
+    is_seen,
+    ledger,
+    line_of,
+    marker,
+    places,
+    send,
+    sessions,
+    so_far,
+    tree,
+)
 from tests.hosts.terminal import Terminal
 
 pytestmark = pytest.mark.parametrize("host", ["copilot-cli"], indirect=True)
@@ -59,32 +71,6 @@ def with_waiter(stage: Stage) -> Stage:
     """Copilot CLI, connected by someone who wants to be woken without anything experimental."""
     stage.harken("connect", "copilot-cli", "--yes", "--wake", "waiter")
     return stage
-
-
-def line_of(stage: Stage, message: str) -> Json:
-    """Return what the ledger says about a message and Copilot CLI; empty before it was offered."""
-    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "copilot-cli"]
-    assert len(lines) <= 1
-    return lines[0] if lines else {}
-
-
-def eventually(stage: Stage, message: str, is_so: Callable[[Json], bool]) -> Json:
-    """Return the ledger's line once it is as wanted: a hook that ends a turn runs after the model's last answer."""
-    end = time.monotonic() + STEP_SECONDS
-    while not is_so(line := line_of(stage, message)):
-        assert time.monotonic() < end, f"the ledger stays at {line}"
-    return line
-
-
-def is_seen(line: Json) -> bool:
-    """Whether the ledger has proof."""
-    return bool(line.get("state") == "seen")
-
-
-def sessions(stage: Stage) -> list[Json]:
-    """Return the sessions of Copilot CLI that Harken knows."""
-    found = json.loads(stage.harken("status", "--json"))["sessions"]
-    return [session for session in found if session["host"] == "copilot-cli"]
 
 
 def waiters(stage: Stage) -> list[psutil.Process]:
@@ -130,11 +116,6 @@ def copilot(stage: Stage, *arguments: str) -> Iterator[subprocess.Popen[str]]:
             yield process
         finally:
             process.kill()
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    """Return everything in a folder: files with their contents, folders with None."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage) -> None:

@@ -9,16 +9,25 @@ from __future__ import annotations
 import json
 import subprocess
 import time
-from collections.abc import Callable
-from pathlib import Path
 from typing import Final
 
 import pytest
 
-from harken.testing.agent import Json
 from harken.trial.exchange import Asked, Say, Script, in_order, side
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, assert_once, ledger, marker, places, send, so_far
+from tests.hosts.story import (
+    arrived,
+    assert_once,
+    eventually,
+    is_seen,
+    line_of,
+    marker,
+    places,
+    send,
+    sessions,
+    so_far,
+    tree,
+)
 
 pytestmark = pytest.mark.parametrize("host", ["gemini-cli"], indirect=True)
 
@@ -32,37 +41,6 @@ def connected(stage: Stage) -> Stage:
     """Gemini CLI, connected the way people connect it."""
     stage.harken("connect", "gemini", "--yes")
     return stage
-
-
-def line_of(stage: Stage, message: str) -> Json:
-    """Return what the ledger says about a message and Gemini; empty before it was offered."""
-    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "gemini-cli"]
-    assert len(lines) <= 1
-    return lines[0] if lines else {}
-
-
-def eventually(stage: Stage, message: str, is_so: Callable[[Json], bool]) -> Json:
-    """Return the ledger's line once it is as wanted: the hook that ends a turn runs after the model's last answer."""
-    end = time.monotonic() + STEP_SECONDS
-    while not is_so(line := line_of(stage, message)):
-        assert time.monotonic() < end, f"the ledger stays at {line}"
-    return line
-
-
-def is_seen(line: Json) -> bool:
-    """Whether there is proof that the model got it."""
-    return bool(line.get("state") == "seen")
-
-
-def sessions(stage: Stage) -> list[Json]:
-    """Return the sessions of Gemini that Harken knows."""
-    found = json.loads(stage.harken("status", "--json"))["sessions"]
-    return [session for session in found if session["host"] == "gemini-cli"]
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    """Return everything in a folder: files with their contents, folders with None."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 def commands(stage: Stage) -> list[str]:

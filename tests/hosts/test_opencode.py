@@ -23,7 +23,7 @@ from harken.testing.agent import Json
 from harken.trial.exchange import Say, Script, in_order, side
 from harken.trial.screen import Screen
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, assert_never, assert_once, ledger, marker, places, send, so_far
+from tests.hosts.story import arrived, assert_never, assert_once, line_of, marker, places, send, sessions, so_far, tree
 
 pytestmark = pytest.mark.parametrize("host", ["opencode"], indirect=True)
 
@@ -72,19 +72,6 @@ def settings_of(stage: Stage) -> Path:
     return stage.user / ".config" / "opencode" / "opencode.json"
 
 
-def line_of(stage: Stage, message: str) -> Json:
-    """Return what the ledger says about a message and opencode; empty before it was offered."""
-    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == "opencode"]
-    assert len(lines) <= 1
-    return lines[0] if lines else {}
-
-
-def sessions(stage: Stage) -> list[Json]:
-    """Return the sessions of opencode that Harken knows."""
-    found = json.loads(stage.harken("status", "--json"))["sessions"]
-    return [session for session in found if session["host"] == "opencode"]
-
-
 def eventually(look: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
     """Return what there is to see once it is as wanted: the end of a turn is told after the model's last answer."""
     end = time.monotonic() + STEP_SECONDS
@@ -96,11 +83,6 @@ def eventually(look: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
 def seen(stage: Stage, message: str) -> Json:
     """Return the ledger's line of a message once it is proven."""
     return eventually(lambda: line_of(stage, message), lambda line: line.get("state") == "seen")
-
-
-def tree(folder: Path) -> dict[str, bytes | None]:
-    """Return everything in a folder: files with their contents, folders with None."""
-    return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
 @contextmanager
