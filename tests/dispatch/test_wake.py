@@ -5,9 +5,11 @@ A wake costs its person money and attention: too many are as bad as none.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import anyio
 import pytest
@@ -344,6 +346,23 @@ async def test_an_id_in_a_prompt_proves_a_wake_that_was_given_up(house: House) -
     (delivery,) = await house.ledger(message)
     assert delivery.state is State.SEEN
     assert "please look" not in printed
+
+
+async def test_a_record_that_is_written_late_proves_a_wake_before_it_is_given_up(house: House, tmp_path: Path) -> None:
+    """Copilot writes its record beside its hooks: at the end of a turn it may not hold yet what the model has read."""
+    session = house.come("copilot-cli", 4_001)
+    pipe = house.pipe(session, "wake: waiter")
+    message = await house.say("please look")
+    await house.wake()
+    session.transcript = str(tmp_path / "events.jsonl")
+    read = {"type": "tool.execution_complete", "data": {"result": {"content": pipe.texts[0]}}}
+    answered = {"type": "assistant.message", "data": {"content": "done"}}
+    await anyio.Path(session.transcript).write_text(f"{json.dumps(read)}\n{json.dumps(answered)}\n")
+    house.clock.advance(PROOF.total_seconds() + 1)
+    await house.wake()
+    (delivery,) = await house.ledger(message)
+    assert (delivery.state, delivery.offers, delivery.evidence) == (State.SEEN, 1, "in the transcript")
+    assert len(pipe.texts) == 1
 
 
 async def test_a_text_that_quotes_an_id_proves_nothing_for_another_consumer(house: House) -> None:

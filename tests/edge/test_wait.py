@@ -55,9 +55,9 @@ def copilot(tmp_path: Path) -> Iterator[Copilot]:
             host.process.stdin.close()
 
 
-def command(home: Path) -> list[str]:
+def command(home: Path, program: str = sys.executable, script: Path = SCRIPT) -> list[str]:
     """The command that an agent is asked to start."""
-    return [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(home), "copilot-cli"]
+    return [program, "-I", "-S", str(script), "--home", str(home), "copilot-cli"]
 
 
 @contextmanager
@@ -199,6 +199,34 @@ def test_only_the_very_command_is_allowed(home: Path) -> None:
     assert hook(home, "--allow", {"toolName": "write", "toolInput": {"command": own}}) == ""
     nested = {"toolName": "bash", "toolInput": {"command": "id", "more": {"toolInput": {"command": own}}}}
     assert hook(home, "--allow", nested) == ""
+
+
+def test_command_is_allowed_by_the_real_names_of_its_files_too(home: Path, tmp_path: Path) -> None:
+    """Copilot starts a script that it has read by those, and what such a waiter says of itself must run unasked.
+
+    Else the turn that it began stands before a question to a person who is away, and the message stays unproven.
+    """
+    program, source = tmp_path / "python", tmp_path / "src"
+    program.symlink_to(sys.executable)
+    source.symlink_to(SCRIPT.parents[2])
+    linked = source / SCRIPT.relative_to(SCRIPT.parents[2])
+    own = shlex.join(command(home, str(program), linked))
+    real = os.path.realpath(program)
+    argv = [*command(home), "--allow", own]
+
+    def is_allowed(asked: str) -> bool:
+        payload = json.dumps({"toolName": "bash", "toolInput": {"command": asked}}).encode()
+        done = subprocess.run(argv, input=payload, env={}, capture_output=True, check=True, timeout=WAIT_SECONDS)
+        return done.stdout == b'{"behavior":"allow"}\n'
+
+    for named in (command(home, str(program), linked), command(home, real, linked), command(home, real)):
+        assert is_allowed(shlex.join(named)), named
+    # Another link to the same files was never written by Harken, and may lead elsewhere a moment later.
+    other = tmp_path / "other"
+    other.symlink_to(program)
+    for named in (command(home, str(other), linked), command(tmp_path, real), [*command(home, real), "--allow", "id"]):
+        assert not is_allowed(shlex.join(named)), named
+    assert not is_allowed(f"{shlex.join(command(home, real))}; id")
 
 
 def test_waiter_is_asked_for_twice_in_a_turn_at_most_and_only_where_one_was(home: Path) -> None:

@@ -74,11 +74,15 @@ def with_waiter(stage: Stage) -> Stage:
 
 
 def waiters(stage: Stage) -> list[psutil.Process]:
-    """Return the waiters that run for this Harken, without the shells around them."""
+    """Return the waiters that run for this Harken, without the shells around them and the hooks beside them."""
     found = []
     for process in psutil.process_iter(["cmdline"]):
         words = process.info["cmdline"] or []
-        if str(stage.harken_home) in words and any(word.endswith("/wait.py") for word in words):
+        if (
+            str(stage.harken_home) in words
+            and words[-1] == "copilot-cli"
+            and any(word.endswith("/wait.py") for word in words)
+        ):
             found.append(process)
     return found
 

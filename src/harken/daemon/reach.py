@@ -132,8 +132,10 @@ class Reaching:
 
     async def _give_up(self, key: SessionKey) -> None:
         session = self._inbox.sessions.get(key)
-        carriers = session.turns.give_up_wakes() if session is not None else ()
-        if carriers:
+        if session is None:
+            return
+        await self._desk.look_again(session)
+        if carriers := session.turns.give_up_wakes():
             await self._inbox.release(key, carriers)
 
     def _wakers(self) -> Mapping[str, MakeWakers]:

@@ -212,11 +212,27 @@ def payload() -> dict[str, object]:
     return Codec().read(data)
 
 
+def spellings(command: str) -> list[str]:
+    """Return how the waiter's command may be written: as it is, and with the real names of its program and its script.
+
+    A script that Copilot may read, in the project or a temporary folder, is run by what it has looked at: the files
+    that links lead to. A waiter started so knows no other name of itself to be started again by.
+    """
+    import shlex
+
+    match shlex.split(command):
+        case [program, *options, script, "--home", home, name]:
+            programs, scripts = [program, os.path.realpath(program)], [script, os.path.realpath(script)]
+            return [shlex.join([p, *options, s, "--home", home, name]) for p in programs for s in scripts]
+        case _:
+            return [command]
+
+
 def allow(command: str) -> None:
     """Answer the host's question whether a command may run, if it is the waiter's own to the letter."""
     asked = payload()
     given = asked.get("toolInput")
-    if asked.get("toolName") == "bash" and isinstance(given, dict) and given.get("command") == command:
+    if asked.get("toolName") == "bash" and isinstance(given, dict) and given.get("command") in spellings(command):
         say('{"behavior":"allow"}\n')
 
 
@@ -259,5 +275,5 @@ def main(arguments: list[str]) -> None:
 if __name__ == "__main__":
     try:
         main(sys.argv[1:])
-    except OSError:
+    except (OSError, ValueError):
         os._exit(0)

@@ -125,10 +125,14 @@ class TurnLog:
     def ended(self, turn: str = "", *, recorded: Collection[str] = ()) -> Verdict:
         """The model is done with the turn: it has read everything in it, and what the host has `recorded`."""
         proven = self._take({Carriage.OPENING, Carriage.STEP}, turn)
-        for carrier, carried in tuple(self._open.items()):
-            if carried.carriage is Carriage.WAKE and set(carried.deliveries) <= set(recorded):
-                proven += self._open.pop(carrier).deliveries
-        return Verdict(proven=proven, evidence="end of turn")
+        return Verdict(proven=[*proven, *self.written(recorded).proven], evidence="end of turn")
+
+    def written(self, recorded: Collection[str]) -> Verdict:
+        """The host has `recorded` what wakes carried, in whichever turn it was."""
+        wakes = [(name, carried) for name, carried in self._open.items() if carried.carriage is Carriage.WAKE]
+        done = [name for name, carried in wakes if set(carried.deliveries) <= set(recorded)]
+        proven = [delivery for carrier in done for delivery in self._open.pop(carrier).deliveries]
+        return Verdict(proven=proven, evidence="in the transcript")
 
     def closed(self) -> Verdict:
         """The turn is over, nothing held it up: a wake that began it, or waited for as many to end, has been read."""

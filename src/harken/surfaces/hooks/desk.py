@@ -142,6 +142,10 @@ class HookDesk:
             heard.session.stops -= 1
             heard.session.is_busy = False
 
+    async def look_again(self, session: Session) -> None:
+        """Look into the host's record before a wake is given up: a busy host writes it after its hooks have run."""
+        await self._judge(session, session.turns.written(await self._read(session)))
+
     async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
         if occasion.is_interrupted:
             session.is_busy = False
@@ -183,8 +187,11 @@ class HookDesk:
     async def _recorded(self, session: Session, occasion: Occasion) -> Collection[str]:
         """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
         session.transcript = occasion.transcript or session.transcript
+        return await self._read(session) if occasion.moment in (Moment.PROMPT, Moment.STOP) else ()
+
+    async def _read(self, session: Session) -> Collection[str]:
         recorded = self._transcripts.get(session.host)
-        if recorded is None or occasion.moment not in (Moment.PROMPT, Moment.STOP) or not session.turns.carried:
+        if recorded is None or not session.turns.carried:
             return ()
         return await proven_by(recorded, session.transcript, session.turns.carried)
 
