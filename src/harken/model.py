@@ -20,6 +20,7 @@ Mailbox = NewType("Mailbox", str)
 Consumer = NewType("Consumer", str)
 SessionKey = NewType("SessionKey", str)
 OutboxId = NewType("OutboxId", str)
+TaskId = NewType("TaskId", str)
 
 LOCAL = "local"  # the source of what is said on this machine: the command line, the page, agents
 
@@ -27,6 +28,7 @@ INBOX = Mailbox("inbox")
 REPLIES = Mailbox("replies")  # what agents answered to the person: read by people only
 OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed rings for a new reply
 WATCH = Consumer("watch")
+TASK = "task:"  # how the mailbox of a task begins; its consumer and its sender have the same name
 
 # Crockford's alphabet, lower case: no i, l, o, u, so an id can be read aloud and typed.
 _ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
@@ -95,6 +97,15 @@ class State(StrEnum):
         return self not in (State.QUEUED, State.OFFERED)
 
 
+class TaskState(StrEnum):
+    """Where a task is. Only `done` refuses mail."""
+
+    QUEUED = "queued"  # made, and no session has run in it yet
+    RUNNING = "running"  # a session is in its folder now
+    ENDED = "ended"  # sessions were there, none is now; its mail waits for the next
+    DONE = "done"
+
+
 @dataclass(frozen=True, slots=True)
 class Sender:
     """Who said it: the source's own id for them, and the name people read."""
@@ -134,6 +145,7 @@ class Draft:
     sent_at: datetime | None = None
     priority: Priority = Priority.NORMAL
     mailbox: Mailbox | None = None  # addressed by the sender; routes apply only where it is None
+    author: Consumer | None = None  # the reader who says it, and need not be told
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -155,6 +167,7 @@ class NewMessage:
     upstream_id: str = ""
     sent_at: datetime | None = None
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
+    author: Consumer | None = None
     dedup_key: bytes | None = None  # None: always new
     refers_key: bytes | None = None  # dedup key of the message it refers to
 
@@ -207,6 +220,7 @@ class Offer:
 
     message: Message
     delivery_id: DeliveryId
+    offered_at: datetime | None = None
     is_repeat: bool = False
     answered_by: Consumer | None = None
 
@@ -230,10 +244,64 @@ class Reader:
     mailboxes: tuple[Mailbox, ...] = (INBOX,)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A piece of work with its own folder, mailbox and session; `peers` are the tasks it is linked to.
+
+    `branch` and `repo` are empty for a folder that is not a git work tree; `has_worktree` says that Harken made it.
+    """
+
+    id: TaskId
+    title: str
+    dir: str
+    created_at: datetime
+    agent: str = ""
+    repo: str = ""
+    branch: str = ""
+    has_worktree: bool = False
+    started_at: datetime | None = None
+    done_at: datetime | None = None
+    peers: tuple[TaskId, ...] = ()
+
+    @property
+    def mailbox(self) -> Mailbox:
+        """Where its mail is."""
+        return Mailbox(f"{TASK}{self.id}")
+
+    @property
+    def consumer(self) -> Consumer:
+        """As whom its sessions read."""
+        return Consumer(self.mailbox)
+
+    def state(self, *, is_running: bool) -> TaskState:
+        """Return where it is, told whether a session is in its folder now."""
+        if self.done_at is not None:
+            return TaskState.DONE
+        if is_running:
+            return TaskState.RUNNING
+        return TaskState.ENDED if self.started_at is not None else TaskState.QUEUED
+
+
 def timestamp(moment: datetime) -> str:
     """Return a time as ISO 8601 in UTC, to the millisecond, ending in Z."""
     in_utc = moment if moment.tzinfo is UTC else moment.astimezone(UTC)
     return in_utc.isoformat(timespec="milliseconds")[:-6] + "Z"
+
+
+def task_record(offer: Offer, task: str) -> dict[str, object]:
+    """Return the documented record of a message that a task is given."""
+    message = offer.message
+    return {
+        "id": message.id,
+        "task": task,
+        "sender": "user" if message.trust is Trust.OWNER else message.sender.id,
+        "body": message.text,
+        "priority": message.priority.value,
+        "created_at": timestamp(message.received_at),
+        "delivered_at": timestamp(offer.offered_at) if offer.offered_at else None,
+        "refers_to": message.refers_to,
+        "trust": message.trust.value,
+    }
 
 
 def record(message: Message, consumed_by: Iterable[Consumer] = ()) -> dict[str, object]:

@@ -19,6 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from harken.store.base import Store
 from harken.testing import FakeClock
+from tests.contracts.looking import BelongingSuite, OverviewSuite, PulseSuite, TimelineSuite, UnseenSuite
 from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
@@ -27,6 +28,7 @@ from tests.contracts.store_reach import HeraldSuite, ReachSuite, SurfaceSuite, T
 from tests.contracts.store_replies import AccessSuite, ReplySuite
 from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_waits import WaitSuite
+from tests.contracts.tasks import TaskMailSuite, TaskSuite
 
 
 class ModelSuite:
@@ -71,4 +73,11 @@ class StoreContract:
     TestJournal = JournalSuite
     TestRetention = RetentionSuite
     TestRestart = RestartSuite
+    TestTask = TaskSuite
+    TestTaskMail = TaskMailSuite
+    TestTimeline = TimelineSuite
+    TestBelonging = BelongingSuite
+    TestUnseen = UnseenSuite
+    TestOverview = OverviewSuite
+    TestPulse = PulseSuite
     TestModel = ModelSuite

@@ -307,7 +307,7 @@ class ProofSuite(DeliverySuite):
             here = await place(store)
             cursors.append((here.cursor, here.unread))
         assert cursors == [(0, 3), (0, 2), (3, 1)]
-        assert await place(store) == ConsumerState(consumer=AGENT, mailbox=INBOX, cursor=3, head=4, unread=1)
+        assert await place(store) == ConsumerState(consumer=AGENT, mailbox=INBOX, cursor=3, head=4, unread=1, leased=1)
         assert (await place(store, OTHER)).cursor == 0
 
     async def test_seen_message_is_not_offered_again(self, store: Store, clock: FakeClock) -> None:
@@ -370,7 +370,8 @@ class LeaseSuite(DeliverySuite):
         assert await offer(store, clock, SECOND) == []
         again_at = clock.advance(2)
         [again] = await offer(store, clock, SECOND)
-        assert again == Offer(message=first.message, delivery_id=first.delivery_id, is_repeat=True)
+        expected = Offer(message=first.message, delivery_id=first.delivery_id, offered_at=again_at, is_repeat=True)
+        assert again == expected
         [row] = [each for each in await store.ledger(first.message.id) if each.consumer == AGENT]
         assert (row.state, row.session, row.offers, row.offered_at) == (State.OFFERED, SECOND.session, 2, again_at)
         assert await offer(store, clock) == []

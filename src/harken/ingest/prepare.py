@@ -72,6 +72,7 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
         upstream_id=" ".join(visible(draft.upstream_id[: 2 * MAX_ID]).split()),
         sent_at=_utc(draft.sent_at),
         meta=_clean_meta(draft.meta.items()),
+        author=draft.author,
         dedup_key=identity.dedup_key,
         refers_key=identity.refers_key,
     )

@@ -41,6 +41,8 @@ from harken.model import (
     SessionKey,
     Trust,
 )
+from harken.store.looking import Looking
+from harken.store.tasks import TaskRows
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,13 +112,14 @@ class OpenOffer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """A consumer's place in one mailbox."""
+    """A consumer's place in one mailbox; `leased` of what is unread is offered now and not proven yet."""
 
     consumer: Consumer
     mailbox: Mailbox
     cursor: int
     head: int
     unread: int
+    leased: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -235,7 +238,7 @@ class Changes(Protocol):
         ...
 
 
-class Store(Protocol):
+class Store(TaskRows, Looking, Protocol):
     """See the module docstring for what holds for every method."""
 
     @property
@@ -396,8 +399,8 @@ class Store(Protocol):
         """Return the deliveries of a message. Whoever reads its mailbox, is not past it and has no row: queued."""
         ...
 
-    async def consumers(self) -> list[ConsumerState]:
-        """Return every consumer's place in every mailbox it reads."""
+    async def consumers(self, mailboxes: Collection[Mailbox] | None = None) -> list[ConsumerState]:
+        """Return every consumer's place in every mailbox it reads, or only in some mailboxes."""
         ...
 
     # -- replies ----------------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import MOST_OFFER_CHARS, ConsumerState, OpenOffer, Reach, SurfaceRecord, Unread
+from harken.store.base import MOST_OFFER_CHARS, OpenOffer, Reach, SurfaceRecord, Unread
 from harken.store.sqlite.messages import BY_ID, COLUMNS, HEAD, MESSAGE_WIDTH, NEW_CURSOR, before_young, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
@@ -86,6 +86,10 @@ DELIVERY = (
 BY_DELIVERY = f"{DELIVERY} WHERE id = ? AND state = 'offered'"
 OF_MESSAGE = f"{DELIVERY} WHERE message = ? ORDER BY offered_at, consumer"
 OF_CONSUMER = f"{DELIVERY} WHERE consumer = ? AND mailbox = ? AND seq = ?"
+OWN = """
+INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
+    lease_until, seen_at, evidence) VALUES (?, ?, ?, ?, ?, 'seen', 'own', '', '', 0, ?, 0, ?, 'own')
+"""
 SEE = "UPDATE deliveries SET state = 'seen', seen_at = ?, evidence = ? WHERE id = ?"
 _RELEASE = "UPDATE deliveries SET lease_until = 0 WHERE session = ? AND state = 'offered' AND lease_until > 0"
 RELEASE = f"{_RELEASE} RETURNING mailbox"
@@ -123,10 +127,6 @@ GROUP BY d.seq
 SEEN_BY = """
 SELECT message, consumer FROM deliveries
 WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
-"""
-CONSUMERS = """
-SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0) FROM cursors c
-LEFT JOIN mailboxes b ON b.name = c.mailbox ORDER BY c.consumer, c.mailbox
 """
 
 
@@ -272,6 +272,7 @@ def offer(
             Offer(
                 message=message,
                 delivery_id=DeliveryId(delivery),
+                offered_at=tx.now,
                 is_repeat=earlier is not None,
                 answered_by=Consumer(other[0]) if other else None,
             )
@@ -302,7 +303,7 @@ def prove(
             continue
         tx.execute(SEE, (tx.now_micros, evidence, delivery_id))
         touched.add((row[2], row[12]))
-        changed.append(_delivery((*row[:3], "seen", *row[4:8], tx.now_micros, evidence, *row[10:])))
+        changed.append(delivery_from((*row[:3], "seen", *row[4:8], tx.now_micros, evidence, *row[10:])))
     _announce_seen(tx, changed, evidence)
     for name, mailbox in touched:
         advance(tx, name, mailbox)
@@ -343,7 +344,15 @@ def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> De
         tx.execute(NEW_CURSOR, (reader.consumer, message.mailbox, 0))
     row = tx.execute(OF_CONSUMER, place).fetchone()
     tx.execute(SEE, (tx.now_micros, evidence, row[0]))
-    return _delivery(tx.execute(OF_CONSUMER, place).fetchone())
+    return delivery_from(tx.execute(OF_CONSUMER, place).fetchone())
+
+
+def own(tx: Transaction, author: Consumer, message: Message) -> None:
+    """Let what a reader said be seen by that reader. Not journaled: the message itself says who said it."""
+    if tx.execute(CURSOR, (author, message.mailbox)).fetchone() is not None:
+        place = (author, message.mailbox, message.seq)
+        tx.execute(OWN, (*place, fresh_id("d-"), message.id, tx.now_micros, tx.now_micros))
+        advance(tx, author, message.mailbox)
 
 
 def _announce_seen(tx: Transaction, changed: Collection[Delivery], evidence: str) -> None:
@@ -453,24 +462,11 @@ def surfaces(connection: sqlite3.Connection, since: datetime) -> list[SurfaceRec
 
 def ledger(connection: sqlite3.Connection, message: MessageId) -> list[Delivery]:
     """Return the deliveries of a message."""
-    return [_delivery(row) for row in connection.execute(OF_MESSAGE, (message,))]
+    return [delivery_from(row) for row in connection.execute(OF_MESSAGE, (message,))]
 
 
-def consumers(connection: sqlite3.Connection) -> list[ConsumerState]:
-    """Return everyone's place."""
-    return [
-        ConsumerState(
-            consumer=row[0],
-            mailbox=row[1],
-            cursor=row[2],
-            head=row[3],
-            unread=count_unread(connection, row[0], row[1])[0],
-        )
-        for row in connection.execute(CONSUMERS).fetchall()
-    ]
-
-
-def _delivery(row: Sequence[Any]) -> Delivery:
+def delivery_from(row: Sequence[Any]) -> Delivery:
+    """Build a delivery from the columns of `DELIVERY`."""
     return Delivery(
         id=DeliveryId(row[0]),
         message_id=MessageId(row[1]),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -12,7 +12,7 @@ from harken.model import OUTBOX, Consumer, MessageId, OutboxId, SessionKey, fres
 from harken.store.base import CallKey, OutboxRow
 from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
-from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
+from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
 
 LONGEST_DELAY = timedelta(hours=1)
 
@@ -26,6 +26,7 @@ BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
 DUE = f"{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= ? OR o.due_at > ?) ORDER BY o.n LIMIT ?"
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
 OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
+OF_MESSAGES = f"{_SELECT} WHERE o.message IN (SELECT value FROM json_each(?)) ORDER BY o.n LIMIT 1000"
 INSERT = """
 INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, call_edge, call_request)
 VALUES (?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?)
@@ -87,6 +88,14 @@ def due(connection: sqlite3.Connection, now: datetime, limit: int) -> list[Outbo
 def of_message(connection: sqlite3.Connection, message: MessageId) -> list[OutboxRow]:
     """Return the replies to a message."""
     return [_row(row) for row in connection.execute(OF_MESSAGE, (message,))]
+
+
+def of_messages(connection: sqlite3.Connection, messages: Collection[MessageId]) -> dict[MessageId, list[OutboxRow]]:
+    """Return the replies to each of some messages."""
+    found: dict[MessageId, list[OutboxRow]] = {message: [] for message in messages}
+    for reply in map(_row, connection.execute(OF_MESSAGES, (encode_json(list(messages)),))):
+        found[reply.message.id].append(reply)
+    return found
 
 
 def newest(connection: sqlite3.Connection, state: str) -> list[OutboxRow]:

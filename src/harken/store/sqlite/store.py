@@ -29,6 +29,8 @@ from harken.model import (
     Reader,
     SenderRule,
     SessionKey,
+    Task,
+    TaskId,
 )
 from harken.store.base import (
     Appended,
@@ -49,16 +51,18 @@ from harken.store.base import (
     SurfaceRecord,
     Unread,
 )
-from harken.store.sqlite import access, retention, search
+from harken.store.looking import ChannelState, MailboxState, Part, Place, Pulse
+from harken.store.sqlite import access, looking, retention, search
 from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
 from harken.store.sqlite import messages as message_rows
 from harken.store.sqlite import outbox as outbox_rows
+from harken.store.sqlite import tasks as task_rows
 from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
 from harken.store.sqlite.standing import Standing, StandingOffers
-from harken.store.sqlite.transaction import to_micros
+from harken.store.sqlite.transaction import Transaction, to_micros
 from harken.store.sqlite.writer import Writer, no_herald, no_observer
 
 
@@ -115,7 +119,16 @@ class SqliteStore:
         self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
     ) -> list[Appended]:
         """Store messages and the checkpoint that follows them."""
-        return await self._writer.run(lambda tx: message_rows.append(tx, messages, checkpoint, dropped))
+
+        def append(tx: Transaction) -> list[Appended]:
+            appended = message_rows.append(tx, messages, checkpoint, dropped)
+            for new, each in zip(messages, appended, strict=True):
+                if new.author is not None and each.is_new:
+                    delivery_rows.own(tx, new.author, each.message)
+            task_rows.refuse_late(tx, {each.message.mailbox for each in appended if each.is_new})
+            return appended
+
+        return await self._writer.run(append)
 
     async def message(self, ref: str) -> Message:
         """Return a message by reference."""
@@ -265,9 +278,46 @@ class SqliteStore:
         """Return the deliveries of a message."""
         return await self._readers.run(lambda db: delivery_rows.ledger(db, message))
 
-    async def consumers(self) -> list[ConsumerState]:
+    async def consumers(self, mailboxes: Collection[Mailbox] | None = None) -> list[ConsumerState]:
         """Return everyone's place."""
-        return await self._readers.run(delivery_rows.consumers)
+        now = to_micros(self._clock.now())
+        return await self._readers.run(lambda db: looking.consumers(db, now, mailboxes))
+
+    async def part(self, place: Place, limit: int, *, before: int = 0, after: int | None = None) -> Part:
+        """Return part of a timeline."""
+        return await self._readers.run(lambda db: looking.part(db, place, limit, before=before, after=after))
+
+    async def unseen(self, place: Place, up_to: int, limit: int) -> Sequence[MessageId]:
+        """Return what the person has not seen."""
+        return await self._readers.run(lambda db: looking.unseen(db, place, up_to, limit))
+
+    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
+        """Return some messages."""
+        return await self._readers.run(lambda db: looking.messages(db, ids))
+
+    async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:
+        """Return the deliveries of some messages."""
+        return await self._readers.run(lambda db: looking.ledgers(db, ids))
+
+    async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
+        """Return what refers to some messages."""
+        return await self._readers.run(lambda db: looking.referring(db, ids))
+
+    async def replies_to(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
+        """Return the replies to some messages."""
+        return await self._readers.run(lambda db: outbox_rows.of_messages(db, ids))
+
+    async def mailbox_states(self) -> Sequence[MailboxState]:
+        """Return every mailbox."""
+        return await self._readers.run(looking.mailbox_states)
+
+    async def channel_states(self, limit: int) -> Sequence[ChannelState]:
+        """Return the channels."""
+        return await self._readers.run(lambda db: looking.channel_states(db, limit))
+
+    async def pulse(self, since: datetime, span: timedelta) -> Pulse:
+        """Return what happened since a time."""
+        return await self._readers.run(lambda db: looking.pulse(db, since, span))
 
     async def add_reply(
         self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
@@ -312,6 +362,38 @@ class SqliteStore:
     async def mutes(self) -> list[Mute]:
         """Return the mutes in force."""
         return await self._readers.run(lambda db: access.mutes(db, self._clock.now()))
+
+    async def add_task(self, task: Task, peers: Collection[TaskId] = ()) -> Task:
+        """Store a new task."""
+        return await self._writer.run(lambda tx: task_rows.add(tx, task, peers))
+
+    async def task(self, task: TaskId) -> Task:
+        """Return a task."""
+        return await self._readers.run(lambda db: task_rows.find(db, task))
+
+    async def tasks(self, *, with_done: bool = False) -> list[Task]:
+        """Return the tasks."""
+        return await self._readers.run(lambda db: task_rows.every(db, with_done=with_done))
+
+    async def task_ids(self) -> list[TaskId]:
+        """Return every id that was ever used."""
+        return await self._readers.run(task_rows.ids)
+
+    async def link_tasks(self, task: TaskId, other: TaskId, *, is_on: bool) -> bool:
+        """Link two tasks, or end that."""
+        return await self._writer.run(lambda tx: task_rows.link(tx, task, other, is_on=is_on))
+
+    async def start_task(self, task: TaskId) -> bool:
+        """Note that a session runs in a task."""
+        return await self._writer.run(lambda tx: task_rows.start(tx, task))
+
+    async def finish_task(self, task: TaskId) -> int:
+        """Let a task be done."""
+        return await self._writer.run(lambda tx: task_rows.finish(tx, task))
+
+    async def remove_task(self, task: TaskId) -> None:
+        """Forget a task that is done."""
+        await self._writer.run(lambda tx: task_rows.remove(tx, task))
 
     async def record(self, kind: str, data: Mapping[str, object]) -> Event:
         """Add an event that belongs to no message."""

@@ -1,0 +1,132 @@
+"""The part of the store's contract that is about looking: what a page shows, read in time proportional to it.
+
+Nothing here changes anything. A position says where in a timeline a message is: in a mailbox it is its `seq`; where a
+timeline is of several mailboxes, its place in the order of receipt over all of them. Trials are left out everywhere:
+their mail is nobody's. What holds for every method is in `store/base.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import TYPE_CHECKING, Final, Protocol
+
+from harken.model import Delivery, Mailbox, Message, MessageId
+
+if TYPE_CHECKING:  # the contract as a whole is made of this part of it
+    from harken.store.base import OutboxRow
+
+MOST_UNREAD_OF_CHANNEL: Final = 100
+"""What a channel has unread is counted among its newest messages, up to this many."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Place:
+    """What a timeline is of: one mailbox; else a channel, a source, or both, over all mailboxes; else everything."""
+
+    mailbox: str = ""
+    source: str = ""
+    channel: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Part:
+    """Part of a timeline, oldest first, as position and message.
+
+    An edit or deletion is no line of its own where what it refers to is stored in the same mailbox and by the same
+    sender: it belongs to that line. Said by somebody else it is a line, so that nobody can change another's words.
+    `newest` is the position up to which nothing of the place is missing in this part, such edits included.
+    """
+
+    lines: Sequence[tuple[int, Message]]
+    newest: int
+    has_older: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailboxState:
+    """A mailbox: how many messages it ever got, and when the last one came."""
+
+    name: Mailbox
+    head: int
+    last_at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelState:
+    """A channel of a source: how many of its messages are stored, how many the person has not seen, the last one."""
+
+    source: str
+    channel: str
+    count: int
+    unread: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HourlyCount:
+    """How many messages of a channel were received in the span that begins at `begin`."""
+
+    begin: datetime
+    channel: str
+    count: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pulse:
+    """What happened lately: counts per span and channel, and how long the newest took from received to seen."""
+
+    counts: Sequence[HourlyCount]
+    seconds_to_seen: Sequence[float]  # by the first agent, ascending; of a bounded number of the newest
+
+
+class Looking(Protocol):
+    """Reads for people."""
+
+    async def part(self, place: Place, limit: int, *, before: int = 0, after: int | None = None) -> Part:
+        """Return the newest lines of a place, or (`before` a position) those that precede it.
+
+        With `after`, the first ones that follow that position instead; 0 is before the first one.
+        """
+        ...
+
+    async def unseen(self, place: Place, up_to: int, limit: int) -> Sequence[MessageId]:
+        """Return what the person has not seen of a mailbox up to a position, oldest first.
+
+        Of anything but a mailbox, only what is among the newest `limit` there.
+        """
+        ...
+
+    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
+        """Return those of some messages that are stored."""
+        ...
+
+    async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:
+        """Return the deliveries of each of some messages; none are left out."""
+        ...
+
+    async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
+        """Return the newest of what refers to each of some messages (edits, deletions, answers), oldest first."""
+        ...
+
+    async def replies_to(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
+        """Return the replies to each of some messages, oldest first; none are left out."""
+        ...
+
+    async def mailbox_states(self) -> Sequence[MailboxState]:
+        """Return every mailbox, by name."""
+        ...
+
+    async def channel_states(self, limit: int) -> Sequence[ChannelState]:
+        """Return the channels that messages came through, the last active first.
+
+        Those that only say that something was said on this machine (`cli`, `page`, `agent`, `task`) are left out.
+
+        `unread` is counted among the newest `MOST_UNREAD_OF_CHANNEL` of each.
+        """
+        ...
+
+    async def pulse(self, since: datetime, span: timedelta) -> Pulse:
+        """Return what was received since a time, counted per span; in time proportional to that."""
+        ...

@@ -1,0 +1,247 @@
+"""Looking: what a page shows, found through indexes and counts that are kept, never by reading everything.
+
+One statement for many messages, so that a page costs a handful of questions. Nothing here writes; the counts per
+channel are kept by triggers of the schema.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Final
+
+from harken.model import Consumer, Delivery, Mailbox, Message, MessageId
+from harken.store.base import ConsumerState
+from harken.store.looking import (
+    MOST_UNREAD_OF_CHANNEL,
+    ChannelState,
+    HourlyCount,
+    MailboxState,
+    Part,
+    Place,
+    Pulse,
+)
+from harken.store.sqlite.deliveries import DELIVERY, delivery_from
+from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.transaction import encode_json, from_micros, optional_moment, to_micros
+
+MOST: Final = 2**63 - 1
+MOST_REFERRING: Final = 20
+MOST_CHANNELS_OF_PLACE: Final = 64
+MOST_TIMED: Final = 1_000
+
+_NO_TRIAL = "m.mailbox NOT LIKE 'trial:%'"
+_IS_LINE = """(m.kind = 'message' OR m.refers_to IS NULL OR NOT EXISTS (
+    SELECT 1 FROM messages r WHERE r.id = m.refers_to AND r.kind = 'message' AND r.mailbox = m.mailbox
+        AND r.source = m.source AND r.sender_id = m.sender_id))"""
+_LINES = f"SELECT {COLUMNS}, m.n FROM messages m WHERE {_IS_LINE} AND {_NO_TRIAL}"
+_OF_MAILBOX = "AND m.mailbox = :mailbox"
+MAILBOX_BEFORE = f"{_LINES} {_OF_MAILBOX} AND m.seq < :position ORDER BY m.seq DESC LIMIT :limit"
+MAILBOX_AFTER = f"{_LINES} {_OF_MAILBOX} AND m.seq > :position ORDER BY m.seq LIMIT :limit"
+_OF_CHANNEL = "AND m.source = :source AND m.channel = :channel"
+CHANNEL_BEFORE = f"{_LINES} {_OF_CHANNEL} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
+CHANNEL_AFTER = f"{_LINES} {_OF_CHANNEL} AND m.n > :position ORDER BY m.n LIMIT :limit"
+EVERY_BEFORE = f"{_LINES} AND m.n < :position ORDER BY m.n DESC LIMIT :limit"
+EVERY_AFTER = f"{_LINES} AND m.n > :position ORDER BY m.n LIMIT :limit"
+NEWEST_OF_MAILBOX = "SELECT max(seq) FROM messages WHERE mailbox = ?"
+NEWEST_OF_CHANNEL = "SELECT max(n) FROM messages WHERE source = ? AND channel = ?"
+NEWEST = "SELECT max(n) FROM messages"
+CHANNELS_OF = f"""
+SELECT source, channel FROM channels WHERE (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
+ORDER BY last_n DESC LIMIT {MOST_CHANNELS_OF_PLACE}
+"""
+_UNSEEN = """
+    m.seq > coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = m.mailbox), 0)
+    AND NOT EXISTS (
+        SELECT 1 FROM deliveries d
+        WHERE d.consumer = 'watch' AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state <> 'offered')
+"""
+UNSEEN_OF_MAILBOX = f"""
+SELECT m.id, m.n FROM messages m WHERE m.mailbox = :mailbox AND m.seq <= :position AND {_UNSEEN}
+ORDER BY m.seq LIMIT :limit
+"""
+UNSEEN_OF_CHANNEL = f"""
+SELECT m.id, m.n FROM (
+    SELECT n, id, mailbox, seq FROM messages WHERE source = :source AND channel = :channel AND n <= :position
+    ORDER BY n DESC LIMIT :limit) m
+WHERE {_NO_TRIAL} AND {_UNSEEN}
+"""
+BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"
+LEDGERS = f"{DELIVERY} WHERE message IN (SELECT value FROM json_each(?)) ORDER BY offered_at, consumer"
+REFERRING = f"SELECT {COLUMNS} FROM messages m WHERE m.refers_to = ? ORDER BY m.n DESC LIMIT {MOST_REFERRING}"
+MAILBOXES = """
+SELECT b.name, b.head, (SELECT m.received_at FROM messages m WHERE m.mailbox = b.name ORDER BY m.seq DESC LIMIT 1)
+FROM mailboxes b WHERE b.name NOT LIKE 'trial:%' ORDER BY b.name
+"""
+CONSUMERS = """
+SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0), iif(coalesce(b.head, 0) <= c.seq, 0, b.head - c.seq - (
+    SELECT count(*) FROM deliveries d
+    WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq AND d.state <> 'offered')),
+    (SELECT count(*) FROM deliveries d WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq
+        AND d.state = 'offered' AND d.lease_until > :now)
+FROM cursors c LEFT JOIN mailboxes b ON b.name = c.mailbox
+WHERE :names IS NULL OR c.mailbox IN (SELECT value FROM json_each(:names)) ORDER BY c.consumer, c.mailbox
+"""
+# Where the person's unread begins: channels that were silent since then need not be looked at.
+FIRST_UNREAD = """
+SELECT min((SELECT m.n FROM messages m WHERE m.mailbox = c.mailbox AND m.seq > c.seq ORDER BY m.seq LIMIT 1))
+FROM cursors c JOIN mailboxes b ON b.name = c.mailbox
+WHERE c.consumer = 'watch' AND c.seq < b.head AND c.mailbox NOT LIKE 'trial:%'
+"""
+CHANNELS = """
+SELECT source, channel, count, last_n, last_at FROM channels
+WHERE source <> 'local' OR channel NOT IN ('', 'agent', 'cli', 'page', 'task') ORDER BY last_n DESC LIMIT ?
+"""
+RECEIVED = f"""
+SELECT (m.received_at - :since) / :span, m.channel, count(*) FROM messages m
+WHERE m.received_at >= :since AND {_NO_TRIAL} GROUP BY 1, 2 ORDER BY 1, 2
+"""
+TIMED = f"""
+SELECT min(d.seen_at) - m.received_at FROM (
+    SELECT id, mailbox, received_at FROM messages WHERE received_at >= :since
+    ORDER BY received_at DESC LIMIT {MOST_TIMED}) m
+JOIN deliveries d ON d.message = m.id
+WHERE {_NO_TRIAL} AND d.seen_at IS NOT NULL AND d.consumer NOT IN ('watch', 'rules') AND d.surface <> 'own'
+GROUP BY m.id
+"""
+_MICROS: Final = 1_000_000
+
+
+def part(connection: sqlite3.Connection, place: Place, limit: int, *, before: int, after: int | None) -> Part:
+    """Return part of a timeline."""
+    if after is not None:
+        lines = _walk(connection, place, limit + 1, after, is_forward=True)
+        newest = lines[limit - 1][0] if len(lines) > limit else max(after, _newest(connection, place))
+        return Part(lines=lines[:limit], newest=newest)
+    lines = _walk(connection, place, limit + 1, before or MOST, is_forward=False)
+    kept = lines[:limit][::-1]
+    newest = _newest(connection, place) if not before else kept[-1][0] if kept else 0
+    return Part(lines=kept, newest=newest, has_older=len(lines) > limit)
+
+
+def _walk(
+    connection: sqlite3.Connection, place: Place, limit: int, position: int, *, is_forward: bool
+) -> list[tuple[int, Message]]:
+    """Return the lines that are nearest to a position, on one side of it, the nearest first."""
+    named = {"position": position, "limit": limit}
+    if place.mailbox:
+        sql = MAILBOX_AFTER if is_forward else MAILBOX_BEFORE
+        found = map(from_row, connection.execute(sql, {**named, "mailbox": place.mailbox}))
+        return [(message.seq, message) for message in found]
+    if place.source or place.channel:
+        sql = CHANNEL_AFTER if is_forward else CHANNEL_BEFORE
+        rows = [
+            row
+            for source, channel in _channels(connection, place)
+            for row in connection.execute(sql, {**named, "source": source, "channel": channel})
+        ]
+        rows.sort(key=lambda row: row[MESSAGE_WIDTH], reverse=not is_forward)
+    else:
+        rows = connection.execute(EVERY_AFTER if is_forward else EVERY_BEFORE, named).fetchall()
+    return [(row[MESSAGE_WIDTH], from_row(row)) for row in rows[:limit]]
+
+
+def _channels(connection: sqlite3.Connection, place: Place) -> list[tuple[str, str]]:
+    if place.source and place.channel:
+        return [(place.source, place.channel)]
+    named = {"source": place.source, "channel": place.channel}
+    return connection.execute(CHANNELS_OF, named).fetchall()
+
+
+def _newest(connection: sqlite3.Connection, place: Place) -> int:
+    if place.mailbox:
+        rows = [connection.execute(NEWEST_OF_MAILBOX, (place.mailbox,)).fetchone()]
+    elif place.source or place.channel:
+        rows = [connection.execute(NEWEST_OF_CHANNEL, pair).fetchone() for pair in _channels(connection, place)]
+    else:
+        rows = [connection.execute(NEWEST).fetchone()]
+    return max((int(row[0]) for row in rows if row and row[0]), default=0)
+
+
+def unseen(connection: sqlite3.Connection, place: Place, up_to: int, limit: int) -> list[MessageId]:
+    """Return what the person has not seen."""
+    named = {"position": up_to, "limit": limit}
+    if place.mailbox:
+        rows = connection.execute(UNSEEN_OF_MAILBOX, {**named, "mailbox": place.mailbox}).fetchall()
+    else:
+        rows = [
+            row
+            for source, channel in _channels(connection, place)
+            for row in connection.execute(UNSEEN_OF_CHANNEL, {**named, "source": source, "channel": channel})
+        ]
+    return [MessageId(row[0]) for row in sorted(rows, key=lambda row: int(row[1]))]
+
+
+def messages(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, Message]:
+    """Return those that are stored."""
+    rows = connection.execute(BY_IDS, (encode_json(list(ids)),))
+    return {message.id: message for message in map(from_row, rows)}
+
+
+def ledgers(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Delivery]]:
+    """Return the deliveries of some messages."""
+    found: dict[MessageId, list[Delivery]] = {message: [] for message in ids}
+    for delivery in map(delivery_from, connection.execute(LEDGERS, (encode_json(list(ids)),))):
+        found[delivery.message_id].append(delivery)
+    return found
+
+
+def referring(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Message]]:
+    """Return what refers to some messages."""
+    found = {message: connection.execute(REFERRING, (message,)).fetchall() for message in ids}
+    return {message: [from_row(row) for row in reversed(rows)] for message, rows in found.items() if rows}
+
+
+def mailbox_states(connection: sqlite3.Connection) -> list[MailboxState]:
+    """Return every mailbox."""
+    rows = connection.execute(MAILBOXES)
+    return [MailboxState(name=Mailbox(row[0]), head=row[1], last_at=optional_moment(row[2])) for row in rows]
+
+
+def consumers(
+    connection: sqlite3.Connection, now: int, mailboxes: Collection[Mailbox] | None = None
+) -> list[ConsumerState]:
+    """Return everyone's place."""
+    names = None if mailboxes is None else encode_json(sorted(mailboxes))
+    return [
+        ConsumerState(
+            consumer=Consumer(row[0]), mailbox=Mailbox(row[1]), cursor=row[2], head=row[3], unread=row[4], leased=row[5]
+        )
+        for row in connection.execute(CONSUMERS, {"names": names, "now": now})
+    ]
+
+
+def channel_states(connection: sqlite3.Connection, limit: int) -> list[ChannelState]:
+    """Return the channels, the last active first."""
+    first = connection.execute(FIRST_UNREAD).fetchone()[0]
+    begin = MOST if first is None else int(first)
+    return [
+        ChannelState(
+            source=source,
+            channel=channel,
+            count=count,
+            unread=_unread(connection, source, channel) if last_n >= begin else 0,
+            last_at=from_micros(last_at),
+        )
+        for source, channel, count, last_n, last_at in connection.execute(CHANNELS, (limit,)).fetchall()
+    ]
+
+
+def _unread(connection: sqlite3.Connection, source: str, channel: str) -> int:
+    return len(unseen(connection, Place(source=source, channel=channel), MOST, MOST_UNREAD_OF_CHANNEL))
+
+
+def pulse(connection: sqlite3.Connection, since: datetime, span: timedelta) -> Pulse:
+    """Return what happened since a time."""
+    begin, width = to_micros(since), span // timedelta(microseconds=1)
+    counts = connection.execute(RECEIVED, {"since": begin, "span": width}).fetchall()
+    timed: Sequence[Any] = connection.execute(TIMED, {"since": begin}).fetchall()
+    return Pulse(
+        counts=[
+            HourlyCount(begin=from_micros(begin + number * width), channel=channel, count=count)
+            for number, channel, count in counts
+        ],
+        # A clock that was set back in between makes no message seen before it came.
+        seconds_to_seen=sorted(max(0, row[0]) / _MICROS for row in timed),
+    )

@@ -1,0 +1,78 @@
+"""A process that works with tasks until it is killed, and prints each result once it has it. Not a test.
+
+`task_crash_child.py PATH COMMIT SIDE` is killed before or after its n-th commit. `live` can be begun again after a
+crash and ends in the same state.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from harken.errors import Conflict, NotFound
+from harken.store.base import Store
+from harken.store.sqlite import open_store
+from harken.testing import FakeClock
+from tests.contracts.store_suite import new_message
+from tests.contracts.tasks import reader_of, task
+from tests.store.crash_child import DyingConnection, observe, tell
+
+API: Final = task("api")
+WEB: Final = task("web")
+STEPS: Final = ("web", "api", "mail", "started", "offered", "done", "late", "removed")
+
+
+def steps(store: Store, clock: FakeClock) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    """Return the story: each step is one commit."""
+
+    async def see_first() -> None:
+        until = clock.now() + timedelta(minutes=15)
+        given = await store.offer(reader_of(API), 1, surface="pull", carrier="call-1", lease_until=until)
+        tell("given", [each.message.text for each in given])
+
+    def say(*texts: str) -> Callable[[], Awaitable[object]]:
+        batch = [new_message(text, mailbox=API.mailbox, key=text.encode()) for text in texts]
+        return lambda: store.append(batch)
+
+    return {
+        "web": lambda: store.add_task(WEB),
+        "api": lambda: store.add_task(API, [WEB.id]),
+        "mail": say("one", "two"),
+        "started": lambda: store.start_task(API.id),
+        "offered": see_first,
+        "done": lambda: store.finish_task(API.id),
+        "late": say("three"),
+        "removed": lambda: store.remove_task(API.id),
+    }
+
+
+async def live(store: Store, clock: FakeClock) -> None:
+    """Live through the story; what was done before a crash is not done again."""
+    for name, step in steps(store, clock).items():
+        with suppress(Conflict, NotFound):
+            await step()
+        tell(name)
+
+
+async def story(path: Path, commit: int, side: str) -> None:
+    """Live until the chosen commit."""
+
+    def opener(name: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False, factory=DyingConnection)
+        connection.commits_left, connection.side = commit, side
+        return connection
+
+    clock = FakeClock()
+    async with open_store(path, clock, observer=observe, opener=opener) as store:
+        await live(store, clock)
+
+
+if __name__ == "__main__":
+    anyio.run(story, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
