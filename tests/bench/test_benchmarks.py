@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 
-from bench import appends, commands, edge, hooks, ingest, reads, sessions, wake
+from bench import appends, commands, edge, hooks, ingest, pages, reads, sessions, wake
 from bench.__main__ import main
 from bench.disk import sync_time
 from bench.machine import file_system
@@ -49,6 +49,7 @@ def plan(tmp_path: Path) -> Plan:
                 "search-rare", "search-medium", "search-common", "search-both", "search-channel",
             ],
         ),
+        (pages.measure, ["page"]),
         (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
         (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
         (commands.measure, ["cli-version", "cli-send"]),

@@ -23,6 +23,8 @@ from harken.hosts.base import Hello
 from harken.inbox import Inbox, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
+from harken.inbox.sessions import Reading
+from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
@@ -122,6 +124,7 @@ class House:
         now = self.clock.advance(1)
         session = Session(
             key=SessionKey(f"{host}:{number}"),
+            agent=Consumer(host),
             consumer=Consumer(host),
             host=host,
             client=host,
@@ -204,8 +207,8 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
         pairings = Pairings(clock)
         policies = PolicyBook(store, POLICY)
         intake = Intake(store, policies, pairings)
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds())
-        reaching = Reaching(inbox, store, clock, bells, lambda _cwd: (INBOX,))
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
+        reaching = Reaching(inbox, store, clock, bells, lambda _cwd, agent: Reading(agent))
         yield House(
             folder=bells_folder,
             clock=clock,

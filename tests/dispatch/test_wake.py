@@ -357,7 +357,7 @@ async def test_a_record_that_is_written_late_proves_a_wake_before_it_is_given_up
     session.transcript = str(tmp_path / "events.jsonl")
     read = {"type": "tool.execution_complete", "data": {"result": {"content": pipe.texts[0]}}}
     answered = {"type": "assistant.message", "data": {"content": "done"}}
-    await anyio.Path(session.transcript).write_text(f"{json.dumps(read)}\n{json.dumps(answered)}\n")
+    Path(session.transcript).write_text(f"{json.dumps(read)}\n{json.dumps(answered)}\n")
     house.clock.advance(PROOF.total_seconds() + 1)
     await house.wake()
     (delivery,) = await house.ledger(message)

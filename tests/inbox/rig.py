@@ -12,6 +12,7 @@ from typing import Final
 from harken.inbox import Caller, Inbox, Note, Role, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
+from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
@@ -89,6 +90,7 @@ class Bench:
         now = self.clock.advance(1)
         session = Session(
             key=reader.session,
+            agent=reader.consumer,
             consumer=reader.consumer,
             host="generic",
             client="test",
@@ -115,7 +117,7 @@ async def open_bench(folder: Path, bounds: Bounds) -> AsyncIterator[Bench]:
         pairings = Pairings(clock)
         policies = PolicyBook(store, policy)
         intake = Intake(store, policies, pairings)
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds)
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=TaskBook(store))
         yield Bench(inbox, Access(store, policies, pairings, clock), intake, store, clock)
 
 

@@ -35,6 +35,7 @@ def session(name: str = "claude-code", *, is_waiting: bool = False) -> Session:
     """Return a live session."""
     return Session(
         key=SessionKey(f"{name}:1"),
+        agent=Consumer(name),
         consumer=Consumer(name),
         host=name,
         client=name,
@@ -44,7 +45,7 @@ def session(name: str = "claude-code", *, is_waiting: bool = False) -> Session:
         surfaces=("tool",),
         opened_at=NOW,
         last_active=NOW,
-        waiters=int(is_waiting),
+        waits=[lambda: None] if is_waiting else [],
     )
 
 

@@ -60,6 +60,7 @@ class Room:
         now = NOW + timedelta(seconds=next(self._seconds))
         return Session(
             key=key,
+            agent=Consumer(host.name),
             consumer=Consumer(host.name),
             host=host.name,
             client=host.name,
@@ -119,7 +120,8 @@ def test_what_a_nameless_edge_was_given_keeps_its_session(room: Room) -> None:
     opened, edge = room.edge(GEMINI)
     former = opened.key
     fresh = Session(
-        key=hook_key(GEMINI, "n1", PID), consumer=opened.consumer, host=GEMINI.name, client="", cwd="/work", pid=PID,
+        key=hook_key(GEMINI, "n1", PID), agent=opened.consumer, consumer=opened.consumer,
+        host=GEMINI.name, client="", cwd="/work", pid=PID,
         mailboxes=(INBOX,), surfaces=(), opened_at=NOW, last_active=NOW, native="n1",
     )  # fmt: skip
     assert room.sessions.meet(fresh, [PID]) == (opened, former)
@@ -249,7 +251,7 @@ def test_a_connection_that_names_another_thread_moves_there(room: Room) -> None:
     nameless, edge = room.edge(CODEX)
     first, _ = room.sessions.bind(nameless, edge, SessionKey("codex:t1"), "t1")
     first.turns.carry("c-1", [DeliveryId("d-1")], Carriage.STEP)
-    first.waiters, first.is_busy = 1, True
+    first.waits, first.is_busy = [lambda: None], True
     second, _ = room.sessions.bind(first, edge, SessionKey("codex:t2"), "t2")
     assert second is not first
     assert (list(first.connections), list(second.connections)) == ([], [edge])

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from enum import StrEnum
 
 from harken.inbox.sessions import Presence, Session, is_muted
-from harken.model import Attention, Message, SessionKey, Trust
+from harken.model import TASK, Attention, Message, MessageId, NewMessage, SessionKey, Trust
 from harken.store.base import Mute
 
 
@@ -35,6 +36,7 @@ class Forecast:
 
 
 _NOBODY = Forecast(Outlook.NEXT_SESSION, "waits for the next session: none is connected now")
+_NOT_RUNNING = Forecast(Outlook.NEXT_SESSION, "waits until a session starts in the task's folder: none runs now")
 
 
 def forecast(
@@ -58,7 +60,26 @@ def forecast(
     if message.attention is Attention.COUNT:
         return Forecast(Outlook.COUNTED, f"is only counted: {_why_counted(message)}")
     here = [s for s in sessions if message.mailbox in s.mailboxes and s.hears(message, mutes)]
-    return _reached(message, here, waiting) if here else _NOBODY
+    if not here:
+        return _NOT_RUNNING if message.mailbox.startswith(TASK) else _NOBODY
+    return _reached(message, here, waiting)
+
+
+def as_if_stored(new: NewMessage, now: datetime) -> Message:
+    """Return a message that is not stored as it would be, to say what would happen to it."""
+    return Message(
+        id=MessageId(""),
+        mailbox=new.mailbox,
+        seq=0,
+        received_at=now,
+        source=new.source,
+        sender=new.sender,
+        text=new.text,
+        trust=new.trust,
+        attention=new.attention,
+        channel=new.channel,
+        priority=new.priority,
+    )
 
 
 def _reached(message: Message, here: Sequence[Session], waiting: Collection[SessionKey]) -> Forecast:

@@ -16,14 +16,17 @@ import anyio
 import anyio.lowlevel
 
 from harken.clock import Clock
-from harken.errors import NotFound, Refused, UserError
+from harken.errors import NotFound, UserError
 from harken.inbox.bounds import Bounds, bounded, characters, fitting, printable
-from harken.inbox.caller import OWNER_ID, Caller, Role, caller_name
-from harken.inbox.forecast import Forecast, Outlook, forecast
+from harken.inbox.caller import Caller, Role
+from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
+from harken.inbox.saying import as_priority, speaker
 from harken.inbox.sessions import Sessions, is_muted
+from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.policy import PolicyBook
+from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,
     LOCAL,
@@ -38,9 +41,7 @@ from harken.model import (
     Message,
     MessageId,
     Offer,
-    Priority,
     Reader,
-    Sender,
     SessionKey,
     State,
     fresh_id,
@@ -72,13 +73,22 @@ class Inbox:
     """The use cases over one store. One per daemon."""
 
     def __init__(
-        self, store: Store, intake: Intake, policies: PolicyBook, sessions: Sessions, clock: Clock, *, bounds: Bounds
+        self,
+        store: Store,
+        intake: Intake,
+        policies: PolicyBook,
+        sessions: Sessions,
+        clock: Clock,
+        *,
+        bounds: Bounds,
+        tasks: TaskBook,
     ) -> None:
         self._store = store
         self._intake = intake
         self._policies = policies
         self._clock = clock
         self._bounds = bounds
+        self._tasks = tasks
         self._enrolled: set[tuple[Consumer, Mailbox]] = set()
         self.sessions = sessions
 
@@ -99,11 +109,12 @@ class Inbox:
         """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once."""
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
+        self._tasks.admit(Mailbox(to))
         is_agent = caller.role is Role.AGENT
         own_id = upstream_id or fresh_id("u-", 20)
         draft = Draft(
             source=LOCAL,
-            sender=_speaker(caller, sender),
+            sender=speaker(caller, sender),
             text=text,
             # An agent's ids are its own: it cannot take the place of what somebody else is about to send.
             upstream_id=f"{caller.sender.id}/{own_id}" if is_agent else own_id,
@@ -111,6 +122,8 @@ class Inbox:
             conversation=conversation,
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
+            # A person may look at what they sent; an agent that finds its own words in its mail would answer them.
+            author=caller.consumer if is_agent else None,
         )
         # Asked before: whoever waits has it in the very moment in which it is accepted, and waits no more.
         waiting = frozenset(self.sessions.waiting())
@@ -118,14 +131,17 @@ class Inbox:
         if not appended.is_new:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
             return Sent(message=appended.message, is_new=False, forecast=known)
-        outlook = forecast(
-            appended.message,
-            self.sessions.live(),
-            self._policies.mutes(self._clock.now()),
-            has_readers=appended.message.mailbox in self._bounds.agents_read,
-            waiting=waiting,
-        )
-        return Sent(message=appended.message, is_new=True, forecast=outlook)
+        return Sent(message=appended.message, is_new=True, forecast=self._outlook(appended.message, waiting))
+
+    def foresee(self, draft: Draft) -> Forecast:
+        """Say what would happen to a draft that is accepted now; nothing is stored."""
+        message = as_if_stored(prepare(draft, self._policies.current()), self._clock.now())
+        self._tasks.admit(message.mailbox)
+        return self._outlook(message, self.sessions.waiting())
+
+    def _outlook(self, message: Message, waiting: Collection[SessionKey]) -> Forecast:
+        mutes, has_readers = self._policies.mutes(self._clock.now()), self.has_readers(message.mailbox)
+        return forecast(message, self.sessions.live(), mutes, has_readers=has_readers, waiting=waiting)
 
     async def reply(
         self,
@@ -152,6 +168,10 @@ class Inbox:
         return await self._store.add_reply(
             message.id, body, author=caller.sender.id, consumer=caller.consumer, call=call
         )
+
+    def has_readers(self, mailbox: Mailbox) -> bool:
+        """Whether there are, or will be, agents that read a mailbox."""
+        return mailbox in self._bounds.agents_read or self._tasks.is_open(mailbox)
 
     # -- getting -----------------------------------------------------------------------------------------------
 
@@ -184,18 +204,26 @@ class Inbox:
         """Hand out what waits as soon as there is something; nothing after the time, which is capped."""
         await self._enroll(reader)
         wanted = bounded(max_items, MAX_OFFER, "max_items")
-        seconds = min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
-        with self.sessions.in_wait(reader.session):
-            offers = await self._store.offer_when_ready(
-                reader,
-                wanted,
-                surface=surface,
-                carrier=carrier,
-                lease=self._bounds.lease,
-                rank=partial(self.sessions.last_active, reader.session),
-                hush=partial(self._hush, reader),
-                seconds=seconds,
-            )
+        end = anyio.current_time() + min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
+        found: list[list[Offer]] = []
+        while not found:
+            with self.sessions.in_wait(reader.session):
+                offers = await self._store.offer_when_ready(
+                    reader,
+                    wanted,
+                    surface=surface,
+                    carrier=carrier,
+                    lease=self._bounds.lease,
+                    rank=partial(self.sessions.last_active, reader.session),
+                    hush=partial(self._hush, reader),
+                    seconds=max(0.0, end - anyio.current_time()),
+                )
+                found.append(offers)
+            if not found and (session := self.sessions.get(reader.session)):
+                # Its folder has become a task's, or is one's no longer: it goes on waiting for what it reads now.
+                reader = session.reader
+                await self._enroll(reader)
+        offers = found[0]
         is_all = len(offers) < wanted and characters(offers) < MOST_OFFER_CHARS
         return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
 
@@ -470,22 +498,3 @@ class Inbox:
                 since = self._clock.now() - self._bounds.new_consumer_window if mailbox == INBOX else BEGINNING
                 await self._store.enroll(reader.consumer, mailbox, since)
                 self._enrolled.add((reader.consumer, mailbox))
-
-
-def _speaker(caller: Caller, name: str) -> Sender:
-    """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
-    if not name:
-        return caller.sender
-    if caller.role is Role.OWNER:
-        return Sender(name, name)
-    if name.strip().lower() in (OWNER_ID, caller_name(Role.OWNER)):
-        raise Refused("An agent may not speak as the owner.", "Leave the sender away, or name another.")
-    return Sender(caller.sender.id, name)
-
-
-def as_priority(name: str) -> Priority:
-    """Return the priority of a name."""
-    try:
-        return Priority(name)
-    except ValueError as exc:
-        raise UserError(f"There is no priority {name[:40]!r}.", "Use high, normal or low.") from exc

@@ -8,11 +8,14 @@ from datetime import datetime
 
 from harken.inbox.forecast import Forecast
 from harken.inbox.sessions import Session
-from harken.model import Consumer, Delivery, Draft, Message, Offer, SenderRule, State
+from harken.model import Consumer, Delivery, Draft, Message, Offer, SenderRule, State, Task, TaskState
 from harken.store.base import ConsumerState, Mute, OpenOffer, SurfaceRecord
 from harken.store.base import OutboxRow as ReplyRow
 
-__all__ = ["Details", "Entry", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord"]
+__all__ = [
+    "Details", "Entry", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",
+    "TaskStanding",
+]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -58,6 +61,17 @@ class QueueStats:
     dropped_total: int
     oldest: datetime | None
     by_channel: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TaskStanding:
+    """A task, where it is, what its session does (a `Presence`, or `gone`), and how much it has not seen."""
+
+    task: Task
+    state: TaskState
+    presence: str
+    pending: int
+    sessions: Sequence[Session] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import PurePath
 from typing import Protocol
 
+from anyio import CancelScope
+
 from harken.inbox.turns import TurnLog
 from harken.model import INBOX, Consumer, DeliveryId, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.store.base import Mute
@@ -27,6 +29,18 @@ class Presence(StrEnum):
     IDLE = "idle"  # between two turns
     BUSY = "busy"  # in a turn
     WAITING = "waiting"  # in a long poll: gets a message at once
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """As whom a session reads, and what: its folder decides."""
+
+    consumer: Consumer
+    mailboxes: tuple[Mailbox, ...] = (INBOX,)
+
+
+ReadingOf = Callable[[str, Consumer], Reading]
+"""Returns how a session in a folder reads, which by itself would be this consumer."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +85,8 @@ class Session:
     """One running conversation of an agent. Changes while it lives; only `Sessions` changes it."""
 
     key: SessionKey
-    consumer: Consumer
+    agent: Consumer  # who it is by itself, in no task's folder
+    consumer: Consumer  # as whom it reads
     host: str
     client: str
     cwd: str
@@ -84,7 +99,7 @@ class Session:
     has_many: bool = False  # the host's process may have other conversations beside this one
     shares_connection: bool = False  # and they may speak through its connection
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
-    waiters: int = 0
+    waits: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # what ends its long polls
     is_busy: bool | None = None  # None: no hook has said
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
     wakers: dict[str, Waker] = field(default_factory=dict[str, Waker])
@@ -100,7 +115,7 @@ class Session:
     @property
     def presence(self) -> Presence:
         """What it is doing now."""
-        if self.waiters:
+        if self.waits:
             return Presence.WAITING
         if self.is_busy is None:
             return Presence.CONNECTED
@@ -109,7 +124,7 @@ class Session:
     @property
     def is_waiting(self) -> bool:
         """Whether it is in a long poll."""
-        return self.waiters > 0
+        return bool(self.waits)
 
     @property
     def told_of(self) -> Collection[MessageId]:
@@ -243,7 +258,7 @@ class Sessions:
             return session, None
         if not known.is_hooked:
             # An edge may have been started elsewhere; and later an agent that changes its folder is still the same one.
-            known.cwd, known.mailboxes = session.cwd, session.mailboxes
+            known.cwd, known.consumer, known.mailboxes = session.cwd, session.consumer, session.mailboxes
         known.native = session.native or known.native
         known.pid = session.pid or known.pid
         if not known.is_nameless or session.is_nameless:
@@ -283,6 +298,7 @@ class Sessions:
         if target is None:
             target = self._live[key] = Session(
                 key=key,
+                agent=session.agent,
                 consumer=session.consumer,
                 host=session.host,
                 client=session.client,
@@ -325,6 +341,21 @@ class Sessions:
             return False
         return self.end(key)
 
+    def read_anew(self, reading_of: ReadingOf) -> Sequence[SessionKey]:
+        """Let every session read as its folder now says; return those for which that is a change."""
+        changed = []
+        for session in self._live.values():
+            reading = reading_of(session.cwd, session.agent)
+            if (session.consumer, session.mailboxes) != (reading.consumer, reading.mailboxes):
+                session.consumer, session.mailboxes = reading.consumer, reading.mailboxes
+                session.begin_anew()
+                for end in session.waits:
+                    end()
+                changed.append(session.key)
+        if changed:
+            self.note_change()
+        return changed
+
     def live(self) -> Sequence[Session]:
         """Return the live sessions, the last active first."""
         return sorted(self._live.values(), key=lambda session: session.last_active, reverse=True)
@@ -353,17 +384,18 @@ class Sessions:
 
     def waiting(self) -> Collection[SessionKey]:
         """Return the sessions that are in a long poll now."""
-        return [session.key for session in self._live.values() if session.waiters]
+        return [session.key for session in self._live.values() if session.waits]
 
     @contextmanager
-    def in_wait(self, key: SessionKey) -> Iterator[None]:
-        """Count a session as waiting while the context is open."""
+    def in_wait(self, key: SessionKey) -> Iterator[CancelScope]:
+        """Count a session as waiting while the context is open; it is cancelled when the session reads otherwise."""
         session = self._live.get(key)
-        if session is None:
-            yield
-            return
-        session.waiters += 1
-        try:
-            yield
-        finally:
-            session.waiters -= 1
+        with CancelScope() as scope:
+            if session is None:
+                yield scope
+                return
+            session.waits.append(scope.cancel)
+            try:
+                yield scope
+            finally:
+                session.waits.remove(scope.cancel)

@@ -1,0 +1,91 @@
+"""Opening the page with much stored, against the same with little: it should cost what it shows."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from bench.plan import Plan
+from bench.rows import Budget, Row, Unit, least
+from bench.samples import samples
+from bench.stored import CHANNELS, message
+from harken.clock import SystemClock
+from harken.inbox import Caller, Inbox, Role, Sessions
+from harken.inbox.bounds import Bounds
+from harken.inbox.sessions import Reading
+from harken.inbox.taskbook import TaskBook
+from harken.inbox.tasks import NewTask, Tasks
+from harken.inbox.views import Views
+from harken.ingest.intake import Intake
+from harken.ingest.pairing import Pairings
+from harken.ingest.policy import PolicyBook
+from harken.ingest.prepare import Policy
+from harken.model import INBOX, Consumer, Reader, SessionKey
+from harken.store.sqlite import SqliteStore, open_store
+
+LITTLE: Final = (100, 5)
+MUCH: Final = (10_000, 200)
+BATCH: Final = 500
+OWNER: Final = Caller(role=Role.OWNER)
+AGENT: Final = Reader(consumer=Consumer("claude-code"), session=SessionKey("bench"))
+# Fifty messages in both, and a line for each task: 255 lines against 55 or so.
+BUDGET: Final = Budget(at_most=5)
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Measure the list and the newest messages with 10,000 messages and 200 tasks, against 100 and 5."""
+    yield anyio.run(_measure, plan, backend_options={"use_uvloop": True})
+
+
+async def _measure(plan: Plan) -> Row:
+    small, large = list[float](), list[float]()
+    many = (min(MUCH[0], plan.size.messages), MUCH[1] if plan.size.messages >= MUCH[0] else LITTLE[1])
+    async with (
+        _looked_at(plan.home("page-few"), *LITTLE) as few,
+        _looked_at(plan.home("page-many"), *many) as full,
+    ):
+        for _ in plan.rounds("page", 200, 50):
+            for views, taken in ((few, small), (full, large)):
+                began = time.perf_counter()
+                await views.overview()
+                await views.timeline(mailbox=INBOX)
+                taken.append(time.perf_counter() - began)
+    return Row(
+        name="page",
+        what=f"page opens, {many[0]:,} messages and {many[1]} tasks",
+        unit=Unit.MILLISECONDS,
+        value=least(samples(large)),
+        reference_name=f"{LITTLE[0]} and {LITTLE[1]}",
+        reference=least(samples(small)),
+        budget=BUDGET,
+        limited_by="a line for every task: its place, its unread, its last message",
+    )
+
+
+@asynccontextmanager
+async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[Views]:
+    """Views over a store with so many messages, most in `inbox` and some in each of so many tasks."""
+    await anyio.Path(folder).mkdir(parents=True)
+    clock = SystemClock()
+    async with open_store(folder / "harken.db", clock) as store:
+        policies, book = PolicyBook(store, Policy()), TaskBook(store)
+        intake = Intake(store, policies, Pairings(clock))
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=book)
+        use_cases = Tasks(store, inbox, book, clock, lambda _cwd, agent: Reading(agent))
+        for number in range(tasks):
+            await use_cases.new(OWNER, NewTask(title=f"Task {number}", dir=f"/work/{number}", prompt="begin"))
+        await _fill(store, messages - tasks)
+        await inbox.pull(AGENT, limit=20, surface="bench", carrier="bench")
+        yield Views(store, use_cases, inbox, clock)
+
+
+async def _fill(store: SqliteStore, count: int) -> None:
+    for begin in range(0, count, BATCH):
+        await store.append(
+            [message(f"message {n}", CHANNELS[n % len(CHANNELS)]) for n in range(begin, min(count, begin + BATCH))]
+        )

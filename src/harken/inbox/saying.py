@@ -1,0 +1,26 @@
+"""Who says something, and how urgent it is: what a caller may claim of its own message. Pure."""
+
+from __future__ import annotations
+
+from harken.errors import Refused, UserError
+from harken.inbox.caller import OWNER_ID, Caller, Role, caller_name
+from harken.model import Priority, Sender
+
+
+def speaker(caller: Caller, name: str) -> Sender:
+    """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
+    if not name:
+        return caller.sender
+    if caller.role is Role.OWNER:
+        return Sender(name, name)
+    if name.strip().lower() in (OWNER_ID, caller_name(Role.OWNER)):
+        raise Refused("An agent may not speak as the owner.", "Leave the sender away, or name another.")
+    return Sender(caller.sender.id, name)
+
+
+def as_priority(name: str) -> Priority:
+    """Return the priority of a name."""
+    try:
+        return Priority(name)
+    except ValueError as exc:
+        raise UserError(f"There is no priority {name[:40]!r}.", "Use high, normal or low.") from exc

@@ -1,0 +1,104 @@
+"""The tasks there are, in memory: whose folder a session is in, and whether a task still takes mail.
+
+Asked on every hook and every message, so it must not ask the store; it is read anew after each change. What is done
+with tasks is in `tasks.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from pathlib import PurePath
+
+from harken.errors import NotFound, Refused, UserError
+from harken.inbox.sessions import Reading
+from harken.model import TASK, Consumer, Mailbox, Task, TaskId
+from harken.store.base import Store
+
+MOST_NAMED = 20
+
+
+class TaskBook:
+    """Holds the tasks; `refresh` after one changed."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._tasks: Mapping[TaskId, Task] = {}
+        self._used: frozenset[TaskId] = frozenset()
+        self._folders: Sequence[tuple[PurePath, Task]] = ()
+
+    async def refresh(self) -> None:
+        """Read the tasks."""
+        tasks = await self._store.tasks(with_done=True)
+        self._tasks = {task.id: task for task in tasks}
+        self._used = frozenset(await self._store.task_ids())
+        # The innermost folder first: a task inside another's folder is the one that is meant.
+        folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None]
+        self._folders = sorted(folders, key=lambda pair: len(pair[0].parts), reverse=True)
+
+    def every(self) -> Collection[Task]:
+        """Return the tasks in the order in which they were made, done ones too."""
+        return self._tasks.values()
+
+    def get(self, task: TaskId) -> Task | None:
+        """Return a task by its id."""
+        return self._tasks.get(task)
+
+    @property
+    def used(self) -> Collection[TaskId]:
+        """Every id that a task ever had: none is given out twice."""
+        return self._used
+
+    def of_folder(self, cwd: str) -> Task | None:
+        """Return the open task in whose folder a path is."""
+        if not cwd:
+            return None
+        here = PurePath(cwd)
+        return next((task for folder, task in self._folders if here.is_relative_to(folder)), None)
+
+    def of_consumer(self, consumer: Consumer) -> Task | None:
+        """Return the task that a consumer is."""
+        return self._tasks.get(TaskId(consumer.removeprefix(TASK))) if consumer.startswith(TASK) else None
+
+    def reading(self, cwd: str) -> Reading | None:
+        """Return how a session in a task's folder reads: the mail of the task, and nothing else."""
+        task = self.of_folder(cwd)
+        return None if task is None else Reading(task.consumer, (task.mailbox,))
+
+    def find(self, name: str) -> Task:
+        """Return the task that is meant: by id, with or without `task:`, by a beginning of it, or by its title."""
+        wanted = name.strip().removeprefix(TASK)
+        if not wanted:
+            raise UserError("Which task?", self.listed())
+        if task := self._tasks.get(TaskId(wanted)):
+            return task
+        fits = [t for t in self._tasks.values() if t.id.startswith(wanted) or t.title.casefold() == wanted.casefold()]
+        if len(fits) == 1:
+            return fits[0]
+        if fits:
+            raise UserError(f"{wanted[:80]!r} may be several tasks.", f"Say which: {_names(fits)}.")
+        raise NotFound(f"There is no task {wanted[:80]!r}.", self.listed())
+
+    def admit(self, mailbox: Mailbox) -> None:
+        """Refuse mail to a task that is not there or is done."""
+        if not mailbox.startswith(TASK):
+            return
+        task = self._tasks.get(TaskId(mailbox.removeprefix(TASK)))
+        if task is None:
+            raise NotFound(f"There is no task {mailbox.removeprefix(TASK)[:80]!r}.", self.listed())
+        if task.done_at is not None:
+            raise Refused(f"Task {task.id!r} is done and takes no more mail.", self.listed())
+
+    def is_open(self, mailbox: Mailbox) -> bool:
+        """Whether a mailbox is that of a task that takes mail."""
+        task = self._tasks.get(TaskId(mailbox.removeprefix(TASK))) if mailbox.startswith(TASK) else None
+        return task is not None and task.done_at is None
+
+    def listed(self) -> str:
+        """Say which tasks there are, for whoever named one that is not."""
+        names = [task for task in self._tasks.values() if task.done_at is None]
+        return f"The tasks are: {_names(names)}." if names else 'There is none yet: harken task new "TITLE"'
+
+
+def _names(tasks: Sequence[Task]) -> str:
+    shown = ", ".join(task.id for task in tasks[-MOST_NAMED:])
+    return shown if len(tasks) <= MOST_NAMED else f"{shown}, and {len(tasks) - MOST_NAMED} more"

@@ -1,0 +1,279 @@
+"""`Tasks`: what people and agents do with tasks, and how tasks talk to each other.
+
+A task is a folder, a mailbox and whoever runs in that folder. Above are the surfaces; messages go through `Inbox`
+like all others, so that a task's mail has the same promises. Git and the agent's programs are the command line's.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import anyio
+
+from harken.clock import Clock
+from harken.errors import UserError
+from harken.inbox.caller import Caller, Role
+from harken.inbox.inbox import Inbox
+from harken.inbox.naming import given_id, task_id
+from harken.inbox.results import Pulled, Sent, TaskStanding
+from harken.inbox.sessions import Presence, ReadingOf, Session
+from harken.inbox.taskbook import TaskBook
+from harken.ingest.sanitise import one_line
+from harken.model import Reader, SessionKey, Task, TaskId
+from harken.store.base import Store
+
+MAX_TITLE = 120
+CHANNEL = "task"
+GONE = "gone"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NewTask:
+    """What a person asks for."""
+
+    title: str
+    dir: str
+    id: str = ""
+    repo: str = ""
+    branch: str = ""
+    agent: str = ""
+    has_worktree: bool = False
+    links: Sequence[str] = ()
+    prompt: str = ""
+
+
+class Tasks:
+    """The use cases of tasks. One per daemon."""
+
+    def __init__(self, store: Store, inbox: Inbox, book: TaskBook, clock: Clock, reading_of: ReadingOf) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._book = book
+        self._clock = clock
+        self._reading_of = reading_of
+        self._running: frozenset[TaskId] = frozenset()
+        self._met: frozenset[TaskId] = frozenset()
+        self._changed = anyio.Event()
+        self._making = anyio.Lock()
+        inbox.sessions.observe(self._note_change)
+
+    # -- people ------------------------------------------------------------------------------------------------
+
+    def propose(self, title: str) -> TaskId:
+        """Return the id that a new task with this title would have."""
+        return task_id(_title(title), self._book.used)
+
+    async def new(self, caller: Caller, asked: NewTask) -> TaskStanding:
+        """Make a task. Its prompt becomes the first message in its mailbox, which waits for its first session."""
+        caller.require_owner("make tasks")
+        title = _title(asked.title)
+        if not PurePath(asked.dir).is_absolute():
+            raise UserError("A task needs a folder.", "Give the whole path: harken task new TITLE --dir DIR")
+        peers = [self._open(name).id for name in asked.links]
+        # One at a time: two with one title would be given the same id.
+        async with self._making:
+            wanted = Task(
+                id=given_id(asked.id) if asked.id else self.propose(title),
+                title=title,
+                dir=_folder(asked.dir),
+                created_at=self._clock.now(),
+                agent=asked.agent,
+                repo=asked.repo,
+                branch=asked.branch,
+                has_worktree=asked.has_worktree,
+            )
+            task = self._made_before(wanted, is_named=bool(asked.id)) or await self._store.add_task(
+                wanted, dict.fromkeys(peers)
+            )
+            await self.refresh()
+        if asked.prompt.strip():
+            await self._inbox.send(
+                caller, asked.prompt, channel=CHANNEL, to=task.mailbox, upstream_id=f"task/{task.id}/prompt"
+            )
+        return await self._standing(task)
+
+    async def list(self, *, with_done: bool = False) -> Sequence[TaskStanding]:
+        """Return the tasks, in the order in which they were made."""
+        tasks = [task for task in self._book.every() if with_done or task.done_at is None]
+        unread = {place.consumer: place.unread - place.leased for place in await self._store.consumers()}
+        return [self._seen_from(task, unread.get(task.consumer, 0)) for task in tasks]
+
+    async def show(self, name: str) -> TaskStanding:
+        """Return a task and how it stands."""
+        return await self._standing(self._book.find(name))
+
+    async def link(self, caller: Caller, name: str, other: str, *, is_on: bool) -> TaskStanding:
+        """Link two tasks so that each is the other's peer, or end that."""
+        caller.require_owner("link tasks")
+        first, second = self._book.find(name), self._book.find(other)
+        if first.id == second.id:
+            raise UserError("A task cannot be its own peer.", "Name two different tasks.")
+        if is_on:
+            first, second = self._open(first.id), self._open(second.id)
+        await self._store.link_tasks(first.id, second.id, is_on=is_on)
+        await self.refresh()
+        return await self.show(first.id)
+
+    async def finish(self, caller: Caller, name: str) -> tuple[TaskStanding, int]:
+        """Let a task be done: it takes no more mail, and what waited for it is refused. Return how much that was."""
+        caller.require_owner("end tasks")
+        task = self._book.find(name)
+        refused = await self._store.finish_task(task.id)
+        await self.refresh()
+        return await self.show(task.id), refused
+
+    async def remove(self, caller: Caller, name: str) -> TaskId:
+        """Forget a task that is done."""
+        caller.require_owner("remove tasks")
+        task = self._book.find(name)
+        await self._store.remove_task(task.id)
+        await self.refresh()
+        return task.id
+
+    # -- agents and people -------------------------------------------------------------------------------------
+
+    async def send(self, caller: Caller, name: str, body: str, *, priority: str = "normal", key: str = "") -> Sent:
+        """Send a message to a task, from its user or from another task."""
+        task = self._open(name)
+        if caller.role is Role.AGENT and caller.consumer == task.consumer:
+            others = [each.id for each in self._book.every() if each.done_at is None and each.id != task.id]
+            hint = f"Other tasks are: {', '.join(others)}." if others else "There is no other task yet."
+            raise UserError(f"{task.id!r} is your own task.", hint)
+        return await self._inbox.send(
+            caller, body, channel=CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
+        )
+
+    async def send_to_peer(
+        self, caller: Caller, body: str, *, peer: str = "", priority: str = "normal", cwd: str = "", key: str = ""
+    ) -> Sent:
+        """Send a message to the task that the caller's own is linked to; with several it must be named."""
+        own = self.own(caller, cwd)
+        peers = [self._book.find(name) for name in own.peers]
+        if not peers:
+            raise UserError(
+                f"Task {own.id!r} has no peer.", f"Link one: harken task link {own.id} OTHER. {self._book.listed()}"
+            )
+        working = [task for task in peers if task.done_at is None]
+        names = ", ".join(task.id for task in working or peers)
+        if not peer and len(working) > 1:
+            raise UserError(f"Task {own.id!r} has several peers.", f"Say which one: {names}.")
+        chosen = self._book.find(peer) if peer else (working or peers)[0]
+        if chosen.id not in own.peers:
+            raise UserError(f"Task {chosen.id!r} is no peer of {own.id!r}.", f"Its peers are: {names}.")
+        return await self.send(caller, chosen.id, body, priority=priority, key=key)
+
+    async def check(
+        self, caller: Caller, name: str = "", *, session: SessionKey, carrier: str, cwd: str = "", consume: bool = True
+    ) -> tuple[Task, Pulled]:
+        """Hand out what a task has not seen yet, what is urgent first."""
+        task = self._named_or_own(caller, name, cwd)
+        reader = Reader(consumer=task.consumer, session=session, mailboxes=(task.mailbox,))
+        pulled = await self._inbox.pull(reader, limit=100, consume=consume, surface="check_inbox", carrier=carrier)
+        return task, pulled
+
+    async def pending(self, caller: Caller, name: str = "", *, cwd: str = "") -> int:
+        """Count what a task has not seen yet."""
+        task = self._named_or_own(caller, name, cwd)
+        reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
+        return await self._inbox.count(reader)
+
+    def own(self, caller: Caller, cwd: str = "") -> Task:
+        """Return the task that the caller is in: its session's, else that of the folder it is in."""
+        if task := self._book.of_consumer(caller.consumer) or self._book.of_folder(_folder(cwd)):
+            return task
+        raise UserError("This session is in no task's folder.", f"Name a task. {self._book.listed()}")
+
+    # -- keeping -----------------------------------------------------------------------------------------------
+
+    async def refresh(self) -> None:
+        """Read the tasks anew, and let every session read as its folder now says."""
+        await self._book.refresh()
+        for key in self._inbox.sessions.read_anew(self._reading_of):
+            await self._inbox.release(key)
+
+    async def keep(self) -> None:
+        """Note which tasks have a session, as it changes: the first one starts a task."""
+        while True:
+            changed = self._changed
+            running = self._now_running()
+            # Also one that came and went since the last look.
+            met, self._met = self._met | running, frozenset()
+            await self._note_running(met - self._running, (met | self._running) - running)
+            self._running = running
+            await changed.wait()
+
+    def _now_running(self) -> frozenset[TaskId]:
+        here = {session.consumer for session in self._inbox.sessions.live()}
+        return frozenset(task.id for task in self._book.every() if task.consumer in here)
+
+    async def _note_running(self, begun: Collection[TaskId], ended: Collection[TaskId]) -> None:
+        for task in sorted(begun):
+            if await self._store.start_task(task):
+                await self._book.refresh()
+            else:
+                await self._store.record("task", {"task": task, "change": "running"})
+        for task in sorted(ended):
+            await self._store.record("task", {"task": task, "change": "ended"})
+
+    def _note_change(self) -> None:
+        self._met |= self._now_running()
+        self._changed.set()
+        self._changed = anyio.Event()
+
+    # -- inner -------------------------------------------------------------------------------------------------
+
+    def _open(self, name: str) -> Task:
+        task = self._book.find(name)
+        self._book.admit(task.mailbox)
+        return task
+
+    def _made_before(self, wanted: Task, *, is_named: bool) -> Task | None:
+        """Return the task that the same request has made already: whoever lost the answer asks again."""
+        same = (wanted.title, wanted.dir)
+        made = [task for task in self._book.every() if task.done_at is None and (task.title, task.dir) == same]
+        return next((task for task in made if task.id == wanted.id or not is_named), None)
+
+    def _named_or_own(self, caller: Caller, name: str, cwd: str) -> Task:
+        return self._book.find(name) if name.strip() else self.own(caller, cwd)
+
+    def _here(self, task: Task) -> Sequence[Session]:
+        return [session for session in self._inbox.sessions.live() if session.consumer == task.consumer]
+
+    async def _standing(self, task: Task) -> TaskStanding:
+        reader = Reader(consumer=task.consumer, session=SessionKey(""), mailboxes=(task.mailbox,))
+        unread = await self._store.unread(reader)
+        return self._seen_from(task, unread.count - unread.leased)
+
+    def _seen_from(self, task: Task, pending: int) -> TaskStanding:
+        sessions = self._here(task) if task.done_at is None else []
+        return TaskStanding(
+            task=task,
+            state=task.state(is_running=bool(sessions)),
+            presence=_presence(sessions),
+            pending=pending,
+            sessions=sessions,
+        )
+
+
+def _folder(path: str) -> str:
+    """Return a folder without links: programs name theirs so, whatever links a person reached it by."""
+    if "\0" in path:
+        raise UserError("A path cannot hold a NUL character.", "Check how the path was made.")
+    return os.path.realpath(path) if path else ""
+
+
+def _presence(sessions: Sequence[Session]) -> str:
+    """Return what a task's sessions do: whoever waits counts first, then whoever works."""
+    doing = {session.presence for session in sessions}
+    order = (Presence.WAITING, Presence.BUSY, Presence.IDLE, Presence.CONNECTED)
+    return next((presence.value for presence in order if presence in doing), GONE)
+
+
+def _title(text: str) -> str:
+    title = one_line(text, MAX_TITLE).strip()
+    if not title:
+        raise UserError("A task needs a title.", 'Say what it is about: harken task new "Fix the login page"')
+    return title

@@ -1,0 +1,419 @@
+"""What people do with tasks: make, list, link, end and forget them; and what agents may not."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import anyio
+import anyio.lowlevel
+import pytest
+
+from harken.errors import Conflict, HarkenError, NotFound, Refused, UserError
+from harken.inbox import Caller, Role
+from harken.inbox.tasks import NewTask
+from harken.model import Consumer, State, TaskState, Trust
+from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
+
+WAIT_SECONDS = 20.0
+Act = Callable[[Workshop, Caller], Awaitable[object]]
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Workshop]:
+    """No tasks yet."""
+    async with open_workshop(tmp_path) as opened:
+        yield opened
+
+
+async def names(shop: Workshop, *, with_done: bool = False) -> list[str]:
+    """Return which tasks there are."""
+    return [each.task.id for each in await shop.tasks.list(with_done=with_done)]
+
+
+# -- making --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_new_task_is_queued_and_has_a_short_id_and_a_mailbox(shop: Workshop) -> None:
+    """What `--json` shows: everything a script needs to go on."""
+    made = await shop.tasks.new(OWNER, NewTask(title="Fix the login page", dir=shop.folder("a"), branch="b", repo="/r"))
+    assert (made.task.id, made.task.mailbox, made.task.title) == (
+        "fix-login-page",
+        "task:fix-login-page",
+        "Fix the login page",
+    )
+    assert (made.state, made.presence, made.pending, list(made.sessions)) == (TaskState.QUEUED, "gone", 0, [])
+    assert (await shop.tasks.show("fix-login-page")) == made
+    assert list(await shop.tasks.list()) == [made]
+
+
+async def test_the_prompt_is_the_first_message_and_the_owners(shop: Workshop) -> None:
+    """It waits for the first session, before everything that is said later, and is an instruction."""
+    api = await shop.new("api", prompt="Make the API faster.")
+    await shop.tasks.send(OWNER, "api", "And write tests.")
+    first, second = await shop.mail(api)
+    assert (first.text, first.seq, first.trust, first.sender.id) == ("Make the API faster.", 1, Trust.OWNER, "owner")
+    assert (await shop.standing(api)).pending == 2
+    assert await shop.check(shop.session(api.dir)) == ["Make the API faster.", second.text]
+
+
+async def test_a_task_that_is_asked_for_again_is_made_once_with_one_prompt(shop: Workshop) -> None:
+    """Whoever lost the answer, because the daemon was restarted, asks again."""
+    asked = NewTask(title="API", id="api", dir=shop.folder("api"), prompt="Begin.")
+    first = await shop.tasks.new(OWNER, asked)
+    again = await shop.tasks.new(OWNER, asked)
+    assert again.task == first.task
+    assert [message.text for message in await shop.mail(first.task)] == ["Begin."]
+
+
+async def test_a_task_without_a_name_that_is_asked_for_again_is_made_once(shop: Workshop) -> None:
+    """The one who lost the answer does not know the id that was made for it."""
+    asked = NewTask(title="Fix the login page", dir=shop.folder("a"), prompt="Begin.")
+    first = await shop.tasks.new(OWNER, asked)
+    again = await shop.tasks.new(OWNER, asked)
+    assert again.task == first.task
+    assert [message.text for message in await shop.mail(first.task)] == ["Begin."]
+    assert await names(shop, with_done=True) == ["fix-login-page"]
+
+
+async def test_two_tasks_of_one_title_that_are_made_at_once_are_both_made(shop: Workshop) -> None:
+    """Nobody chose the id, so nobody can be told to choose another."""
+    made = list[str]()
+
+    async def make(folder: str) -> None:
+        made.append((await shop.tasks.new(OWNER, NewTask(title="API", dir=shop.folder(folder)))).task.id)
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as both:
+            for folder in ("a", "b", "c"):
+                both.start_soon(make, folder)
+    assert sorted(made) == ["api", "api-2", "api-3"]
+
+
+async def test_ids_are_never_given_out_twice(shop: Workshop) -> None:
+    """Also not after the first one is done and forgotten: old messages still name it."""
+    for number, expected in enumerate(("api", "api-2", "api-3")):
+        assert shop.tasks.propose("API") == expected
+        made = await shop.tasks.new(OWNER, NewTask(title="API", dir=shop.folder(str(number))))
+        assert made.task.id == expected
+        await shop.tasks.finish(OWNER, made.task.id)
+        await shop.tasks.remove(OWNER, made.task.id)
+    with pytest.raises(Conflict):
+        await shop.new("api")
+
+
+@pytest.mark.parametrize("title", ["", "  ", "\n\t", "\u200b", "\x1b"])
+async def test_a_title_that_shows_nothing_is_refused(shop: Workshop, title: str) -> None:
+    """People find a task by its title."""
+    with pytest.raises(UserError) as caught:
+        await shop.tasks.new(OWNER, NewTask(title=title, dir=shop.folder("a")))
+    assert caught.value.hint
+    assert await names(shop, with_done=True) == []
+
+
+async def test_a_hostile_title_is_one_harmless_line(shop: Workshop) -> None:
+    """It is printed in terminals and on the page."""
+    title = "a\x1b[31m\nb\u202ec\x07" + "x" * 500
+    made = await shop.tasks.new(OWNER, NewTask(title=title, dir=shop.folder("a")))
+    shown = made.task.title
+    assert len(shown) <= 121
+    assert not set(shown) & {"\x1b", "\n", "\u202e", "\x07"}
+
+
+async def test_links_can_be_made_with_the_task(shop: Workshop) -> None:
+    """Each is the other's peer; named twice it is still one link."""
+    web = await shop.new("web")
+    api = await shop.new("api", "web", "task:web")
+    assert api.peers == (web.id,)
+    assert (await shop.standing(web)).task.peers == (api.id,)
+
+
+async def test_a_task_with_a_peer_that_is_not_there_is_not_made(shop: Workshop) -> None:
+    """Nothing by half: neither the task nor its id nor its prompt."""
+    await shop.new("web")
+    before = await shop.everything()
+    with pytest.raises(NotFound) as caught:
+        await shop.new("api", "web", "nobody", prompt="Begin.")
+    assert "web" in caught.value.hint
+    assert await shop.everything() == before
+    assert shop.tasks.propose("api") == "api"
+
+
+async def test_a_task_cannot_begin_with_a_peer_that_is_done(shop: Workshop) -> None:
+    """A peer is somebody to talk to."""
+    await shop.new("web")
+    await shop.tasks.finish(OWNER, "web")
+    with pytest.raises(Refused):
+        await shop.new("api", "web")
+    assert await names(shop) == []
+
+
+# -- naming --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "name", ["fix-login", "task:fix-login", "fix", "Fix the login", "fix the LOGIN", " fix-login "]
+)
+async def test_a_task_is_found_by_what_people_call_it(shop: Workshop, name: str) -> None:
+    """The id, its mailbox, a beginning that is enough, or the title."""
+    await shop.tasks.new(OWNER, NewTask(title="Fix the login", dir=shop.folder("a")))
+    await shop.tasks.new(OWNER, NewTask(title="Write docs", dir=shop.folder("b")))
+    assert (await shop.tasks.show(name)).task.id == "fix-login"
+
+
+async def test_a_whole_id_is_never_ambiguous(shop: Workshop) -> None:
+    """`api` is `api`, although `api-2` begins with it; a beginning of both is asked back."""
+    await shop.new("api-2")
+    await shop.new("api")
+    assert (await shop.tasks.show("api")).task.id == "api"
+    with pytest.raises(UserError) as caught:
+        await shop.tasks.show("ap")
+    assert ("api" in caught.value.hint, "api-2" in caught.value.hint) == (True, True)
+
+
+@pytest.mark.parametrize("name", ["nobody", "task:nobody", "%", "*", "a\0", "x" * 5000])
+async def test_an_unknown_task_is_an_error_that_lists_what_exists(shop: Workshop, name: str) -> None:
+    """Whoever mistyped sees at once what is meant; and a long name does not flood the terminal."""
+    await shop.new("web")
+    with pytest.raises(NotFound) as caught:
+        await shop.tasks.show(name)
+    assert "web" in caught.value.hint
+    assert len(caught.value.message) < 300
+
+
+async def test_without_tasks_the_error_says_how_to_make_one(shop: Workshop) -> None:
+    """The first thing anybody meets."""
+    with pytest.raises(NotFound) as caught:
+        await shop.tasks.show("api")
+    assert "harken task new" in caught.value.hint
+
+
+# -- linking -------------------------------------------------------------------------------------------------------
+
+
+async def test_links_can_be_made_and_ended_later(shop: Workshop) -> None:
+    """From either side, and twice."""
+    await shop.new("api")
+    await shop.new("web")
+    for first, second in (("api", "web"), ("web", "api")):
+        await shop.tasks.link(OWNER, first, second, is_on=True)
+        linked = await shop.tasks.link(OWNER, first, second, is_on=True)
+        assert linked.task.peers == (second,)
+        assert (await shop.tasks.show(second)).task.peers == (first,)
+        await shop.tasks.link(OWNER, second, first, is_on=False)
+        ended = await shop.tasks.link(OWNER, second, first, is_on=False)
+        assert ended.task.peers == ()
+        assert (await shop.tasks.show(first)).task.peers == ()
+
+
+@pytest.mark.parametrize(("first", "second", "kind"), [
+    ("api", "api", UserError), ("api", "nobody", NotFound), ("nobody", "api", NotFound), ("api", "old", Refused),
+    ("old", "api", Refused),
+])  # fmt: skip
+async def test_a_link_that_makes_no_sense_is_refused(
+    shop: Workshop, first: str, second: str, kind: type[HarkenError]
+) -> None:
+    """With itself, with nobody, with what is done: nothing changes, and the error says what to do."""
+    await shop.new("api")
+    await shop.new("old")
+    await shop.tasks.finish(OWNER, "old")
+    before = await shop.everything()
+    with pytest.raises(kind) as caught:
+        await shop.tasks.link(OWNER, first, second, is_on=True)
+    assert caught.value.hint
+    assert await shop.everything() == before
+
+
+# -- ending --------------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_that_is_done_refuses_what_it_has_not_seen(shop: Workshop) -> None:
+    """The answer says how much that was, and the ledger of each message why."""
+    api = await shop.new("api", prompt="Begin.")
+    session = shop.session(api.dir)
+    assert await shop.read(session) == ["Begin."]
+    await shop.tasks.send(OWNER, "api", "too late")
+    standing, refused = await shop.tasks.finish(OWNER, "api")
+    assert (standing.state, standing.pending, standing.presence, refused) == (TaskState.DONE, 0, "gone", 1)
+    seen, late = [await shop.ledger(message, api) for message in await shop.mail(api)]
+    assert (seen.state, late.state) == (State.SEEN, State.REFUSED)
+    assert late.delivery is not None
+    assert "done" in late.delivery.reason
+    assert (await names(shop), await names(shop, with_done=True)) == ([], ["api"])
+    assert (await shop.tasks.finish(OWNER, "api"))[1] == 0
+
+
+async def test_what_is_sent_while_a_task_ends_is_refused_or_not_accepted(shop: Workshop) -> None:
+    """Whichever comes first, no accepted message is left waiting for somebody who never comes."""
+    api = await shop.new("api")
+    accepted, told = list[str](), list[str]()
+
+    async def send(number: int) -> None:
+        try:
+            accepted.append((await shop.tasks.send(OWNER, "api", f"{number}")).message.text)
+        except Refused as exc:
+            told.append(exc.message)
+
+    async def finish() -> None:
+        await shop.tasks.finish(OWNER, "api")
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as crowd:
+            for number in range(10):
+                crowd.start_soon(send, number)
+            crowd.start_soon(finish)
+            await shop.store.task(api.id)
+            for number in range(10, 20):
+                crowd.start_soon(send, number)
+    await shop.tasks.finish(OWNER, "api")
+    stored = await shop.mail(api)
+    assert sorted(message.text for message in stored) == sorted(accepted)
+    assert {(await shop.ledger(message, api)).state for message in stored} <= {State.REFUSED}
+    assert len(accepted) + len(told) == 20
+    assert accepted
+
+
+async def test_a_task_is_forgotten_only_after_it_is_done(shop: Workshop) -> None:
+    """And then nothing of it is listed; its messages stay to be read."""
+    api = await shop.new("api", prompt="Begin.")
+    with pytest.raises(Conflict) as caught:
+        await shop.tasks.remove(OWNER, "api")
+    assert "harken task done api" in caught.value.hint
+    await shop.tasks.finish(OWNER, "api")
+    assert await shop.tasks.remove(OWNER, "api") == "api"
+    assert await names(shop, with_done=True) == []
+    with pytest.raises(NotFound):
+        await shop.tasks.show("api")
+    assert [message.text for message in await shop.mail(api)] == ["Begin."]
+
+
+ACTS: tuple[tuple[str, Act], ...] = (
+    ("make", lambda shop, who: shop.tasks.new(who, NewTask(title="New", dir=shop.folder("new")))),
+    ("link", lambda shop, who: shop.tasks.link(who, "api", "web", is_on=True)),
+    ("unlink", lambda shop, who: shop.tasks.link(who, "api", "docs", is_on=False)),
+    ("end", lambda shop, who: shop.tasks.finish(who, "api")),
+    ("remove", lambda shop, who: shop.tasks.remove(who, "old")),
+)
+
+
+@pytest.mark.parametrize("act", [act for _, act in ACTS], ids=[name for name, _ in ACTS])
+@pytest.mark.parametrize("consumer", ["claude-code", "task:api"])
+async def test_an_agent_may_not_change_tasks(shop: Workshop, act: Act, consumer: str) -> None:
+    """A message could talk it into ending somebody else's work, or its own."""
+    for name in ("web", "docs", "old"):
+        await shop.new(name)
+    await shop.new("api", "docs")
+    await shop.tasks.finish(OWNER, "old")
+    before = await shop.everything()
+    with pytest.raises(Refused) as caught:
+        await act(shop, Caller(role=Role.AGENT, consumer=Consumer(consumer)))
+    assert caught.value.hint
+    assert await shop.everything() == before
+    await act(shop, OWNER)
+
+
+# -- how it stands -------------------------------------------------------------------------------------------------
+
+
+async def test_a_task_is_queued_then_running_then_ended_then_running_again(shop: Workshop) -> None:
+    """Only `done` is an end: a task whose sessions have gone can be gone on with."""
+    api = await shop.new("api")
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as loops:
+            loops.start_soon(shop.tasks.keep)
+            told = [(await shop.standing(api)).state]
+            for agent in ("claude-code", "codex"):
+                session = shop.session(api.dir, agent)
+                told.append((await shop.standing(api)).state)
+                await until_started(shop, api.id)
+                await shop.leave(session)
+                told.append((await shop.standing(api)).state)
+            loops.cancel_scope.cancel()
+    assert told == [TaskState.QUEUED, TaskState.RUNNING, TaskState.ENDED, TaskState.RUNNING, TaskState.ENDED]
+
+
+async def test_a_session_however_short_has_started_its_task(shop: Workshop) -> None:
+    """`queued` says that nobody was ever there: that would be untrue after the first."""
+    api = await shop.new("api")
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as loops:
+            loops.start_soon(shop.tasks.keep)
+            await anyio.wait_all_tasks_blocked()
+            await shop.leave(shop.session(api.dir))
+            await until_started(shop, api.id)
+            loops.cancel_scope.cancel()
+    assert (await shop.standing(api)).state is TaskState.ENDED
+
+
+async def until_started(shop: Workshop, name: str) -> None:
+    """Return when it was noted that a task has a session."""
+    while (await shop.tasks.show(name)).task.started_at is None:
+        await anyio.lowlevel.checkpoint()
+
+
+async def test_the_journal_tells_when_a_task_runs_and_when_it_ended(shop: Workshop) -> None:
+    """The page shows it as it happens, from these events."""
+    api = await shop.new("api")
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as loops:
+            loops.start_soon(shop.tasks.keep)
+            for change in ("started", "ended", "running", "ended"):
+                if change == "ended":
+                    await shop.leave(shop.inbox.sessions.live()[0])
+                else:
+                    shop.session(api.dir)
+                while (await changes(shop))[-1] != change:
+                    await anyio.lowlevel.checkpoint()
+            loops.cancel_scope.cancel()
+    assert await changes(shop) == ["created", "started", "ended", "running", "ended"]
+
+
+async def changes(shop: Workshop) -> list[object]:
+    """Return what the journal says about tasks."""
+    return [event.data["change"] for event in await shop.store.events(0, 1000) if event.kind == "task"]
+
+
+async def test_presence_is_what_the_sessions_of_a_task_do(shop: Workshop) -> None:
+    """Of several, whoever waits for messages counts first, then whoever works, then whoever is idle."""
+    api = await shop.new("api")
+    told = [(await shop.standing(api)).presence]
+    first, second = shop.session(api.dir), shop.session(api.dir, "codex")
+    told.append((await shop.standing(api)).presence)
+    first.is_busy = False
+    told.append((await shop.standing(api)).presence)
+    second.is_busy = True
+    told.append((await shop.standing(api)).presence)
+    with shop.inbox.sessions.in_wait(first.key):
+        told.append((await shop.standing(api)).presence)
+    await shop.leave(first)
+    told.append((await shop.standing(api)).presence)
+    await shop.leave(second)
+    told.append((await shop.standing(api)).presence)
+    assert told == ["gone", "connected", "idle", "busy", "waiting", "busy", "gone"]
+    assert [each.presence for each in await shop.tasks.list()] == ["gone"]
+
+
+async def test_a_list_says_of_each_task_what_waits_for_it(shop: Workshop) -> None:
+    """The badge of the page: what is seen is not counted, what was sent to another task neither."""
+    api, _, _ = [await shop.new(name) for name in ("api", "web", "docs")]
+    for name in ("api", "api", "web"):
+        await shop.tasks.send(OWNER, name, "hello")
+    session = shop.session(api.dir)
+    assert {each.task.id: each.pending for each in await shop.tasks.list()} == {"api": 2, "web": 1, "docs": 0}
+    await shop.read(session)
+    assert {each.task.id: each.pending for each in await shop.tasks.list()} == {"api": 0, "web": 1, "docs": 0}
+
+
+async def test_checking_clears_what_is_pending(shop: Workshop) -> None:
+    """The badge of the page and `inbox_status` say the same, and `check_inbox` clears both."""
+    api = await shop.new("api")
+    session = shop.session(api.dir)
+    told = []
+    for _ in range(2):
+        (listed,) = await shop.tasks.list()
+        told.append((await shop.tasks.pending(says(session)), (await shop.standing(api)).pending, listed.pending))
+        await shop.tasks.send(OWNER, "api", "hello")
+    await shop.check(session)
+    (listed,) = await shop.tasks.list()
+    told.append((await shop.tasks.pending(says(session)), (await shop.standing(api)).pending, listed.pending))
+    assert told == [(0, 0, 0), (1, 1, 1), (0, 0, 0)]

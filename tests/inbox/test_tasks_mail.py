@@ -1,0 +1,441 @@
+"""The mail of tasks: who may say what to whom, who gets it and when, and what every mistake is told."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import anyio
+import pytest
+
+from harken.errors import HarkenError, NotFound, Refused, UserError
+from harken.inbox import Session
+from harken.inbox.forecast import Outlook
+from harken.model import Priority, State, Task, Trust, task_record
+from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
+
+WAIT_SECONDS = 20.0
+LEASE_IS_OVER = 24 * 3600.0
+
+
+@pytest.fixture
+async def shop(tmp_path: Path) -> AsyncIterator[Workshop]:
+    """No tasks yet."""
+    async with open_workshop(tmp_path) as opened:
+        yield opened
+
+
+@pytest.fixture
+async def api(shop: Workshop) -> Task:
+    """A task."""
+    return await shop.new("api")
+
+
+@pytest.fixture
+async def web(shop: Workshop, api: Task) -> Task:
+    """Another one, its peer."""
+    return await shop.new("web", api.id)
+
+
+@pytest.fixture
+def in_api(shop: Workshop, api: Task) -> Session:
+    """A session of the first."""
+    return shop.session(api.dir)
+
+
+@pytest.fixture
+def in_web(shop: Workshop, web: Task) -> Session:
+    """A session of the other."""
+    return shop.session(web.dir, "codex")
+
+
+# -- who says it, and who gets it ----------------------------------------------------------------------------------
+
+
+async def test_a_message_says_which_task_it_is_for_and_who_said_it(
+    shop: Workshop, api: Task, in_api: Session, in_web: Session
+) -> None:
+    """C1: `user` or `task:<id>`, the body as it was said, the priority, and when it was made and handed over."""
+    sent = await shop.tasks.send(OWNER, "api", "Use **v2**.\n\n- please", priority="high")
+    shop.clock.advance(60)
+    peer = await shop.tasks.send(says(in_web), "api", "v2 is ready")
+    shop.clock.advance(60)
+    first, second = [task_record(offer, api.id) for offer in await shop.offers(in_api)]
+    assert first == {
+        "id": sent.message.id,
+        "task": "api",
+        "sender": "user",
+        "body": "Use **v2**.\n\n- please",
+        "priority": "high",
+        "created_at": first["created_at"],
+        "delivered_at": second["delivered_at"],
+        "refers_to": None,
+        "trust": "owner",
+    }
+    assert (second["id"], second["sender"], second["trust"]) == (peer.message.id, "task:web", "known")
+    assert first["created_at"] != second["created_at"] != second["delivered_at"]
+
+
+async def test_an_agent_in_no_task_is_named_as_what_it_is(shop: Workshop, api: Task, in_api: Session) -> None:
+    """From any session; but its word is neither the user's nor a task's."""
+    stranger = shop.session("/", "codex")
+    await shop.tasks.send(says(stranger), "api", "hello")
+    (offer,) = await shop.offers(in_api)
+    assert task_record(offer, api.id)["sender"] == "agent:codex"
+    assert offer.message.trust is Trust.KNOWN
+
+
+async def test_what_is_for_a_task_is_for_its_sessions_only(
+    shop: Workshop, api: Task, in_api: Session, in_web: Session
+) -> None:
+    """A task's session does not get the mail of the inbox, and others do not get the task's."""
+    elsewhere = shop.session("/", "codex")
+    await shop.inbox.send(OWNER, "for everyone")
+    await shop.tasks.send(OWNER, "api", "for the task")
+    assert await shop.pull(in_web) == []
+    assert await shop.pull(elsewhere) == ["for everyone"]
+    assert await shop.pull(in_api) == ["for the task"]
+    assert {message.mailbox for message in await shop.mail(api)} == {api.mailbox}
+
+
+async def test_a_message_does_not_come_back_to_the_task_that_sent_it(
+    shop: Workshop, api: Task, in_api: Session, web: Task
+) -> None:
+    """An agent that finds its own words in its mail would answer them."""
+    await shop.tasks.send(says(in_api), web.id, "hello")
+    await shop.inbox.send(says(in_api), "a note to everyone in here", to=api.mailbox)
+    assert await shop.check(in_api) == []
+    assert await shop.tasks.pending(says(in_api)) == 0
+
+
+async def test_calls_without_a_task_mean_the_callers_own(shop: Workshop, in_api: Session, in_web: Session) -> None:
+    """The model need not know its id; naming it gives the same."""
+    await shop.tasks.send(OWNER, "api", "for api")
+    await shop.tasks.send(OWNER, "web", "for web")
+    assert await shop.tasks.pending(says(in_api)) == await shop.tasks.pending(says(in_api), "api") == 1
+    assert await shop.check(in_api) == ["for api"]
+    assert await shop.check(in_web, "web") == ["for web"]
+
+
+async def test_in_no_tasks_folder_a_task_must_be_named(shop: Workshop, api: Task) -> None:
+    """The error lists what can be named; a name then works from anywhere."""
+    elsewhere = shop.session("/", "codex")
+    await shop.tasks.send(OWNER, api.id, "hello")
+    with pytest.raises(UserError) as caught:
+        await shop.check(elsewhere)
+    assert "api" in caught.value.hint
+    with pytest.raises(UserError, match="no task"):
+        await shop.tasks.pending(says(elsewhere))
+    assert await shop.tasks.pending(says(elsewhere), "api") == 1
+
+
+# -- mistakes ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("to", "body", "priority", "kind", "hint"), [
+    ("nobody", "hello", "normal", NotFound, "api, web"),
+    ("", "hello", "normal", UserError, "api, web"),
+    ("api", "hello", "normal", UserError, "web"),
+    ("task:api", "hello", "normal", UserError, "web"),
+    ("web", "", "normal", UserError, ""),
+    ("web", " \n\t", "normal", UserError, ""),
+    ("web", "hello", "urgent", UserError, "high, normal"),
+    ("web", "hello", "", UserError, "high, normal"),
+    ("old", "hello", "normal", Refused, "api, web"),
+    ("inbox", "hello", "normal", NotFound, "api, web"),
+    ("task:task:web", "hello", "normal", NotFound, "api, web"),
+])  # fmt: skip
+async def test_a_message_that_cannot_be_sent_is_told_why_and_not_stored(
+    shop: Workshop, in_api: Session, in_web: Session, *, to: str, body: str, priority: str, kind: type[HarkenError],
+    hint: str,
+) -> None:  # fmt: skip
+    """Unknown, oneself, empty, done: the sender is told what exists, and nobody gets anything."""
+    await shop.new("old")
+    await shop.tasks.finish(OWNER, "old")
+    before = await shop.everything()
+    with pytest.raises(kind) as caught:
+        await shop.tasks.send(says(in_api), to, body, priority=priority)
+    assert hint in caught.value.hint
+    assert caught.value.hint
+    assert await shop.everything() == before
+    assert await shop.check(in_web) == []
+
+
+async def test_a_task_that_is_done_says_that_it_is(shop: Workshop, api: Task) -> None:
+    """C3: only `done` refuses, and the answer says so, to people and to agents."""
+    elsewhere = shop.session("/", "codex")
+    await shop.tasks.finish(OWNER, api.id)
+    for caller in (OWNER, says(elsewhere)):
+        with pytest.raises(Refused, match="done"):
+            await shop.tasks.send(caller, "api", "hello")
+        with pytest.raises(Refused, match="done"):
+            await shop.inbox.send(caller, "hello", to=api.mailbox)
+    assert await shop.mail(api) == []
+
+
+async def test_a_task_that_was_forgotten_is_unknown(shop: Workshop, api: Task) -> None:
+    """Its mailbox is still there to be read, not to be written."""
+    await shop.tasks.finish(OWNER, api.id)
+    await shop.tasks.remove(OWNER, api.id)
+    with pytest.raises(NotFound):
+        await shop.tasks.send(OWNER, "api", "hello")
+    with pytest.raises(NotFound):
+        await shop.inbox.send(OWNER, "hello", to=api.mailbox)
+    assert await shop.mail(api) == []
+
+
+async def test_the_owner_may_write_to_the_task_whose_folder_they_are_in(shop: Workshop, api: Task) -> None:
+    """Only for an agent that is the task is it oneself."""
+    sent = await shop.tasks.send(OWNER, api.id, "hello")
+    assert sent.message.mailbox == api.mailbox
+
+
+# -- peers ---------------------------------------------------------------------------------------------------------
+
+
+async def test_the_only_peer_need_not_be_named(shop: Workshop, in_api: Session, in_web: Session) -> None:
+    """C5, both ways; naming it is right too."""
+    for sender, reader, name in ((in_api, in_web, "web"), (in_web, in_api, "api")):
+        await shop.tasks.send_to_peer(says(sender), "one")
+        await shop.tasks.send_to_peer(says(sender), "two", peer=name)
+        await shop.tasks.send_to_peer(says(sender), "three", peer=f"task:{name}")
+        assert await shop.read(reader) == ["one", "two", "three"]
+
+
+@pytest.mark.parametrize(
+    ("peer", "hint"), [("", "docs"), ("", "web"), ("other", "docs"), ("nobody", "web"), ("api", "web")]
+)
+async def test_a_peer_that_is_not_clear_is_an_error_that_lists_the_peers(
+    shop: Workshop, in_api: Session, in_web: Session, peer: str, hint: str
+) -> None:
+    """Of several one must be named, and it must be one of them: nobody gets it by guessing."""
+    await shop.new("docs", "api")
+    await shop.new("other")
+    before = await shop.everything()
+    with pytest.raises((UserError, NotFound)) as caught:
+        await shop.tasks.send_to_peer(says(in_api), "hello", peer=peer)
+    assert hint in caught.value.hint
+    assert await shop.everything() == before
+    assert await shop.check(in_web) == []
+
+
+async def test_a_task_without_a_peer_is_told_how_to_get_one(shop: Workshop, api: Task, in_api: Session) -> None:
+    """The model passes that on to its user."""
+    await shop.new("web")
+    with pytest.raises(UserError, match="no peer") as caught:
+        await shop.tasks.send_to_peer(says(in_api), "hello")
+    assert f"harken task link {api.id}" in caught.value.hint
+
+
+async def test_a_peer_that_is_done_or_no_peer_any_more_is_not_counted(
+    shop: Workshop, web: Task, in_api: Session, in_web: Session
+) -> None:
+    """With one left there is nothing to choose; a done one that is named says that it is done."""
+    await shop.new("docs", "api")
+    await shop.tasks.finish(OWNER, "docs")
+    await shop.tasks.send_to_peer(says(in_api), "hello")
+    assert await shop.read(in_web) == ["hello"]
+    with pytest.raises(Refused, match="done"):
+        await shop.tasks.send_to_peer(says(in_api), "hello", peer="docs")
+    await shop.tasks.link(OWNER, "api", web.id, is_on=False)
+    for sender, peer in ((in_api, "web"), (in_web, "api"), (in_web, "")):
+        with pytest.raises(UserError):
+            await shop.tasks.send_to_peer(says(sender), "hello", peer=peer)
+    assert await shop.check(in_web) == []
+
+
+@pytest.mark.parametrize("peer", ["web", ""], ids=["named", "not named"])
+async def test_the_only_peer_that_is_done_is_said_to_be_done(
+    shop: Workshop, in_api: Session, web: Task, peer: str
+) -> None:
+    """`No peer: link one` would send the user looking for a mistake; the truth is that the other has finished."""
+    await shop.tasks.finish(OWNER, web.id)
+    with pytest.raises(Refused, match="done"):
+        await shop.tasks.send_to_peer(says(in_api), "hello", peer=peer)
+    assert await shop.mail(web) == []
+
+
+@pytest.mark.parametrize("body", ["", "  \n"])
+async def test_an_empty_message_to_a_peer_is_refused(shop: Workshop, in_api: Session, web: Task, body: str) -> None:
+    """Nothing is stored."""
+    with pytest.raises(UserError):
+        await shop.tasks.send_to_peer(says(in_api), body)
+    assert await shop.mail(web) == []
+
+
+async def test_in_no_task_there_is_no_peer(shop: Workshop, web: Task) -> None:
+    """Who the peer is follows from who one is."""
+    elsewhere = shop.session("/", "codex")
+    with pytest.raises(UserError) as caught:
+        await shop.tasks.send_to_peer(says(elsewhere), "hello")
+    assert web.id in caught.value.hint
+
+
+# -- when --------------------------------------------------------------------------------------------------------
+
+
+async def test_what_is_urgent_comes_first(shop: Workshop, in_api: Session) -> None:
+    """C7; among equals the order in which they were said."""
+    for text, priority in (("1", "low"), ("2", "normal"), ("3", "high"), ("4", "normal"), ("5", "high")):
+        await shop.tasks.send(OWNER, "api", text, priority=priority)
+    offers = await shop.offers(in_api)
+    assert [offer.message.text for offer in offers] == ["3", "5", "1", "2", "4"]
+    assert offers[0].message.priority is Priority.HIGH
+
+
+async def test_mail_waits_for_a_task_that_has_not_started(shop: Workshop, api: Task) -> None:
+    """C3: delivered on start, however late, and the sender was told so."""
+    sent = await shop.tasks.send(OWNER, "api", "hello")
+    assert sent.forecast.outlook is Outlook.NEXT_SESSION
+    shop.clock.advance(30 * 24 * 3600)
+    assert (await shop.standing(api)).pending == 1
+    assert await shop.check(shop.session(api.dir)) == ["hello"]
+
+
+async def test_mail_waits_for_the_next_start_of_a_task_that_has_ended(
+    shop: Workshop, api: Task, in_api: Session
+) -> None:
+    """Its run is over, its work is not."""
+    await shop.tasks.send(OWNER, "api", "first")
+    await shop.read(in_api)
+    await shop.leave(in_api)
+    sent = await shop.tasks.send(OWNER, "api", "second")
+    assert sent.forecast.outlook is Outlook.NEXT_SESSION
+    shop.clock.advance(30 * 24 * 3600)
+    assert await shop.check(shop.session(api.dir)) == ["second"]
+
+
+async def test_another_host_that_goes_on_in_the_folder_gets_no_repeats(
+    shop: Workshop, api: Task, in_api: Session
+) -> None:
+    """The task has read it, whichever program did; what was not proven comes again, and says so."""
+    await shop.tasks.send(OWNER, "api", "seen")
+    await shop.read(in_api)
+    await shop.tasks.send(OWNER, "api", "only handed over")
+    await shop.check(in_api)
+    await shop.leave(in_api)
+    offers = await shop.offers(shop.session(api.dir, "codex"))
+    assert [(offer.message.text, offer.is_repeat) for offer in offers] == [("only handed over", True)]
+
+
+async def test_of_two_sessions_in_a_folder_one_gets_a_message(shop: Workshop, api: Task, in_api: Session) -> None:
+    """Both are the task: two answers to one question would be one too many."""
+    second = shop.session(api.dir, "codex")
+    await shop.tasks.send(OWNER, "api", "hello")
+    assert await shop.check(second) == ["hello"]
+    assert await shop.check(in_api) == []
+
+
+async def test_checking_twice_gives_nothing_new(shop: Workshop, in_api: Session) -> None:
+    """C2; and once it is proven, not even when the lease is over."""
+    await shop.tasks.send(OWNER, "api", "one")
+    assert await shop.read(in_api) == ["one"]
+    assert await shop.check(in_api) == []
+    await shop.tasks.send(OWNER, "api", "two")
+    assert await shop.check(in_api) == ["two"]
+    assert await shop.check(in_api) == []
+    shop.clock.advance(LEASE_IS_OVER)
+    assert await shop.check(in_api) == ["two"]
+
+
+async def test_counting_and_peeking_take_nothing(shop: Workshop, api: Task, in_api: Session) -> None:
+    """C4: asked as often as one likes."""
+    await shop.tasks.send(OWNER, "api", "one")
+    await shop.tasks.send(OWNER, "api", "two")
+    for _ in range(3):
+        assert await shop.tasks.pending(says(in_api)) == 2
+        assert await shop.check(in_api, consume=False) == ["one", "two"]
+    states = [(await shop.ledger(message, api)).state for message in await shop.mail(api)]
+    assert states == [State.QUEUED, State.QUEUED]
+    assert await shop.read(in_api) == ["one", "two"]
+    assert await shop.tasks.pending(says(in_api)) == 0
+
+
+async def test_a_session_that_waits_has_the_message_at_once(shop: Workshop, api: Task, in_api: Session) -> None:
+    """And the sender was told so; nobody else who waits is woken by it."""
+    elsewhere = shop.session("/", "codex")
+    got, others = list[str](), list[str]()
+
+    async def wait(session: Session, into: list[str], seconds: float) -> None:
+        waited = await shop.inbox.wait(
+            session.reader, timeout_seconds=seconds, max_items=10, surface="wait", carrier=session.key
+        )
+        into.extend(offer.message.text for offer in waited.offers)
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(wait, in_api, got, 60.0)
+            waits.start_soon(wait, elsewhere, others, 0.2)
+            await shop.until_waiting(in_api)
+            assert (await shop.standing(api)).presence == "waiting"
+            sent = await shop.tasks.send(OWNER, "api", "hello")
+    assert (got, others, sent.forecast.outlook) == (["hello"], [], Outlook.NOW)
+
+
+@pytest.mark.parametrize("is_for_the_task", [True, False])
+async def test_a_wait_that_began_before_the_task_was_made_gets_what_the_session_now_reads(
+    shop: Workshop, *, is_for_the_task: bool
+) -> None:
+    """The session is the task's from then on: mail of the inbox is not for it, and what is, is not a minute late.
+
+    The sender is told the truth either way.
+    """
+    folder = shop.folder("api")
+    session, got = shop.session(folder), list[str]()
+
+    async def wait() -> None:
+        waited = await shop.inbox.wait(
+            session.reader, timeout_seconds=2.0, max_items=10, surface="wait", carrier="call"
+        )
+        got.extend(offer.message.text for offer in waited.offers)
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(wait)
+            await shop.until_waiting(session)
+            api = await shop.new("api", folder=folder)
+            to = api.mailbox if is_for_the_task else ""
+            sent = await shop.inbox.send(OWNER, "hello", to=to)
+    assert (sent.forecast.outlook is Outlook.NOW) == (got == ["hello"])
+    if not is_for_the_task:
+        assert got == []
+
+
+async def test_a_wait_in_a_task_that_ends_is_not_waiting_for_nothing(shop: Workshop, in_api: Session) -> None:
+    """The session reads the inbox again: what comes there is told truthfully, and waits for nobody by mistake."""
+    got = list[str]()
+
+    async def wait() -> None:
+        waited = await shop.inbox.wait(in_api.reader, timeout_seconds=2.0, max_items=10, surface="wait", carrier="c")
+        got.extend(offer.message.text for offer in waited.offers)
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(wait)
+            await shop.until_waiting(in_api)
+            await shop.tasks.finish(OWNER, "api")
+            sent = await shop.inbox.send(OWNER, "for everyone")
+    assert (sent.forecast.outlook is Outlook.NOW) == (got == ["for everyone"])
+    assert got or await shop.pull(in_api) == ["for everyone"]
+
+
+async def test_what_will_happen_is_said_truthfully(shop: Workshop, api: Task, in_api: Session) -> None:
+    """A session without hooks is told with its next call; a busy one with hooks between two tools."""
+    calls = await shop.tasks.send(OWNER, "api", "hello")
+    in_api.moments.add("tool")
+    in_api.is_busy = True
+    busy = await shop.tasks.send(OWNER, "api", "hello")
+    assert (calls.forecast.outlook, busy.forecast.outlook) == (Outlook.NEXT_CALL, Outlook.BOUNDARY)
+    assert api.consumer in busy.forecast.sentence
+
+
+async def test_the_same_message_sent_again_under_its_key_is_stored_once(
+    shop: Workshop, api: Task, web: Task, in_web: Session
+) -> None:
+    """Whoever lost the answer asks again; under the same key of somebody else it is something else."""
+    for caller in (OWNER, says(in_web)):
+        first = await shop.tasks.send(caller, "api", "hello", key="k")
+        again = await shop.tasks.send(caller, "api", "hello", key="k")
+        assert (first.is_new, again.is_new, again.message.id) == (True, False, first.message.id)
+    assert len(await shop.mail(api)) == 2
+    assert await shop.mail(web) == []
