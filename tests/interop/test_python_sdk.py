@@ -15,7 +15,10 @@ from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 
 SOON = 30.0
-TOOLS = ("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search")
+TOOLS = (
+    *("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
+    *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
+)
 
 
 async def call(client: Client, tool: str, **arguments: object) -> Json:

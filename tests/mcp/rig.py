@@ -27,6 +27,10 @@ TOOLS: Final = (
     "ack",
     "reply",
     "inbox_search",
+    "check_inbox",
+    "send_to_task",
+    "inbox_status",
+    "send_to_peer",
 )
 
 

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,21 +41,26 @@ from harken.hosts.base import GENERIC, Hello
 from harken.inbox import Caller, Inbox, Role, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
-from harken.inbox.caller import OWNER_ID
-from harken.inbox.sessions import mailboxes_of, trial_of
+from harken.inbox.feed import Feed
+from harken.inbox.sessions import Reading, ReadingOf, mailboxes_of, trial_of
+from harken.inbox.taskbook import TaskBook
+from harken.inbox.tasks import Tasks
+from harken.inbox.views import Views
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.model import INBOX, LOCAL, WATCH, Draft, Mailbox, Reader, SessionKey, timestamp
+from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.local import LocalSender, Post
-from harken.store.base import Limits, Store
+from harken.store.base import Event, Limits, Store
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
-from harken.surfaces.calls import Desk
+from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.connection import Connection
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import create_app
+from harken.surfaces.web.front import Front
+from harken.surfaces.web.signin import SignIns, cookie_key
 from harken.surfaces.wire import Lines
 
 _log = logging.getLogger("harken.daemon")
@@ -72,6 +77,10 @@ class Daemon:
     journal: Journal
     intake: Intake
     inbox: Inbox
+    tasks: Tasks
+    feed: Feed
+    sign_ins: SignIns
+    reading_of: ReadingOf
     access: Access
     bells: Bells
     reaching: Reaching
@@ -98,12 +107,29 @@ class Daemon:
     def desk(self, caller: Caller, session: SessionKey, request: str) -> Desk:
         """Return what a verb needs, for one caller."""
         return Desk(
-            inbox=self.inbox, access=self.access, caller=caller, session=session, request=request, daemon=self.facts
+            inbox=self.inbox,
+            access=self.access,
+            tasks=self.tasks,
+            caller=caller,
+            session=session,
+            request=request,
+            daemon=self.facts,
+            sign_in=lambda: self.sign_ins.link(self.url),
         )
 
-    def mailboxes(self, cwd: str) -> tuple[Mailbox, ...]:
-        """Return what a session in a folder reads."""
-        return _mailboxes(self.home, self.settings, cwd)
+    def front(self) -> Front:
+        """Return what HTTP needs."""
+        return Front(
+            desk=lambda: self.desk(
+                Caller(role=Role.OWNER), SessionKey(f"http:{secrets.token_hex(8)}"), secrets.token_hex(8)
+            ),
+            inbox=self.inbox,
+            views=Views(self.store, self.tasks, self.inbox, self.clock),
+            tasks=self.tasks,
+            feed=self.feed,
+            sign_ins=self.sign_ins,
+            clock=self.clock,
+        )
 
     async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
         """Serve an agent's edge."""
@@ -112,8 +138,9 @@ class Daemon:
             lines,
             hello=hello,
             inbox=self.inbox,
+            tasks=self.tasks,
             clock=self.clock,
-            mailboxes=self.mailboxes,
+            reading_of=self.reading_of,
             greet=self.reaching.greet,
         )
         await connection.serve()
@@ -146,12 +173,18 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     refuse_missing(settings)
     journal = Journal(home.journal_dir)
     bells = Bells(home.bells_dir)
-    async with open_store(
-        home.database, clock, observer=journal.observe, herald=bells.foretell, opener=opener
-    ) as store:
+    feed = Feed()
+
+    def observe(events: Sequence[Event]) -> None:
+        # The line first: nobody is told of what has none.
+        journal.observe(events)
+        feed.publish(events)
+
+    async with open_store(home.database, clock, observer=observe, herald=bells.foretell, opener=opener) as store:
         missing = await journal.recover(store)
         if missing:
             _log.info("wrote %d lines of the journal that were missing", missing)
+        await feed.attach(store)
         pairings = Pairings(clock)
         policies = PolicyBook(store, configured_policy(settings))
         await policies.refresh()
@@ -162,7 +195,12 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
             new_consumer_window=settings.limits.new_consumer_window,
             agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
         )
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds)
+        book = TaskBook(store)
+        reading_of = partial(_reading, home, settings, book)
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
+        tasks = Tasks(store, inbox, book, clock, reading_of)
+        await tasks.refresh()
+        inbox.sessions.observe(feed.poke)
         try:
             yield Daemon(
                 home=home,
@@ -172,12 +210,17 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 journal=journal,
                 intake=intake,
                 inbox=inbox,
+                tasks=tasks,
+                feed=feed,
+                sign_ins=SignIns(cookie_key(_token(home)), clock),
+                reading_of=reading_of,
                 access=Access(store, policies, pairings, clock),
                 bells=bells,
-                reaching=Reaching(inbox, store, clock, bells, partial(_mailboxes, home, settings)),
+                reaching=Reaching(inbox, store, clock, bells, reading_of),
                 started_at=clock.now(),
             )
         finally:
+            feed.close()
             journal.close()
 
 
@@ -197,12 +240,7 @@ async def _serve(daemon: Daemon) -> None:
     sock = http.bind(settings.http, home)
     host, port = sock.getsockname()[:2]
     daemon.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    app = create_app(
-        lambda: daemon.desk(Caller(role=Role.OWNER), SessionKey(f"http:{secrets.token_hex(8)}"), secrets.token_hex(8)),
-        token,
-        http.hosts_of(settings.http.host, port),
-    )
-    web = http.make_server(app)
+    web = http.make_server(create_app(daemon.front(), token, http.hosts_of(settings.http.host, port)))
     try:
         async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
             supervisor = Supervisor(tasks)
@@ -223,6 +261,7 @@ async def _serve(daemon: Daemon) -> None:
             gc.freeze()
             await _until_signalled()
             web.should_exit = True
+            daemon.feed.close()
             tasks.cancel_scope.cancel()
     finally:
         for leftover in (home.address_file, home.daemon_file):
@@ -232,7 +271,7 @@ async def _serve(daemon: Daemon) -> None:
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     store, settings = daemon.store, daemon.settings
     limits = Limits(settings.store.max_messages, settings.store.max_age.total_seconds(), upkeep.EXPIRED_STAYS_SECONDS)
-    outbox = Outbox(store, {LOCAL: LocalSender(_post(daemon.intake, store))}, daemon.clock)
+    outbox = Outbox(store, {LOCAL: LocalSender(_post(daemon.intake))}, daemon.clock)
     push = Push(store, daemon.inbox.sessions)
     daemon.supervisor = supervisor
     supervisor.start("outbox", outbox.run)
@@ -241,28 +280,28 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("bells", daemon.reaching.ringer.run)
     supervisor.start("wakes", daemon.reaching.wakes.run)
     supervisor.start("sessions", daemon.reaching.reap)
+    supervisor.start("tasks", daemon.tasks.keep)
     supervisor.start("index", lambda: upkeep.keep_index(store))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))
     supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, limits))
 
 
-def _mailboxes(home: Home, settings: Settings, cwd: str) -> tuple[Mailbox, ...]:
-    # Programs name their folder without links, whatever links the home was reached by.
-    if trial := trial_of(os.path.realpath(cwd or "/"), Path(os.path.realpath(home.trial_dir))):
-        return (trial,)
+def _reading(home: Home, settings: Settings, tasks: TaskBook, cwd: str, agent: Consumer) -> Reading:
+    """Return how a session in a folder reads."""
+    # Programs name their folder without links, whatever links the home or a task's folder was reached by.
+    here = os.path.realpath(cwd.replace("\0", "") or "/")
+    if trial := trial_of(here, Path(os.path.realpath(home.trial_dir))):
+        return Reading(agent, (trial,))
+    if in_task := tasks.reading(here):
+        return in_task
     projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
-    return mailboxes_of(cwd, projects)
+    return Reading(agent, mailboxes_of(cwd, projects))
 
 
-def _post(intake: Intake, store: Store) -> Post:
+def _post(intake: Intake) -> Post:
     async def post(draft: Draft) -> str:
-        message = (await intake.accept([draft]))[0].message
-        if message.sender.id == OWNER_ID:
-            # Nobody needs to be told what they said themselves.
-            person = Reader(consumer=WATCH, session=SessionKey(""), mailboxes=(message.mailbox,))
-            await store.acknowledge(person, [message.id], "own")
-        return message.id
+        return (await intake.accept([draft]))[0].message.id
 
     return post
 

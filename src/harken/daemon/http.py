@@ -6,6 +6,7 @@ import asyncio
 import errno
 import logging
 import socket
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -17,13 +18,19 @@ from harken.config.home import Home, write_private
 from harken.config.settings import HttpSettings
 from harken.errors import UserError
 
+if sys.platform != "win32":
+    import resource
+
 _log = logging.getLogger("harken.http")
 
 BACKLOG = 512
 MAX_PORT = 65_535
 GRACE_SECONDS = 2
-MAX_CONNECTIONS = 128
+MAX_CONNECTIONS = 320  # a hundred open pages with a stream each, what they ask meanwhile, and programs
 FIRST_REQUEST_SECONDS = 10.0
+STALLED_SECONDS = 60.0
+MAX_HEAD_BYTES = 64 * 1024
+SEND_BUFFER_BYTES = 128 * 1024
 
 
 class Server(uvicorn.Server):
@@ -36,14 +43,18 @@ class Server(uvicorn.Server):
 
 
 class BoundedProtocol(HttpToolsProtocol):
-    """A connection that is refused when there are too many, and ended when it asks for nothing.
+    """A connection that is refused when there are too many, and ended when it does not ask, read or come to an end.
 
-    Every account of the machine can reach a loopback port; none may use up the daemon's file descriptors.
+    Every account of the machine can reach a loopback port; none may use up the daemon's file descriptors or memory.
     """
+
+    _head_bytes = 0  # of the request's line and headers
+    _unseen_bytes = 0  # that the parser took without having anything to tell
+    _stalled: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         """Take a connection, or end it at once."""
-        if len(self.connections) >= MAX_CONNECTIONS:
+        if len(self.connections) >= _most_connections():
             transport.close()
             return
         super().connection_made(transport)
@@ -51,17 +62,82 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection; one that was refused was never taken."""
+        self._forget_stall()
         if self in self.connections:
             super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
         """Take bytes; those of a connection that was refused are dropped."""
-        if self in self.connections:
-            super().data_received(data)
+        if self not in self.connections:
+            return
+        self._unseen_bytes += len(data)
+        super().data_received(data)
+        if max(self._unseen_bytes, self._head_bytes) > MAX_HEAD_BYTES:
+            self.transport.abort()
+
+    def on_message_begin(self) -> None:
+        """Begin a request."""
+        self._head_bytes = 0
+        super().on_message_begin()
+
+    def on_url(self, url: bytes) -> None:
+        """Take a part of the request's line."""
+        self._head_bytes += len(url)
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            super().on_url(url)
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """Take a header."""
+        self._unseen_bytes = 0
+        self._head_bytes += len(name) + len(value)
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            super().on_header(name, value)
+
+    def on_headers_complete(self) -> None:
+        """Begin to answer; of a request that is too large nothing was kept that could be answered."""
+        self._unseen_bytes = 0
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        """Take a part of the body; how much of it is wanted, the application decides."""
+        self._unseen_bytes = 0
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            super().on_body(body)
+
+    def on_message_complete(self) -> None:
+        """End a request."""
+        self._unseen_bytes = 0
+        if self._head_bytes <= MAX_HEAD_BYTES:
+            super().on_message_complete()
+
+    def pause_writing(self) -> None:
+        """Give a client that does not read some time."""
+        super().pause_writing()
+        self._forget_stall()
+        self._stalled = self.loop.call_later(STALLED_SECONDS, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        """Go on with a client that reads again."""
+        self._forget_stall()
+        super().resume_writing()
+
+    def _forget_stall(self) -> None:
+        if self._stalled is not None:
+            self._stalled.cancel()
+            self._stalled = None
 
     def _end_idle(self) -> None:
         if self in self.connections and getattr(self, "cycle", None) is None:
             self.transport.abort()
+
+
+def _most_connections() -> int:
+    """Return how many connections may be open: half of the files that the process may open, at most."""
+    if sys.platform == "win32":  # pragma: no cover - has no such limit
+        return MAX_CONNECTIONS
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
 
 def bind(settings: HttpSettings, home: Home) -> socket.socket:
@@ -90,6 +166,8 @@ def make_server(app: ASGIApp) -> Server:
         lifespan="off",
         server_header=False,
         http=BoundedProtocol,
+        ws="none",
+        proxy_headers=False,
         date_header=False,
         timeout_graceful_shutdown=GRACE_SECONDS,
     )
@@ -107,6 +185,8 @@ def _listen(host: str, port: int) -> socket.socket:
     sock = socket.socket(family, socket.SOCK_STREAM)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        # For each connection; else the system would keep megabytes for each client that does not read.
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, SEND_BUFFER_BYTES)
         sock.bind((host, port))
         sock.listen(BACKLOG)
     except OSError:

@@ -27,7 +27,8 @@ from harken.hosts.hook import HookHost, Moment, Voice
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
 from harken.hosts.registry import PACKAGES, hook_host
 from harken.inbox import Inbox, Session, Waker
-from harken.model import Mailbox, SessionKey
+from harken.inbox.sessions import ReadingOf
+from harken.model import SessionKey
 from harken.store.base import Store
 from harken.surfaces.claude_channel import channel_waker
 from harken.surfaces.hooks.connection import HookConnection
@@ -70,9 +71,7 @@ class HostWaker(Protocol):
 class Reaching:
     """The ways to live sessions."""
 
-    def __init__(
-        self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, mailboxes: Callable[[str], tuple[Mailbox, ...]]
-    ) -> None:
+    def __init__(self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, reading_of: ReadingOf) -> None:
         self._inbox = inbox
         self._bells = bells
         self._teller = Teller(inbox)
@@ -84,7 +83,7 @@ class Reaching:
             hosts=_adapter,
             wakers=self._ways,
             transcripts={"claude-code": claude_code.recorded, "copilot-cli": copilot.recorded},
-            mailboxes=mailboxes,
+            reading_of=reading_of,
             bell_of=lambda key: str(bells.path(key)),
         )
         self.ringer = BellRinger(bells, store.changes, inbox.sessions, inbox.waiting, list(PACKAGES))

@@ -6,230 +6,178 @@ same errors, so neither has an `if` that the other would also need.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Annotated, Any
 
 import msgspec
 
-from harken.errors import NotFound, Refused, UserError
-from harken.inbox import Caller, Inbox, Role
-from harken.inbox.access import Access
-from harken.model import Consumer, DeliveryId, Message, Reader, SessionKey, timestamp
+from harken.errors import UserError
+from harken.inbox import Role
+from harken.model import DeliveryId, Message, timestamp
 from harken.surfaces import shapes
+from harken.surfaces.desk import Arguments, Desk, Verb, about, position
+from harken.surfaces.task_calls import TASK_VERBS
 
-CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}")
-_HIGHEST = (1 << 63) - 1  # what a database holds
 _LONGEST_MUTE_SECONDS = 10 * 365 * 86_400.0
 
 
-def _about(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text)
-
-
-def _position(text: str) -> msgspec.Meta:
-    return msgspec.Meta(description=text, ge=-1, le=_HIGHEST)
-
-
-class _Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
-    """Arguments of a verb."""
-
-
-class Send(_Arguments):
+class Send(Arguments):
     """Accept a message and say what will happen to it."""
 
-    text: Annotated[str, _about("What to say.")]
-    sender: Annotated[str, _about("Who it is from; you when empty.")] = ""
-    channel: Annotated[str, _about("The channel it belongs to.")] = ""
-    to: Annotated[str, _about("The mailbox; routes decide when empty.")] = ""
-    priority: Annotated[str, _about("high, normal or low.")] = "normal"
-    conversation: Annotated[str, _about("The conversation it belongs to.")] = ""
-    upstream_id: Annotated[str, _about("Sent again with the same id it is stored once.")] = ""
+    text: Annotated[str, about("What to say.")]
+    sender: Annotated[str, about("Who it is from; you when empty.")] = ""
+    channel: Annotated[str, about("The channel it belongs to.")] = ""
+    to: Annotated[str, about("The mailbox; routes decide when empty.")] = ""
+    priority: Annotated[str, about("high, normal or low.")] = "normal"
+    conversation: Annotated[str, about("The conversation it belongs to.")] = ""
+    upstream_id: Annotated[str, about("Sent again with the same id it is stored once.")] = ""
 
 
-class List(_Arguments):
+class List(Arguments):
     """Show the newest messages."""
 
-    mailbox: Annotated[str, _about("Only this mailbox.")] = ""
-    channel: Annotated[str, _about("Only this channel.")] = ""
-    sender: Annotated[str, _about("Only from this sender.")] = ""
-    before: Annotated[int, _position("Only sequence numbers below this.")] = 0
-    limit: Annotated[int, _about("At most this many.")] = 20
+    mailbox: Annotated[str, about("Only this mailbox.")] = ""
+    channel: Annotated[str, about("Only this channel.")] = ""
+    sender: Annotated[str, about("Only from this sender.")] = ""
+    before: Annotated[int, position("Only sequence numbers below this.")] = 0
+    limit: Annotated[int, about("At most this many.")] = 20
 
 
-class Read(_Arguments):
+class Read(Arguments):
     """Show a message, its ledger and the replies to it."""
 
-    ref: Annotated[str, _about("A message id, its beginning, or #seq.")]
+    ref: Annotated[str, about("A message id, its beginning, or #seq.")]
 
 
-class Pull(_Arguments):
+class Pull(Arguments):
     """Take what is unread."""
 
-    consumer: Annotated[str, _about("Read as this consumer; the person, `watch`, when empty.")] = ""
-    channel: Annotated[str, _about("Only this channel.")] = ""
-    since_id: Annotated[str, _about("Only what came after this message.")] = ""
-    limit: Annotated[int, _about("At most this many.")] = 20
-    peek: Annotated[bool, _about("Look without taking.")] = False
+    consumer: Annotated[str, about("Read as this consumer; the person, `watch`, when empty.")] = ""
+    channel: Annotated[str, about("Only this channel.")] = ""
+    since_id: Annotated[str, about("Only what came after this message.")] = ""
+    limit: Annotated[int, about("At most this many.")] = 20
+    peek: Annotated[bool, about("Look without taking.")] = False
 
 
-class Wait(_Arguments):
+class Wait(Arguments):
     """Take what is unread, waiting for it."""
 
-    consumer: Annotated[str, _about("Read as this consumer; the person, `watch`, when empty.")] = ""
-    timeout: Annotated[float, _about("Seconds to wait; at most 55 are waited.")] = 50
-    limit: Annotated[int, _about("At most this many.")] = 10
+    consumer: Annotated[str, about("Read as this consumer; the person, `watch`, when empty.")] = ""
+    timeout: Annotated[float, about("Seconds to wait; at most 55 are waited.")] = 50
+    limit: Annotated[int, about("At most this many.")] = 10
 
 
-class Prove(_Arguments):
+class Prove(Arguments):
     """Say that deliveries were shown."""
 
-    deliveries: Annotated[list[str], _about("Delivery ids.")]
+    deliveries: Annotated[list[str], about("Delivery ids.")]
 
 
-class Ack(_Arguments):
+class Ack(Arguments):
     """Mark messages as seen."""
 
-    refs: Annotated[list[str], _about("Message ids, #seq or delivery ids.")]
-    consumer: Annotated[str, _about("For this consumer; the person, `watch`, when empty.")] = ""
+    refs: Annotated[list[str], about("Message ids, #seq or delivery ids.")]
+    consumer: Annotated[str, about("For this consumer; the person, `watch`, when empty.")] = ""
 
 
-class Search(_Arguments):
+class Search(Arguments):
     """Find messages that contain all the words, newest first."""
 
-    text: Annotated[str, _about("The words.")]
-    mailbox: Annotated[str, _about("Only this mailbox.")] = ""
-    channel: Annotated[str, _about("Only this channel.")] = ""
-    sender: Annotated[str, _about("Only from this sender.")] = ""
-    limit: Annotated[int, _about("At most this many.")] = 20
+    text: Annotated[str, about("The words.")]
+    mailbox: Annotated[str, about("Only this mailbox.")] = ""
+    channel: Annotated[str, about("Only this channel.")] = ""
+    sender: Annotated[str, about("Only from this sender.")] = ""
+    limit: Annotated[int, about("At most this many.")] = 20
 
 
-class Stats(_Arguments):
+class Stats(Arguments):
     """Count what waits."""
 
-    consumer: Annotated[str, _about("For this consumer; the person, `watch`, when empty.")] = ""
+    consumer: Annotated[str, about("For this consumer; the person, `watch`, when empty.")] = ""
 
 
-class Export(_Arguments):
+class Export(Arguments):
     """Give a page of a mailbox, oldest first."""
 
-    mailbox: Annotated[str, _about("The mailbox.")] = "inbox"
-    after: Annotated[int, _position("Only sequence numbers above this.")] = 0
-    limit: Annotated[int, _about("At most this many.")] = 500
+    mailbox: Annotated[str, about("The mailbox.")] = "inbox"
+    after: Annotated[int, position("Only sequence numbers above this.")] = 0
+    limit: Annotated[int, about("At most this many.")] = 500
 
 
-class Mailboxes(_Arguments):
+class Mailboxes(Arguments):
     """Name every mailbox."""
 
 
-class Evidence(_Arguments):
+class Evidence(Arguments):
     """Say how deliveries through each surface went lately."""
 
 
-class Notify(_Arguments):
+class Notify(Arguments):
     """Send any notification to a session, to see what its host does with it."""
 
-    session: Annotated[str, _about("The session's key.")]
-    method: Annotated[str, _about("The method of the notification.")]
-    params: Annotated[dict[str, Any], _about("Its parameters.")] = {}
+    session: Annotated[str, about("The session's key.")]
+    method: Annotated[str, about("The method of the notification.")]
+    params: Annotated[dict[str, Any], about("Its parameters.")] = msgspec.field(default_factory=dict)
 
 
-class Journal(_Arguments):
+class Journal(Arguments):
     """Give events of the journal."""
 
-    after: Annotated[int, _position("Only events above this number; -1 for those still to come.")] = 0
-    limit: Annotated[int, _about("At most this many.")] = 500
+    after: Annotated[int, position("Only events above this number; -1 for those still to come.")] = 0
+    limit: Annotated[int, about("At most this many.")] = 500
 
 
-class GetStatus(_Arguments):
+class GetStatus(Arguments):
     """Show daemon, sessions, consumers, what waits and what is parked."""
 
 
-class Reply(_Arguments):
+class Reply(Arguments):
     """Answer a message where it came from."""
 
-    ref: Annotated[str, _about("The message.")]
-    body: Annotated[str, _about("The answer.")]
-    key: Annotated[str, _about("Sent again with the same key it is done once.")] = ""
+    ref: Annotated[str, about("The message.")]
+    body: Annotated[str, about("The answer.")]
+    key: Annotated[str, about("Sent again with the same key it is done once.")] = ""
 
 
-class Allow(_Arguments):
+class Allow(Arguments):
     """Let a sender reach sessions."""
 
-    sender: Annotated[str, _about("The sender's id.")]
-    source: Annotated[str, _about("Only from this source.")] = "*"
-    as_owner: Annotated[bool, _about("Treat their word as yours.")] = False
+    sender: Annotated[str, about("The sender's id.")]
+    source: Annotated[str, about("Only from this source.")] = "*"
+    as_owner: Annotated[bool, about("Treat their word as yours.")] = False
 
 
-class Deny(_Arguments):
+class Deny(Arguments):
     """Let a sender only be counted."""
 
-    sender: Annotated[str, _about("The sender's id.")]
-    source: Annotated[str, _about("Only from this source.")] = "*"
+    sender: Annotated[str, about("The sender's id.")]
+    source: Annotated[str, about("Only from this source.")] = "*"
 
 
-class Pair(_Arguments):
+class Pair(Arguments):
     """Make a code that admits the one sender who sends it."""
 
 
-class Mute(_Arguments):
+class Mute(Arguments):
     """Keep a channel, sender or session from being pushed to."""
 
-    kind: Annotated[str, _about("channel, sender or session.")]
-    name: Annotated[str, _about("Its name.")]
+    kind: Annotated[str, about("channel, sender or session.")]
+    name: Annotated[str, about("Its name.")]
     seconds: Annotated[
         Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_MUTE_SECONDS)] | None,
-        _about("For this long; until unmuted when null."),
+        about("For this long; until unmuted when null."),
     ] = None
 
 
-class Unmute(_Arguments):
+class Unmute(Arguments):
     """End a mute."""
 
-    kind: Annotated[str, _about("channel, sender or session.")]
-    name: Annotated[str, _about("Its name.")]
+    kind: Annotated[str, about("channel, sender or session.")]
+    name: Annotated[str, about("Its name.")]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
-    """What a verb needs: the use cases, who asks, and what the daemon says of itself."""
-
-    inbox: Inbox
-    access: Access
-    caller: Caller
-    session: SessionKey
-    request: str
-    daemon: Callable[[], Mapping[str, object]]
-
-    async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
-        """Return how the caller reads: a person as any consumer, an agent as itself."""
-        consumer = Consumer(name or self.caller.consumer)
-        if self.caller.role is Role.AGENT:
-            if consumer != self.caller.consumer:
-                raise Refused(f"An agent may not read as {name[:40]!r}.", "Leave the consumer away.")
-            return self.inbox.agent(self.caller, self.session)
-        if not CONSUMER_NAME.fullmatch(consumer):
-            raise UserError(f"{name[:40]!r} is no name of a consumer.", "Use small letters, digits, dots and hyphens.")
-        if must_exist and consumer not in await self.inbox.consumers():
-            raise NotFound(f"There is no consumer {name[:40]!r}.", "See them with: harken status")
-        return await self.inbox.person(self.session, consumer)
-
-
-@dataclass(frozen=True, slots=True)
-class Verb:
-    """A verb: its arguments and what it does."""
-
-    arguments: type[_Arguments]
-    run: Callable[[Desk, Any], Awaitable[object]]
-
-    def parse(self, name: str, arguments: object) -> _Arguments:
-        """Return the arguments, or raise what is wrong with them."""
-        try:
-            return msgspec.convert(arguments or {}, self.arguments, strict=True)
-        except msgspec.ValidationError as exc:
-            known = ", ".join(self.arguments.__struct_fields__) or "none"
-            raise UserError(f"{name}: {exc}.", f"Its arguments are: {known}.") from exc
+class SignIn(Arguments):
+    """Make a link that signs a browser in, once."""
 
 
 async def _send(desk: Desk, a: Send) -> object:
@@ -383,6 +331,11 @@ async def _unmute(desk: Desk, a: Unmute) -> object:
     return {"kind": mute.kind, "name": mute.name}
 
 
+async def _sign_in(desk: Desk, _a: SignIn) -> object:
+    desk.caller.require_owner("sign in to the page")
+    return {"url": desk.sign_in()}
+
+
 VERBS: tuple[tuple[str, Verb], ...] = (
     ("send", Verb(Send, _send)),
     ("list", Verb(List, _list)),
@@ -405,6 +358,8 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("pair", Verb(Pair, _pair)),
     ("mute", Verb(Mute, _mute)),
     ("unmute", Verb(Unmute, _unmute)),
+    ("sign_in", Verb(SignIn, _sign_in)),
+    *TASK_VERBS,
 )
 
 

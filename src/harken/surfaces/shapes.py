@@ -6,8 +6,20 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
-from harken.inbox.results import SurfaceRecord
-from harken.model import Consumer, Delivery, Draft, Message, MessageId, Offer, State, record, timestamp
+from harken.inbox.results import SurfaceRecord, TaskStanding
+from harken.model import (
+    TASK,
+    Consumer,
+    Delivery,
+    Draft,
+    Message,
+    MessageId,
+    Offer,
+    State,
+    record,
+    task_record,
+    timestamp,
+)
 
 
 def moment(value: datetime | None) -> str | None:
@@ -106,6 +118,39 @@ def session(value: Session) -> dict[str, object]:
         "opened_at": moment(value.opened_at),
         "last_active": moment(value.last_active),
     }
+
+
+def task(value: TaskStanding) -> dict[str, object]:
+    """A task, and how it stands."""
+    item = value.task
+    return {
+        "id": item.id,
+        "title": item.title,
+        "dir": item.dir,
+        "branch": item.branch,
+        "repo": item.repo,
+        "agent": item.agent,
+        "has_worktree": item.has_worktree,
+        "state": value.state.value,
+        "presence": value.presence,
+        "pending": value.pending,
+        "peers": list(item.peers),
+        "mailbox": item.mailbox,
+        "created_at": moment(item.created_at),
+        "started_at": moment(item.started_at),
+        "done_at": moment(item.done_at),
+        "sessions": [session(each) for each in value.sessions],
+    }
+
+
+def task_message(value: Offer, task: str) -> dict[str, object]:
+    """A message of a task that was handed out."""
+    return {**task_record(value, task), "delivery_id": value.delivery_id, "repeat": value.is_repeat}
+
+
+def sent_to_task(value: Sent) -> dict[str, object]:
+    """A message that a task was sent."""
+    return {**sent(value), "task": value.message.mailbox.removeprefix(TASK)}
 
 
 def surface_record(value: SurfaceRecord) -> dict[str, object]:

@@ -13,7 +13,8 @@ import msgspec
 from anyio.abc import ByteStream
 
 from harken.errors import HarkenError, UserError
-from harken.surfaces.calls import LONG_VERBS, Desk, call
+from harken.surfaces.calls import LONG_VERBS, call
+from harken.surfaces.desk import Desk
 from harken.surfaces.wire import Lines, LineTooLong
 
 MAX_WAITS = 64

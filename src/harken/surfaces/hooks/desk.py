@@ -17,8 +17,9 @@ from harken.clock import Clock
 from harken.hosts.base import GENERIC, Hello, consumer_of, hook_key, named
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
 from harken.inbox import Inbox, Session, Waker
+from harken.inbox.sessions import ReadingOf
 from harken.inbox.turns import Carriage, Verdict
-from harken.model import DeliveryId, Mailbox, SessionKey
+from harken.model import DeliveryId, SessionKey
 from harken.surfaces.hooks.transcript import Recorded, proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 
@@ -63,7 +64,7 @@ class HookDesk:
         hosts: Callable[[str], HookHost | None],
         wakers: Mapping[str, MakeWakers],
         transcripts: Mapping[str, Recorded],
-        mailboxes: Callable[[str], tuple[Mailbox, ...]],
+        reading_of: ReadingOf,
         bell_of: Callable[[SessionKey], str],
     ) -> None:
         self._inbox = inbox
@@ -72,7 +73,7 @@ class HookDesk:
         self._hosts = hosts
         self._wakers = wakers
         self._transcripts = transcripts
-        self._mailboxes = mailboxes
+        self._reading_of = reading_of
         self._bell_of = bell_of
 
     async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> Heard:
@@ -111,14 +112,17 @@ class HookDesk:
         host, now = named(hello.host), self._clock.now()
         pid = occasion.pid or hello.ppid
         cwd = occasion.cwd or hello.cwd
+        agent = consumer_of(host, hello.host)
+        reading = self._reading_of(cwd, agent)
         candidate = Session(
             key=hook_key(host, occasion.native, pid),
-            consumer=consumer_of(host, hello.host),
+            agent=agent,
+            consumer=reading.consumer,
             host=host.name if host is not GENERIC else hello.host,
             client=hello.host,
             cwd=cwd,
             pid=pid,
-            mailboxes=self._mailboxes(cwd),
+            mailboxes=reading.mailboxes,
             surfaces=(),
             opened_at=now,
             last_active=now,

@@ -21,7 +21,9 @@ from pydantic import ValidationError
 from harken.clock import Clock
 from harken.hosts.base import Hello, detect
 from harken.inbox import Inbox, Note, Session
-from harken.model import DeliveryId, Mailbox
+from harken.inbox.sessions import ReadingOf
+from harken.inbox.tasks import Tasks
+from harken.model import DeliveryId
 from harken.surfaces import render
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import Outlet, request_key
@@ -45,8 +47,9 @@ class Connection:
         *,
         hello: Hello,
         inbox: Inbox,
+        tasks: Tasks,
         clock: Clock,
-        mailboxes: Callable[[str], tuple[Mailbox, ...]],
+        reading_of: ReadingOf,
         greet: Greet | None = None,
     ) -> None:
         self._lines = lines
@@ -56,10 +59,11 @@ class Connection:
         self._agent = AgentServer(
             hello=hello,
             inbox=inbox,
+            tasks=tasks,
             clock=clock,
             evidence=self._evidence,
             pusher=self,
-            mailboxes=mailboxes,
+            reading_of=reading_of,
             greeted=self._greeted,
         )
         self._greet = greet

@@ -25,12 +25,15 @@ from harken.errors import HarkenError
 from harken.hosts.base import MAX_NATIVE, Hello, Host, consumer_of, detect, hook_key, named, session_key
 from harken.inbox import Caller, Inbox, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
-from harken.model import Mailbox, SessionKey
+from harken.inbox.sessions import ReadingOf
+from harken.inbox.tasks import Tasks
+from harken.model import SessionKey
 from harken.surfaces import render
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
-from harken.surfaces.mcp.tools import TOOLS, Call, Tool, find
+from harken.surfaces.mcp.tool import Call, Tool
+from harken.surfaces.mcp.tools import TOOLS, find
 
 _log = logging.getLogger("harken.mcp")
 
@@ -53,18 +56,20 @@ class AgentServer:
         *,
         hello: Hello,
         inbox: Inbox,
+        tasks: Tasks,
         clock: Clock,
         evidence: CarrierLog,
         pusher: Pusher,
-        mailboxes: Callable[[str], tuple[Mailbox, ...]],
+        reading_of: ReadingOf,
         greeted: Callable[[Session], None],
     ) -> None:
         self._hello = hello
         self._inbox = inbox
+        self._tasks = tasks
         self._clock = clock
         self._evidence = evidence
         self._pusher = pusher
-        self._mailboxes = mailboxes
+        self._reading_of = reading_of
         self._greeted = greeted
         self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()
@@ -149,14 +154,17 @@ class AgentServer:
 
     def _new_session(self, host: Host, client: str) -> Session:
         now = self._clock.now()
+        agent = consumer_of(host, client, self._hello.consumer)
+        reading = self._reading_of(self._hello.cwd, agent)
         return Session(
             key=session_key(host, self._hello),
-            consumer=consumer_of(host, client, self._hello.consumer),
+            agent=agent,
+            consumer=reading.consumer,
             host=host.name,
             client=client,
             cwd=self._hello.cwd,
             pid=self._hello.ppid,
-            mailboxes=self._mailboxes(self._hello.cwd),
+            mailboxes=reading.mailboxes,
             surfaces=host.modern_surfaces if self.is_modern else host.surfaces,
             opened_at=now,
             last_active=now,
@@ -218,6 +226,7 @@ class AgentServer:
         request = request_key(context.request_id)
         return Call(
             inbox=self._inbox,
+            tasks=self._tasks,
             reader=session.reader,
             caller=Caller(role=Role.AGENT, consumer=session.consumer, session=session.key),
             edge=self._hello.edge,

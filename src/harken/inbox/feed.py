@@ -1,0 +1,234 @@
+"""The feed: what the journal records, told as it happens to everyone who follows.
+
+The store is the truth and is what is read: a commit only rings, and whoever follows reads on from the number it has.
+The newest steps are read and encoded once for all; a follower that is behind them reads for itself, so nobody misses
+anything, and one that does not take what it is given costs a number. What is told is in `feed_events.py`; above is the
+stream of the HTTP API. It is not the journal: that is the file, written before this rings.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from itertools import islice
+from typing import Protocol
+
+import anyio
+
+from harken.inbox.feed_events import MOST_NAMED, SESSION_CHANGED, Place, Step, mentioned, reset, step, unnumbered
+from harken.model import Message, MessageId
+from harken.store.base import Event
+
+RECENT = 512  # steps that are kept for all
+BATCH = 100  # events that are read at once: a message may be long
+MOST_READS = 4  # followers that read for themselves at once: the rest of the daemon reads too
+RING_SECONDS = 0.02  # between two rings: a hundred followers that wake at each of many commits would be all we do
+POKE_SECONDS = 0.25  # sessions do something with every call: people need not see each
+
+
+class FeedLog(Protocol):
+    """The part of a store that is followed."""
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """Return events with `n > after`, in order."""
+        ...
+
+    async def last_event(self) -> int:
+        """Return the highest event number, 0 when there is none."""
+        ...
+
+    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
+        """Return those of some messages that are stored."""
+        ...
+
+
+class Feed:
+    """One per daemon, made in its event loop. `publish` may be called from any thread, the rest only in the loop."""
+
+    def __init__(self) -> None:
+        # asyncio, because anyio cannot ring the loop from a foreign thread without holding that thread up.
+        self._loop = asyncio.get_running_loop()
+        self._log: FeedLog | None = None
+        self._newest = 0
+        self._recent: deque[Step] = deque(maxlen=RECENT)  # without gaps
+        self._reading = anyio.Lock()
+        self._catching_up = anyio.Semaphore(MOST_READS)
+        self._bell = anyio.Event()
+        self._is_due = False  # a ring is on its way
+        self._rang_at = 0.0
+        self._followers = 0
+        self._pokes: dict[str, int] = {}
+        self._poked: set[str] = set()
+        self._is_closed = False
+
+    async def attach(self, log: FeedLog) -> None:
+        """Begin to follow a store: until then there is nothing to be told."""
+        self._newest = max(self._newest, await log.last_event())
+        self._log = log
+
+    @property
+    def newest(self) -> int:
+        """The number of the newest event: whoever looks at the store now and follows after it misses nothing."""
+        return self._newest
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether it has ended, and with it every follower."""
+        return self._is_closed
+
+    @property
+    def followers(self) -> int:
+        """How many follow now."""
+        return self._followers
+
+    def publish(self, events: Sequence[Event]) -> None:
+        """Ring for what was just committed. Never raises and never waits: it runs in the writing thread."""
+        self._newest = events[-1].n  # before looking for followers: one that comes now sees it by itself
+        if self._followers and not self._is_due:
+            self._is_due = True
+            with suppress(RuntimeError):  # the loop is closed: nobody follows any more
+                self._loop.call_soon_threadsafe(self._ring_soon)
+
+    def poke(self, name: str = SESSION_CHANGED) -> None:
+        """Tell soon, once for all that happens until then, of something that is not in the journal."""
+        if not self._followers or name in self._poked:
+            return
+        self._poked.add(name)
+        self._loop.call_later(POKE_SECONDS, self._count_poke, name)
+
+    def close(self) -> None:
+        """End it: every follower returns at once."""
+        self._is_closed = True
+        self._ring()
+
+    @contextmanager
+    def follow(self, after: int | None = None, *, names: Collection[str] = (), mailbox: str = "") -> Iterator[Follower]:
+        """Follow from after a number, or from now; only events of these names and of this mailbox, if given."""
+        self._followers += 1
+        try:
+            yield Follower(self, after, names=frozenset(names), mailbox=mailbox)
+        finally:
+            self._followers -= 1
+
+    def _ring_soon(self) -> None:
+        self._loop.call_later(max(0.0, self._rang_at + RING_SECONDS - self._loop.time()), self._ring_due)
+
+    def _ring_due(self) -> None:
+        self._is_due = False  # before the ring: what is published from here on asks for another
+        self._rang_at = self._loop.time()
+        self._ring()
+
+    def _ring(self) -> None:
+        bell, self._bell = self._bell, anyio.Event()
+        bell.set()
+
+    def _count_poke(self, name: str) -> None:
+        self._poked.discard(name)
+        self._pokes[name] = self._pokes.get(name, 0) + 1
+        self._ring()
+
+    # -- for followers -----------------------------------------------------------------------------------------
+
+    @property
+    def bell(self) -> anyio.Event:
+        """What is set when there may be something new. Take it before looking."""
+        return self._bell
+
+    def pokes(self) -> Mapping[str, int]:
+        """How often each thing that is not in the journal happened."""
+        return dict(self._pokes)
+
+    async def steps(self, after: int) -> Sequence[Step]:
+        """Return what follows a number, as much as is read at once; the first is its successor unless some are gone."""
+        if after >= self._newest:
+            return ()
+        if found := self._kept(after):
+            return found
+        if self._recent and after < self._recent[-1].n:
+            async with self._catching_up:
+                return await self._read(after)
+        async with self._reading:
+            # Whoever waited here finds what the first one read.
+            return self._kept(after) or self._keep(after, await self._read(after))
+
+    def _kept(self, after: int) -> Sequence[Step]:
+        if not self._recent:
+            return ()
+        place = after + 1 - self._recent[0].n
+        return list(islice(self._recent, place, place + BATCH)) if place >= 0 else ()
+
+    def _keep(self, after: int, steps: Sequence[Step]) -> Sequence[Step]:
+        for each in steps:
+            if self._recent and self._recent[-1].n + 1 != each.n:
+                self._recent.clear()
+            self._recent.append(each)
+        return self._kept(after) or steps
+
+    async def _read(self, after: int) -> Sequence[Step]:
+        if self._log is None:
+            return ()
+        events = await self._log.events(after, BATCH)
+        places: dict[MessageId, Place] = {}
+        ids = list(mentioned(events))
+        for begin in range(0, len(ids), MOST_NAMED):
+            found = await self._log.messages(ids[begin : begin + MOST_NAMED])
+            # Only the place is kept: texts are long, and these may be many.
+            places |= {each.id: (each.mailbox, each.seq) for each in found.values()}
+        return [step(event, places) for event in events]
+
+
+class Follower:
+    """One reader's place in the feed. Made by `Feed.follow`."""
+
+    def __init__(self, feed: Feed, after: int | None, *, names: frozenset[str], mailbox: str) -> None:
+        self._feed = feed
+        self._names = names
+        self._mailbox = mailbox
+        self._pokes = feed.pokes()
+        self._asked = after
+        self.position = feed.newest if after is None else min(after, feed.newest)
+
+    async def next(self, seconds: float) -> Sequence[Step]:
+        """Return what is new as soon as something is; nothing when the seconds are over or the feed has ended.
+
+        `position` is then how far everything was told, and where to follow on. Raises what reading the store raises.
+        """
+        if self._asked is not None and self._asked > self.position:
+            # A number that this store has not reached: it was another one's.
+            asked, self._asked = self._asked, None
+            return [reset(self.position, asked)]
+        with anyio.move_on_after(seconds):
+            while not self._feed.is_closed:
+                bell = self._feed.bell
+                if found := await self._look():
+                    return found
+                await bell.wait()
+        return []
+
+    async def _look(self) -> Sequence[Step]:
+        told: list[Step] = []
+        while not told and (steps := await self._feed.steps(self.position)):
+            # No wait from here on: what the position has passed must be returned.
+            for each in steps:
+                if each.n > self.position + 1:
+                    told.append(reset(each.n - 1, self.position))
+                if (wanted := self._wanted(each)) is not None:
+                    told.append(wanted)
+                self.position = each.n
+        pokes = self._feed.pokes()
+        new = [name for name, count in pokes.items() if self._pokes.get(name, 0) < count]
+        self._pokes = pokes
+        return [*told, *(unnumbered(name) for name in new if not self._names or name in self._names)]
+
+    def _wanted(self, each: Step) -> Step | None:
+        if not self._names and not self._mailbox:
+            return each if each.events else None
+        events = [
+            event
+            for event in each.events
+            if (not self._names or event.name in self._names)
+            and (not self._mailbox or event.mailbox in ("", self._mailbox))
+        ]
+        return Step(n=each.n, events=events) if events else None

@@ -1,0 +1,139 @@
+"""What an event of the journal is called on the feed, and what it says there.
+
+Pure: values in, values out. The journal has one event for many deliveries; the feed has one per message, so that a
+reader can show it without looking further. Texts are left out: whoever shows a message reads it. Above is `feed.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from harken.model import TASK, Mailbox, Message, MessageId, timestamp
+from harken.store.base import Event
+
+QUEUED, OFFERED, SEEN, ANSWERED = "message.queued", "message.offered", "message.seen", "message.answered"
+CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed", "session.changed", "reset"
+
+MOST_NAMED = 200
+"""Of one event of the journal so many messages are named; the rest are told as a number."""
+
+Place = tuple[Mailbox, int]
+"""The mailbox of a message, and its sequence number."""
+
+NAMES = (QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET)
+
+_Fields = dict[str, object]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FeedEvent:
+    """One event as readers get it. `data` is a line of JSON; without a mailbox it concerns all."""
+
+    name: str
+    data: bytes
+    mailbox: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """What one event of the journal, number `n`, became: none, one or several. 0: it is not in the journal."""
+
+    n: int
+    events: Sequence[FeedEvent]
+
+
+def mentioned(events: Collection[Event]) -> set[MessageId]:
+    """Return the messages whose mailbox must be known to say what happened."""
+    return {
+        MessageId(str(each["message_id"])) for event in events for _, each in _parts(event) if "mailbox" not in each
+    }
+
+
+def step(event: Event, places: Mapping[MessageId, Place]) -> Step:
+    """Return what an event of the journal is on the feed. `places` are those of what it mentions, as far as stored."""
+    head: _Fields = {"n": event.n, "at": timestamp(event.at)}
+    return Step(n=event.n, events=[_event(name, head | _placed(fields, places)) for name, fields in _parts(event)])
+
+
+def reset(n: int, after: int) -> Step:
+    """Return the step that says: what happened after `after` cannot all be told, and the feed goes on after `n`."""
+    return Step(n=n, events=[_event(RESET, {"n": n, "after": after})])
+
+
+def unnumbered(name: str) -> Step:
+    """Return the step of something that is not in the journal."""
+    return Step(n=0, events=[_event(name, {})])
+
+
+def _event(name: str, fields: _Fields) -> FeedEvent:
+    return FeedEvent(name=name, data=msgspec.json.encode(fields), mailbox=str(fields.get("mailbox") or ""))
+
+
+def _placed(fields: _Fields, places: Mapping[MessageId, Place]) -> _Fields:
+    if "mailbox" in fields:
+        return fields
+    # One that retention took meanwhile has no place any more.
+    mailbox, seq = places.get(MessageId(str(fields["message_id"])), (None, None))
+    return fields | {"mailbox": mailbox, "seq": seq}
+
+
+def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
+    """Yield the name and the fields of each event on the feed; `mailbox` is left out where the journal has none."""
+    data: Mapping[str, Any] = event.data
+    match event.kind:
+        case "received":
+            if event.message is not None:
+                yield QUEUED, _header(event.message)
+        case "offered":
+            told = {"consumer": data["consumer"], "session": data["session"], "surface": data["surface"]}
+            yield from _each(OFFERED, _deliveries(data), {"state": "offered", **told})
+        case "seen":
+            told = {"consumer": data["consumer"], "evidence": data["evidence"]}
+            yield from _each(SEEN, _deliveries(data), {"state": "seen", **told})
+        case "answered":
+            told = {"consumer": data["consumer"], "author": data["author"], "reply_id": data["reply"]}
+            named = {"message_id": data["message_id"], "delivery_id": data["delivery"]}
+            yield from _each(ANSWERED, [named], {"state": "answered", **told})
+        case "withdrawn":
+            yield from _each(CHANGED, [{"message_id": each} for each in data["messages"]], {"state": "queued"})
+        case "expired" | "refused":
+            told = {"state": event.kind, "consumer": data["consumer"], "mailbox": data["mailbox"]}
+            yield from _each(CHANGED, [{"message_id": each} for each in data["ids"]], told)
+        case "task":
+            yield TASK_CHANGED, {**data, "mailbox": f"{TASK}{data['task']}"}
+        case _:
+            pass
+
+
+def _deliveries(data: Mapping[str, Any]) -> Sequence[_Fields]:
+    return [{"message_id": message, "delivery_id": delivery} for delivery, message in data["deliveries"].items()]
+
+
+def _each(name: str, named: Sequence[_Fields], told: _Fields) -> Iterator[tuple[str, _Fields]]:
+    for each in named[:MOST_NAMED]:
+        yield name, each | told
+    if len(named) > MOST_NAMED:
+        yield name, {"message_id": None, "count": len(named) - MOST_NAMED, "mailbox": None} | told
+
+
+def _header(message: Message) -> _Fields:
+    return {
+        "message_id": message.id,
+        "mailbox": message.mailbox,
+        "seq": message.seq,
+        "state": "queued",
+        "source": message.source,
+        "channel": message.channel,
+        "from": message.sender.label,
+        "sender_id": message.sender.id,
+        "trust": message.trust.value,
+        "attention": message.attention.value,
+        "priority": message.priority.value,
+        "kind": message.kind.value,
+        "thread": message.thread,
+        "refers_to": message.refers_to,
+    }

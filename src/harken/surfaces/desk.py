@@ -1,0 +1,79 @@
+"""The desk where a caller's verb is done: who asks, and the use cases behind it; and what a verb is.
+
+The verbs themselves are in `calls` and `task_calls`; the command line's socket and the HTTP API hand them in.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+
+from harken.errors import NotFound, Refused, UserError
+from harken.inbox import Caller, Inbox, Role
+from harken.inbox.access import Access
+from harken.inbox.tasks import Tasks
+from harken.model import Consumer, Reader, SessionKey
+
+CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
+_HIGHEST = (1 << 63) - 1  # what a database holds
+
+
+def about(text: str) -> msgspec.Meta:
+    """Describe an argument."""
+    return msgspec.Meta(description=text)
+
+
+def position(text: str) -> msgspec.Meta:
+    """Describe an argument that is a place in a mailbox or in the journal."""
+    return msgspec.Meta(description=text, ge=-1, le=_HIGHEST)
+
+
+class Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
+    """Arguments of a verb."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Desk:
+    """What a verb needs: the use cases, who asks, and what the daemon says of itself."""
+
+    inbox: Inbox
+    access: Access
+    tasks: Tasks
+    caller: Caller
+    session: SessionKey
+    request: str
+    daemon: Callable[[], Mapping[str, object]]
+    sign_in: Callable[[], str]  # makes a link that signs a browser in, once
+
+    async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
+        """Return how the caller reads: a person as any consumer, an agent as itself."""
+        consumer = Consumer(name or self.caller.consumer)
+        if self.caller.role is Role.AGENT:
+            if consumer != self.caller.consumer:
+                raise Refused(f"An agent may not read as {name[:40]!r}.", "Leave the consumer away.")
+            return self.inbox.agent(self.caller, self.session)
+        if not CONSUMER_NAME.fullmatch(consumer):
+            raise UserError(f"{name[:40]!r} is no name of a consumer.", "Use small letters, digits, dots and hyphens.")
+        if must_exist and consumer not in await self.inbox.consumers():
+            raise NotFound(f"There is no consumer {name[:40]!r}.", "See them with: harken status")
+        return await self.inbox.person(self.session, consumer)
+
+
+@dataclass(frozen=True, slots=True)
+class Verb:
+    """A verb: its arguments and what it does."""
+
+    arguments: type[Arguments]
+    run: Callable[[Desk, Any], Awaitable[object]]
+
+    def parse(self, name: str, arguments: object) -> Arguments:
+        """Return the arguments, or raise what is wrong with them."""
+        try:
+            return msgspec.convert(arguments or {}, self.arguments, strict=True)
+        except msgspec.ValidationError as exc:
+            known = ", ".join(self.arguments.__struct_fields__) or "none"
+            raise UserError(f"{name}: {exc}.", f"Its arguments are: {known}.") from exc

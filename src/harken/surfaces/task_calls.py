@@ -1,0 +1,176 @@
+"""The verbs for tasks. Like those in `calls`: one table for the command line's socket and the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+
+from harken.inbox.tasks import NewTask
+from harken.surfaces import shapes
+from harken.surfaces.desk import Arguments, Desk, Verb, about
+
+_OWN = "the caller's own when empty."
+
+
+class TaskId(Arguments):
+    """Propose an id for a task."""
+
+    title: Annotated[str, about("What it is about.")]
+
+
+class TaskNew(Arguments):
+    """Make a task: its mailbox, and whose folder it is. Asked again for the same it is made once."""
+
+    title: Annotated[str, about("What it is about.")]
+    dir: Annotated[str, about("Its folder, as a whole path.")]
+    id: Annotated[str, about("Its id; made from the title when empty.")] = ""
+    repo: Annotated[str, about("The git repository it belongs to.")] = ""
+    branch: Annotated[str, about("Its git branch.")] = ""
+    agent: Annotated[str, about("The agent host that is meant to do it.")] = ""
+    has_worktree: Annotated[bool, about("The folder is a git worktree made for it.")] = False
+    links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
+    prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
+
+
+class TaskList(Arguments):
+    """Show the tasks."""
+
+    all: Annotated[bool, about("Those that are done too.")] = False
+
+
+class TaskShow(Arguments):
+    """Show a task, what its sessions do, and how much it has not seen."""
+
+    task: Annotated[str, about("Its id, a beginning of it, or its title.")]
+
+
+class TaskLink(Arguments):
+    """Link two tasks, so that each is the other's peer."""
+
+    task: Annotated[str, about("One task.")]
+    other: Annotated[str, about("The other.")]
+
+
+class TaskUnlink(Arguments):
+    """End a link between two tasks."""
+
+    task: Annotated[str, about("One task.")]
+    other: Annotated[str, about("The other.")]
+
+
+class TaskDone(Arguments):
+    """Let a task be done: it takes no more mail, and what it has not seen is refused."""
+
+    task: Annotated[str, about("The task.")]
+
+
+class TaskRemove(Arguments):
+    """Forget a task that is done."""
+
+    task: Annotated[str, about("The task.")]
+
+
+class SendToTask(Arguments):
+    """Send a message to a task."""
+
+    task_id: Annotated[str, about("The task.")]
+    body: Annotated[str, about("What to say, in Markdown.")]
+    priority: Annotated[str, about("high, normal or low.")] = "normal"
+    key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
+
+
+class SendToPeer(Arguments):
+    """Send a message to a peer of your task."""
+
+    body: Annotated[str, about("What to say, in Markdown.")]
+    peer: Annotated[str, about("Which peer; not needed when there is one.")] = ""
+    priority: Annotated[str, about("high, normal or low.")] = "normal"
+    key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
+    cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
+
+
+class CheckInbox(Arguments):
+    """Take what a task has not seen, what is urgent first."""
+
+    task_id: Annotated[str, about(f"The task; {_OWN}")] = ""
+    peek: Annotated[bool, about("Look without taking.")] = False
+    cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
+
+
+class InboxStatus(Arguments):
+    """Count what a task has not seen."""
+
+    task_id: Annotated[str, about(f"The task; {_OWN}")] = ""
+    cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
+
+
+async def _task_id(desk: Desk, a: TaskId) -> object:
+    return {"id": desk.tasks.propose(a.title)}
+
+
+async def _task_new(desk: Desk, a: TaskNew) -> object:
+    return shapes.task(await desk.tasks.new(desk.caller, NewTask(**msgspec.structs.asdict(a))))
+
+
+async def _task_list(desk: Desk, a: TaskList) -> object:
+    return {"tasks": [shapes.task(item) for item in await desk.tasks.list(with_done=a.all)]}
+
+
+async def _task_show(desk: Desk, a: TaskShow) -> object:
+    return shapes.task(await desk.tasks.show(a.task))
+
+
+async def _task_link(desk: Desk, a: TaskLink) -> object:
+    return shapes.task(await desk.tasks.link(desk.caller, a.task, a.other, is_on=True))
+
+
+async def _task_unlink(desk: Desk, a: TaskUnlink) -> object:
+    return shapes.task(await desk.tasks.link(desk.caller, a.task, a.other, is_on=False))
+
+
+async def _task_done(desk: Desk, a: TaskDone) -> object:
+    standing, refused = await desk.tasks.finish(desk.caller, a.task)
+    return {**shapes.task(standing), "refused": refused}
+
+
+async def _task_rm(desk: Desk, a: TaskRemove) -> object:
+    return {"id": await desk.tasks.remove(desk.caller, a.task)}
+
+
+async def _send_to_task(desk: Desk, a: SendToTask) -> object:
+    sent = await desk.tasks.send(desk.caller, a.task_id, a.body, priority=a.priority, key=a.key)
+    return shapes.sent_to_task(sent)
+
+
+async def _send_to_peer(desk: Desk, a: SendToPeer) -> object:
+    sent = await desk.tasks.send_to_peer(desk.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=a.key)
+    return shapes.sent_to_task(sent)
+
+
+async def _check_inbox(desk: Desk, a: CheckInbox) -> object:
+    task, pulled = await desk.tasks.check(
+        desk.caller, a.task_id, session=desk.session, carrier=desk.request, cwd=a.cwd, consume=not a.peek
+    )
+    messages = [shapes.task_message(offer, task.id) for offer in pulled.offers]
+    return {"task": task.id, "pending": pulled.remaining, "messages": messages}
+
+
+async def _inbox_status(desk: Desk, a: InboxStatus) -> object:
+    return {"pending": await desk.tasks.pending(desk.caller, a.task_id, cwd=a.cwd)}
+
+
+TASK_VERBS: tuple[tuple[str, Verb], ...] = (
+    ("task_id", Verb(TaskId, _task_id)),
+    ("task_new", Verb(TaskNew, _task_new)),
+    ("task_list", Verb(TaskList, _task_list)),
+    ("task_show", Verb(TaskShow, _task_show)),
+    ("task_link", Verb(TaskLink, _task_link)),
+    ("task_unlink", Verb(TaskUnlink, _task_unlink)),
+    ("task_done", Verb(TaskDone, _task_done)),
+    ("task_rm", Verb(TaskRemove, _task_rm)),
+    ("send_to_task", Verb(SendToTask, _send_to_task)),
+    ("send_to_peer", Verb(SendToPeer, _send_to_peer)),
+    ("check_inbox", Verb(CheckInbox, _check_inbox)),
+    ("inbox_status", Verb(InboxStatus, _inbox_status)),
+)

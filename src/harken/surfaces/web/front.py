@@ -1,0 +1,27 @@
+"""What the routes of the page, the stream and the API need, joined once by the daemon."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from harken.clock import Clock
+from harken.inbox import Inbox
+from harken.inbox.feed import Feed
+from harken.inbox.tasks import Tasks
+from harken.inbox.views import Views
+from harken.surfaces.desk import Desk
+from harken.surfaces.web.signin import SignIns
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Front:
+    """The parts behind HTTP. `desk` makes the one for a request of the person."""
+
+    desk: Callable[[], Desk]
+    inbox: Inbox
+    views: Views
+    tasks: Tasks
+    feed: Feed
+    sign_ins: SignIns
+    clock: Clock

@@ -1,0 +1,78 @@
+"""What a person does in the page: say something, answer, have seen. Adapters over the inbox, as the command line is.
+
+A form that is sent twice does its work once: it carries a key. Without a script a form is answered with the timeline,
+with one by a line to show.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from harken.errors import UserError
+from harken.inbox import Sent
+from harken.model import REPLIES, fresh_id
+from harken.surfaces.web.front import Front
+from harken.surfaces.web.page.forms import form_of, number, once_key
+from harken.surfaces.web.page.looks import SEE_OTHER, place_of
+from harken.surfaces.web.page.places import mailbox_href, message_href
+from harken.surfaces.web.page.rendering import Pages, is_part
+
+CHANNEL: Final = "page"
+NO_CONTENT: Final = 204
+
+
+class Deeds:
+    """What a person does."""
+
+    def __init__(self, front: Front, pages: Pages) -> None:
+        self._front = front
+        self._pages = pages
+
+    async def send(self, request: Request) -> Response:
+        """Accept a message for a mailbox, or an answer to a message, and say what will happen to it."""
+        form = await form_of(request)
+        text = form.get("text", "").replace("\r\n", "\n")
+        key = once_key(form.get("key", ""), text)
+        if form.get("ref"):
+            return await self._reply(request, form["ref"], text, key)
+        mailbox = form.get("mailbox", "")
+        if not mailbox or mailbox == REPLIES:
+            raise UserError("Nothing can be sent there.", "Choose a mailbox, or a message to answer.")
+        sent = await self._front.inbox.send(
+            self._front.desk().caller,
+            text,
+            channel=CHANNEL,
+            to=mailbox,
+            priority=form.get("priority") or "normal",
+            upstream_id=key,
+        )
+        return self._done(request, mailbox_href(mailbox), "Sent." if sent.is_new else "Sent before.", _sentence(sent))
+
+    async def seen(self, request: Request) -> Response:
+        """Note that the person was shown a timeline up to a position."""
+        form = await form_of(request)
+        place = place_of(form)
+        await self._front.views.mark_seen(
+            mailbox=place.mailbox, source=place.source, channel=place.channel, up_to=number(form.get("up_to"))
+        )
+        return Response(status_code=NO_CONTENT)
+
+    async def _reply(self, request: Request, ref: str, text: str, key: str) -> Response:
+        caller = self._front.desk().caller
+        row = await self._front.inbox.reply(caller, ref, text, edge=CHANNEL if key else "", request=key)
+        sentence = "It goes where the message came from."
+        return self._done(request, message_href(row.message), "Answered.", sentence)
+
+    def _done(self, request: Request, href: str, said: str, sentence: str) -> Response:
+        if not is_part(request):
+            return RedirectResponse(href, SEE_OTHER)
+        return self._pages.part(
+            "sent.html.j2", headers={"HX-Trigger": "sent"}, said=said, sentence=sentence, key=fresh_id("", 20)
+        )
+
+
+def _sentence(sent: Sent) -> str:
+    return f"It {sent.forecast.sentence}."

@@ -1,0 +1,170 @@
+"""What became of a message, in words: one line beside it, and every step on demand. Pure.
+
+The line says the best that happened to it for an agent, and what is still open for others. Times are left as they
+are; the template writes them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from types import MappingProxyType
+from typing import Final
+
+from harken.inbox.results import Entry
+from harken.inbox.views import TimelineItem
+from harken.model import REPLIES, TASK, Delivery, State
+
+# From the best to the worst: the first that anyone is in is what the line says.
+_ORDER: Final = (
+    State.ANSWERED,
+    State.SEEN,
+    State.OFFERED,
+    State.QUEUED,
+    State.FAILED,
+    State.REFUSED,
+    State.EXPIRED,
+)
+_SAID: Final[Mapping[State, str]] = MappingProxyType(
+    {
+        State.ANSWERED: "answered by",
+        State.SEEN: "seen by",
+        State.OFFERED: "offered to",
+        State.QUEUED: "waiting for",
+        State.FAILED: "failed for",
+        State.REFUSED: "refused by",
+        State.EXPIRED: "expired for",
+    }
+)
+_SURFACES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "hook: tool": "between tool calls",
+        "hook: prompt": "with a prompt",
+        "hook: stop": "at the end of a turn",
+        "inbox_pull": "it asked",
+        "check_inbox": "it asked",
+        "wait_for_inbound_message": "while it waited",
+        "wait": "while it waited",
+        "pull": "it asked",
+    }
+)
+_WOKEN: Final = "wake: "
+MOST_NAMED: Final = 2
+MOST_LETTERS: Final = 24
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One thing that happened, when, and how."""
+
+    text: str
+    at: datetime | None = None
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Course:
+    """What happened for one consumer, in order."""
+
+    consumer: str
+    state: str
+    steps: Sequence[Step]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ledger:
+    """The line, what follows it, and the courses behind it."""
+
+    state: str
+    line: Step
+    rest: str
+    courses: Sequence[Course]
+
+
+def ledger_of(item: TimelineItem) -> Ledger | None:
+    """Return what to show beside a message; None where nobody but people reads."""
+    if not item.ledger:
+        return None if item.message.mailbox == REPLIES else _UNREAD
+    state = next(state for state in _ORDER if any(entry.state is state for entry in item.ledger))
+    here = [entry for entry in item.ledger if entry.state is state]
+    others = [entry for entry in item.ledger if entry.state is not state]
+    return Ledger(
+        state=state.value,
+        line=_line(here),
+        rest=_rest(others),
+        courses=[_course(entry) for entry in item.ledger],
+    )
+
+
+def surface_words(surface: str) -> str:
+    """Return how a message came to a session, in a few words."""
+    if surface.startswith(_WOKEN):
+        return "woken for it"
+    return _SURFACES.get(surface, surface)
+
+
+def reader_name(consumer: str) -> str:
+    """Return what people call a consumer."""
+    return consumer.removeprefix(TASK)
+
+
+def _line(entries: Sequence[Entry]) -> Step:
+    first = entries[0]
+    delivery = first.delivery
+    text = f"{_SAID[first.state]} {_names(entries)}"
+    if delivery is None:
+        return Step(text=text)
+    match first.state:
+        case State.ANSWERED:
+            return Step(text=text, at=delivery.answered_at)
+        case State.SEEN:
+            return Step(text=text, at=delivery.seen_at, note=surface_words(delivery.surface))
+        case State.OFFERED:
+            return Step(text=text, at=delivery.offered_at, note="not proven yet")
+        case _:
+            return Step(text=text, note=delivery.reason)
+
+
+def _rest(others: Sequence[Entry]) -> str:
+    open_for = [entry for entry in others if not entry.state.is_final]
+    lost_for = [entry for entry in others if entry.state in (State.FAILED, State.REFUSED, State.EXPIRED)]
+    said = [f"not yet by {_names(open_for)}"] if open_for else []
+    said += [f"{entry.state.value} for {_short(reader_name(entry.consumer))}" for entry in lost_for[:MOST_NAMED]]
+    return ", ".join(said)
+
+
+def _names(entries: Sequence[Entry]) -> str:
+    names = [_short(reader_name(entry.consumer)) for entry in entries]
+    more = len(names) - MOST_NAMED
+    return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
+
+
+def _short(name: str) -> str:
+    # A program chooses its own name; the whole of it is in the courses.
+    return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
+
+
+def _course(entry: Entry) -> Course:
+    delivery = entry.delivery
+    steps = [Step(text="waits: nobody was given it yet")] if delivery is None else _steps(delivery)
+    return Course(consumer=reader_name(entry.consumer), state=entry.state.value, steps=steps)
+
+
+def _steps(delivery: Delivery) -> list[Step]:
+    steps: list[Step] = []
+    if delivery.surface:
+        times = f", {delivery.offers} times" if delivery.offers > 1 else ""
+        steps.append(Step(text="offered", at=delivery.offered_at, note=f"{surface_words(delivery.surface)}{times}"))
+    if delivery.seen_at:
+        steps.append(Step(text="seen", at=delivery.seen_at, note=f"proof: {delivery.evidence}"))
+    if delivery.answered_at:
+        steps.append(Step(text="answered", at=delivery.answered_at))
+    if delivery.state in (State.FAILED, State.REFUSED, State.EXPIRED):
+        steps.append(Step(text=delivery.state.value, note=delivery.reason))
+    if delivery.state is State.OFFERED:
+        steps.append(Step(text="no proof yet that it was read", note="it is offered again"))
+    return steps
+
+
+_UNREAD: Final = Ledger(state="queued", line=Step(text="no agent has read here yet"), rest="", courses=())

@@ -1,0 +1,165 @@
+"""The further views of the page: sessions, pulse, search, tasks.
+
+Each route asks the inbox, lets a pure module say it in the words of the page, and renders a template of
+`templates/panels`. Nothing here changes anything: what people do is posted to the routes of `routes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from harken.errors import HarkenError
+from harken.hosts.registry import connectable
+from harken.inbox.results import TaskStanding
+from harken.model import Priority, TaskState, fresh_id
+from harken.surfaces.web.front import Front
+from harken.surfaces.web.page import finding, pulse, sessions, taskboard
+from harken.surfaces.web.page.places import mailbox_href
+from harken.surfaces.web.page.rendering import Pages
+from harken.surfaces.web.page.routes import answered
+
+
+def panel_routes(front: Front) -> list[Route]:
+    """Return the routes of the further views."""
+    pages = Pages(front)
+    panels = Panels(front, pages)
+    views = (
+        ("/sessions", panels.sessions),
+        ("/pulse", panels.pulse),
+        ("/search", panels.search),
+        ("/tasks", panels.tasks),
+        ("/t/{task}", panels.task),
+    )
+    return [Route(path, answered(pages, view), methods=["GET"]) for path, view in views]
+
+
+class Panels:
+    """The views over one front."""
+
+    def __init__(self, front: Front, pages: Pages) -> None:
+        self._front = front
+        self._pages = pages
+
+    async def sessions(self, _request: Request) -> Response:
+        """Show who is running where, and how each can be reached."""
+        after = self._front.feed.newest
+        live = self._front.inbox.sessions.live()
+        records = await self._front.inbox.evidence()
+        cards = sessions.cards(live, records, await self._front.tasks.list())
+        return await self._pages.page(
+            "panels/sessions.html.j2",
+            here="/sessions",
+            title="Sessions",
+            after=after,
+            now=self._front.clock.now(),
+            note=sessions.summary(cards),
+            cards=cards,
+            absent=sessions.absent(live, records),
+            hosts=connectable(),
+        )
+
+    async def pulse(self, _request: Request) -> Response:
+        """Show what happened lately, as charts and as a table."""
+        after = self._front.feed.newest
+        shown = pulse.pulse_page(await self._front.views.pulse())
+        return await self._pages.page(
+            "panels/pulse.html.j2", here="/pulse", title="Pulse", after=after, now=self._front.clock.now(), pulse=shown
+        )
+
+    async def search(self, request: Request) -> Response:
+        """Show what contains all the words."""
+        problem: HarkenError | None = None
+        asked, results = finding.Asked(), list[finding.Result]()
+        try:
+            asked = finding.asked_of(request.query_params)
+            results += await self._found(asked)
+        except HarkenError as exc:
+            problem = exc  # shown where results would be: the words stay in their field
+        overview = await self._front.views.overview()
+        mailboxes = [line.name for line in (*overview.mailboxes, *overview.tasks)]
+        channels = [line.channel for line in overview.channels if line.channel]
+        return await self._pages.page(
+            "panels/search.html.j2",
+            here="/search",
+            title=f"Search: {asked.words}" if asked.words else "Search",
+            overview=overview,
+            now=self._front.clock.now(),
+            asked=asked,
+            results=results,
+            said=finding.said_of(len(results)),
+            problem=problem,
+            wider=asked.wider,
+            longest=finding.LONGEST,
+            mailboxes=_with(mailboxes, asked.mailbox),
+            channels=sorted(set(channels)),
+        )
+
+    async def _found(self, asked: finding.Asked) -> Sequence[finding.Result]:
+        if not asked.words:
+            return []
+        items = await self._front.views.search(
+            asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=finding.MOST
+        )
+        return finding.results_of(items, asked.words)
+
+    async def tasks(self, request: Request) -> Response:
+        """Show the tasks, the done ones on demand."""
+        after = self._front.feed.newest
+        is_all = request.query_params.get("all") == "1"
+        every = await self._front.tasks.list(with_done=True)
+        chosen = [each for each in every if is_all or each.state is not TaskState.DONE]
+        lines = taskboard.task_lines(chosen, every)
+        return await self._pages.page(
+            "panels/tasks.html.j2",
+            here="/tasks",
+            title="Tasks",
+            after=after,
+            now=self._front.clock.now(),
+            note=taskboard.counts_of(lines),
+            lines=lines,
+            is_all=is_all,
+            done=sum(1 for each in every if each.state is TaskState.DONE),
+        )
+
+    async def task(self, request: Request) -> Response:
+        """Show a task and its peers side by side."""
+        after = self._front.feed.newest
+        own = await self._front.tasks.show(request.path_params["task"])
+        every = await self._front.tasks.list(with_done=True)
+        shown, left = taskboard.side_by_side(own, every)
+        titles = {each.task.id: each.task.title for each in every}
+        columns = [await self._column(each, taskboard.task_line(each, titles)) for each in shown]
+        return await self._pages.page(
+            "panels/task.html.j2",
+            here=mailbox_href(own.task.mailbox),
+            title=own.task.title,
+            after=after,
+            now=self._front.clock.now(),
+            own=columns[0].line,
+            columns=columns,
+            left=[taskboard.task_line(each, titles) for each in left],
+        )
+
+    async def _column(self, standing: TaskStanding, line: taskboard.TaskLine) -> taskboard.TaskColumn:
+        mailbox = standing.task.mailbox
+        timeline = await self._front.views.timeline(mailbox=mailbox, limit=taskboard.SHOWN_MESSAGES)
+        normal = await self._front.views.forecast(mailbox, Priority.NORMAL.value)
+        high = await self._front.views.forecast(mailbox, Priority.HIGH.value)
+        return taskboard.TaskColumn(
+            line=line,
+            items=timeline.items,
+            has_older=bool(timeline.older),
+            newest=timeline.newest,
+            outlook=normal.sentence,
+            urgent_outlook=high.sentence,
+            key=fresh_id("", 20),
+        )
+
+
+def _with(names: Sequence[str], chosen: str) -> Sequence[str]:
+    """Return the names to choose from; the chosen one is among them, also when it is new or gone."""
+    return sorted({*names, *([chosen] if chosen else [])})

@@ -1,0 +1,122 @@
+"""How a page is made of templates: the frame with its sidebar, or only a part of it.
+
+Everything is escaped unless markdown.py says it is safe; a name that a template does not get is an error, not an
+empty text. Above are the routes; below the templates, the static files and the views of the inbox.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+from anyio import to_thread
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, Response
+
+from harken.errors import HarkenError, NotFound, Unavailable
+from harken.inbox.views import Overview
+from harken.model import timestamp
+from harken.surfaces.web.front import Front
+from harken.surfaces.web.page.ledgers import ledger_of
+from harken.surfaces.web.page.markdown import body_of, excerpt, rendered
+from harken.surfaces.web.page.places import mailbox_href, message_href
+from harken.surfaces.web.page.senders import author_name, sender_of
+from harken.surfaces.web.page.sidebar import sections_of
+from harken.surfaces.web.page.statics import StaticFile, static_files
+
+OK = 200
+
+
+class Pages:
+    """Renders pages and parts of them. Each set of routes may have its own: it only reads."""
+
+    def __init__(self, front: Front) -> None:
+        self._front = front
+        self.files: Mapping[str, StaticFile] = static_files()
+        self._templates = Environment(
+            loader=PackageLoader("harken.surfaces.web.page", "templates"),
+            autoescape=True,
+            undefined=StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+        )
+        self._templates.globals.update(
+            static=lambda name: self.files[name].url,
+            has_static=lambda name: name in self.files,
+            rendered=rendered,
+            body_of=body_of,
+            excerpt=excerpt,
+            ledger_of=ledger_of,
+            sender_of=sender_of,
+            mailbox_href=mailbox_href,
+            message_href=message_href,
+        )
+        self._templates.filters.update(
+            when=when, path=lambda value: quote(str(value), safe=":@-._~"), author=author_name
+        )
+
+    def part(
+        self, template: str, *, status: int = OK, headers: Mapping[str, str] | None = None, **context: object
+    ) -> Response:
+        """Return one template by itself, to be put into a page that is open."""
+        return self._made(template, status, headers, context)
+
+    async def page(
+        self,
+        template: str,
+        *,
+        here: str,
+        title: str,
+        status: int = OK,
+        after: int | None = None,
+        overview: Overview | None = None,
+        **context: object,
+    ) -> Response:
+        """Return a whole page: a template that extends `base.html.j2`.
+
+        `here` is the address of the sidebar's line to mark. `after` is the last event that the content contains: take
+        `feed.newest` before reading anything, and the stream repeats what came meanwhile.
+        """
+        since = self._front.feed.newest if after is None else after
+        sections = sections_of(overview or await self._front.views.overview())
+        frame = {"here": here, "title": title, "after": since, "sections": sections}
+        return await to_thread.run_sync(self._made, template, status, None, {**frame, **context})
+
+    async def fragment(
+        self, template: str, *, status: int = OK, headers: Mapping[str, str] | None = None, **context: object
+    ) -> Response:
+        """Return a template like `part`, made in a thread: hostile texts take long to render."""
+        return await to_thread.run_sync(self._made, template, status, headers, context)
+
+    async def sidebar(self, here: str) -> Response:
+        """Return the list of places."""
+        return self.part("sidebar.html.j2", sections=sections_of(await self._front.views.overview()), here=here)
+
+    async def problem(self, request: Request, error: HarkenError) -> Response:
+        """Return what went wrong: a line for a part, a page for a page."""
+        headers = {"Retry-After": str(int(error.retry_after))} if isinstance(error, Unavailable) else None
+        if is_part(request) or isinstance(error, Unavailable):
+            return self.part("problem.html.j2", status=error.http_status, headers=headers, error=error)
+        title = "Not found" if isinstance(error, NotFound) else "That did not work"
+        return await self.page("problem_page.html.j2", here="", title=title, status=error.http_status, error=error)
+
+    def _made(
+        self, template: str, status: int, headers: Mapping[str, str] | None, context: Mapping[str, object]
+    ) -> Response:
+        return HTMLResponse(self._templates.get_template(template).render(context), status, headers=headers)
+
+
+def is_part(request: Request) -> bool:
+    """Whether a script of the page asks, for something to put into it."""
+    return request.headers.get("hx-request") == "true"
+
+
+def when(moment: datetime, style: str = "time") -> Markup:
+    """Return a time as an element that the page's script puts into the person's time zone; without it UTC is shown."""
+    in_utc = moment.astimezone(UTC)
+    shown = in_utc.strftime({"time": "%H:%M UTC", "day": "%A, %d %B %Y", "full": "%Y-%m-%d %H:%M:%S UTC"}[style])
+    return Markup('<time datetime="{}" data-style="{}">{}</time>').format(timestamp(moment), style, shown)

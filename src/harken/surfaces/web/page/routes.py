@@ -1,0 +1,64 @@
+"""The addresses of the page, apart from its panels.
+
+What is behind them is in `looks.py` and `deeds.py`. Errors become a line in a part, or a page. Who may ask at all is
+decided before, in `guard.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from harken.errors import HarkenError
+from harken.surfaces.web.front import Front
+from harken.surfaces.web.page.deeds import Deeds
+from harken.surfaces.web.page.looks import Looks
+from harken.surfaces.web.page.rendering import Pages
+from harken.surfaces.web.page.statics import static_route
+
+CLIENT_GONE: Final = 499  # nobody reads it
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def page_routes(front: Front) -> list[Route]:
+    """Return the routes of the page, apart from its panels."""
+    pages = Pages(front)
+    look, do = Looks(front, pages), Deeds(front, pages)
+    shown: tuple[tuple[str, Handler], ...] = (
+        ("/", look.home),
+        ("/m/{mailbox:path}", look.mailbox),
+        ("/c/{source}/{channel:path}", look.channel),
+        ("/message/{ref}", look.message),
+        ("/part/items", look.items),
+        ("/part/item/{ref}", look.item),
+        ("/part/text/{ref}", look.text),
+        ("/part/reply/{ref}/{reply}", look.reply),
+        ("/part/sidebar", look.sidebar),
+        ("/part/forecast", look.forecast),
+        ("/part/task/{task}", look.task),
+    )
+    done: tuple[tuple[str, Handler], ...] = (("/do/send", do.send), ("/do/seen", do.seen))
+    return [
+        *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),
+        *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
+        static_route(pages.files),
+    ]
+
+
+def answered(pages: Pages, handler: Handler) -> Handler:
+    """Return a handler whose errors are answers too."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except HarkenError as exc:
+            return await pages.problem(request, exc)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_GONE)
+
+    return answer

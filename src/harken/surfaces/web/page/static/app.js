@@ -1,0 +1,249 @@
+// What the page does by itself: it follows the stream, adds what is new, and writes times in the person's zone.
+// Everything it shows comes from the server as HTML. Writing and keys are in writing.js, which hears of changes here
+// by events on the body: message-changed, task-changed, session-changed.
+"use strict";
+
+(() => {
+  const COALESCE_MS = 300, RETRY_MS = 5000, NEAR_PX = 80, PAGE = 50;
+  const page = document.body;
+  const byId = (id) => document.getElementById(id);
+  const list = byId("items"), scroll = byId("scroll"), news = byId("news");
+  const ask = (url, options = {}) => fetch(url, { ...options, headers: { "HX-Request": "true" } });
+
+  // Times and days -----------------------------------------------------------------------------------------------
+
+  const sameDay = (a, b) => a.toDateString() === b.toDateString();
+  const dayName = (at) => {
+    const today = new Date(), yesterday = new Date(today.getTime() - 86400000);
+    if (sameDay(at, today)) return "Today";
+    if (sameDay(at, yesterday)) return "Yesterday";
+    const year = at.getFullYear() === today.getFullYear() ? undefined : "numeric";
+    return at.toLocaleDateString([], { weekday: "long", day: "numeric", month: "long", year });
+  };
+  const STYLES = {
+    time: (at) => at.toLocaleTimeString([], { hour: "2-digit", minute: "2-digit" }),
+    day: dayName,
+    full: (at) => at.toLocaleString([], { dateStyle: "medium", timeStyle: "medium" }),
+  };
+
+  function localiseTimes(root = document) {
+    for (const element of root.querySelectorAll("time[data-style]:not([title])")) {
+      const at = new Date(element.dateTime);
+      element.textContent = STYLES[element.dataset.style](at);
+      element.title = STYLES.full(at);
+    }
+  }
+
+  function drawDays() {
+    if (!list) return;
+    list.querySelectorAll(".day").forEach((day) => day.remove());
+    let last = null;
+    for (const item of list.querySelectorAll(".item")) {
+      const at = new Date(item.dataset.at);
+      if (!last || !sameDay(at, last)) {
+        const day = document.createElement("li");
+        day.className = "day";
+        day.textContent = dayName(at);
+        item.before(day);
+      }
+      last = at;
+    }
+  }
+
+  function decorate() {
+    drawDays();
+    localiseTimes();
+    const mark = document.querySelector(".place.is-unread") ? "• " : "";
+    document.title = mark + document.title.replace(/^• /, "");
+  }
+
+  // Scrolling: at the bottom it stays there, elsewhere nothing moves -----------------------------------------------
+
+  let isAtEnd = false;
+  const toEnd = () => { if (scroll) { scroll.scrollTop = scroll.scrollHeight; isAtEnd = true; hideNews(); } };
+  const hideNews = () => { if (news && !news.hidden) { news.hidden = true; news.dataset.count = "0"; } };
+
+  function followScroll() {
+    if (!scroll || !list) return;
+    scroll.addEventListener("scroll", () => {
+      isAtEnd = scroll.scrollHeight - scroll.scrollTop - scroll.clientHeight < NEAR_PX;
+      if (isAtEnd && !news.hidden) { hideNews(); markSeen(); }
+    }, { passive: true });
+    const observer = new ResizeObserver(() => { if (isAtEnd) scroll.scrollTop = scroll.scrollHeight; });
+    observer.observe(scroll);
+    observer.observe(list);
+    news.addEventListener("click", () => { toEnd(); markSeen(); });
+    const named = location.hash.startsWith("#m-") && byId(location.hash.slice(1));
+    if (named) { named.scrollIntoView({ block: "center" }); named.focus({ preventScroll: true }); } else toEnd();
+  }
+
+  // What is new -----------------------------------------------------------------------------------------------------
+
+  let isFetching = false, isMore = false, seenUpTo = 0;
+
+  const openDetails = () => [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
+  const reopen = (id) => byId(id)?.setAttribute("open", "");
+
+  function keepingOpen(change) {
+    const focus = document.activeElement?.id;
+    const open = openDetails();
+    change();
+    open.forEach(reopen);
+    if (focus && document.activeElement === document.body) byId(focus)?.focus({ preventScroll: true });
+  }
+
+  async function fetchNew() {
+    if (!list || !list.dataset.newest) return;
+    if (isFetching) { isMore = true; return; }
+    isFetching = true;
+    const before = Number(list.dataset.newest);
+    try {
+      const answer = await ask(`/part/items?${page.dataset.query}&after=${before}`);
+      if (answer.ok) addNew(await answer.text(), answer.headers.get("Harken-Newest"));
+      isMore ||= Number(list.dataset.newest) - before >= PAGE;
+    } catch { isMore = false; /* The stream says that there is no connection, and tells it all again. */ }
+    isFetching = false;
+    if (isMore) { isMore = false; fetchNew(); }
+  }
+
+  function addNew(html, newest) {
+    const made = document.createElement("template");
+    made.innerHTML = html;
+    const items = [...made.content.querySelectorAll(".item")].filter((item) => !byId(item.id));
+    if (newest) list.dataset.newest = newest;
+    if (!items.length) return;
+    document.querySelector(".timeline .empty")?.remove();
+    list.append(...items);
+    items.forEach((item) => htmx.process(item));
+    decorate();
+    const last = items.at(-1).dataset;
+    byId("announce").textContent = items.length > 1 ? `${items.length} new messages` : `${last.from}: ${last.said}`;
+    if (isAtEnd) { toEnd(); markSeen(); } else showNews(items.length);
+  }
+
+  function showNews(count) {
+    const all = Number(news.dataset.count || 0) + count;
+    news.dataset.count = all;
+    news.querySelector("span").textContent = all === 1 ? "1 new message" : `${all} new messages`;
+    news.hidden = false;
+  }
+
+  async function refreshItem(id) {
+    const answer = await ask(`/part/item/${encodeURIComponent(id)}`).catch(() => null);
+    if (!answer?.ok) return;
+    const made = document.createElement("template");
+    made.innerHTML = await answer.text();
+    const item = made.content.querySelector(".item"), shown = byId(id);
+    if (!shown) return;
+    for (const whole of shown.querySelectorAll(".text[data-whole]")) { // what the person asked to see stays
+      made.content.getElementById(whole.id)?.replaceWith(whole);
+    }
+    keepingOpen(() => shown.replaceWith(item));
+    htmx.process(item);
+    localiseTimes(item);
+  }
+
+  function markSeen() {
+    const upTo = Number(list?.dataset.newest || 0);
+    if (document.hidden || upTo <= seenUpTo) return;
+    seenUpTo = upTo;
+    const body = new URLSearchParams(page.dataset.query);
+    body.set("up_to", upTo);
+    ask("/do/seen", { method: "POST", body }).catch(() => { seenUpTo = 0; });
+  }
+
+  // The stream -------------------------------------------------------------------------------------------------------
+
+  const changed = new Set(), stale = new Set();
+  let stream = null, last = page.dataset.after, timer = 0, hasNews = false;
+
+  function soon(kind) {
+    changed.add(kind);
+    timer ||= setTimeout(flush, COALESCE_MS);
+  }
+
+  function flush() {
+    timer = 0;
+    const kinds = [...changed], ids = [...stale].filter(byId);
+    changed.clear();
+    stale.clear();
+    kinds.forEach((kind) => page.dispatchEvent(new CustomEvent(kind)));
+    ids.forEach(refreshItem);
+    if (hasNews) { hasNews = false; fetchNew(); }
+  }
+
+  const isHere = (data) => page.dataset.mailbox
+    ? data.mailbox === page.dataset.mailbox
+    : Boolean(page.dataset.source) && data.source === page.dataset.source && data.channel === page.dataset.channel;
+
+  const TOLD = {
+    "message.queued": (data) => {
+      if (isHere(data)) hasNews = true;
+      if (data.refers_to) stale.add(data.refers_to);
+      soon("message-changed");
+    },
+    "message.changed": (data) => {
+      if (data.message_id && data.consumer !== "watch") stale.add(data.message_id);
+      soon("message-changed");
+    },
+    "task.changed": () => soon("task-changed"),
+    "session.changed": () => soon("session-changed"),
+    "reset": () => location.reload(),
+  };
+  for (const name of ["message.offered", "message.seen", "message.answered"]) TOLD[name] = TOLD["message.changed"];
+
+  function connect() {
+    if (stream || document.hidden) return;
+    stream = new EventSource(`/events?after=${last}`);
+    stream.onopen = () => tell("");
+    stream.onerror = () => {
+      tell("Not connected. Trying again…");
+      if (stream?.readyState === EventSource.CLOSED) { disconnect(); setTimeout(reconnect, RETRY_MS); }
+    };
+    for (const [name, hear] of Object.entries(TOLD)) {
+      stream.addEventListener(name, (event) => {
+        last = event.lastEventId || last;
+        hear(JSON.parse(event.data));
+      });
+    }
+  }
+
+  function disconnect() { stream?.close(); stream = null; }
+
+  async function reconnect() {
+    const answer = await ask("/part/sidebar").catch(() => null);
+    if (answer?.status === 401) tell("You are signed out. In a terminal: harken open");
+    connect();
+  }
+
+  function tell(text) {
+    const line = byId("connection");
+    if (line.textContent !== text) line.textContent = text;
+    line.hidden = !text;
+  }
+
+  document.addEventListener("visibilitychange", () => {
+    if (document.hidden) disconnect(); else { connect(); markSeenIfAtEnd(); }
+  });
+  const markSeenIfAtEnd = () => { if (isAtEnd || !news || news.hidden) markSeen(); };
+  window.addEventListener("pageshow", (event) => { if (event.persisted) { disconnect(); connect(); } });
+
+  // htmx: what was open stays open, and what is read does not move when older messages come above it -----------------
+
+  let open = [], fromEnd = null;
+  page.addEventListener("htmx:beforeSwap", (event) => {
+    open = openDetails();
+    fromEnd = event.detail.target.matches(".older") && scroll ? scroll.scrollHeight - scroll.scrollTop : null;
+  });
+  page.addEventListener("htmx:afterSettle", () => {
+    open.forEach(reopen);
+    decorate();
+    if (fromEnd !== null) { scroll.scrollTop = scroll.scrollHeight - fromEnd; fromEnd = null; }
+  });
+  page.addEventListener("sent", () => { toEnd(); fetchNew(); });
+
+  decorate();
+  followScroll();
+  markSeenIfAtEnd();
+  connect();
+})();

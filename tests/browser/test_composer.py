@@ -1,0 +1,228 @@
+"""Writing in the page: what keys do, what is said before and after, and that a text is neither lost nor sent twice."""
+
+from __future__ import annotations
+
+from playwright.sync_api import Route, expect
+
+from tests.browser.rig import AWAY, Site, only_expected
+
+
+def test_enter_sends_and_shift_enter_breaks_the_line(site: Site) -> None:
+    """It is how every place to chat works; a message that leaves half-written cannot be taken back."""
+    window = site.window()
+    window.field.press_sequentially("first line")
+    window.field.press("Shift+Enter")
+    window.field.press_sequentially("second line")
+    expect(window.field).to_have_value("first line\nsecond line")
+    assert site.texts() == []
+    window.field.press("Enter")
+    expect(window.items).to_have_count(1)
+    expect(window.field).to_have_value("")
+    expect(window.field).to_be_focused()
+    assert site.texts() == ["first line\nsecond line"]
+
+
+def test_empty_text_is_not_sent(site: Site) -> None:
+    """Enter is pressed by accident more often than anything else."""
+    window = site.window()
+    window.field.press("Enter")
+    window.say("   ")
+    expect(window.field).to_have_value("   ")
+    window.say("something")
+    expect(window.items).to_have_count(1)
+    assert site.texts() == ["something"]
+
+
+def test_enter_that_ends_a_composition_does_not_send(site: Site) -> None:
+    """Whoever writes Japanese or Chinese presses Enter to choose a word: it is not meant for the page."""
+    window = site.window()
+    console = window.console()
+    window.field.focus()
+    console.send("Input.imeSetComposition", {"text": "にほん", "selectionStart": 3, "selectionEnd": 3})
+    expect(window.field).to_have_value("にほん")
+    # What browsers send for the Enter that the input method takes: a key without a name, number 229.
+    for kind in ("rawKeyDown", "keyUp"):
+        console.send("Input.dispatchKeyEvent", {"type": kind, "key": "Process", "windowsVirtualKeyCode": 229})
+    window.field.evaluate(
+        "(field) => field.dispatchEvent(new KeyboardEvent('keydown', "
+        "{ key: 'Enter', isComposing: true, bubbles: true, cancelable: true }))"
+    )
+    console.send("Input.insertText", {"text": "日本"})
+    expect(window.field).to_have_value("日本")
+    assert site.texts() == []
+    window.field.press("Enter")
+    expect(window.items).to_have_count(1)
+    assert site.texts() == ["日本"]
+
+
+def test_double_enter_sends_once(site: Site) -> None:
+    """Keys repeat and people are impatient: what they see sent once must be stored once."""
+    window = site.window()
+    window.field.fill("once")
+    window.field.evaluate(
+        "(field) => { for (let i = 0; i < 3; i++) field.dispatchEvent(new KeyboardEvent('keydown', "
+        "{ key: 'Enter', bubbles: true, cancelable: true })); }"
+    )
+    window.page.get_by_role("button", name="Send", exact=True).dblclick(no_wait_after=True)
+    expect(window.outlook).to_contain_text("Sent.")
+    window.say("twice")
+    expect(window.items).to_have_count(2)
+    assert site.texts() == ["once", "twice"]
+
+
+def test_same_text_can_be_said_again(site: Site) -> None:
+    """What protects from sending twice must not swallow a second `yes`."""
+    window = site.window()
+    for count in (1, 2):
+        window.say("yes")
+        expect(window.items).to_have_count(count)
+    assert site.texts() == ["yes", "yes"]
+
+
+def test_what_will_happen_is_said_before_and_after(site: Site) -> None:
+    """Before sending people want to know whether it disturbs, afterwards whether it arrived."""
+    site.task("api")
+    site.conversation("api").prompt("begin")
+    window = site.window("/m/task:api")
+    expect(window.outlook).to_contain_text("Your message")
+    before = window.outlook.inner_text()
+    high = window.page.get_by_role("checkbox", name="High priority")
+    window.field.fill("hurry")
+    window.field.press("Alt+h")
+    expect(high).to_be_checked()
+    expect(window.field).to_be_focused()
+    window.field.press("Enter")
+    expect(window.outlook).to_contain_text("Sent. It ")
+    expect(high).not_to_be_checked()
+    expect(window.items.locator(".mark-high")).to_have_text("high priority")
+    stored = site.daemon.call("list", mailbox="task:api")["messages"]
+    assert [each["priority"] for each in stored] == ["high"]
+    window.field.press_sequentially("n")
+    expect(window.outlook).to_have_text(before)
+
+
+def test_text_is_kept_while_the_daemon_is_away_and_sent_once_when_it_is_back(site: Site) -> None:
+    """A text that took minutes to write must survive whatever happens to the other side, also a reload."""
+    window = site.window()
+    expect(window.page.locator("#connection")).to_be_hidden()
+    site.daemon.kill()
+    window.say("a long and careful text")
+    expect(window.outlook).to_contain_text("Not sent")
+    expect(window.outlook).to_contain_text("Your text is kept")
+    expect(window.field).to_have_value("a long and careful text")
+    expect(window.field).to_be_editable()
+    site.restart()
+    expect(window.page.locator("#connection")).to_be_hidden()
+    window.page.reload()
+    expect(window.field).to_have_value("a long and careful text")
+    window.field.press("Enter")
+    expect(window.items).to_have_count(1)
+    expect(window.field).to_have_value("")
+    window.page.reload()
+    expect(window.items).to_have_count(1)
+    expect(window.field).to_have_value("")
+    assert site.texts() == ["a long and careful text"]
+    assert only_expected(window.complaints, AWAY) == []
+
+
+def test_answer_that_got_lost_does_not_double_the_message(site: Site) -> None:
+    """The message was stored and only the answer did not come: sending again must not say it twice."""
+    window = site.window()
+
+    def lose(route: Route) -> None:
+        route.fetch()
+        route.abort()
+
+    window.page.route("**/do/send", lose, times=1)
+    window.say("exactly once")
+    expect(window.outlook).to_contain_text("Not sent")
+    expect(window.field).to_have_value("exactly once")
+    window.field.press("Enter")
+    expect(window.outlook).to_contain_text("Sent before.")
+    expect(window.items).to_have_count(1)
+    assert site.texts() == ["exactly once"]
+
+
+def test_text_beside_peers_is_as_safe(site: Site) -> None:
+    """Side by side every task has its own field: the same promises hold there."""
+    site.task("web")
+    site.task("api", "web")
+    window = site.window("/t/api")
+    fields = window.page.locator(".board").get_by_role("textbox")
+    expect(fields).to_have_count(2)
+    fields.nth(0).press_sequentially("for api")
+    fields.nth(0).press("Shift+Enter")
+    fields.nth(1).fill("for web")
+    site.daemon.kill()
+    fields.nth(1).press("Enter")
+    expect(window.page.locator(".board").nth(1)).to_contain_text("Not sent")
+    expect(fields.nth(1)).to_have_value("for web")
+    site.restart()
+    window.page.reload()
+    expect(fields.nth(0)).to_have_value("for api\n")
+    expect(fields.nth(1)).to_have_value("for web")
+    for number in (0, 1):
+        fields.nth(number).press("Enter")
+        fields.nth(number).press("Enter")
+        expect(fields.nth(number)).to_have_value("")
+    expect(window.page.locator(".board .item")).to_have_count(2)
+    assert [site.texts("task:api"), site.texts("task:web")] == [["for api"], ["for web"]]
+
+
+def test_somebody_who_was_signed_out_is_told_and_keeps_the_text(site: Site) -> None:
+    """A cookie ends while the page is open: the text must not vanish into a refused request."""
+    window = site.window()
+    expect(window.page.locator("#connection")).to_be_hidden()
+    window.page.context.clear_cookies()
+    window.say("still here")
+    expect(window.outlook).to_contain_text("signed out")
+    expect(window.outlook).to_contain_text("harken open")
+    expect(window.field).to_have_value("still here")
+    window.page.goto(site.daemon.call("sign_in")["url"])
+    expect(window.field).to_have_value("still here")
+    window.field.press("Enter")
+    expect(window.items).to_have_count(1)
+    assert site.texts() == ["still here"]
+
+
+def test_refusal_is_shown_beside_the_text_that_is_kept(site: Site) -> None:
+    """A task that is done takes no mail: that must be said where the person looks, and cost them nothing."""
+    site.task("api")
+    window = site.window("/m/task:api")
+    window.field.fill("one more thing")
+    site.daemon.call("task_done", task="api")
+    window.field.press("Enter")
+    expect(window.outlook.locator(".problem")).to_contain_text("done")
+    expect(window.field).to_have_value("one more thing")
+
+
+def test_reply_quotes_what_it_answers(site: Site) -> None:
+    """An answer without its question is a riddle for who reads it later, agent or person."""
+    asked = site.send("which branch?", sender="anna", channel="teams")
+    window = site.window()
+    item = window.page.locator(f"#{asked}")
+    item.hover()
+    item.get_by_role("button", name="Reply to anna").click()
+    expect(window.page.locator("#replying")).to_contain_text("anna: which branch?")
+    expect(window.field).to_be_focused()
+    expect(window.outlook).to_contain_text("Your answer goes")
+    window.field.press("Escape")
+    expect(window.page.locator("#replying")).to_be_hidden()
+    item.hover()
+    item.get_by_role("button", name="Reply to anna").click()
+    window.say("the one of yesterday")
+    expect(window.outlook).to_contain_text("Answered.")
+    expect(window.page.locator("#replying")).to_be_hidden()
+    expect(item).to_contain_text("You answered")
+    expect(item).to_contain_text("the one of yesterday")
+
+
+def test_where_nothing_can_be_sent_it_says_why(site: Site) -> None:
+    """A missing field without a word looks like a broken page."""
+    site.send("red", sender="ci-bot", channel="ci")
+    window = site.window("/c/local/ci")
+    expect(window.items).to_have_count(1)
+    expect(window.field).to_be_hidden()
+    expect(window.page.locator("#why-not")).to_contain_text("choose Reply")
+    window.page.keyboard.press("r")
+    expect(window.field).to_be_focused()

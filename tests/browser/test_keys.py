@@ -1,0 +1,202 @@
+"""The page by keyboard: every key that is promised works, the focus is seen, and nothing holds it."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from tests.browser.rig import Site, Window, said
+
+# Where the focus is, in few words.
+FOCUSED = """() => {
+  const it = document.activeElement;
+  return it.id || it.getAttribute("aria-label") || it.className.toString() || it.tagName;
+}"""
+
+# By how many pixels something with the focus is set apart, itself or what stands for it.
+OUTLINE = """() => {
+  const it = document.activeElement;
+  const shown = [it, it.nextElementSibling, it.closest("form")].filter(Boolean);
+  return Math.max(...shown.map((each) => {
+    const style = getComputedStyle(each);
+    const outline = style.outlineStyle === "none" ? 0 : parseFloat(style.outlineWidth);
+    return Math.max(outline, style.boxShadow.includes("0px 0px 0px 1px") ? 1 : 0);
+  }));
+}"""
+
+MOST_STOPS = 80
+
+
+def focused(page: Page) -> str:
+    """Return what has the focus."""
+    return str(page.evaluate(FOCUSED))
+
+
+def listed(page: Page) -> set[str]:
+    """Return the keys that the page promises."""
+    return {keys.replace("\n", " ") for keys in page.locator("#keys dt").all_inner_texts()}
+
+
+@pytest.fixture
+def window(site: Site) -> Window:
+    """An inbox with three messages of somebody else."""
+    for number in range(3):
+        site.send(f"message {number}", sender="anna", channel="teams")
+    window = site.window()
+    expect(window.items).to_have_count(3)
+    return window
+
+
+def test_keys_between_messages_and_for_one(window: Window) -> None:
+    """Reading and answering without a mouse is what the keys are for."""
+    keys, items = window.page.keyboard, window.items
+    keys.press("j")
+    expect(items.nth(2)).to_be_focused()
+    keys.press("k")
+    keys.press("k")
+    expect(items.nth(0)).to_be_focused()
+    keys.press("k")
+    expect(items.nth(0)).to_be_focused()
+    keys.press("j")
+    expect(items.nth(1)).to_be_focused()
+    keys.press("ArrowDown")
+    expect(items.nth(2)).to_be_focused()
+    ledger = items.nth(2).locator(".ledger")
+    keys.press("o")
+    expect(ledger).to_have_attribute("open", "")
+    keys.press("o")
+    expect(ledger).not_to_have_attribute("open", "")
+    keys.press("r")
+    expect(window.field).to_be_focused()
+    expect(window.page.locator("#replying")).to_contain_text("message 2")
+    keys.press("Escape")
+    expect(window.page.locator("#replying")).to_be_hidden()
+    keys.press("Escape")
+    expect(window.field).not_to_be_focused()
+
+
+def test_keys_to_places(window: Window) -> None:
+    """Two keys lead to every place; letters in a field stay letters."""
+    page, keys = window.page, window.page.keyboard
+    for key, path in (("t", "/tasks"), ("s", "/sessions"), ("p", "/pulse"), ("i", "/m/inbox")):
+        keys.press("g")
+        keys.press(key)
+        expect(page).to_have_url(re.compile(f"{path}$"))
+        expect(page.locator("h1")).to_be_visible()
+    keys.press("/")
+    expect(page.locator("#find")).to_be_focused()
+    keys.press("Escape")
+    expect(page.locator("#find")).not_to_be_focused()
+    keys.press("c")
+    expect(window.field).to_be_focused()
+    keys.type("gi jkor?/c")
+    expect(window.field).to_have_value("gi jkor?/c")
+    keys.press("Alt+h")
+    expect(page.get_by_role("checkbox", name="High priority")).to_be_checked()
+    keys.press("Alt+h")
+    expect(page.get_by_role("checkbox", name="High priority")).not_to_be_checked()
+
+
+def test_dialog_lists_the_keys_that_work_and_closes(window: Window) -> None:
+    """A key that is listed and does nothing is worse than none: those below are the ones these tests press."""
+    page, dialog = window.page, window.page.locator("#keys")
+    page.keyboard.press("?")
+    expect(dialog).to_be_visible()
+    assert {re.sub(r"\s+", "", keys) for keys in listed(page)} == {
+        *("jk", "o", "r", "c", "Enter", "ShiftEnter", "AltH", "/", "gi", "gt", "gs", "gp", "?", "Esc")
+    }
+    page.keyboard.press("j")
+    expect(window.items.nth(2)).not_to_be_focused()
+    page.keyboard.press("Escape")
+    expect(dialog).to_be_hidden()
+    page.get_by_role("button", name="Keys").click()
+    expect(dialog).to_be_visible()
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()
+    expect(page.get_by_role("button", name="Keys")).to_be_focused()
+
+
+def tab_through(page: Page) -> list[str]:
+    """Press Tab until the page is left; return what had the focus, each of which must be seen to have it."""
+    page.evaluate("() => document.activeElement.blur()")
+    visited: list[str] = []
+    for _ in range(MOST_STOPS):
+        page.keyboard.press("Tab")
+        if page.evaluate("() => document.activeElement === document.body"):
+            return visited
+        visited.append(focused(page))
+        assert page.evaluate(OUTLINE) >= 1, f"the focus is not seen on {visited[-1]}"
+    raise AssertionError(f"Tab does not come to an end: {visited}")
+
+
+def test_tab_goes_through_everything_with_a_visible_focus(site: Site) -> None:
+    """Whoever cannot use a mouse must see where they are, reach everything, and get out again."""
+    site.task("web")
+    site.task("api", "web")
+    site.send("message one", sender="anna", channel="teams")
+    window = site.window()
+    for path in ("/m/inbox", "/t/api", "/search?q=message", "/sessions", "/pulse", "/tasks"):
+        window.goto(path)
+        visited = tab_through(window.page)
+        assert visited[0] == "skip", path
+        assert visited.index("find") < visited.index("place-inbox"), path
+        if path == "/m/inbox":
+            assert visited[visited.index("scroll") :][-3:] == ["text", "priority", "send"]
+            assert any(stop == "button quiet" for stop in visited[visited.index("scroll") :]), "Reply cannot be reached"
+
+
+def test_skip_link_leads_to_the_messages(window: Window) -> None:
+    """With a long list of places, Tab alone would take minutes to get to what matters."""
+    page = window.page
+    page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert focused(page) == "main"
+    page.keyboard.press("Tab")
+    assert focused(page) == "scroll"
+
+
+def test_focus_stays_where_it_is_when_things_change(site: Site, window: Window) -> None:
+    """A live page that takes the focus away cannot be used by keyboard."""
+    page = window.page
+    page.keyboard.press("k")
+    page.keyboard.press("k")
+    expect(window.items.nth(1)).to_be_focused()
+    agent = site.agent()
+    agent.tool("inbox_pull")
+    agent.tool("inbound_queue_stats")
+    expect(window.items.nth(1).locator(".ledger summary")).to_contain_text("seen by claude-code")
+    expect(window.items.nth(1)).to_be_focused()
+    page.locator("#place-inbox").focus()
+    site.send("new", sender="anna", channel="teams")
+    expect(window.items).to_have_count(4)
+    expect(window.place("Inbox").locator(".badge")).to_be_visible()
+    expect(page.locator("#place-inbox")).to_be_focused()
+    assert said(page.locator("#announce")) == ["anna: new"]
+
+
+def test_search_finds_as_one_writes_and_leads_to_the_message(site: Site, window: Window) -> None:
+    """Search is how people find what an agent was told last week: words in, the message out, the address to keep."""
+    wanted = site.send("the lighthouse keeper", sender="anna", channel="teams")
+    page = window.page
+    page.keyboard.press("/")
+    page.keyboard.type("lighthouse")
+    page.keyboard.press("Enter")
+    expect(page).to_have_url(re.compile(r"/search\?q=lighthouse"))
+    results = page.locator(".results .result")
+    expect(results).to_have_count(1)
+    expect(results.locator("mark")).to_have_text("lighthouse")
+    words = page.get_by_role("searchbox", name="Words to look for")
+    words.fill("message")
+    expect(results).to_have_count(3)
+    expect(page).to_have_url(re.compile(r"q=message"))
+    words.fill("nothingofthekind")
+    expect(page.locator("#found")).to_contain_text("Nothing has all of these words")
+    words.fill("keeper lighthouse")
+    expect(results).to_have_count(1)
+    results.click()
+    expect(page).to_have_url(re.compile(f"#{wanted}$"))
+    expect(page.locator(f"#{wanted}")).to_be_focused()
+    expect(page.locator(f"#{wanted}")).to_be_in_viewport()
+    assert window.complaints == []

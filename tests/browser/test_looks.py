@@ -1,0 +1,211 @@
+"""How the page is looked at: on a phone, in the dark, without motion, without scripts, with very much stored."""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+import pytest
+from playwright.sync_api import Page, expect
+
+from harken.model import INBOX, Attention, NewMessage, Sender, Trust
+from tests.browser.rig import PHONE, Site, Window
+
+PLACES: Final = ("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/pulse")
+MANY: Final = 10_000
+TASKS: Final = 200
+MOST_ELEMENTS: Final = 6_000  # of which 200 tasks need about 5 each, and 50 messages about 40 each
+MOST_BYTES: Final = 600_000
+
+# Everything that has a focus or is pressed, and lies beside the window where nobody can reach it.
+OUT_OF_REACH: Final = """() => [...document.querySelectorAll("a, button, input, textarea, summary")]
+  .filter((it) => it.checkVisibility({ visibilityProperty: true, opacityProperty: false }))
+  .filter((it) => !it.closest(".hidden, .skip, [inert]") && !it.matches(".hidden, .skip"))
+  .filter((it) => it.getBoundingClientRect().width)
+  .filter((it) => it.getBoundingClientRect().left < -1 || it.getBoundingClientRect().right > innerWidth + 1)
+  .map((it) => it.outerHTML.slice(0, 120))"""
+
+# The contrast of the text of the page with what is behind it.
+CONTRAST: Final = """() => {
+  const light = (colour) => {
+    const [r, g, b] = colour.match(/[\\d.]+/g).slice(0, 3).map((v) => v / 255)
+      .map((v) => (v <= 0.03928 ? v / 12.92 : ((v + 0.055) / 1.055) ** 2.4));
+    return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+  };
+  const style = getComputedStyle(document.body);
+  const [text, behind] = [light(style.color), light(style.backgroundColor)];
+  return { isDark: behind < 0.1, ratio: (Math.max(text, behind) + 0.05) / (Math.min(text, behind) + 0.05) };
+}"""
+
+
+def populate(site: Site) -> None:
+    """Let something of every kind happen."""
+    site.task("web", title="The page with a title that is longer than any phone is wide, and then some more of it")
+    site.task("api", "web", prompt="begin")
+    site.send("hello from **anna**", sender="anna", channel="teams")
+    agent = site.agent()
+    agent.tool("inbox_pull")
+    agent.tool("reply", message_id=site.send("a question"), body="an answer")
+
+
+def test_phone_shows_everything_without_scrolling_sideways(site: Site) -> None:
+    """Half of the looks at an inbox are from a phone: nothing may be cut off, and everything can be reached."""
+    populate(site)
+    window = site.window(viewport=PHONE, has_touch=True, is_mobile=True)
+    for path in (*PLACES, "/search?q=hello"):
+        window.goto(path)
+        expect(window.page.locator("h1")).to_be_visible()
+        assert window.overflow() <= 0, path
+        assert window.page.evaluate(OUT_OF_REACH) == [], path
+    assert window.complaints == []
+
+
+def test_phone_has_its_places_in_a_drawer(site: Site) -> None:
+    """Where there is no room beside the messages, the list of places is a screen of its own, and goes away again."""
+    populate(site)
+    window = site.window(viewport=PHONE, has_touch=True, is_mobile=True)
+    page, drawer = window.page, window.page.locator("#sidebar")
+    expect(drawer).to_be_hidden()
+    page.get_by_role("link", name="Show the list of places").tap()
+    expect(drawer).to_be_in_viewport(ratio=0.9)
+    expect(page.locator("#main")).to_have_attribute("inert", "")
+    for name in ("Replies", "api", "Sessions", "Pulse"):
+        expect(window.place(name)).to_be_in_viewport()
+    page.get_by_role("link", name="Close the list of places").tap()
+    expect(drawer).to_be_hidden()
+    page.get_by_role("link", name="Show the list of places").tap()
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
+    page.get_by_role("link", name="Show the list of places").tap()
+    window.place("api").tap()
+    expect(page).to_have_url(re.compile("task:api$"))
+    expect(drawer).to_be_hidden()
+    window.field.fill("from the train")
+    page.get_by_role("button", name="Send").tap()
+    expect(window.items.last.locator(".body")).to_have_text("from the train")
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_colours_follow_the_system_and_can_be_read(site: Site, scheme: str) -> None:
+    """A white page at night is turned off; grey on grey is not read."""
+    window = site.window(color_scheme=scheme)
+    found = window.page.evaluate(CONTRAST)
+    assert found["isDark"] is (scheme == "dark")
+    assert found["ratio"] >= 7
+
+
+def test_nothing_moves_for_those_who_asked_for_it(site: Site) -> None:
+    """Motion makes some people ill: the system says so, and the page obeys."""
+    counts = {}
+    for motion in ("no-preference", "reduce"):
+        window = site.window(reduced_motion=motion, viewport=PHONE)
+        window.page.evaluate(
+            "() => { window.moved = 0; for (const name of ['animationstart', 'transitionrun']) "
+            "document.addEventListener(name, () => { window.moved += 1; }); }"
+        )
+        window.page.get_by_role("link", name="Show the list of places").click()
+        expect(window.page.locator("#sidebar")).to_be_in_viewport(ratio=0.9)
+        counts[motion] = window.page.evaluate("() => window.moved")
+    assert counts["no-preference"] > 0
+    assert counts["reduce"] == 0
+
+
+def plain(site: Site, path: str) -> Page:
+    """Open a page in a browser that runs no scripts."""
+    page = site.context(java_script_enabled=False).new_page()
+    page.goto(site.daemon.call("sign_in")["url"])
+    page.goto(f"{site.origin}{path}")
+    return page
+
+
+def test_page_is_readable_and_sends_without_scripts(site: Site) -> None:
+    """Scripts fail, are blocked, or do not come: what matters must work with the forms and links of the browser."""
+    populate(site)
+    page = plain(site, "/m/inbox")
+    expect(page.locator("#items > .item")).to_have_count(2)
+    expect(page.locator("#items > .item").first).to_contain_text("UTC")
+    page.get_by_label("Message", exact=True).fill("without a script")
+    page.get_by_role("button", name="Send").click()
+    expect(page).to_have_url(re.compile("/m/inbox"))
+    expect(page.locator("#items > .item").last.locator(".body")).to_have_text("without a script")
+    page.get_by_label("Search all messages").fill("anna")
+    page.keyboard.press("Enter")
+    expect(page.locator(".results .result")).to_have_count(1)
+    for path in ("/t/api", "/sessions", "/pulse", "/tasks"):
+        page.goto(f"{site.origin}{path}")
+        expect(page.locator("h1")).to_be_visible()
+    assert site.texts().count("without a script") == 1
+
+
+def test_sign_out_ends_what_the_link_began(site: Site) -> None:
+    """On somebody else's screen one wants to be sure to have left, also when one goes back."""
+    site.send("private")
+    window = site.window()
+    expect(window.items).to_have_count(1)
+    window.page.get_by_role("button", name="Sign out").click()
+    expect(window.page.locator("body")).to_contain_text("You are not signed in")
+    window.page.go_back()
+    expect(window.page.locator("body")).not_to_contain_text("private")
+
+
+def test_link_for_signing_in_leaves_no_code_behind_and_works_once(site: Site) -> None:
+    """An address bar is photographed, synchronised and kept: the code must be gone from it, and of no use."""
+    link = site.daemon.call("sign_in")["url"]
+    first = site.context().new_page()
+    first.goto(link)
+    expect(first).to_have_url(f"{site.origin}/m/inbox")
+    first.go_back()
+    assert "code=" not in first.url
+    second = site.context().new_page()
+    second.goto(link)
+    expect(second.locator("body")).to_contain_text("does not work any more")
+
+
+# -- very much stored ----------------------------------------------------------------------------------------------
+
+
+def _message(number: int) -> NewMessage:
+    return NewMessage(
+        mailbox=INBOX,
+        source="mail",
+        sender=Sender("anna@example.org", "Anna"),
+        text=f"message {number}",
+        trust=Trust.KNOWN,
+        attention=Attention.WAKE,
+        channel="team",
+    )
+
+
+@pytest.fixture
+def full(site: Site) -> Site:
+    """A site with 10,000 messages and 200 tasks."""
+    site.store([_message(number) for number in range(MANY)])
+    with site.daemon.caller() as caller:
+        for number in range(TASKS):
+            caller.call("task_new", title=f"Task {number}", dir=str(site.folder / str(number)))
+    return site
+
+
+def size(window: Window, path: str) -> int:
+    """Return how many bytes of HTML a page is."""
+    return len(window.page.request.get(f"{window.origin}{path}").body())
+
+
+def test_page_has_the_size_of_what_it_shows(full: Site) -> None:
+    """With 10,000 messages and 200 tasks a page must be as light as with a hundred; the rest comes on demand."""
+    window = full.window()
+    expect(window.items).to_have_count(50)
+    expect(window.items.last.locator(".body")).to_have_text(f"message {MANY - 1}")
+    expect(window.items.last).to_be_in_viewport()
+    for path in ("/m/inbox", "/c/mail/team", "/tasks", "/sessions", "/pulse", "/search?q=message"):
+        window.goto(path)
+        expect(window.page.locator("h1")).to_be_visible()
+        assert window.count() <= MOST_ELEMENTS, path
+        assert size(window, path) <= MOST_BYTES, path
+    window.goto("/m/inbox")
+    window.page.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
+    expect(window.items).to_have_count(100)
+    expect(window.items.first.locator(".body")).to_have_text(f"message {MANY - 100}")
+    expect(window.page.locator("#items > .older")).to_have_count(1)
+    expect(window.page.locator("#items > .day")).to_have_count(1)
+    assert window.complaints == []

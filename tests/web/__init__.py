@@ -1,0 +1,1 @@
+"""The page, the stream of events and who may use them."""

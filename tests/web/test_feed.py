@@ -1,0 +1,323 @@
+"""The feed tells everything that the journal records, once, in order, to whoever follows, however slow they are."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from contextlib import ExitStack, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import anyio
+import pytest
+
+from harken.inbox.feed import BATCH, RECENT, Feed, Follower
+from harken.inbox.feed_events import MOST_NAMED, NAMES, Step
+from harken.ingest.prepare import Policy, prepare
+from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey
+from harken.store.base import Event, Limits, Store
+from harken.store.sqlite import open_store
+from harken.testing import FakeClock
+
+SECONDS = 10.0
+AGENT = Reader(consumer=Consumer("claude-code"), session=SessionKey("s1"), mailboxes=(Mailbox("inbox"),))
+
+
+class CountingLog:
+    """A store whose reads are counted."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.reads = 0
+
+    async def events(self, after: int, limit: int) -> list[Event]:
+        """Read, and count."""
+        self.reads += 1
+        return await self._store.events(after, limit)
+
+    async def last_event(self) -> int:
+        """Pass on."""
+        return await self._store.last_event()
+
+    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
+        """Pass on."""
+        return await self._store.messages(ids)
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A feed over a real store."""
+
+    feed: Feed
+    store: Store
+    log: CountingLog
+    clock: FakeClock
+
+    async def send(self, *texts: str, mailbox: str = "inbox") -> list[MessageId]:
+        """Store messages in one commit."""
+        drafts = [_draft(text, mailbox) for text in texts]
+        appended = await self.store.append([prepare(draft, Policy()) for draft in drafts])
+        return [each.message.id for each in appended]
+
+    async def take(self, follower: Follower, count: int) -> list[tuple[str, dict[str, Any]]]:
+        """Return the next events of a follower."""
+        found: list[tuple[str, dict[str, Any]]] = []
+        with anyio.fail_after(SECONDS):
+            while len(found) < count:
+                found += told(await follower.next(SECONDS))
+        return found
+
+
+def _draft(text: str, mailbox: str) -> Draft:
+    return Draft(source="mail", sender=Sender("ann@example.org", "Ann"), text=text, mailbox=Mailbox(mailbox))
+
+
+def told(steps: Sequence[Step]) -> list[tuple[str, dict[str, Any]]]:
+    """Return names and data."""
+    return [(event.name, json.loads(event.data)) for step in steps for event in step.events]
+
+
+def numbers(found: Sequence[tuple[str, dict[str, Any]]]) -> list[int]:
+    """Return the numbers of events."""
+    return [data["n"] for _, data in found]
+
+
+@asynccontextmanager
+async def feeding(path: Path) -> AsyncIterator[Told]:
+    """A feed that is joined to a store as the daemon does it."""
+    feed, clock = Feed(), FakeClock()
+    async with open_store(path / "harken.db", clock, observer=feed.publish) as store:
+        log = CountingLog(store)
+        await feed.attach(log)
+        yield Told(feed, store, log, clock)
+
+
+@pytest.fixture
+async def fed(tmp_path: Path) -> AsyncIterator[Told]:
+    """A feed over an empty store."""
+    async with feeding(tmp_path) as joined:
+        yield joined
+
+
+async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
+    """A page that shows each state as it comes needs all of them, with what they are about and nothing of the text."""
+    await fed.store.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
+    with fed.feed.follow() as follower:
+        (message,) = await fed.send("the build is red")
+        lease = fed.clock.now() + timedelta(minutes=1)
+        (offer,) = await fed.store.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)
+        await fed.store.prove([offer.delivery_id], "later call")
+        await fed.store.add_reply(message, "on it", author="agent:claude-code", consumer=AGENT.consumer)
+        found = await fed.take(follower, 4)
+    assert [name for name, _ in found] == ["message.queued", "message.offered", "message.seen", "message.answered"]
+    assert [(data["message_id"], data["mailbox"], data["seq"], data["state"]) for _, data in found] == [
+        (message, "inbox", 1, state) for state in ("queued", "offered", "seen", "answered")
+    ]
+    assert {data["delivery_id"] for _, data in found[1:]} == {offer.delivery_id}
+    assert (found[1][1]["surface"], found[1][1]["session"], found[2][1]["evidence"]) == (
+        "inbox_pull",
+        "s1",
+        "later call",
+    )
+    assert found[0][1] | {"n": 0} == {
+        "n": 0,
+        "at": "2026-01-05T09:00:00.000Z",
+        "message_id": message,
+        "mailbox": "inbox",
+        "seq": 1,
+        "state": "queued",
+        "source": "mail",
+        "channel": "",
+        "from": "Ann",
+        "sender_id": "ann@example.org",
+        "trust": "unknown",
+        "attention": "count",
+        "priority": "normal",
+        "kind": "message",
+        "thread": found[0][1]["thread"],
+        "refers_to": None,
+    }
+    assert "the build is red" not in json.dumps(found)
+
+
+async def test_one_event_of_the_journal_for_many_messages_is_told_for_each(fed: Told) -> None:
+    """Whoever shows messages gets one event per message, and may come back only after the last of them."""
+    ids = await fed.send("one", "two", "three")
+    with fed.feed.follow() as follower:
+        await fed.store.acknowledge(AGENT, ids, "ack")
+        with anyio.fail_after(SECONDS):
+            steps = await follower.next(SECONDS)
+    assert [data["message_id"] for _, data in told(steps)] == ids
+    assert len(steps) == 1
+    assert follower.position == steps[0].n
+
+
+async def test_follower_that_begins_in_the_past_misses_nothing(fed: Told) -> None:
+    """Whoever lost its connection comes back with a number: far behind, or a little, it gets every event once."""
+    count = RECENT + 2 * BATCH + 38
+    assert count % 50 == 0
+    for begin in range(0, count, 50):
+        await fed.send(*[f"message {begin + i}" for i in range(50)])
+    with fed.feed.follow() as newest, fed.feed.follow(0) as oldest, fed.feed.follow(count - 5) as near:
+        await fed.send("now")
+        assert numbers(await fed.take(newest, 1)) == [count + 1]
+        assert numbers(await fed.take(near, 6)) == list(range(count - 4, count + 2))
+        assert numbers(await fed.take(oldest, count + 1)) == list(range(1, count + 2))
+
+
+async def test_slow_follower_gets_all_and_holds_up_nobody(fed: Told) -> None:
+    """One that does not read for long is only a number: the others go on, and it catches up from the store."""
+    with fed.feed.follow() as slow, fed.feed.follow() as quick:
+        got: list[int] = []
+        for round_number in range(RECENT // 10 + 20):
+            await fed.send(*[f"{round_number}.{i}" for i in range(10)])
+            got += numbers(await fed.take(quick, 10))
+        assert got == list(range(1, len(got) + 1))
+        assert len(got) > RECENT
+        assert numbers(await fed.take(slow, len(got))) == got
+
+
+async def test_a_hundred_followers_share_one_read(fed: Told) -> None:
+    """The cost of an event is that of reading it once, however many pages are open."""
+    with ExitStack() as open_pages:
+        followers = [open_pages.enter_context(fed.feed.follow()) for _ in range(100)]
+        results: list[list[int]] = []
+
+        async def follow(follower: Follower) -> None:
+            results.append(numbers(await fed.take(follower, 3)))
+
+        before = fed.log.reads
+        async with anyio.create_task_group() as group:
+            for follower in followers:
+                group.start_soon(follow, follower)
+            await anyio.lowlevel.checkpoint()
+            await fed.send("one", "two", "three")
+        assert results == [[1, 2, 3]] * 100
+        assert fed.log.reads - before <= 3
+    assert fed.feed.followers == 0
+
+
+async def test_nothing_new_is_nothing_after_the_time_given(fed: Told) -> None:
+    """The stream says that it lives in between, so a wait must end."""
+    with fed.feed.follow() as follower, anyio.fail_after(SECONDS):
+        assert await follower.next(0.01) == []
+
+
+async def test_filters_leave_out_and_the_place_moves_on(fed: Told) -> None:
+    """A client that wants little comes back to where the feed is, not to the last event it wanted."""
+    with (
+        fed.feed.follow(mailbox="task:a") as one_task,
+        fed.feed.follow(names=["message.seen"]) as seen,
+    ):
+        ids = await fed.send("for all")
+        await fed.send("for a", mailbox="task:a")
+        assert [data["mailbox"] for _, data in await fed.take(one_task, 1)] == ["task:a"]
+        await fed.store.acknowledge(AGENT, ids, "ack")
+        assert [name for name, _ in await fed.take(seen, 1)] == ["message.seen"]
+        with anyio.fail_after(SECONDS):
+            assert await one_task.next(0.01) == []
+        assert one_task.position == seen.position == fed.feed.newest
+
+
+async def test_number_of_another_store_is_a_reset(fed: Told) -> None:
+    """A database that was replaced counts anew: the client must look again, and is then told what follows."""
+    await fed.send("one")
+    with fed.feed.follow(1_000) as follower:
+        assert told(await follower.next(SECONDS)) == [("reset", {"n": 1, "after": 1_000})]
+        await fed.send("two")
+        assert numbers(await fed.take(follower, 1)) == [2]
+
+
+async def test_events_that_are_gone_are_a_reset(fed: Told) -> None:
+    """Retention takes old events: whoever was away that long is told so, and gets all that is left."""
+    await fed.send("one", "two")
+    await fed.store.continue_after(50)
+    await fed.send("three")
+    with fed.feed.follow(0) as follower:
+        found = await fed.take(follower, 4)
+    assert [(name, data["n"]) for name, data in found] == [
+        ("message.queued", 1),
+        ("message.queued", 2),
+        ("reset", 50),
+        ("message.queued", 52),
+    ]
+
+
+async def test_messages_that_retention_took_do_not_break_the_feed(fed: Told) -> None:
+    """An event outlives its message; what is left of it is told."""
+    ids = await fed.send("one", "two")
+    await fed.store.acknowledge(AGENT, ids[:1], "ack")
+    fed.clock.advance(3_600)
+    await fed.send("young")
+    for _ in range(2):
+        await fed.store.prune(Limits(max_count=1_000, max_age_seconds=60))
+    with fed.feed.follow(0) as follower:
+        found = await fed.take(follower, 2)
+    seen = [data for name, data in found if name == "message.seen"]
+    assert [(data["message_id"], data["mailbox"]) for data in seen] == [(ids[0], None)]
+    assert "young" not in json.dumps(found)
+
+
+async def test_expired_messages_are_told_as_changed(fed: Told) -> None:
+    """A message that nobody will get any more must not stay `queued` on a page."""
+    await fed.store.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
+    ids = await fed.send("one", "two")
+    fed.clock.advance(3_600)
+    await fed.send("young")
+    with fed.feed.follow(names=["message.changed"]) as follower:
+        await fed.store.prune(Limits(max_count=1_000, max_age_seconds=60))
+        found = await fed.take(follower, 4)
+    assert {(name, data["state"], data["mailbox"]) for name, data in found} == {("message.changed", "expired", "inbox")}
+    assert {(data["consumer"], data["message_id"]) for _, data in found} == {
+        (consumer, each) for consumer in ("claude-code", "watch") for each in ids
+    }
+
+
+async def test_of_very_many_the_first_are_named_and_the_rest_counted(fed: Told) -> None:
+    """Marking a whole mailbox as seen is one event of the journal: it must not become thousands on every page."""
+    ids = await fed.send(*[f"message {i}" for i in range(MOST_NAMED + 7)])
+    with fed.feed.follow(mailbox="inbox") as follower:
+        await fed.store.acknowledge(AGENT, ids, "ack")
+        found = await fed.take(follower, MOST_NAMED + 1)
+    assert [data["message_id"] for _, data in found] == [*ids[:MOST_NAMED], None]
+    assert {name: found[-1][1][name] for name in ("count", "mailbox", "state")} == {
+        "count": 7,
+        "mailbox": None,
+        "state": "seen",
+    }
+
+
+async def test_pokes_are_told_once_for_many_and_have_no_number(fed: Told) -> None:
+    """Sessions do something with each call; people want to see that something changed, not how often."""
+    with fed.feed.follow() as follower, fed.feed.follow(names=["message.seen"]) as other:
+        for _ in range(1_000):
+            fed.feed.poke()
+        with anyio.fail_after(SECONDS):
+            steps = await follower.next(SECONDS)
+            assert [(step.n, event.name) for step in steps for event in step.events] == [(0, "session.changed")]
+            assert await follower.next(0.3) == []
+            assert await other.next(0.01) == []
+
+
+async def test_end_of_the_feed_ends_every_wait(fed: Told) -> None:
+    """A daemon that stops does not wait for those who wait for it."""
+    with fed.feed.follow() as follower, anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as group:
+            ends: list[Sequence[Step]] = []
+
+            async def follow() -> None:
+                ends.append(await follower.next(600.0))
+
+            group.start_soon(follow)
+            await anyio.lowlevel.checkpoint()
+            fed.feed.close()
+    assert ends == [[]]
+
+
+def test_every_event_is_documented() -> None:
+    """Programs are written against these names: none is secret, and none is described that does not come."""
+    page = (Path(__file__).parents[2] / "docs" / "reference" / "events.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^## `([a-z.]+)`$", page, re.MULTILINE)) == set(NAMES)

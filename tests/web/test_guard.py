@@ -1,0 +1,302 @@
+"""Nobody but the person's own programs and signed-in browsers is served: not other pages, names, accounts or agents."""
+
+from __future__ import annotations
+
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harken.errors import Refused
+from harken.testing import Agent, edge_command
+from tests.loss.rig import WAIT_SECONDS, Nursery, texts
+from tests.web.rig import NAVIGATION, Answer, Web
+
+SEND = b'{"text": "from a page"}'
+OTHER_ORIGINS = (
+    "http://evil.example",
+    "null",
+    "http://127.0.0.1",
+    "http://127.0.0.1:1",
+    "http://localhost:1",
+    "file://",
+    "",
+)
+
+
+@pytest.fixture(scope="module")
+def web(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Web]:
+    """A daemon that serves all tests of this module."""
+    with nursery.daemon(tmp_path_factory.mktemp("w") / "home") as served:
+        served.start()
+        yield Web(served)
+
+
+def is_sent(web: Web, text: str = "from a page") -> bool:
+    """Whether a message was accepted."""
+    return text in texts(web.daemon.call("list")["messages"])
+
+
+def refused(answer: Answer, status: int = 403) -> bool:
+    """Whether an answer says why not, and nothing else."""
+    return answer.status == status and answer.json["error"]["code"] == "refused" and bool(answer.json["error"]["hint"])
+
+
+def test_signed_in_browser_may_ask_from_our_own_page(web: Web) -> None:
+    """The page itself works: it reads, and it sends with the origin it has."""
+    cookie = web.signed_in()
+    own = {**cookie, "Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
+    assert web.ask("POST", "/api/send", own, b'{"text": "from our page"}').status == 200
+    assert is_sent(web, "from our page")
+    # A browser that does not tell where a request comes from still names the origin.
+    assert web.ask("POST", "/api/list", {**cookie, "Origin": web.origin}, b"{}").status == 200
+
+
+@pytest.mark.parametrize("origin", OTHER_ORIGINS)
+def test_post_of_another_origin_with_the_cookie_is_refused(web: Web, origin: str) -> None:
+    """The browser sends the cookie along whoever makes it ask; the origin tells who that is."""
+    for site in ({}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "cross-site"}):
+        answer = web.ask("POST", "/api/send", {**web.signed_in(), "Origin": origin, **site}, SEND)
+        assert refused(answer)
+    assert not is_sent(web)
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
+def test_unsafe_request_with_the_cookie_and_no_origin_is_refused(web: Web, method: str) -> None:
+    """What does not say where it comes from may come from anywhere."""
+    assert refused(web.ask(method, "/api/send", web.signed_in(), SEND))
+    assert refused(web.ask(method, "/sign-out", web.signed_in(), b""))
+    assert not is_sent(web)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "nonsense"])
+def test_site_that_is_not_ours_is_refused_whatever_the_origin_says(web: Web, site: str) -> None:
+    """Another port of this machine is the same site; it is not the same page."""
+    headers = {**web.signed_in(), "Origin": web.origin, "Sec-Fetch-Site": site}
+    assert refused(web.ask("POST", "/api/send", headers, SEND))
+    assert not is_sent(web)
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site"])
+@pytest.mark.parametrize("mode", ["no-cors image", "cors empty", "navigate iframe", "no-cors script"])
+def test_other_pages_load_nothing_with_the_cookie(web: Web, site: str, mode: str) -> None:
+    """Neither pictures, scripts, frames nor streams: also an answer that cannot be read takes time that can be."""
+    how, what = mode.split()
+    headers = {**web.signed_in(), "Sec-Fetch-Site": site, "Sec-Fetch-Mode": how, "Sec-Fetch-Dest": what}
+    assert refused(web.ask("GET", "/events", headers))
+    assert refused(web.ask("GET", "/no-such-page", headers))
+
+
+@pytest.mark.parametrize("site", ["none", "same-origin", "cross-site", "same-site"])
+def test_person_may_follow_a_link_to_the_page(web: Web, site: str) -> None:
+    """A window of its own that goes there shows our page to the person and to nobody else."""
+    answer = web.ask("GET", "/no-such-page", {**web.signed_in(), **NAVIGATION, "Sec-Fetch-Site": site})
+    assert answer.status == 404
+
+
+def test_host_header_must_be_ours_also_with_good_credentials(web: Web) -> None:
+    """A page that rebinds its name to 127.0.0.1 is the same origin to the browser; its Host is not ours."""
+    port = web.address.rpartition(":")[2]
+    names = ("evil.example", f"evil.example:{port}", f"127.0.0.1.evil.example:{port}", "127.0.0.1", f"[::1]:{port}", "")
+    for host in names:
+        for headers in (web.bearer, web.signed_in(), {}):
+            answer = web.ask("POST", "/api/send", {**headers, "Host": host, "Origin": f"http://{host}"}, SEND)
+            assert refused(answer)
+        for path in ("/healthz", "/sign-in?code=x", "/static/app.css", "/"):
+            assert refused(web.ask("GET", path, {**web.bearer, "Host": host}))
+    assert not is_sent(web)
+
+
+def test_header_that_is_there_twice_is_refused(web: Web) -> None:
+    """Two programs in a row may each believe another one of them."""
+    for double in (
+        f"Host: {web.address}\r\nHost: evil.example",
+        "Origin: http://evil.example\r\nOrigin: " + web.origin,
+    ):
+        with socket.create_connection(_place(web), WAIT_SECONDS) as sock:
+            host = "" if double.startswith("Host") else f"Host: {web.address}\r\n"
+            head = f"GET / HTTP/1.1\r\n{host}{double}\r\nAuthorization: Bearer {web.token}\r\n\r\n"
+            sock.sendall(head.encode())
+            assert sock.recv(100).startswith(b"HTTP/1.1 4")
+
+
+def test_cookie_of_others_is_worth_nothing(web: Web) -> None:
+    """A cookie is ours only with our hash, for as long as it says, under the name with our port."""
+    cookie = web.signed_in()["Cookie"]
+    name, _, value = cookie.partition("=")
+    end, nonce, signature = value.split(".")
+    longer = str(int(end) + 1)
+    forged = [
+        "",
+        "x",
+        "..",
+        f"{longer}.{nonce}.{signature}",
+        f"{end}.{nonce}x.{signature}",
+        f"{end}.{nonce}.{'0' * 64}",
+        f"{end}.{nonce}",
+        f"{end}.{nonce}.",
+        f"{signature}.{nonce}.{end}",
+        f"{value}\xff",
+        web.token,
+    ]
+    for each in forged:
+        assert web.ask("GET", "/events", {"Cookie": f"{name}={each}"}).status == 401, each
+    assert web.ask("GET", "/events", {"Cookie": f"harken-1={value}"}).status == 401
+    assert web.ask("GET", "/no-such-page", {"Cookie": f"a=b; {name}=planted; {cookie}"}).status == 404
+
+
+def test_wrong_token_is_refused_also_with_a_good_cookie(web: Web) -> None:
+    """A program that means to be one is told that its token is wrong."""
+    headers = {**web.signed_in(), "Authorization": "Bearer wrong"}
+    assert refused(web.ask("GET", "/events", headers))
+
+
+def test_token_in_the_address_is_not_looked_at(web: Web) -> None:
+    """Addresses end up in histories and logs."""
+    for query in (f"?token={web.token}", f"?access_token={web.token}", f"?code={web.token}"):
+        assert web.ask("GET", f"/events{query}", {}).status == 401
+
+
+def test_browser_without_cookie_is_told_what_to_do(web: Web) -> None:
+    """A person reads a sentence; a program reads JSON."""
+    page = web.ask("GET", "/", NAVIGATION)
+    assert (page.status, page.headers["content-type"]) == (401, "text/html; charset=utf-8")
+    assert "harken open" in page.text
+    assert "You are not signed in" in page.text
+    assert refused(web.ask("GET", "/", {}), 401)
+
+
+PATHS = ("/", "/healthz", "/sign-in?code=x", "/no-such-page", "/static/no-such-file")
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_every_answer_protects_itself(web: Web, path: str) -> None:
+    """No page of ours loads from others, is framed, guessed at, cached or tells others where the person was."""
+    for headers in ({}, web.bearer, {**web.signed_in(), **NAVIGATION}, {"Host": "evil.example"}):
+        answer = web.ask("GET", path, headers)
+        policy = answer.headers["content-security-policy"]
+        assert {part.strip() for part in policy.split(";")} == {
+            "default-src 'none'",
+            "script-src 'self'",
+            "style-src 'self'",
+            "img-src 'self' data:",
+            "connect-src 'self'",
+            "form-action 'self'",
+            "base-uri 'none'",
+            "frame-ancestors 'none'",
+        }
+        assert {name: answer.headers.get(name) for name in PROTECTION} == PROTECTION
+        assert "access-control-allow-origin" not in answer.headers
+
+
+PROTECTION = {
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "referrer-policy": "same-origin",
+    "cache-control": "no-store",
+}
+
+
+TRAVERSALS = (
+    "/static/../../../../../../etc/passwd",
+    "/static/..%2f..%2f..%2f..%2f..%2fetc/passwd",
+    "/static/%2e%2e/%2e%2e/%2e%2e/app.py",
+    "/static/%2e%2e%2fstatics.py",
+    "/static//etc/passwd",
+    "/static/%2fetc%2fpasswd",
+    "/static/..%5c..%5capp.py",
+    "/static/..;/statics.py",
+    "/static/%00",
+    "/static/../healthz/../../token",
+    "/static/../api/list",
+    "/static/./../events",
+)
+
+
+@pytest.mark.parametrize("path", TRAVERSALS)
+def test_no_path_leads_out_of_the_static_files(web: Web, path: str) -> None:
+    """They are served to everyone: nothing else may be, neither a file nor a route behind the guard."""
+    for headers in ({}, web.signed_in()):
+        answer = web.ask("GET", path, headers)
+        assert answer.status in (400, 401, 404), answer
+        for leak in (b"root:", b"from __future__", web.token.encode(), b"text/event-stream"):
+            assert leak not in answer.body
+
+
+CREDENTIALS = ("bearer", "cookie")
+
+
+@pytest.mark.parametrize("who", CREDENTIALS)
+@pytest.mark.parametrize("path", ["/api/send", "/do/send"])
+def test_body_that_says_it_is_too_large_is_not_read(web: Web, who: str, path: str) -> None:
+    """Memory is not for whoever sends the most."""
+    with socket.create_connection(_place(web), WAIT_SECONDS) as sock:
+        sock.sendall(_head(web, who, path, "Content-Length: 10000000000") + b"{")
+        assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("who", CREDENTIALS)
+@pytest.mark.parametrize("path", ["/api/send", "/do/send"])
+def test_body_of_unsaid_length_ends_when_it_is_too_large(web: Web, who: str, path: str) -> None:
+    """What does not say how long it is, is counted."""
+    chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
+    with socket.create_connection(_place(web), WAIT_SECONDS) as sock:
+        sock.sendall(_head(web, who, path, "Transfer-Encoding: chunked") + chunk * 17)
+        assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
+
+
+@pytest.mark.parametrize("flood", [b"X-Flood: " + b"x" * 1000 + b"\r\n", b"x", b"x" * 5000])
+def test_head_without_end_is_cut_off(web: Web, flood: bytes) -> None:
+    """A head is read before anyone is known: whoever can reach the port can send one."""
+    begin = b"GET / HTTP/1.1\r\nHost: " + web.address.encode() + b"\r\n" + (b"" if b":" in flood else b"X: ")
+    with socket.create_connection(_place(web), WAIT_SECONDS) as sock:
+        sock.sendall(begin)
+        with pytest.raises((BrokenPipeError, ConnectionResetError)):
+            sock.sendall(flood * (100_000_000 // len(flood)))
+    assert web.ask("GET", "/healthz").status == 200
+
+
+def _head(web: Web, who: str, path: str, length: str) -> bytes:
+    credentials = web.bearer if who == "bearer" else {**web.signed_in(), "Origin": web.origin}
+    lines = [f"POST {path} HTTP/1.1", f"Host: {web.address}", length, "Content-Type: application/json"]
+    return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in credentials.items()), "", ""]).encode()
+
+
+def _place(web: Web) -> tuple[str, int]:
+    host, _, port = web.address.rpartition(":")
+    return host, int(port)
+
+
+def test_agent_may_not_sign_in(web: Web) -> None:
+    """A signed-in browser is the person: an agent that could open one could say everything in their name."""
+    command = [sys.executable, "-m", "harken", "open", "--print", "--home", str(web.daemon.home)]
+    with Agent(edge_command(web.daemon.home), name="claude-code") as agent:
+        agent.tool("inbound_queue_stats")
+        in_its_shell = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=False)
+    assert (in_its_shell.returncode, in_its_shell.stdout) == (Refused.exit_code, b"")
+    assert b"An agent may not sign in" in in_its_shell.stderr
+    outside = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=True)
+    assert outside.stdout.decode().startswith(f"{web.origin}/sign-in?code=")
+
+
+def test_files_hold_neither_cookie_nor_code(web: Web) -> None:
+    """What signs in is in memory and in the browser: a log or a backup does not hand it on."""
+    link = web.link()
+    cookie = web.ask("GET", link, NAVIGATION).headers["set-cookie"].partition(";")[0].partition("=")[2]
+    code = link.partition("code=")[2]
+    wanted = (code.encode(), cookie.encode())
+    for folder, _, names in os.walk(web.daemon.home):
+        for name in names:
+            path = Path(folder, name)
+            if path.is_file():
+                assert not any(each in path.read_bytes() for each in wanted), path
+    said = web.daemon.errors()
+    assert code not in said
+    assert cookie not in said
+    assert web.token not in said

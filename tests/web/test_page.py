@@ -1,0 +1,390 @@
+"""The page, asked as a browser asks: what it shows is true, hostile text stays text, and what is sent is sent once."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from urllib.parse import quote, urlencode
+
+import anyio
+import pytest
+from selectolax.lexbor import LexborHTMLParser, LexborNode
+
+from harken.config.home import Home, ensure
+from harken.model import INBOX, Attention, Kind, NewMessage, Sender, Trust
+from harken.store.sqlite import open_store
+from harken.surfaces.web.page.statics import static_files
+from harken.testing import Agent, FakeClock, edge_command
+from tests.loss.rig import Served, until
+from tests.web.rig import NAVIGATION, Answer, Web
+
+HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)><style>p{}</style>{{ 7+7 }}'
+STATIC = Path(__file__).parents[2] / "src" / "harken" / "surfaces" / "web" / "page" / "static"
+
+
+class Browser:
+    """A signed-in browser without a screen."""
+
+    def __init__(self, daemon: Served) -> None:
+        self.daemon = daemon
+        self.web = Web(daemon)
+        self._cookie = self.web.signed_in()
+
+    def get(self, path: str, status: int = 200, **headers: str) -> Answer:
+        """Ask for an address as a person does who enters it."""
+        answer = self.web.ask("GET", path, {**NAVIGATION, **self._cookie, **headers})
+        assert answer.status == status, answer.text
+        return answer
+
+    def page(self, path: str, status: int = 200) -> LexborHTMLParser:
+        """Open a page or a part of one."""
+        answer = self.get(path, status)
+        assert answer.headers["content-type"] == "text/html; charset=utf-8"
+        return LexborHTMLParser(answer.text)
+
+    def post(self, path: str, fields: Mapping[str, str], *, is_part: bool = False) -> Answer:
+        """Send a form, as the browser itself or as the page's script does."""
+        own = {"Origin": self.web.origin, "Content-Type": "application/x-www-form-urlencoded"}
+        script = {"HX-Request": "true"} if is_part else NAVIGATION
+        return self.web.ask("POST", path, {**self._cookie, **own, **script}, urlencode(fields).encode())
+
+    def send(self, text: str, **more: str) -> str:
+        """Let somebody say something; return the message's id."""
+        return str(self.daemon.call("send", text=text, **more)["id"])
+
+    def texts(self, mailbox: str = "inbox") -> list[str]:
+        """Return what is stored in a mailbox, oldest first."""
+        found = self.daemon.call("list", mailbox=mailbox, limit=1000)["messages"]
+        return [message["content_text_sanitized"] for message in found]
+
+
+def one(tree: LexborHTMLParser, selector: str) -> LexborNode:
+    """Return the first of some elements."""
+    node = tree.css_first(selector)
+    assert node is not None, selector
+    return node
+
+
+def said(tree: LexborHTMLParser, selector: str) -> str:
+    """Return what an element says, on one line."""
+    return " ".join(one(tree, selector).text().split())
+
+
+def ids(tree: LexborHTMLParser) -> list[str]:
+    """Return the messages that are shown, in order."""
+    return [node.attributes["id"] or "" for node in tree.css(".item")]
+
+
+@pytest.fixture
+def browser(daemon: Served) -> Browser:
+    """A signed-in browser at a daemon in which nothing has happened."""
+    return Browser(daemon.start())
+
+
+def test_start_page_is_the_inbox_and_says_what_to_do_first(browser: Browser) -> None:
+    """Whoever opens the page for the first time sees nothing of their own: it says how to begin."""
+    assert browser.get("/", 303).headers["location"] == "/m/inbox"
+    empty = browser.page("/m/inbox")
+    assert "harken connect claude-code" in said(empty, ".empty")
+    assert 'harken send "hello"' in said(empty, ".empty")
+    assert "harken task new" in said(empty, "[aria-label=Tasks]")
+    assert said(empty, "#outlook") == "Your message waits for the next session: none is connected now."
+
+
+def test_timeline_has_the_newest_at_the_bottom_with_its_ledger(browser: Browser) -> None:
+    """People read downwards, and beside each message they see what became of it."""
+    sent = [browser.send(f"message {number}") for number in range(3)]
+    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+        agent.tool("inbox_pull")
+        agent.tool("inbox_status")
+        until(lambda: "seen by" in said(browser.page("/m/inbox"), f"#ledger-{sent[0]} summary"), "proof")
+        shown = browser.page("/m/inbox")
+        assert ids(shown) == sent
+        assert re.fullmatch(r"seen by claude-code \d\d:\d\d UTC it asked", said(shown, f"#ledger-{sent[2]} summary"))
+        agent.tool("reply", message_id=sent[1], body="Understood.")
+    part = browser.page(f"/part/item/{sent[1]}")
+    assert ids(part) == [sent[1]]
+    assert "claude-code answered" in said(part, ".reply-row")
+    assert said(part, f"#ledger-{sent[1]} summary").startswith("answered by claude-code")
+
+
+def test_older_messages_are_loaded_in_parts_and_none_is_missing(browser: Browser) -> None:
+    """A page shows a bounded number; the rest is one step away, with scripts and without."""
+    sent = [browser.send(f"message {number}") for number in range(120)]
+    page = browser.page("/m/inbox")
+    shown = ids(page)
+    while (older := page.css_first(".older a")) is not None:
+        assert browser.page(f"/m/inbox{older.attributes['href']}").css(".item")
+        page = browser.page(older.attributes["hx-get"] or "")
+        shown = [*ids(page), *shown]
+    assert shown == sent
+
+
+def test_what_is_new_is_given_after_a_position(browser: Browser) -> None:
+    """An open page asks only for what it does not show yet."""
+    browser.send("before")
+    newest = one(browser.page("/m/inbox"), "#items").attributes["data-newest"]
+    assert ids(browser.page(f"/part/items?mailbox=inbox&after={newest}")) == []
+    new = browser.send("after")
+    answer = browser.get(f"/part/items?mailbox=inbox&after={newest}")
+    assert ids(LexborHTMLParser(answer.text)) == [new]
+    assert int(answer.headers["harken-newest"]) == int(newest or 0) + 1
+
+
+def test_address_of_a_message_shows_it_among_its_neighbours(browser: Browser) -> None:
+    """A link to a message must work however much was said since, and must not pretend to be up to date."""
+    sent = [browser.send(f"message {number}") for number in range(120)]
+    location = browser.get(f"/message/{sent[10]}", 303).headers["location"]
+    assert location.endswith(f"#{sent[10]}")
+    page = browser.page(location.partition("#")[0])
+    assert sent[10] in ids(page)
+    assert one(page, "#items").attributes["data-newest"] == ""
+    assert said(page, "main").endswith("Send")
+    assert "Go to the newest" in said(page, "main")
+    recent = browser.get(f"/message/{sent[119]}", 303).headers["location"].partition("#")[0]
+    assert ids(browser.page(recent)) == sent[70:]
+
+
+def test_message_that_is_sent_twice_is_stored_once(browser: Browser) -> None:
+    """After an answer that never came people send again: the message must not arrive twice, nor a changed one never."""
+    fields = {"mailbox": "inbox", "text": "deploy now\r\nplease", "key": "k1", "priority": "high"}
+    first = browser.post("/do/send", fields, is_part=True)
+    assert (first.status, first.headers["hx-trigger"]) == (200, "sent")
+    assert "Sent. It waits for the next session" in " ".join(first.text.replace("</span>", "").split())
+    again = browser.post("/do/send", fields, is_part=True)
+    assert "Sent before." in again.text
+    browser.post("/do/send", {**fields, "text": "do not deploy"}, is_part=True)
+    assert browser.texts() == ["deploy now\nplease", "do not deploy"]
+    stored = browser.daemon.call("list", limit=1)["messages"][0]
+    assert (stored["priority"], stored["trust"], stored["channel"]) == ("high", "owner", "page")
+
+
+def test_form_works_without_scripts(browser: Browser) -> None:
+    """The page must send even where a script did not load."""
+    form = one(browser.page("/m/inbox"), "form#composer")
+    fields = {
+        node.attributes["name"] or "": node.attributes.get("value") or "" for node in form.css("input[type=hidden]")
+    }
+    answer = browser.post(form.attributes["action"] or "", {**fields, "text": "hello"})
+    assert (answer.status, answer.headers["location"]) == (303, "/m/inbox")
+    assert browser.texts() == ["hello"]
+
+
+def test_answer_goes_where_the_message_came_from(browser: Browser) -> None:
+    """Replying in the page is the same use case as everywhere else."""
+    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+        question = browser.send("which branch?")
+        agent.tool("inbox_pull")
+        agent.tool("reply", message_id=question, body="main, or release?")
+        until(lambda: browser.texts("replies") == ["main, or release?"], "the answer")
+        page = browser.page("/m/replies")
+        assert "Reply" in said(page, "#why-not")
+        answer = ids(page)[0]
+        told = said(browser.page(f"/part/forecast?ref={answer}"), "body")
+        assert told == "Your answer goes to the inbox, where claude-code reads."
+        fields = {"ref": answer, "mailbox": "replies", "text": "release", "key": "k1"}
+        for _ in range(2):
+            assert "Answered." in browser.post("/do/send", fields, is_part=True).text
+        until(lambda: browser.texts() == ["which branch?", "release"], "the reply")
+
+
+@pytest.mark.parametrize(
+    ("fields", "status"),
+    [
+        ({"mailbox": "replies", "text": "hello"}, 422),
+        ({"mailbox": "inbox", "text": "  "}, 422),
+        ({"mailbox": "inbox", "text": "hello", "priority": "urgent"}, 422),
+        ({"mailbox": "task:none", "text": "hello"}, 404),
+        ({"ref": "m-none", "text": "hello"}, 404),
+        ({"text": "hello"}, 422),
+    ],
+)
+def test_what_cannot_be_sent_is_said_in_a_line(browser: Browser, fields: dict[str, str], status: int) -> None:
+    """The person keeps the text and learns what to do; nothing is stored."""
+    answer = browser.post("/do/send", fields, is_part=True)
+    assert answer.status == status
+    assert answer.text.startswith('<span class="problem" role="alert">')
+    assert "hx-trigger" not in answer.headers
+    assert browser.texts() == []
+
+
+def test_showing_a_timeline_marks_it_as_seen_only_when_the_page_says_so(browser: Browser) -> None:
+    """A page that is loaded in the background has shown nobody anything."""
+    browser.send("hello", sender="ann")
+    assert browser.page("/m/inbox").css_first("#place-inbox .unread") is not None
+    newest = one(browser.page("/m/inbox"), "#items").attributes["data-newest"] or ""
+    assert browser.post("/do/seen", {"mailbox": "inbox", "up_to": newest}, is_part=True).status == 204
+    assert browser.page("/part/sidebar").css_first("#place-inbox .unread") is None
+
+
+def test_badge_counts_what_waits_for_the_agent_of_a_task(browser: Browser, tmp_path: Path) -> None:
+    """The number at a task is what its agent has not seen, whoever else has."""
+    browser.daemon.call("task_new", title="Fix the login page", id="login", dir=str(tmp_path))
+    for number in range(3):
+        browser.send(f"message {number}", to="task:login")
+    place = one(browser.page("/part/sidebar?here=/m/task:login"), "[id='place-task:login']")
+    assert place.attributes["aria-current"] == "page"
+    words = "Fix the login page, not started yet, 3 waiting for its agent, 3 you have not seen"
+    assert (place.attributes["title"], " ".join(place.text().split())) == (words, words)
+    assert said(browser.page("/m/task:login"), "h1") == "Fix the login page"
+    browser.daemon.call("task_done", task="login")
+    done = browser.page("/m/task:login")
+    assert said(done, "#task-note").startswith("done")
+    assert said(done, "#why-not") == "This task is done and takes no more mail."
+    browser.daemon.call("task_rm", task="login")
+    assert said(browser.page("/m/task:login"), "h1") == "task:login"
+
+
+def test_hostile_names_and_texts_stay_text(browser: Browser, tmp_path: Path) -> None:
+    """Nothing that others can choose may become a part of the page, in whatever place it is shown."""
+    browser.daemon.call("task_new", title=HOSTILE, id="bad", dir=str(tmp_path), branch=HOSTILE, prompt=HOSTILE)
+    sent = browser.send(HOSTILE, sender=HOSTILE[:100], channel=HOSTILE[:60], to="task:bad")
+    clean = browser.page("/m/inbox")
+    for path in ("/m/task:bad", "/part/items?mailbox=task:bad", f"/part/item/{sent}", f"/part/text/{sent}"):
+        page = browser.page(path)
+        assert len(page.css("script")) == (len(clean.css("script")) if path.startswith("/m/") else 0)
+        assert not page.css("img, style, iframe, [onerror], [style]")
+        assert "alert(1)" in said(page, "body")
+        assert "{{ 7+7 }}" in said(page, "body")
+
+
+def test_sender_who_takes_your_name_is_told_apart(browser: Browser) -> None:
+    """A name is the sender's own choice: the page shows the id and the trust beside it."""
+    browser.daemon.call("deny", sender="you")
+    mine, other = browser.send("mine"), browser.send("other", sender="you")
+    page = browser.page("/m/inbox")
+    assert said(page, f"#{mine} .sender") == "You"
+    assert page.css_first(f"#{mine} .avatar.is-owner") is not None
+    assert said(page, f"#{other} .mark-unknown") == "unknown sender"
+    assert page.css_first(f"#{other} .avatar.is-unknown") is not None
+
+
+def test_huge_text_is_cut_and_shown_whole_on_demand(browser: Browser) -> None:
+    """One message must not push the others away, and nothing of it may be out of reach."""
+    sent = browser.send("x" * 10_000)
+    cut = one(browser.page("/m/inbox"), f"#text-{sent}")
+    assert "10,000 characters" in cut.text()
+    assert cut.text().count("x") < 5_000
+    path = one(browser.page("/m/inbox"), f"#text-{sent} a.more").attributes["hx-get"] or ""
+    assert said(browser.page(path), ".body") == "x" * 10_000
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/m/nowhere",
+        "/m/",
+        "/m/task:none",
+        "/message/m-none",
+        "/part/item/m-none",
+        "/part/text/m-none",
+        "/part/task/none",
+    ],
+)
+def test_what_does_not_exist_is_said_with_a_way_back(browser: Browser, path: str) -> None:
+    """A person who follows an old link must see where they are."""
+    assert browser.page(path, 404).css_first("a[href='/m/inbox']") is not None
+
+
+@pytest.mark.parametrize("position", ["-1", "x", "1e3", "9" * 40, "٣"])
+def test_position_that_is_none_is_refused(browser: Browser, position: str) -> None:
+    """What comes in an address is hostile too."""
+    assert browser.get(f"/part/items?mailbox=inbox&before={quote(position)}", 422).status == 422
+
+
+def test_page_needs_nothing_inline_and_nothing_from_elsewhere(browser: Browser) -> None:
+    """The content security policy allows neither: a page that needs them would be broken, or the policy weakened."""
+    browser.send("[a](https://e.example) **b**")
+    answer = browser.get("/m/inbox")
+    page = LexborHTMLParser(answer.text)
+    assert answer.headers["content-security-policy"].startswith(
+        "default-src 'none'; script-src 'self'; style-src 'self'"
+    )
+    assert not page.css("style, [style], [onclick], [onload], iframe, object, base")
+    loaded = [node.attributes.get("src") or node.attributes.get("href") or "" for node in page.css("script, link")]
+    assert [path for path in loaded if not path.startswith("/static/")] == []
+    assert all(node.text() == "" for node in page.css("script"))
+    for path in loaded:
+        file = browser.web.ask("GET", path)
+        assert (file.status, file.headers["cache-control"]) == (200, "public, max-age=31536000, immutable")
+        assert browser.web.ask("GET", path, {"If-None-Match": file.headers["etag"]}).status == 304
+
+
+@pytest.mark.parametrize(
+    "path", ["app.css", "../routes.py", "%2e%2e/routes.py", "x/app.css", "VENDORED.md", "", "..%2f..%2fapp.py", "%00"]
+)
+def test_only_the_files_of_the_table_are_served(browser: Browser, path: str) -> None:
+    """No path of the file system may come from a request."""
+    assert browser.web.ask("GET", f"/static/{path}").status == 404
+
+
+def test_vendored_library_is_the_one_that_is_named() -> None:
+    """Whoever looks for what we took from others must find it, unchanged, with its licence."""
+    named = (STATIC / "VENDORED.md").read_text()
+    assert hashlib.sha256((STATIC / "htmx.min.js").read_bytes()).hexdigest() in named
+    assert "Zero-Clause BSD" in (STATIC / "htmx.LICENSE").read_text()
+    assert 'version:"2.0.11"' in (STATIC / "htmx.min.js").read_text()
+    assert set(static_files()) >= {"app.css", "app.js", "writing.js", "htmx.min.js", "icon.svg"}
+
+
+def test_long_answer_can_be_read_whole(browser: Browser) -> None:
+    """An answer to a message elsewhere is only here: nothing of it may be out of reach."""
+    sent = browser.send("why is it slow?")
+    with Agent(edge_command(browser.daemon.home, "claude-code"), name="claude-code") as agent:
+        agent.tool("inbox_pull")
+        agent.tool("reply", message_id=sent, body="`y` " + "z" * 9_000)
+    box = one(browser.page(f"/part/item/{sent}"), ".reply-row .text")
+    assert box.css_first("code") is not None
+    path = one(browser.page(f"/part/item/{sent}"), ".reply-row a.more").attributes["href"] or ""
+    assert said(browser.page(path), ".body") == "y " + "z" * 9_000
+    assert browser.get(f"/part/reply/{sent}/none", 404).status == 404
+
+
+def spoken(text: str, kind: Kind = Kind.MESSAGE, own: bytes | None = None, about: bytes | None = None) -> NewMessage:
+    """Return what Ann says in a channel of a source."""
+    return NewMessage(
+        mailbox=INBOX,
+        source="teams",
+        channel="general",
+        sender=Sender("ann@example.org", "Ann"),
+        text=text,
+        kind=kind,
+        trust=Trust.KNOWN,
+        attention=Attention.WAKE,
+        dedup_key=own,
+        refers_key=about,
+    )
+
+
+def test_edits_deletions_and_answers_are_shown_with_what_they_are_about(daemon: Served) -> None:
+    """A message never changes silently: people see the last wording, the earlier ones, and what was taken back."""
+    home = Home(daemon.home)
+    ensure(home)
+
+    async def fill() -> list[str]:
+        async with open_store(home.database, FakeClock()) as store:
+            said_so = [
+                spoken("at 15:00", own=b"1"),
+                spoken("at 15:30", Kind.EDIT, about=b"1"),
+                spoken("a secret", own=b"2"),
+                spoken("", Kind.DELETION, about=b"2"),
+                spoken("I come", about=b"1"),
+            ]
+            return [appended.message.id for appended in await store.append(said_so)]
+
+    first, _edit, second, _deletion, answer = anyio.run(fill)
+    browser = Browser(daemon.start())
+    for path in ("/m/inbox", "/c/teams/general"):
+        page = browser.page(path)
+        assert ids(page) == [first, second, answer]
+        assert said(page, f"#{first} .body") == "at 15:30"
+        assert said(page, f"#{first} .edits") == "Edited: show earlier wordings at 15:00"
+        assert said(page, f"#{second} .gone") == "Deleted by its sender."
+        assert page.css_first(f"#{second} .body") is None
+        assert said(page, f"#{second} .edits") == "Show what it said a secret"
+        assert said(page, f"#{answer} .quoted") == "Ann: at 15:00"
+        assert said(page, f"#{answer} .from") == "teams · general"
+    assert "comes from teams" in said(browser.page("/c/teams/general"), "#why-not")
+    assert said(browser.page("/part/sidebar?here=/c/teams/general"), "[aria-current]").startswith("general teams")

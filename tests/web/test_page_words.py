@@ -1,0 +1,190 @@
+"""What the page says in words: who spoke, what became of a message, what a place's signs mean."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.inbox import Entry
+from harken.inbox.results import TaskStanding
+from harken.inbox.views import ChannelLine, MailboxLine, Overview, TimelineItem
+from harken.model import (
+    INBOX,
+    REPLIES,
+    Attention,
+    Consumer,
+    Delivery,
+    DeliveryId,
+    Mailbox,
+    Message,
+    MessageId,
+    Sender,
+    SessionKey,
+    State,
+    Task,
+    TaskId,
+    TaskState,
+    Trust,
+)
+from harken.surfaces.web.page.forms import once_key
+from harken.surfaces.web.page.ledgers import Step, ledger_of
+from harken.surfaces.web.page.places import channel_href, mailbox_href
+from harken.surfaces.web.page.senders import sender_of
+from harken.surfaces.web.page.sidebar import sections_of
+
+AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+LATER = AT + timedelta(minutes=3)
+MESSAGE = Message(
+    id=MessageId("m-1"),
+    mailbox=INBOX,
+    seq=1,
+    received_at=AT,
+    source="teams",
+    channel="general",
+    sender=Sender("ann@example.org", "Ann"),
+    text="hello",
+    trust=Trust.KNOWN,
+    attention=Attention.WAKE,
+)
+
+
+def entry(consumer: str, state: State, surface: str = "hook: tool", **more: str) -> Entry:
+    """Return a consumer's line of a ledger, as far as its state goes."""
+    delivery = Delivery(
+        id=DeliveryId(f"d-{consumer}"),
+        message_id=MESSAGE.id,
+        consumer=Consumer(consumer),
+        state=state,
+        surface=surface,
+        session=SessionKey("s"),
+        offered_at=AT,
+        seen_at=LATER if state in (State.SEEN, State.ANSWERED) else None,
+        evidence="later step" if state in (State.SEEN, State.ANSWERED) else "",
+        answered_at=LATER if state is State.ANSWERED else None,
+        reason=more.get("reason", ""),
+    )
+    return Entry(consumer=Consumer(consumer), state=state, delivery=None if state is State.QUEUED else delivery)
+
+
+def item(*ledger: Entry, message: Message = MESSAGE) -> TimelineItem:
+    """Return a message with a ledger."""
+    return TimelineItem(message=message, ledger=ledger, replies=())
+
+
+@pytest.mark.parametrize(
+    ("state", "line"),
+    [
+        (State.QUEUED, Step(text="waiting for codex")),
+        (State.OFFERED, Step(text="offered to codex", at=AT, note="not proven yet")),
+        (State.SEEN, Step(text="seen by codex", at=LATER, note="between tool calls")),
+        (State.ANSWERED, Step(text="answered by codex", at=LATER)),
+        (State.EXPIRED, Step(text="expired for codex", note="why")),
+        (State.REFUSED, Step(text="refused by codex", note="why")),
+        (State.FAILED, Step(text="failed for codex", note="why")),
+    ],
+)
+def test_ledger_says_each_state_in_a_line(state: State, line: Step) -> None:
+    """No state may be without words: what cannot be seen would be silently unread."""
+    ledger = ledger_of(item(entry("codex", state, reason="why")))
+    assert ledger is not None
+    assert (ledger.state, ledger.line, ledger.rest) == (state.value, line, "")
+    assert ledger.courses[0].steps
+
+
+@given(st.lists(st.sampled_from(State), min_size=1, max_size=6))
+def test_ledger_hides_no_reader(states: list[State]) -> None:
+    """The line is short, so the rest is on demand: every consumer, in every combination."""
+    ledger = ledger_of(item(*(entry(f"agent{number}", state) for number, state in enumerate(states))))
+    assert ledger is not None
+    assert [course.consumer for course in ledger.courses] == [f"agent{number}" for number in range(len(states))]
+    open_for = [state for state in states if not state.is_final]
+    assert not open_for or "not yet" in ledger.rest or State(ledger.state) in open_for
+
+
+def test_ledger_says_what_is_open_or_lost_for_others() -> None:
+    """Seen by one is not seen by all."""
+    ledger = ledger_of(
+        item(entry("claude-code", State.SEEN), entry("codex", State.QUEUED), entry("task:old", State.REFUSED))
+    )
+    assert ledger is not None
+    assert ledger.rest == "not yet by codex, refused for old"
+
+
+def test_long_name_of_a_reader_is_cut_in_the_line_and_whole_behind_it() -> None:
+    """A program chooses its own name: it may not fill the page, and must be known in full on demand."""
+    ledger = ledger_of(item(entry("x" * 60, State.QUEUED)))
+    assert ledger is not None
+    assert (ledger.line.text, ledger.courses[0].consumer) == (f"waiting for {'x' * 23}…", "x" * 60)
+
+
+def test_message_nobody_reads_says_so_except_among_the_replies() -> None:
+    """An agent that was never connected reads nothing; the replies are for people."""
+    ledger = ledger_of(item())
+    assert ledger is not None
+    assert ledger.line.text == "no agent has read here yet"
+    assert ledger_of(item(message=replace(MESSAGE, mailbox=REPLIES))) is None
+
+
+@pytest.mark.parametrize(
+    ("sender", "trust", "source", "name", "shown_id"),
+    [
+        (Sender("owner", "you"), Trust.OWNER, "local", "You", ""),
+        (Sender("ann@example.org", "Ann"), Trust.KNOWN, "teams", "Ann", ""),
+        (Sender("ann@example.org", "Ann"), Trust.UNKNOWN, "teams", "Ann", "ann@example.org"),
+        (Sender("eve@example.org", "You"), Trust.KNOWN, "teams", "You", "eve@example.org"),
+        (Sender("owner", "you"), Trust.UNKNOWN, "teams", "you", "owner"),
+        (Sender("agent:codex", "codex"), Trust.KNOWN, "local", "codex", ""),
+        (Sender("task:login", "task:login"), Trust.KNOWN, "local", "login", ""),
+        (Sender("eve@example.org", "task:login"), Trust.UNKNOWN, "teams", "task:login", "eve@example.org"),
+    ],
+)
+def test_name_that_may_mislead_has_its_id_beside_it(
+    sender: Sender, trust: Trust, source: str, name: str, shown_id: str
+) -> None:
+    """Names are chosen by senders: only the person is shown as you, and only tasks as tasks."""
+    view = sender_of(replace(MESSAGE, sender=sender, trust=trust, source=source))
+    assert (view.name, view.id, view.look) == (name, shown_id, trust.value)
+    assert view.is_you == (trust is Trust.OWNER)
+
+
+def test_places_say_their_signs_in_words() -> None:
+    """A dot, a number and bold letters say nothing to those who do not see them."""
+    task = Task(id=TaskId("login"), title="Fix the login page", dir="/w", created_at=AT)
+    standing = TaskStanding(task=task, state=TaskState.RUNNING, presence="busy", pending=120)
+    overview = Overview(
+        mailboxes=[MailboxLine(name=INBOX, unread=0, waiting=2, head=9, last_at=AT)],
+        tasks=[MailboxLine(name=task.mailbox, unread=1, waiting=120, head=9, last_at=AT, task=standing)],
+        channels=[
+            ChannelLine(source="local", channel="page", count=3, unread=3, last_at=AT),
+            ChannelLine(source="teams", channel="a/b", count=3, unread=3, last_at=AT),
+            ChannelLine(source="local", channel="ci", count=200, unread=100, last_at=AT),
+        ],
+    )
+    inbox, tasks, channels, panels = sections_of(overview)
+    assert [line.title for line in inbox.lines] == ["Inbox, 2 waiting for an agent"]
+    assert [(line.title, line.dot) for line in tasks.lines] == [
+        ("Fix the login page, busy, 99+ waiting for its agent, 1 you have not seen", "busy")
+    ]
+    assert [(line.title, line.href) for line in channels.lines] == [
+        ("a/b of teams, 3 you have not seen", "/c/teams/a%2Fb"),
+        ("ci, 100+ you have not seen", "/c/local/ci"),
+    ]
+    assert [line.href for line in panels.lines] == ["/sessions", "/pulse"]
+
+
+@given(st.text(min_size=1), st.text())
+def test_addresses_hold_any_name(name: str, channel: str) -> None:
+    """A name from outside must neither leave its place in an address nor end it."""
+    for href in (mailbox_href(Mailbox(name)), channel_href(name, channel)):
+        assert href.isascii()
+        assert not set(href) & set(" \"'<>?#&\\")
+
+
+@given(st.text(max_size=80), st.text(max_size=20), st.text(max_size=20))
+def test_key_is_the_same_for_the_same_text_only(key: str, text: str, other: str) -> None:
+    """Sent again it is stored once; changed meanwhile it is another message."""
+    assert (once_key(key, text) == once_key(key, other)) == (text == other or not key)
