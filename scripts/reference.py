@@ -32,8 +32,9 @@ from harken.ingest.route import AttentionRule, Route
 from harken.surfaces import render
 from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.server import INBOX_URI, INSTRUCTIONS
-from harken.surfaces.mcp.tools import TOOLS, Tool
-from harken.surfaces.web.app import MAX_BODY
+from harken.surfaces.mcp.tool import Tool
+from harken.surfaces.mcp.tools import TOOLS
+from harken.surfaces.web.guard import MAX_BODY
 from scripts.reference_examples import ROOT, Examples, run_everything
 
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -267,7 +268,7 @@ def json_page(words: Words, found: Examples) -> Iterator[str]:
         yield explained(list(example), words, "shapes", name) + shown(example)
     yield "## Results\n\n"
     for name, _ in VERBS:
-        yield f"### {name}\n\n" + explained(list(found.verbs[name][1]), words, "verbs", name)
+        yield f"### {name}\n\n" + result_table(name, found, words)
         if name == "send":
             yield table(("outlook", "meaning"), [(code(k), v) for k, v in words.tree["outlooks"].items()])
         yield shown(found.verbs[name][1])
@@ -277,6 +278,18 @@ def json_page(words: Words, found: Examples) -> Iterator[str]:
             yield f"### {path}\n\n{words.of('commands', path, 'about')}\n\n"
             yield shown(found.commands[path]) if path in found.commands else ""
     yield '## Errors\n\nOn the command line an error goes to stderr as `{"error": …}`; see [errors](errors.md).\n'
+
+
+def result_table(name: str, found: Examples, words: Words) -> str:
+    """Return what explains the fields of a verb's result; of one that is a shape, what it has beyond that."""
+    fields_of_it = list(found.verbs[name][1])
+    shape = words.find("verbs", name, "is")
+    if not shape:
+        return explained(fields_of_it, words, "verbs", name)
+    more = [field for field in fields_of_it if field not in found.shapes[shape]]
+    return f"A [{shape}](#shape-{shape}){', and:' if more else '.'}\n\n" + (
+        explained(more, words, "verbs", name) if more else ""
+    )
 
 
 def command_paths() -> Iterator[str]:

@@ -27,14 +27,16 @@ from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.inbox import Caller, Note, Role, Session
+from harken.inbox.tasks import NewTask
 from harken.ingest.prepare import Policy, prepare
-from harken.model import LOCAL, Consumer, DeliveryId, Draft, Mailbox, Message, Reader, Sender, SessionKey
+from harken.model import INBOX, LOCAL, Consumer, DeliveryId, Draft, Mailbox, Message, Reader, Sender, SessionKey
 from harken.sources.local import LocalSender
 from harken.store.base import Event, Filter, Limits
 from harken.store.journal import line as journal_line
 from harken.surfaces import render, shapes
 from harken.surfaces.calls import call
-from harken.surfaces.mcp.tools import TOOLS, Call
+from harken.surfaces.mcp.tool import Call
+from harken.surfaces.mcp.tools import TOOLS
 from harken.testing import FakeClock
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -45,12 +47,15 @@ PLACES: Final = (
 )
 EXAMPLE_HOME: Final = "/home/you/.harken"
 AGENT: Final = Consumer("claude-code")
+AGENT_SESSION: Final = SessionKey("claude-code:4242")
+WORKTREES: Final = "/home/you/code/shop.worktrees"
 
 Json: TypeAlias = Any
 """Whatever the JSON says: pages show it."""
 
 _ID: Final = re.compile(r"\b([mdr])-[0-9a-hjkmnp-tv-z]{10}\b")
 _PAIRING: Final = re.compile(r"\bpair-[0-9a-hjkmnp-tv-z]{8}\b")
+_CODE: Final = re.compile(r"(?<=code=)[\w-]+")
 _URL: Final = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -89,6 +94,7 @@ class Masked:
         """Return a text in which nothing differs from run to run."""
         value = _ID.sub(self._id, value)
         value = _PAIRING.sub("pair-7k3m9x2q", value)
+        value = _CODE.sub("Jx2…", value)
         for place, shown in PLACES:
             value = value.replace(place, shown)
         return _URL.sub("http://127.0.0.1:8780", value)
@@ -132,11 +138,13 @@ class Scene:
     daemon: Daemon
     clock: FakeClock
     taken: dict[str, tuple[Json, Json]]
+    task: str = ""  # in which the agent is
 
     @property
     def reader(self) -> Reader:
         """How the agent reads."""
-        return Reader(consumer=AGENT, session=SessionKey("claude-code:4242"))
+        mailbox = Mailbox(f"task:{self.task}") if self.task else INBOX
+        return Reader(consumer=Consumer(mailbox) if self.task else AGENT, session=AGENT_SESSION, mailboxes=(mailbox,))
 
     async def verb(self, name: str, /, **arguments: object) -> Json:
         """Run a verb as the person, and keep the first call of each as its example."""
@@ -152,8 +160,9 @@ class Scene:
         tool = next(tool for tool in TOOLS if tool.name == name)
         one = Call(
             inbox=self.daemon.inbox,
+            tasks=self.daemon.tasks,
             reader=self.reader,
-            caller=Caller(role=Role.AGENT, consumer=AGENT, session=self.reader.session),
+            caller=Caller(role=Role.AGENT, consumer=self.reader.consumer, session=self.reader.session),
             edge="edge",
             request=name,
             carrier=f"edge/{name}",
@@ -178,6 +187,7 @@ class Scene:
         now = self.clock.now()
         session = Session(
             key=self.reader.session,
+            agent=AGENT,
             consumer=AGENT,
             host="claude-code",
             client="claude-code",
@@ -221,19 +231,51 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("mute", kind="channel", name="ci", seconds=3600)
     await scene.verb("status")
     await scene.verb("unmute", kind="channel", name="ci")
+    await play_task_verbs(scene)
+
+
+async def play_task_verbs(scene: Scene) -> None:
+    """Run every verb of tasks once."""
+    await scene.verb("task_id", title="Fix the login page")
+    task = {"repo": "/home/you/code/shop", "agent": "claude-code", "has_worktree": True}
+    await scene.verb(
+        "task_new", title="Fix the login page", dir=f"{WORKTREES}/fix-login-page", branch="task/fix-login-page", **task
+    )
+    await scene.verb("task_new", title="Backend", dir=f"{WORKTREES}/backend", branch="task/backend", **task)
+    await scene.verb("task_link", task="fix-login-page", other="backend")
+    await scene.verb("send_to_task", task_id="backend", body="the new field is `user_id`", priority="high", key="n-1")
+    await scene.verb("send_to_peer", body="thank you", cwd=f"{WORKTREES}/fix-login-page", key="n-2")
+    await scene.verb("inbox_status", task_id="backend")
+    await scene.verb("check_inbox", task_id="backend")
+    await scene.verb("task_list")
+    await scene.verb("task_show", task="backend")
+    await scene.verb("task_unlink", task="fix-login-page", other="backend")
+    await scene.verb("task_done", task="backend")
+    await scene.verb("task_rm", task="backend")
+    await scene.verb("sign_in")
 
 
 async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
     """Call every tool once."""
     sent = await scene.verb("send", text="the build is red", sender="ci-bot", channel="ci", upstream_id="build-7")
     other = await scene.verb("send", text="please also update the changelog", upstream_id="note-1")
-    return {
+    shown = {
         "inbound_queue_stats": await scene.tool("inbound_queue_stats"),
         "inbox_pull": await scene.tool("inbox_pull", limit=1),
         "wait_for_inbound_message": await scene.tool("wait_for_inbound_message", timeout_s=50, max_items=10),
         "ack": await scene.tool("ack", ids=[other["id"]]),
         "reply": await scene.tool("reply", message_id=sent["id"], body="on it, fix follows"),
         "inbox_search": await scene.tool("inbox_search", query="build"),
+    }
+    await scene.verb("task_new", title="Backend", dir=f"{WORKTREES}/backend")
+    await scene.verb("task_new", title="Frontend", dir=f"{WORKTREES}/frontend", links=["backend"])
+    await scene.verb("send_to_task", task_id="frontend", body="please use the new login form", key="n-1")
+    scene.task = "frontend"
+    return shown | {
+        "inbox_status": await scene.tool("inbox_status"),
+        "check_inbox": await scene.tool("check_inbox"),
+        "send_to_peer": await scene.tool("send_to_peer", body="is the new field `user_id`?"),
+        "send_to_task": await scene.tool("send_to_task", task_id="backend", body="the login form is done"),
     }
 
 
@@ -255,6 +297,8 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")
     await store.append([prepare(_draft("news"), Policy())], dropped=3)
+    task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
+    await scene.daemon.tasks.finish(owner, task.task.id)
     scene.clock.advance(86_400)
     await inbox.send(owner, "a day later", upstream_id="note-2")
     # Read before retention: a message that is deleted is gone from its event too.
@@ -340,6 +384,8 @@ def run_everything() -> Examples:
             "mute": status["mutes"][0],
             "held": shapes.held(_draft("news")),
             "daemon": status["daemon"],
+            "task": verbs["task_show"][1],
+            "task_message": verbs["check_inbox"][1]["messages"][0],
         },
         tools=tools,
         failed_tool=anyio.run(on_stage, fail_tool).result,

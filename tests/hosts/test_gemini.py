@@ -13,6 +13,7 @@ from typing import Final
 
 import pytest
 
+from harken.hosts.approval import UNASKED
 from harken.trial.exchange import Asked, Say, Script, in_order, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
@@ -253,7 +254,7 @@ def test_model_knows_the_inbox_and_may_read_it_where_nobody_can_be_asked(connect
     first, second = connected.model.conversation
     assert first.holding("instructions provided by the tool server 'harken'")
     offered = {tool.name.removeprefix("mcp_harken_") for tool in first.tools if tool.name.startswith("mcp_harken_")}
-    assert offered == {"inbox_pull", "wait_for_inbound_message", "inbox_search", "inbound_queue_stats", "ack"}
+    assert offered == set(UNASKED)
     assert "messages" in second.turns[-1].text
 
 

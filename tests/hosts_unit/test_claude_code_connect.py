@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from harken.errors import UserError
+from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
 from harken.hosts.claude_code.hooks import EVENTS
@@ -97,7 +98,8 @@ def test_only_tools_that_stay_at_home_are_allowed_unasked(place: Place) -> None:
     """A reply leaves the machine: the person is asked, as for every other tool that is not named here."""
     hook = json.loads(plugin.files(place)["harken/hooks/hooks.json"])["hooks"]["PreToolUse"][0]
     names = hook["matcher"].removeprefix("^mcp__plugin_harken_harken__(").removesuffix(")$").split("|")
-    assert names == ["ack", "inbound_queue_stats", "inbox_pull", "inbox_search", "wait_for_inbound_message"]
+    assert names == list(UNASKED)
+    assert "reply" not in names
     said = subprocess.run(["/bin/sh", "-c", hook["hooks"][0]["command"]], capture_output=True, check=True).stdout
     assert json.loads(said)["hookSpecificOutput"] == {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
 

@@ -17,8 +17,9 @@ import click
 from harken import __version__
 from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.connecting import NEEDS_FIXING, Target, targets
+from harken.cli.names import short
 from harken.cli.output import BOLD, DIM, Screen, clock_time, one_line
-from harken.cli.planned import finding_record, found_record, heading, short, show_findings
+from harken.cli.planned import finding_record, found_record, heading, show_findings
 from harken.cli.verbs import Invocation
 from harken.errors import HarkenError, UserError
 from harken.hosts.apply import is_change, verify

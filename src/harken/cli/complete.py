@@ -50,6 +50,14 @@ def consumers(context: click.Context, _parameter: click.Parameter, begin: str) -
     return _items({place["consumer"] for place in _ask(context, "status").get("consumers", [])}, begin)
 
 
+def tasks(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the tasks that are not done."""
+    from click.shell_completion import CompletionItem
+
+    found = {task["id"]: task["title"] for task in _ask(context, "task_list").get("tasks", [])}
+    return [CompletionItem(name, help=cut(one_line(found[name]), HELP_WIDTH)) for name in _items(set(found), begin)]
+
+
 def _items(names: set[str], begin: str) -> list[str]:
     # Names come from outside. What is not a plain word could act on the terminal, or run when Enter is pressed.
     return [name for name in sorted(names) if name.startswith(begin) and _PLAIN.fullmatch(name)]

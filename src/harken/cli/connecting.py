@@ -17,17 +17,16 @@ from pathlib import Path
 import click
 
 from harken.cli.client import Daemon, Result
+from harken.cli.names import short, title_of
 from harken.cli.output import BOLD, note_to_person, one_line
 from harken.cli.planned import (
     finding_record,
     found_record,
     heading,
     plan_record,
-    short,
     show_findings,
     show_notes,
     show_plan,
-    title_of,
 )
 from harken.cli.start import is_reachable
 from harken.cli.verbs import Invocation

@@ -5,7 +5,9 @@ from __future__ import annotations
 import os
 import shlex
 import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import NoReturn
 
 import click
 
@@ -47,4 +49,9 @@ def _arguments(asked: Invocation, script: str) -> list[str]:
 
 
 def _become(arguments: list[str]) -> None:
-    os.execv(sys.executable, [sys.executable, *arguments])  # noqa: S606 - our own interpreter and script, no shell
+    become([sys.executable, *arguments])
+
+
+def become(argv: Sequence[str]) -> NoReturn:
+    """Let a program, found on the PATH, take the place of this one; raises `OSError` when it cannot be started."""
+    os.execvp(argv[0], list(argv))  # noqa: S606 - our own interpreter and script, or the person's own agent, no shell

@@ -23,8 +23,9 @@ import click
 from harken.cli.checkup import is_connected
 from harken.cli.client import Daemon, Result
 from harken.cli.connecting import NEEDS_FIXING, Target, refuse_agent, targets
+from harken.cli.names import short, title_of
 from harken.cli.output import RED, Screen, note_to_person
-from harken.cli.planned import GREEN, found_record, heading, short, title_of
+from harken.cli.planned import GREEN, found_record, heading
 from harken.cli.verbs import Invocation
 from harken.config.home import ensure
 from harken.errors import HarkenError, NotFound, Unavailable, UserError

@@ -50,7 +50,7 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
 
     TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
     """
-    body = _text_or_stdin(text, 'Say something: harken send "the build is red"')
+    body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
     key = upstream_id or f"cli-{os.urandom(12).hex()}"
     with Daemon(asked.home) as daemon:
@@ -161,7 +161,7 @@ def ack(asked: Invocation, *, refs: tuple[str, ...], consumer: str) -> None:
 @click.argument("text", nargs=-1)
 def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
     """Answer a message where it came from. `-`, or no TEXT and a pipe, reads stdin."""
-    body = _text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
+    body = text_or_stdin(text, f'Say what to answer: harken reply {ref} "thank you"')
     with Daemon(asked.home) as daemon:
         result = daemon.ask("reply", ref=ref, body=body, key=os.urandom(12).hex())
     if asked.as_json:
@@ -170,7 +170,8 @@ def reply(asked: Invocation, *, ref: str, text: tuple[str, ...]) -> None:
     print(f"{one_line(result['reply_id'])}  answers {one_line(result['message_id'])}  {one_line(result['state'])}")
 
 
-def _text_or_stdin(words: tuple[str, ...], hint: str) -> str:
+def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
+    """Return what is to be said: the words, or what a pipe gives."""
     if words and words != ("-",):
         return " ".join(words)
     if not words and sys.stdin.isatty():

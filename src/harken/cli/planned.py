@@ -12,18 +12,13 @@ from difflib import unified_diff
 from pathlib import Path
 
 from harken.cli.client import Result
+from harken.cli.names import short, title_of
 from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, one_line, visible
 from harken.hosts.apply import is_change
 from harken.hosts.plan import CommandStep, FileChange, Finding, Found, Plan
-from harken.hosts.registry import TITLES
 
 GREEN = "32"
 CONTEXT_LINES = 2
-
-
-def title_of(host: str) -> str:
-    """Return what people call a host."""
-    return TITLES.get(host, host)
 
 
 def heading(screen: Screen, host: str, found: Found | None, project: Path | None) -> str:
@@ -31,12 +26,6 @@ def heading(screen: Screen, host: str, found: Found | None, project: Path | None
     where = f" in {short(project)}" if project else ""
     known = f" {one_line(found.version)} ({short(found.program)})" if found else " (not installed)"
     return screen.paint(f"{title_of(host)}{where}", BOLD) + screen.paint(known, DIM)
-
-
-def short(path: Path) -> str:
-    """Return a path as people write it."""
-    home = Path.home()
-    return one_line(f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path))
 
 
 def show_plan(screen: Screen, plan: Plan) -> None:

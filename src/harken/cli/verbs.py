@@ -35,10 +35,18 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "reply": "messages:reply",
             "search": "messages:search",
         },
+        "Tasks": {
+            "task": "task:task",
+            "check-inbox": "task_mail:check_inbox",
+            "send-to-task": "task_mail:send_to_task",
+            "send-to-peer": "task_mail:send_to_peer",
+            "inbox-status": "task_mail:inbox_status",
+        },
         "Looking": {
             "status": "look:status",
             "stats": "look:stats",
             "journal": "look:journal",
+            "open": "open:open_page",
             "export": "export:export",
         },
         "Agents": {
@@ -137,7 +145,8 @@ class Verbs(click.Group):
         return [name for section in COMMANDS.values() for name in section]
 
     def get_command(self, _context: click.Context, name: str) -> click.Command | None:
-        """Import the verb."""
+        """Import the verb. The names of tools work too: they have the same words with underscores."""
+        name = name.replace("_", "-")
         for section in COMMANDS.values():
             if name in section:
                 module, _, attribute = section[name].partition(":")

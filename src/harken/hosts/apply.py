@@ -17,7 +17,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-from harken.errors import Conflict, Unavailable
+from harken.errors import Conflict, Unavailable, UserError
 from harken.hosts.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -125,10 +125,17 @@ def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Und
     """Take back what connecting did; without a record, take out our entries. Doing it twice does no harm."""
     with locked(place.harken):
         record = load(place.harken, connector.name, place.project)
+        # Looked at before anything goes: some entries are only found by what another file holds.
+        early = _removable(connector, place) if record else ()
         taken = _take_back(record, place) if record else _Taken(is_partial=True, can_run=True)
         cleaned: list[Path] = []
         notes = list(taken.notes)
         if taken.is_partial:
+            for change in early:
+                if change.path not in taken.restored and read(change.path) == change.before:
+                    told(change)
+                    _put(change)
+                    cleaned.append(change.path)
             for step in filter(is_change, connector.removal(place).steps):
                 told(step)
                 if isinstance(step, FileChange):
@@ -140,6 +147,15 @@ def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Und
             _remove_folders(record)
             forget(place.harken, record.key)
         return Undone(restored=taken.restored, cleaned=tuple(cleaned), notes=tuple(notes))
+
+
+def _removable(connector: Connector, place: Place) -> Sequence[FileChange]:
+    """Return the files without our entries, as far as they can be read."""
+    try:
+        steps = connector.removal(place).steps
+    except UserError:
+        return ()  # said when it is its turn
+    return [step for step in steps if isinstance(step, FileChange) and is_change(step)]
 
 
 def fates(record: Record) -> Mapping[Path, Fate]:
@@ -268,7 +284,8 @@ def _take_back(record: Record, place: Place) -> _Taken:
         for path in sorted({**deed.before, **(deed.after or {}), **then}, reverse=True):
             was = deed.before.get(path)
             if not deed.roots:
-                unfinished(Path(path)).unlink(missing_ok=True)
+                with suppress(FileNotFoundError, NotADirectoryError):
+                    unfinished(Path(path)).unlink()
             if then.get(path) == was:
                 continue
             if deed.after is not None and now.get(path) == deed.after.get(path):

@@ -37,6 +37,9 @@ Messages for this agent come from people, machines and other agents. Harken keep
 An answer goes back on the channel that the message came from: `{tool}reply` with the id of the message. Its sender \
 does not see this conversation. `{tool}ack` marks what needs no answer.
 
+In the folder of a task, `{tool}check_inbox` gives the task's own messages; `{tool}send_to_peer` speaks to the agent \
+of the task it is linked to, `{tool}send_to_task` to any other.
+
 {arrival}"""
 
 _ASKED: Final = """\

@@ -113,26 +113,29 @@ def forget(harken: Path, key: str) -> None:
 
 
 @contextmanager
-def locked(harken: Path) -> Iterator[None]:
-    """Let one process at a time connect and disconnect; raises `Conflict` when another does not get done."""
+def locked(harken: Path, name: str = "lock", seconds: float = LOCK_SECONDS) -> Iterator[None]:
+    """Let one process at a time connect and disconnect; raises `Conflict` when another does not get done.
+
+    Who does several of these as one has a lock of another name around them.
+    """
     folder = harken / FOLDER
     try:
         for path in (harken, folder):
             path.parent.mkdir(parents=True, exist_ok=True)
             with suppress(FileExistsError):
                 path.mkdir(mode=PRIVATE_FOLDER)
-        file = os.open(folder / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
+        file = os.open(folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE_FILE)
     except OSError as exc:
         raise trouble("use", folder, exc) from exc
     try:
-        _wait_for(file)
+        _wait_for(file, seconds)
         yield
     finally:
         os.close(file)
 
 
-def _wait_for(file: int) -> None:
-    end = monotonic() + LOCK_SECONDS
+def _wait_for(file: int, seconds: float) -> None:
+    end = monotonic() + seconds
     while True:
         try:
             _lock(file)

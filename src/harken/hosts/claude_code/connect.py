@@ -17,6 +17,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
 from harken.hosts.plan import CommandStep, Connector, FileChange, Finding, Found, Place, Plan, Step, Wishes
@@ -304,7 +305,7 @@ def _deletes(place: Place) -> Iterator[FileChange]:
 def _notes(place: Place, scope: _Scope, asked: Path | None) -> Sequence[str]:
     notes = [
         "Sessions that run already have it after /reload-plugins, and can be woken after /clear.",
-        f"Claude Code will not ask before it reads the inbox ({', '.join(plugin.UNASKED)}); it asks before `reply`.",
+        f"Claude Code will not ask before it reads the inbox ({', '.join(UNASKED)}); it asks before `reply`.",
         "Messages arrive between tool calls, with a prompt and at the end of a turn, and wake an idle session.",
         f"Not needed: sessions started with `{_CHANNEL} plugin:{plugin_id(place)}` hear the claude channel too.",
     ]

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from harken import __version__
+from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.command import hook_line, mcp_command
 from harken.hosts.hook import Moment
@@ -26,8 +27,6 @@ PLUGIN: Final = "harken"
 SERVER: Final = "harken"
 TOOL_PREFIX: Final = f"mcp__plugin_{PLUGIN}_{SERVER}__"
 
-# What only reads and marks this agent's own mail. `reply` is not among them: it speaks to people outside.
-UNASKED: Final = ("ack", "inbound_queue_stats", "inbox_pull", "inbox_search", "wait_for_inbound_message")
 MANIFEST: Final = f"{PLUGIN}/.claude-plugin/plugin.json"
 _DESCRIPTION: Final = "The inbox of this agent: messages from people, machines and other agents."
 _SUMMARY: Final = "Harken: a message arrived"

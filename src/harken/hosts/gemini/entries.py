@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from harken.hosts.approval import UNASKED
 from harken.hosts.command import mcp_command
 from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.gemini.lines import HookLine, hook_lines
@@ -20,14 +21,12 @@ SERVER: Final = "harken"
 TOOL_MILLISECONDS: Final = 90_000
 HOOK_MILLISECONDS: Final = 10_000
 _NAMES: Final = frozenset({"harken", "harken subagent"})
-# `reply` writes to people and is not among them: Gemini asks, as it does for any tool.
-READING: Final = ("inbox_pull", "wait_for_inbound_message", "inbox_search", "inbound_queue_stats", "ack")
 RULES: Final = f"""\
 # Written by `harken connect gemini`, removed by `harken disconnect gemini`.
 # Reading the inbox needs no confirmation, so these tools exist in headless runs too. Answering people (reply) does.
 [[rule]]
 mcpName = "{SERVER}"
-toolName = [{", ".join(f'"{name}"' for name in READING)}]
+toolName = [{", ".join(f'"{name}"' for name in UNASKED)}]
 decision = "allow"
 priority = 100
 """.encode()

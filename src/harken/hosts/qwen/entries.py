@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from harken.hosts.approval import UNASKED
 from harken.hosts.command import hook_line, mcp_command
 from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.hook import Moment
@@ -23,9 +24,7 @@ HOOK_NAME: Final = "harken"
 # Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
 TOOL_MILLISECONDS: Final = 90_000
 HOOK_SECONDS: Final = 10
-# `reply` writes to people and is not among them: that is for the person's approval mode to decide.
-READING: Final = ("inbox_pull", "wait_for_inbound_message", "inbox_search", "inbound_queue_stats", "ack")
-_ALLOWED: Final = tuple(f"mcp__{SERVER}__{name}" for name in READING)
+_ALLOWED: Final = tuple(f"mcp__{SERVER}__{name}" for name in UNASKED)
 _ALLOW: Final = ("permissions", "allow")
 
 

@@ -1,0 +1,74 @@
+"""Asks git, in the person's own environment and within a time. It knows no verb of git's and no task.
+
+Variables that point at another repository are left out: a command in a git hook has them, and means its own folder.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harken.errors import HarkenError, Unavailable, UserError
+
+ASK_SECONDS: Final = 30.0
+WORK_SECONDS: Final = 600.0  # a checkout of something large
+SAID_CHARS: Final = 2000
+_ELSEWHERE: Final = frozenset(
+    {
+        "GIT_ALTERNATE_OBJECT_DIRECTORIES",
+        "GIT_COMMON_DIR",
+        "GIT_DIR",
+        "GIT_GRAFT_FILE",
+        "GIT_INDEX_FILE",
+        "GIT_NAMESPACE",
+        "GIT_OBJECT_DIRECTORY",
+        "GIT_PREFIX",
+        "GIT_SHALLOW_FILE",
+        "GIT_WORK_TREE",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Said:
+    """How git ended, and what it said. Names of files are whatever bytes they are."""
+
+    code: int
+    out: str
+    error: str
+
+
+def git(folder: Path, *words: str, seconds: float = ASK_SECONDS, sets: Mapping[str, str] | None = None) -> Said:
+    """Run git in a folder; raises `UserError` without git, and `Unavailable` when it takes too long."""
+    program = shutil.which("git")
+    if program is None:
+        raise UserError("git is not installed.", "Install it, or use a folder as it is: --here")
+    kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
+    try:
+        done = subprocess.run(
+            [program, "-C", str(folder), *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            env={**kept, "GIT_TERMINAL_PROMPT": "0", **(sets or {})},
+            timeout=seconds,
+            check=False,
+        )
+    except OSError as exc:
+        raise UserError(f"git cannot be run: {exc.strerror}.", "Check that it can be started here.") from exc
+    except subprocess.TimeoutExpired as exc:
+        raise Unavailable(f"git did not end within {seconds:.0f} seconds.", "Look at the repository by hand.") from exc
+    return Said(
+        code=done.returncode,
+        out=os.fsdecode(done.stdout),
+        error=done.stderr.decode("utf-8", "replace").strip()[-SAID_CHARS:],
+    )
+
+
+def trouble(message: str, said: Said) -> HarkenError:
+    """Return the error for what git refused, with its own words."""
+    return UserError(message, said.error or f"git ended with code {said.code}.")

@@ -1,0 +1,309 @@
+"""Seeding a task's folder: the agent's host is connected there, where it is not connected for the person anyway.
+
+What is written is what `connect --project` would write, only into files that git does not track, and git is told to
+leave the new ones alone. `hosts/apply.py` writes and takes back; this decides whether, and remembers for which task.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harken.cli.connecting import place_of, refuse_agent
+from harken.cli.excluding import pattern, with_block, without_block
+from harken.cli.names import short, title_of
+from harken.cli.output import one_line
+from harken.cli.verbs import Invocation
+from harken.cli.worktree import Repository, find_repository, is_tracked
+from harken.errors import HarkenError, UserError
+from harken.hosts.apply import apply, is_change, undo
+from harken.hosts.files import PRIVATE_FILE, read, trouble, write
+from harken.hosts.interactive import INTERACTIVE
+from harken.hosts.plan import CommandStep, Connector, Place, Plan, Step, Wishes
+from harken.hosts.record import load, locked
+from harken.hosts.registry import connector
+
+FOLDER: Final = "seeded"
+VERSION: Final = 1
+LOCK: Final = "seeding"
+LOCK_SECONDS: Final = 60.0  # a host's own commands may take seconds, and several tasks may end at once
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seed:
+    """One host, connected in a folder because of one task; several tasks may share what was written."""
+
+    task: str
+    host: str
+    project: str  # the folder that is connected
+    is_main: bool = False  # it is the main checkout, which stands for all worktrees
+    exclude: str = ""  # the file that has the task's block
+    lines: tuple[str, ...] = ()  # what stands in the block
+    has_made_exclude: bool = False
+    version: int = VERSION
+
+    @property
+    def block(self) -> str:
+        """The name of its block, and of its file."""
+        return f"{self.task}.{self.host}" + (".main" if self.is_main else "")
+
+    def shares(self, other: Seed) -> bool:
+        """Whether another task needs the same connection."""
+        return (self.host, self.project) == (other.host, other.project) and self.task != other.task
+
+
+@dataclass(frozen=True, slots=True)
+class Ground:
+    """Where a host is connected for a task: a folder, and the repository that it is in."""
+
+    folder: Path
+    repository: Repository | None
+
+    @classmethod
+    def of(cls, folder: Path) -> Ground:
+        """Look what a folder is."""
+        return cls(folder, find_repository(folder))
+
+    @property
+    def tops(self) -> tuple[Path, ...]:
+        """The work trees in which files may be written."""
+        if self.repository is None:
+            return (self.folder,)
+        main = None if self.repository.is_bare else self.repository.main
+        return tuple(top for top in (self.repository.top, main) if top)
+
+    @property
+    def exclude(self) -> Path | None:
+        """The file that says what git leaves alone."""
+        return self.repository.exclude if self.repository else None
+
+    def projects(self, host: str) -> list[Path]:
+        """Return the folders that are connected: those whose settings the host reads in this one."""
+        named = {"folder": self.folder, "main": self.tops[-1]}
+        return list(dict.fromkeys(named[name] for name in INTERACTIVE[host].reads))
+
+    def paths(self, plan: Plan) -> list[Path]:
+        """Return the files here that a plan writes."""
+        every = dict.fromkeys(path for step in plan.steps for path in _touched(step))
+        return [path for path in every if any(path.is_relative_to(top) for top in self.tops)]
+
+    def patterns(self, plan: Plan) -> list[str]:
+        """Return what git has to be told to leave alone: the files that are new."""
+        new = [path for path in self.paths(plan) if not path.exists()]
+        return [pattern(path.relative_to(self._top_of(path))) for path in new]
+
+    def refuse_tracked(self, plan: Plan) -> None:
+        """Raise when a plan writes into a file of the repository itself."""
+        tracked = [path for path in self.paths(plan) if self.repository and is_tracked(self._top_of(path), path)]
+        if tracked:
+            names = ", ".join(short(path) for path in tracked)
+            raise UserError(f"git tracks {names}, or a link to it.", "Files of the repository are not changed.")
+
+    def _top_of(self, path: Path) -> Path:
+        return next(top for top in self.tops if path.is_relative_to(top))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seeded:
+    """What came of seeding, or of taking it back."""
+
+    files: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()  # what the person has to know or do
+    about: tuple[str, ...] = ()  # what the host's connection is like, for those who ask
+
+    @classmethod
+    def joined(cls, parts: Sequence[Seeded]) -> Seeded:
+        """Return one for several."""
+        return cls(
+            files=tuple(name for part in parts for name in part.files),
+            notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            about=tuple(dict.fromkeys(note for part in parts for note in part.about)),
+        )
+
+    def names(self, folder: Path) -> list[str]:
+        """Return the files as people name them, those in a folder by their names in it."""
+        paths = [Path(name) for name in self.files]
+        return [one_line(str(p.relative_to(folder))) if p.is_relative_to(folder) else short(p) for p in paths]
+
+
+def seed(asked: Invocation, task: str, folder: Path, host: str) -> Seeded:
+    """Connect a host in a task's folder where that is needed. Never raises: a task is useful without it."""
+    found, everywhere = connector(host), place_of(asked, None)
+    try:
+        if (record := load(everywhere.harken, host, None)) is not None:
+            plan = found.plan(everywhere, Wishes(wake=record.wake))
+            is_stale = any(is_change(step) for step in plan.steps)
+            note = f"{title_of(host)} is connected, but not as this Harken would do it. Run: {_connect(host)}"
+            return Seeded(notes=(note,) if is_stale else ())
+        refuse_agent(asked, "connect hosts")
+        ground = Ground.of(folder.resolve())
+        places = [replace(everywhere, project=project) for project in ground.projects(host)]
+        with locked(everywhere.harken, LOCK, LOCK_SECONDS):
+            return Seeded.joined([_tried(found, place, ground, task) for place in places])
+    except HarkenError as exc:
+        return _failed(host, folder, exc)
+
+
+def _tried(found: Connector, place: Place, ground: Ground, task: str) -> Seeded:
+    try:
+        return _seeded(found, place, ground, task)
+    except HarkenError as exc:
+        return _failed(found.name, place.project or ground.folder, exc)
+
+
+def _failed(host: str, folder: Path, exc: HarkenError) -> Seeded:
+    hint = f"{exc.hint} " if exc.hint else ""
+    note = f"{title_of(host)} is not connected in {folder}: {exc.message} {hint}For every folder: {_connect(host)}"
+    return Seeded(notes=(note,))
+
+
+def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded:
+    """Connect one of the folders that a host reads."""
+    host = found.name
+    is_main = place.project != ground.folder
+    blank = Seed(task=task, host=host, project=str(place.project), is_main=is_main)
+    known = [each for each in seeds(place.harken) if each.block == blank.block or each.shares(blank)]
+    if not known and load(place.harken, host, place.project) is not None:
+        return Seeded()  # the person connected this folder themselves, and keeps it so
+    plan = _plan(found, place, ground)
+    if not known and not plan.steps:
+        return Seeded()
+    ground.refuse_tracked(plan)
+    new = _with_block(blank, plan, ground, known)
+    if new not in known:
+        _keep(place, new)
+    if plan.steps:
+        apply(plan, place, Wishes())
+    files = tuple(str(path) for path in ground.paths(plan))
+    return Seeded(files=files, about=tuple(plan.notes) if plan.steps else ())
+
+
+def unseed(asked: Invocation, task: str) -> Seeded:
+    """Take back what was seeded for a task, and keep what other tasks need. Twice does no harm. Never raises."""
+    place = place_of(asked, None)
+    if not (place.harken / FOLDER).exists():
+        return Seeded()
+    try:
+        with locked(place.harken, LOCK, LOCK_SECONDS):
+            return _all_unseeded(place, task)
+    except HarkenError as exc:
+        hint = f"{exc.hint} " if exc.hint else ""
+        return Seeded(notes=(f"{exc.message} {hint}To try again: harken task done {task}",))
+
+
+def _all_unseeded(place: Place, task: str) -> Seeded:
+    every = seeds(place.harken)
+    # The last first: a file that two of them have written becomes what it was, step by step.
+    return Seeded.joined([_unseeded(place, each, every) for each in reversed(every) if each.task == task])
+
+
+def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
+    found, here = connector(old.host), replace(place, project=Path(old.project))
+    files: tuple[str, ...] = ()
+    notes: list[str] = []
+    try:
+        if not any(old.shares(each) for each in every) and load(place.harken, old.host, here.project) is not None:
+            undone = undo(found, here)
+            inside = [path for path in undone.restored if path.is_relative_to(old.project)]
+            files = tuple(str(path) for path in inside if not any(path in each.parents for each in inside))
+            notes += [f"{short(path)} was written since: only Harken's entries are gone." for path in undone.cleaned]
+            notes += undone.notes
+            notes += _mend(found, place, [each for each in every if each.host == old.host and each.task != old.task])
+        _forget(place, old)
+    except HarkenError as exc:
+        notes.append(f"{title_of(old.host)} is still connected in {old.project}: {exc.message} {exc.hint}".strip())
+    return Seeded(files=files, notes=tuple(notes))
+
+
+def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[str]:
+    """Write again what went although another folder needs it: some files of a host serve all of them."""
+    for project in sorted({each.project for each in others}):
+        here = replace(place, project=Path(project))
+        try:
+            if Path(project).is_dir() and load(place.harken, found.name, here.project) is not None:
+                plan = _plan(found, here, Ground.of(Path(project)))
+                if plan.steps:
+                    apply(plan, here, Wishes())
+        except HarkenError as exc:
+            yield f"{title_of(found.name)} in {project} may miss something: {exc.message} {exc.hint}".strip()
+
+
+def seeds(harken: Path) -> list[Seed]:
+    """Return everything that was seeded."""
+    found = ((path, read(path)) for path in sorted((harken / FOLDER).glob("*.json")))
+    return [_parsed(path, data) for path, data in found if data is not None]
+
+
+def seeded_names(asked: Invocation, task: str) -> set[str]:
+    """Return the files of ours in a task's folder, by their names relative to it."""
+    return {line[1:] for each in seeds(asked.home.path) if each.task == task for line in each.lines}
+
+
+def _plan(found: Connector, place: Place, ground: Ground) -> Plan:
+    """Return what is to be done; what git leaves alone is written here, not by the host's module."""
+    plan = found.plan(place, Wishes())
+    return replace(
+        plan, steps=[step for step in plan.steps if is_change(step) and ground.exclude not in _touched(step)]
+    )
+
+
+def _touched(step: Step) -> tuple[Path, ...]:
+    return step.touches if isinstance(step, CommandStep) else (step.path,)
+
+
+def _with_block(blank: Seed, plan: Plan, ground: Ground, known: Sequence[Seed]) -> Seed:
+    """Return a seed with what git is to leave alone: files that are new, and those that tasks beside it had made."""
+    lines = tuple(dict.fromkeys([*(line for each in known for line in each.lines), *ground.patterns(plan)]))
+    if ground.exclude is None or not lines:
+        return blank
+    has_made = any(each.block == blank.block and each.has_made_exclude for each in known)
+    has_made = has_made or not ground.exclude.exists()
+    return replace(blank, exclude=str(ground.exclude), lines=lines, has_made_exclude=has_made)
+
+
+def _keep(place: Place, new: Seed) -> None:
+    """Remember a seed, then tell git: what a crash leaves behind is known."""
+    with locked(place.harken):
+        write(place.harken / FOLDER / f"{new.block}.json", json.dumps(asdict(new), indent=1).encode(), PRIVATE_FILE)
+        if new.exclude:
+            path = Path(new.exclude)
+            write(path, with_block(read(path), new.block, new.lines))
+
+
+def _forget(place: Place, old: Seed) -> None:
+    file, exclude = place.harken / FOLDER / f"{old.block}.json", Path(old.exclude)
+    with locked(place.harken):
+        if old.exclude and (before := read(exclude)) is not None:
+            after = without_block(before, old.block)
+            if not after and old.has_made_exclude:
+                _delete(exclude)
+            elif after is not None and after != before:
+                write(exclude, after)
+        _delete(file)
+
+
+def _delete(file: Path) -> None:
+    try:
+        file.unlink(missing_ok=True)
+    except OSError as exc:
+        raise trouble("remove", file, exc) from exc
+
+
+def _parsed(path: Path, data: bytes) -> Seed:
+    try:
+        found = msgspec.convert(json.loads(data), Seed)
+    except (ValueError, msgspec.ValidationError) as exc:
+        hint = "Remove it; `harken disconnect HOST --project DIR` takes back what it was about."
+        raise UserError(f"{path} is damaged: what was seeded cannot be read.", hint) from exc
+    if found.version > VERSION:
+        raise UserError(f"{path} was written by a newer Harken.", "Use that version.")
+    return found
+
+
+def _connect(host: str) -> str:
+    return f"harken connect {host}"

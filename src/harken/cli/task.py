@@ -1,0 +1,172 @@
+"""The verb `task`: the words and options of its verbs. What they do is imported when they are run.
+
+Looking and linking are questions to the daemon and are here; making, starting and ending also concern git and the
+agent's host, and have modules of their own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.complete import tasks
+from harken.cli.connect import hosts
+from harken.cli.output import note_to_person, one_line
+from harken.cli.verbs import Invocation, verb
+
+
+@click.group()
+def task() -> None:
+    """Give pieces of work a folder, a mailbox and an agent of their own."""
+
+
+_task = click.argument("name", metavar="TASK", shell_complete=tasks)
+_agent = click.option("--agent", metavar="HOST", default="", shell_complete=hosts, help="The agent that does it.")
+
+
+@verb("new")
+@click.argument("title", nargs=-1, required=True)
+@click.option(
+    "--dir",
+    "folder",
+    metavar="DIR",
+    default=".",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The repository or folder; else the one you are in.",
+)
+@_agent
+@click.option("--link", "links", metavar="TASK", multiple=True, shell_complete=tasks, help="A task it can talk to.")
+@click.option("--prompt", metavar="TEXT", default="", help="What to do: the first message in its mailbox.")
+@click.option("--branch", metavar="NAME", default="", help="The new branch; else task/ID.")
+@click.option("--from", "start", metavar="REF", default="", help="Where the branch begins; else at HEAD.")
+@click.option("--here", "is_here", is_flag=True, help="Use the folder as it is, without a worktree.")
+@click.option("--id", "task_id", metavar="ID", default="", help="Its id; else made from the title.")
+def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: object) -> None:
+    """Make a task: a worktree on a new branch, and a mailbox.
+
+    TITLE is joined with spaces. The worktree is beside the repository, in NAME.worktrees/ID. A folder that is in no
+    git repository is used as it is.
+    """
+    import msgspec
+
+    from harken.cli.task_new import Wanted, make_task
+
+    make_task(asked, msgspec.convert({"title": " ".join(title), "id": task_id, **options}, Wanted, strict=False))
+
+
+@verb("start")
+@_task
+@click.argument("extra", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
+@_agent
+@click.option("--print", "is_printed", is_flag=True, help="Print the command instead of running it.")
+@click.option("--tmux", "is_tmux", is_flag=True, help="Run it in a new window of tmux.")
+def start(asked: Invocation, *, name: str, extra: tuple[str, ...], agent: str, is_printed: bool, is_tmux: bool) -> None:
+    """Start the agent of a task in its folder; without a terminal, print the command.
+
+    ARGS go to the agent. When mail waits, the agent begins with it.
+    """
+    from harken.cli.task_start import start_task
+
+    start_task(asked, name, extra, agent=agent, is_printed=is_printed, is_tmux=is_tmux)
+
+
+@verb("list")
+@click.option("--all", "is_all", is_flag=True, help="Those that are done too.")
+def list_tasks(asked: Invocation, *, is_all: bool) -> None:
+    """Show the tasks: state, unread messages, title and folder."""
+    from harken.cli.task_show import as_json, show_tasks
+
+    with Daemon(asked.home) as daemon:
+        found = [as_json(each) for each in daemon.ask("task_list", all=is_all)["tasks"]]
+    if asked.as_json:
+        asked.print_json({"tasks": found})
+        return
+    show_tasks(asked.screen, found)
+    if not found:
+        note_to_person('There is no task. Make one: harken task new "TITLE"')
+    for each in found:
+        if not each["has_folder"] and each["state"] != "done":
+            note_to_person(f"The folder of {each['id']} is missing. Remove the task: harken task rm {each['id']}")
+
+
+@verb("show")
+@_task
+def show(asked: Invocation, *, name: str) -> None:
+    """Show a task, its folder, its peers and who works on it."""
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("task_show", task=name)
+    _show(asked, found)
+
+
+@verb("link")
+@_task
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=tasks)
+def link(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
+    """Make tasks peers: their agents can send each other messages."""
+    _link(asked, "task_link", name, others)
+
+
+@verb("unlink")
+@_task
+@click.argument("others", metavar="OTHER...", nargs=-1, required=True, shell_complete=tasks)
+def unlink(asked: Invocation, *, name: str, others: tuple[str, ...]) -> None:
+    """Let tasks no longer be peers."""
+    _link(asked, "task_unlink", name, others)
+
+
+@verb("done")
+@_task
+@click.option(
+    "--remove-worktree/--keep-worktree",
+    "is_removed",
+    default=None,
+    help="What becomes of its worktree; else you are asked, when nothing is uncommitted.",
+)
+def done(asked: Invocation, *, name: str, is_removed: bool | None) -> None:
+    """End a task: it takes no more mail, and what was written into its folder goes.
+
+    A worktree with changes is never removed. What git ignores there is yours to judge: you are asked. The branch stays
+    when no other one has its commits.
+    """
+    from harken.cli.task_end import finish_task
+
+    finish_task(asked, name, is_removed=is_removed)
+
+
+@verb("rm")
+@_task
+def rm(asked: Invocation, *, name: str) -> None:
+    """Forget a task that is done, or whose folder is missing."""
+    from harken.cli.task_end import remove_task
+
+    remove_task(asked, name)
+
+
+for _verb in (new, start, list_tasks, show, link, unlink, done, rm):
+    task.add_command(_verb)
+
+
+def _link(asked: Invocation, method: str, name: str, others: tuple[str, ...]) -> None:
+    with Daemon(asked.home) as daemon:
+        found: Result = {}
+        for other in others:
+            found = daemon.ask(method, task=name, other=other)
+    if asked.as_json:
+        _show(asked, found)
+        return
+    peers = ", ".join(found["peers"])
+    print(one_line(f"{found['id']}  peers: {peers}" if peers else f"{found['id']}  has no peer"))
+
+
+def _show(asked: Invocation, found: Result) -> None:
+    from harken.cli.task_show import as_json, missing_hint, show_task
+
+    record = as_json(found)
+    if asked.as_json:
+        asked.print_json(record)
+        return
+    show_task(asked.screen, record)
+    if not record["has_folder"] and record["state"] != "done":
+        note_to_person(f"Its folder is missing. {missing_hint(record)}")

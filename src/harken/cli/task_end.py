@@ -1,0 +1,177 @@
+"""Ending a task: it takes no more mail, what was seeded goes, and a worktree goes only when nothing is lost with it.
+
+What is uncommitted is never removed. What git ignores may be worth as much, a file with secrets or a week of results:
+a person is asked about it, nobody else decides. A branch stays when it is the only one with its commits.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.names import short
+from harken.cli.output import one_line
+from harken.cli.seeding import Seeded, seeded_names, unseed
+from harken.cli.task_show import as_json, has_folder
+from harken.cli.verbs import Invocation
+from harken.cli.worktree import Losses, drop_branch, is_worktree, losses, remove_worktree
+from harken.errors import Conflict, HarkenError, UserError
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outlook:
+    """What would be lost with a worktree, and what else speaks against removing it."""
+
+    folder: Path
+    losses: Losses = field(default_factory=Losses)
+    obstacle: str = ""  # one sentence
+
+    @property
+    def reason(self) -> str:
+        """Why it has to stay; nothing when it may go."""
+        if self.obstacle:
+            return self.obstacle
+        return f"It has changes: {self.losses.sentence}." if self.losses.is_work else ""
+
+    @property
+    def by_hand(self) -> str:
+        """How a person removes it all the same."""
+        return f"Look at it; to remove it all the same: git worktree remove --force {short(self.folder)}"
+
+
+def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> None:
+    """Let a task be done. `is_removed`: what the person said about its worktree; None: they are asked, if anybody."""
+    with Daemon(asked.home) as daemon:
+        task = daemon.ask("task_show", task=name)
+        outlook = None
+        if task["has_worktree"]:
+            others = [each for each in daemon.ask("task_list")["tasks"] if each["id"] != task["id"]]
+            outlook = _outlook(asked, task, others, is_looked_at=is_removed is not False)
+        can_go = _decide(asked, task, outlook, is_removed=is_removed)
+        done = daemon.ask("task_done", task=task["id"])
+    seeded = unseed(asked, task["id"])
+    notes = [*seeded.notes, *(_remove(task) if can_go else _kept(outlook))]
+    gone = bool(task["has_worktree"]) and not has_folder(task)
+    if asked.as_json:
+        told = {"unseeded": list(seeded.files), "is_worktree_removed": gone, "notes": notes}
+        asked.print_json({**as_json(done), "refused": done["refused"], **told})
+        return
+    _say_done(asked, done, seeded, notes)
+
+
+def remove_task(asked: Invocation, name: str) -> None:
+    """Forget a task that is done, or whose folder is missing."""
+    with Daemon(asked.home) as daemon:
+        task = daemon.ask("task_show", task=name)
+        is_lost = not has_folder(task)
+        if task["state"] != "done" and not is_lost:
+            raise Conflict(f"Task {task['id']!r} is not done.", f"End it first: harken task done {task['id']}")
+        if task["state"] != "done":
+            daemon.ask("task_done", task=task["id"])
+        removed = daemon.ask("task_rm", task=task["id"])
+    notes = list(unseed(asked, task["id"]).notes)
+    if task["has_worktree"] and is_lost:
+        notes += _remove(task)
+    elif task["has_worktree"]:
+        notes.append(f"Its worktree stays: {short(Path(task['dir']))}")
+    if asked.as_json:
+        asked.print_json({**removed, "notes": notes})
+        return
+    asked.screen.line(f"{one_line(task['id'])} is removed; its messages stay until they are old.")
+    for note in notes:
+        asked.screen.text(note)
+
+
+def _outlook(asked: Invocation, task: Result, others: Sequence[Result], *, is_looked_at: bool) -> Outlook:
+    folder = Path(task["dir"])
+    if not folder.is_dir() or not is_looked_at:
+        return Outlook(folder=folder)
+    try:
+        obstacle = _obstacle(folder, task, others)
+        if obstacle:
+            return Outlook(folder=folder, obstacle=obstacle)
+        return Outlook(folder=folder, losses=losses(folder, apart_from=seeded_names(asked, task["id"])))
+    except HarkenError as exc:  # a repository that is broken must not keep a task from being done
+        return Outlook(folder=folder, obstacle=f"{exc.message} {exc.hint}".strip())
+
+
+def _obstacle(folder: Path, task: Result, others: Sequence[Result]) -> str:
+    inside = [each["id"] for each in others if Path(each["dir"]).is_relative_to(folder)]
+    if inside:
+        return f"Another task is in it: {inside[0]}."
+    if task["sessions"]:
+        return "A session runs in it."
+    if _is_in(folder):
+        return "You are in it."
+    return "" if is_worktree(folder) else "git does not know it as a worktree."
+
+
+def _is_in(folder: Path) -> bool:
+    try:
+        return Path.cwd().is_relative_to(folder)
+    except OSError:
+        return False  # where this runs is gone itself
+
+
+def _decide(asked: Invocation, task: Result, outlook: Outlook | None, *, is_removed: bool | None) -> bool:
+    if outlook is None:
+        if is_removed:
+            raise UserError(f"Harken did not make {task['dir']}, and does not remove it.", "Leave out the option.")
+        return False
+    if not outlook.folder.exists():
+        return True
+    if is_removed is False:
+        return False
+    can_ask = not asked.as_json and sys.stdin.isatty() and sys.stdout.isatty()
+    if outlook.reason or not can_ask:
+        return _without_asking(outlook, is_removed=bool(is_removed))
+    if is_removed and not outlook.losses.ignored:
+        return True
+    what = f", with {outlook.losses.sentence}" if outlook.losses.ignored else ""
+    question = one_line(f"Remove the worktree {short(outlook.folder)}{what}?")
+    return click.confirm(question, default=not outlook.losses.ignored)
+
+
+def _without_asking(outlook: Outlook, *, is_removed: bool) -> bool:
+    if not is_removed:
+        return False
+    reason = outlook.reason or (f"It has {outlook.losses.sentence} files." if outlook.losses.ignored else "")
+    if reason:
+        raise Conflict(f"{short(outlook.folder)} is not removed, and the task is not ended. {reason}", outlook.by_hand)
+    return True
+
+
+def _kept(outlook: Outlook | None) -> list[str]:
+    if outlook is None:
+        return []
+    return [f"The worktree stays: {short(outlook.folder)}. {outlook.reason}".strip()]
+
+
+def _remove(task: Result) -> list[str]:
+    """Remove a worktree, and its branch where another has all its commits; return what to say."""
+    folder, repository, branch = Path(task["dir"]), Path(task["repo"]), task["branch"]
+    was_there = folder.exists()
+    try:
+        remove_worktree(repository, folder)
+        reason = drop_branch(repository, branch) if branch else ""
+    except HarkenError as exc:
+        return [f"{exc.message} {exc.hint}".strip()]
+    told = [f"The worktree is removed: {short(folder)}."] if was_there else []
+    return [*told, f"The branch {branch} stays: {reason}."] if reason else told
+
+
+def _say_done(asked: Invocation, done: Result, seeded: Seeded, notes: Sequence[str]) -> None:
+    screen = asked.screen
+    count = done["refused"]
+    refused = f" What it had not seen is refused: {count} message{'s' * (count != 1)}." if count else ""
+    screen.line(f"{one_line(done['id'])} is done.{refused}")
+    if seeded.files:
+        names = ", ".join(seeded.names(Path(done["dir"])))
+        screen.text(f"What was written for it is as it was: {names}.")
+    for note in notes:
+        screen.text(note)

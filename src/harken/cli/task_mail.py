@@ -1,0 +1,123 @@
+"""The verbs for the mail of tasks, with the names of the tools that agents have.
+
+Without a task, the one whose folder the command runs in is meant; the daemon decides that. What is taken counts as seen
+when it was printed, as with `pull`.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.complete import tasks
+from harken.cli.messages import text_or_stdin
+from harken.cli.output import BOLD, DIM, Screen, clock_time, note_to_person, one_line
+from harken.cli.verbs import Invocation, verb
+
+_own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
+_priority = click.option(
+    "--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True
+)
+_key = click.option("--id", "key", default="", help="Your own id: sent again with the same id it is stored once.")
+
+
+@verb("check-inbox")
+@_own
+@click.option("--peek", is_flag=True, help="Look without taking.")
+def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
+    """Take what a task has not seen. It counts as seen when it was printed.
+
+    Without TASK, the task whose folder you are in.
+    """
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("check_inbox", task_id=task, peek=peek, cwd=_cwd())
+        _hand_over(asked, daemon, found)
+    if not found["messages"] and not asked.as_json:
+        note_to_person(f"Nothing waits for {found['task']}.")
+
+
+@verb("send-to-task")
+@click.argument("task", metavar="TASK", shell_complete=tasks)
+@click.argument("text", nargs=-1)
+@_priority
+@_key
+def send_to_task(asked: Invocation, *, task: str, text: tuple[str, ...], priority: str, key: str) -> None:
+    """Send a message to a task, and say what will happen to it.
+
+    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
+    """
+    body = text_or_stdin(text, f'Say something: harken send-to-task {task} "the API has changed"')
+    _send(asked, "send_to_task", key, task_id=task, body=body, priority=priority)
+
+
+@verb("send-to-peer")
+@click.argument("text", nargs=-1)
+@click.option("--peer", metavar="TASK", default="", shell_complete=tasks, help="Which peer, when there are several.")
+@_priority
+@_key
+def send_to_peer(asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str) -> None:
+    """Send a message to the peer of the task whose folder you are in.
+
+    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
+    """
+    body = text_or_stdin(text, 'Say something: harken send-to-peer "the API has changed"')
+    _send(asked, "send_to_peer", key, body=body, peer=peer, priority=priority, cwd=_cwd())
+
+
+@verb("inbox-status")
+@_own
+def inbox_status(asked: Invocation, *, task: str) -> None:
+    """Count what a task has not seen. Without TASK, the task whose folder you are in."""
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("inbox_status", task_id=task, cwd=_cwd())
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    print(f"{found['pending']} unread")
+
+
+def _cwd() -> str:
+    try:
+        return str(Path.cwd())
+    except OSError:
+        return ""  # the folder is gone, as that of a task that was removed may be
+
+
+def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
+    # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
+    with Daemon(asked.home) as daemon:
+        sent = daemon.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
+    if asked.as_json:
+        asked.print_json(sent)
+        return
+    sentence = sent["forecast"]["sentence"]
+    print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
+
+
+def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:
+    """Print what was offered, and only then say that it was shown: whatever fails before offers it again."""
+    if asked.as_json:
+        asked.print_json(found)
+    else:
+        for record in found["messages"]:
+            _show(asked.screen, record)
+        if found["messages"] and found["pending"]:
+            note_to_person(f"{found['pending']} more wait.")
+    sys.stdout.flush()
+    shown = [record["delivery_id"] for record in found["messages"] if record["delivery_id"]]
+    if shown:
+        daemon.ask("prove", deliveries=shown)
+
+
+def _show(screen: Screen, record: Result) -> None:
+    """Print a message: a line about it, then its text, indented, so that no line of it can pose as another message."""
+    words = [record["priority"]] if record["priority"] != "normal" else []
+    words += ["repeat"] if record["repeat"] else []
+    note = f" ({', '.join(words)})" if words else ""
+    place = f"{record['id']} {record['task']} {clock_time(record['created_at'])}{note}"
+    screen.line(f"{screen.paint(one_line(place), DIM)} {screen.paint(one_line(record['sender']), BOLD)}:")
+    screen.text(record["body"])

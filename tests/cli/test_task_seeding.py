@@ -1,0 +1,264 @@
+"""Seeding in real repositories: only what git does not track, only where it is needed, and taken back to the byte.
+
+No daemon runs. Codex, Gemini CLI and Copilot CLI are not installed, so that their files are all there is; Claude Code
+is a stand-in that keeps its settings as the real one was seen to.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import sys
+from pathlib import Path
+
+import pytest
+
+from harken.cli.connecting import place_of
+from harken.cli.output import Screen
+from harken.cli.seeding import seed, seeded_names, seeds, unseed
+from harken.cli.verbs import Invocation
+from harken.config.home import Home
+from harken.hosts.apply import apply
+from harken.hosts.plan import Wishes
+from harken.hosts.registry import connector
+from tests.cli.repos import PERSON, commit, git, repository
+
+CLAUDE = """#!{python}
+import json, os, pathlib, sys
+words = sys.argv[1:]
+settings = pathlib.Path(".claude/settings.local.json")
+installed = pathlib.Path(os.environ["HOME"], ".claude/plugins/installed_plugins.json")
+def edit(path, change):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    value = json.loads(path.read_text()) if path.exists() else {{}}
+    change(value)
+    path.write_text(json.dumps(value, indent=2))
+here = os.getcwd()
+if words[:3] == ["plugin", "marketplace", "add"]:
+    name = "harken-" + words[3].rpartition("-")[2]
+    source = {{"source": {{"source": "directory", "path": words[3]}}}}
+    edit(settings, lambda v: v.setdefault("extraKnownMarketplaces", {{}}).update({{name: source}}))
+elif words[:2] == ["plugin", "install"]:
+    edit(settings, lambda v: v.setdefault("enabledPlugins", {{}}).update({{words[2]: True}}))
+    version = json.loads(pathlib.Path(json.loads(settings.read_text())["extraKnownMarketplaces"][
+        words[2].partition("@")[2]]["source"]["path"], "harken/.claude-plugin/plugin.json").read_text())["version"]
+    entry = {{"scope": "local", "projectPath": here, "version": version}}
+    edit(installed, lambda v: v.setdefault("plugins", {{}}).update({{words[2]: [entry]}}))
+elif words[:2] == ["plugin", "uninstall"]:
+    edit(settings, lambda v: v["enabledPlugins"].pop(words[2]))
+    edit(installed, lambda v: v["plugins"].pop(words[2]))
+elif words[:3] == ["plugin", "marketplace", "remove"]:
+    edit(settings, lambda v: v["extraKnownMarketplaces"].pop(words[3]))
+elif words == ["--version"]:
+    print("2.1.325 (Claude Code)")
+"""
+
+
+@pytest.fixture
+def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invocation:
+    """What a verb of a person is told who has no agents and no settings."""
+    (tmp_path / "user").mkdir()
+    for name, value in {**PERSON, "HOME": str(tmp_path / "user"), "PATH": os.defpath}.items():
+        monkeypatch.setenv(name, value)
+    return Invocation(home=Home(tmp_path / "harken"), as_json=False, screen=Screen(0, has_colour=False))
+
+
+def worktree(repo: Path, name: str) -> Path:
+    """Make a worktree as a task has it."""
+    path = repo.with_name(f"{repo.name}.worktrees") / name
+    git(repo, "worktree", "add", "-q", "-b", f"task/{name}", str(path))
+    return path
+
+
+def tree(*roots: Path) -> dict[str, tuple[int, bytes]]:
+    """Everything below some folders, with modes; of git only what says what it leaves alone."""
+    return {
+        str(path): (stat.S_IMODE(path.stat().st_mode), b"" if path.is_dir() else path.read_bytes())
+        for root in roots
+        for path in root.rglob("*")
+        if ".git" not in path.parts or path.name == "exclude"
+    }
+
+
+def is_clean(folder: Path) -> bool:
+    """Whether git sees nothing new in a work tree."""
+    return git(folder, "status", "--porcelain", "--untracked-files=all") == ""
+
+
+@pytest.mark.parametrize("host", ["codex", "gemini-cli", "copilot-cli", "opencode", "qwen-code"])
+@pytest.mark.parametrize("is_worktree", [True, False])
+def test_what_is_seeded_is_invisible_to_git_and_goes_to_the_byte(
+    asked: Invocation, tmp_path: Path, host: str, *, is_worktree: bool
+) -> None:
+    """A task must not show in anybody's commit, and nothing of it must stay."""
+    repo = repository(tmp_path / "my app")
+    folder = worktree(repo, "one") if is_worktree else repo
+    (repo / ".git" / "info" / "exclude").write_bytes(b"*.log")
+    before = tree(tmp_path / "user", repo, folder)
+    seeded = seed(asked, "one", folder, host)
+    assert seeded.files
+    ours = [Path(name) for name in seeded.files]
+    assert all(path.is_file() for path in ours)
+    # Of a worktree, Codex reads the MCP servers; its hooks are those of the main checkout.
+    used = {root for root in (folder, repo) for path in ours if path.is_relative_to(root)}
+    assert used == ({folder, repo} if host == "codex" else {folder})
+    assert seeded_names(asked, "one") == {str(path.relative_to(folder)) for path in ours if folder in path.parents}
+    assert is_clean(folder)
+    assert is_clean(repo)
+    written = tree(tmp_path / "user", repo, folder)
+    assert seed(asked, "one", folder, host).files == ()
+    assert tree(tmp_path / "user", repo, folder) == written
+    assert sorted(unseed(asked, "one").files) == sorted(seeded.files)
+    assert tree(tmp_path / "user", repo, folder) == before
+    assert seeds(asked.home.path) == []
+    assert unseed(asked, "one").files == ()
+
+
+def test_a_host_that_is_connected_anyway_is_not_seeded(asked: Invocation, tmp_path: Path) -> None:
+    """Every hook would run twice."""
+    folder = worktree(repository(tmp_path / "app"), "one")
+    place, codex = place_of(asked, None), connector("codex")
+    apply(codex.plan(place, Wishes()), place, Wishes())
+    before = tree(tmp_path)
+    assert seed(asked, "one", folder, "codex") == seed(asked, "one", folder, "codex")
+    assert tree(tmp_path) == before
+    assert is_clean(folder)
+    config = tmp_path / "user" / ".codex" / "config.toml"
+    config.write_bytes(config.read_bytes().replace(sys.executable.encode(), b"/gone/python"))
+    assert "Run: harken connect codex" in seed(asked, "one", folder, "codex").notes[0]
+
+
+def test_a_folder_that_the_person_connected_stays_connected(asked: Invocation, tmp_path: Path) -> None:
+    """What a task did not write, its end does not take away."""
+    repo = repository(tmp_path / "app")
+    place, codex = place_of(asked, repo), connector("codex")
+    apply(codex.plan(place, Wishes()), place, Wishes())
+    before = tree(repo)
+    assert seed(asked, "one", repo, "codex").files == ()
+    unseed(asked, "one")
+    assert tree(repo) == before
+
+
+@pytest.mark.parametrize(
+    ("host", "file"),
+    [
+        ("codex", ".codex/config.toml"),
+        ("gemini-cli", ".gemini/settings.json"),
+        ("qwen-code", ".qwen/settings.json"),
+        ("opencode", ".opencode/opencode.json"),
+        ("copilot-cli", ".github/copilot/settings.local.json"),
+    ],
+)
+def test_a_tracked_file_is_never_touched(asked: Invocation, tmp_path: Path, host: str, file: str) -> None:
+    """It is the team's; the person is told what helps."""
+    repo = repository(tmp_path / "app")
+    commit(repo, file, "# ours\n" if file.endswith("toml") else "{}\n")
+    folder = worktree(repo, "one")
+    before = tree(tmp_path)
+    notes = seed(asked, "one", folder, host).notes
+    assert all(f"{file}, or a link to it." in note for note in notes)
+    assert all(note.endswith(f"harken connect {host}") for note in notes)
+    assert len(notes) == (2 if host == "codex" else 1)
+    assert {name: kept for name, kept in tree(tmp_path).items() if "/harken" not in name} == before
+
+
+def test_a_link_in_a_repository_leads_nowhere(asked: Invocation, tmp_path: Path) -> None:
+    """A repository from somewhere must not have the person's own settings written."""
+    repo = repository(tmp_path / "app")
+    (tmp_path / "user" / ".codex").mkdir()
+    (repo / ".codex").symlink_to(tmp_path / "user" / ".codex")
+    assert "or a link to it" in seed(asked, "one", repo, "codex").notes[0]
+    assert list((tmp_path / "user" / ".codex").iterdir()) == []
+
+
+def test_what_the_person_wrote_since_is_kept_and_said(asked: Invocation, tmp_path: Path) -> None:
+    """Settings that were made while the task ran are theirs."""
+    folder = worktree(repository(tmp_path / "app"), "one")
+    seed(asked, "one", folder, "codex")
+    config = folder / ".codex" / "config.toml"
+    config.write_bytes(config.read_bytes() + b'\n[tui]\ntheme = "mine"\n')
+    notes = unseed(asked, "one").notes
+    assert any("config.toml was written since" in note for note in notes)
+    assert config.read_bytes().strip() == b'[tui]\ntheme = "mine"'
+    assert not (folder / ".codex" / "hooks.json").exists()
+
+
+def test_a_task_that_ends_takes_nothing_from_the_others(asked: Invocation, tmp_path: Path) -> None:
+    """Gemini has one file of rules for all folders."""
+    repo = repository(tmp_path / "app")
+    rules = tmp_path / "user" / ".gemini" / "policies" / "harken.toml"
+    before = tree(tmp_path / "user", repo)
+    one, two = worktree(repo, "one"), worktree(repo, "two")
+    seed(asked, "one", one, "gemini-cli")
+    seed(asked, "two", two, "gemini-cli")
+    unseed(asked, "one")
+    assert rules.exists()
+    assert (two / ".gemini" / "settings.json").exists()
+    assert is_clean(two)
+    unseed(asked, "two")
+    assert tree(tmp_path / "user", repo) == before
+
+
+def test_a_host_with_one_file_for_all_worktrees_is_connected_until_the_last_ends(
+    asked: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Claude Code reads the main checkout's local settings in every worktree."""
+    program = tmp_path / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(CLAUDE.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.defpath}")
+    repo = repository(tmp_path / "app")
+    before = tree(tmp_path / "user", repo)
+    folders = {name: worktree(repo, name) for name in ("one", "two", "three")}
+    settings = repo / ".claude" / "settings.local.json"
+    assert seed(asked, "one", folders["one"], "claude-code").files == (str(settings),)
+    assert seed(asked, "two", folders["two"], "claude-code").files == ()
+    assert list(json.loads(settings.read_text())["enabledPlugins"].values()) == [True]
+    assert is_clean(repo)
+    unseed(asked, "one")
+    assert settings.exists()
+    assert is_clean(repo)
+    assert seed(asked, "three", folders["three"], "claude-code").files == ()
+    unseed(asked, "three")
+    unseed(asked, "two")
+    assert tree(tmp_path / "user", repo) == before
+    assert all(is_clean(folder) for folder in folders.values())
+
+
+def test_a_seeding_that_failed_half_way_leaves_nothing(asked: Invocation, tmp_path: Path) -> None:
+    """What cannot be written is said, and the end of the task cleans up what was begun."""
+    repo = repository(tmp_path / "app")
+    folder = worktree(repo, "one")
+    before = tree(tmp_path / "user", repo, folder)
+    (folder / ".opencode").mkdir()
+    (folder / ".opencode" / "plugins").write_text("a file where a folder should be")
+    (note,) = seed(asked, "one", folder, "opencode").notes
+    assert note.startswith("opencode is not connected in ")
+    (folder / ".opencode" / "plugins").unlink()
+    unseed(asked, "one")
+    (folder / ".opencode").rmdir()
+    assert tree(tmp_path / "user", repo, folder) == before
+    assert seeds(asked.home.path) == []
+
+
+def test_a_folder_without_git_is_seeded_too(asked: Invocation, tmp_path: Path) -> None:
+    """There is no repository to keep clean, and still everything goes again."""
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    assert [Path(name).name for name in seed(asked, "one", folder, "codex").files] == ["config.toml", "hooks.json"]
+    unseed(asked, "one")
+    assert tree(folder) == {}
+
+
+def test_a_file_for_git_that_was_not_there_goes_again(asked: Invocation, tmp_path: Path) -> None:
+    """Some people have no `info/exclude`."""
+    repo = repository(tmp_path / "app")
+    exclude = repo / ".git" / "info" / "exclude"
+    exclude.unlink()
+    seed(asked, "one", repo, "codex")
+    assert exclude.exists()
+    assert is_clean(repo)
+    unseed(asked, "one")
+    assert not exclude.exists()

@@ -1,0 +1,39 @@
+"""The commands that start each host in a terminal; the forms are those that the hosts' own `--help` names."""
+
+from __future__ import annotations
+
+import pytest
+
+from harken.hosts.interactive import INTERACTIVE
+from harken.hosts.registry import PACKAGES
+
+FORMS = {
+    "claude-code": ("claude", "go"),
+    "copilot-cli": ("copilot", "-i", "go"),
+    "codex": ("codex", "go"),
+    "gemini-cli": ("gemini", "-i", "go"),
+    "opencode": ("opencode", "--prompt", "go"),
+    "qwen-code": ("qwen", "-i", "go"),
+}
+
+
+def test_every_host_can_be_started() -> None:
+    """A task may be for any of them."""
+    assert set(INTERACTIVE) == set(PACKAGES) == set(FORMS)
+
+
+@pytest.mark.parametrize("host", FORMS)
+def test_a_first_prompt_goes_in_the_hosts_own_way(host: str) -> None:
+    """Several of them take a bare argument for a question to answer and end."""
+    fact = INTERACTIVE[host]
+    assert fact.command(fact.program, "go", ()) == FORMS[host]
+    assert fact.command("/opt/x", "", ()) == ("/opt/x",)
+    # Before the person's own: an option with many values would take the prompt for one of them.
+    assert fact.command(fact.program, "go", ("--add-dir", "a", "b")) == (*FORMS[host], "--add-dir", "a", "b")
+
+
+@pytest.mark.parametrize("host", FORMS)
+def test_a_command_of_the_host_has_no_first_prompt(host: str) -> None:
+    """`codex resume` means a conversation that has begun."""
+    fact = INTERACTIVE[host]
+    assert fact.command(fact.program, "go", ("resume", "--last")) == (fact.program, "resume", "--last")
