@@ -64,7 +64,8 @@ OUTSIDE: Final = """() => [...document.querySelectorAll(".item")].filter((item) 
   const outer = item.getBoundingClientRect();
   return [...item.querySelectorAll(".item-main, .body, .item-head, .ledger, .sender, .from")].some((part) => {
     const box = part.getBoundingClientRect();
-    return box.width && (box.left < outer.left - 1 || box.right > outer.right + 1 || part.scrollWidth > part.clientWidth + 1);
+    const isCut = part.scrollWidth > part.clientWidth + 1;
+    return box.width && (isCut || box.left < outer.left - 1 || box.right > outer.right + 1);
   });
 }).map((item) => item.dataset.said)"""
 
@@ -176,6 +177,22 @@ def test_right_to_left_override_turns_nothing_but_itself(stage: Site) -> None:
         for part in (".sender", ".mark", ".sender-id", ".from", "a.when")
     ]
     assert lefts == sorted(lefts)
+
+
+@pytest.mark.parametrize("part", [".body", ".sender"])
+def test_piled_up_marks_do_not_paint_over_others(stage: Site, part: str) -> None:
+    """A letter with hundreds of marks is higher than the window: it may spoil its own message, and no other."""
+    window = stage.window()
+    piled = window.items.filter(has=window.page.locator(part, has_text=ZALGO)).first
+    above = piled.locator("xpath=preceding-sibling::*[1]")
+    below = piled.locator("xpath=following-sibling::*[1]")
+    for neighbour in (above, below):
+        neighbour.scroll_into_view_if_needed()
+        with_it = neighbour.screenshot()
+        piled.evaluate("(it) => { it.style.visibility = 'hidden'; }")
+        without_it = neighbour.screenshot()
+        piled.evaluate("(it) => { it.style.visibility = ''; }")
+        assert with_it == without_it
 
 
 def test_huge_text_is_shown_in_part_and_whole_on_demand(stage: Site) -> None:

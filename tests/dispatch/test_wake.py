@@ -348,16 +348,22 @@ async def test_an_id_in_a_prompt_proves_a_wake_that_was_given_up(house: House) -
     assert "please look" not in printed
 
 
+def _recorded(folder: Path, told: str) -> str:
+    """Write the record of a Copilot that was told something and has answered; return its path."""
+    read = {"type": "tool.execution_complete", "data": {"result": {"content": told}}}
+    answered = {"type": "assistant.message", "data": {"content": "done"}}
+    record = folder / "events.jsonl"
+    record.write_text(f"{json.dumps(read)}\n{json.dumps(answered)}\n")
+    return str(record)
+
+
 async def test_a_record_that_is_written_late_proves_a_wake_before_it_is_given_up(house: House, tmp_path: Path) -> None:
     """Copilot writes its record beside its hooks: at the end of a turn it may not hold yet what the model has read."""
     session = house.come("copilot-cli", 4_001)
     pipe = house.pipe(session, "wake: waiter")
     message = await house.say("please look")
     await house.wake()
-    session.transcript = str(tmp_path / "events.jsonl")
-    read = {"type": "tool.execution_complete", "data": {"result": {"content": pipe.texts[0]}}}
-    answered = {"type": "assistant.message", "data": {"content": "done"}}
-    Path(session.transcript).write_text(f"{json.dumps(read)}\n{json.dumps(answered)}\n")
+    session.transcript = _recorded(tmp_path, pipe.texts[0])
     house.clock.advance(PROOF.total_seconds() + 1)
     await house.wake()
     (delivery,) = await house.ledger(message)
