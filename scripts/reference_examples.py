@@ -15,6 +15,7 @@ import tempfile
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final, TypeAlias
 
 import anyio
@@ -48,6 +49,7 @@ PLACES: Final = (
 EXAMPLE_HOME: Final = "/home/you/.harken"
 AGENT: Final = Consumer("claude-code")
 AGENT_SESSION: Final = SessionKey("claude-code:4242")
+EXAMPLE_SOURCE: Final = MappingProxyType({"kind": "mcp", "url": "https://ci.example/mcp", "channels": ["deploys"]})
 WORKTREES: Final = "/home/you/code/shop.worktrees"
 
 Json: TypeAlias = Any
@@ -231,6 +233,7 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("mute", kind="channel", name="ci", seconds=3600)
     await scene.verb("status")
     await scene.verb("unmute", kind="channel", name="ci")
+    await scene.verb("source_list")
     await play_task_verbs(scene)
 
 
@@ -327,7 +330,7 @@ async def on_stage(play: Callable[[Scene], Awaitable[Json]]) -> Played:
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Home(Path(folder) / "home"), FakeClock()
         ensure(home)
-        async with compose(home, Settings(), clock) as daemon:
+        async with compose(home, Settings(sources={"ci": EXAMPLE_SOURCE}), clock) as daemon:
             scene = Scene(daemon=daemon, clock=clock, taken={})
             result = await play(scene)
             messages = await daemon.store.page(Filter(), 100)
@@ -384,6 +387,7 @@ def run_everything() -> Examples:
             "mute": status["mutes"][0],
             "held": shapes.held(_draft("news")),
             "daemon": status["daemon"],
+            "source": verbs["source_list"][1]["sources"][0],
             "task": verbs["task_show"][1],
             "task_message": verbs["check_inbox"][1]["messages"][0],
         },

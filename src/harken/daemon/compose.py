@@ -27,11 +27,13 @@ from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.endpoint import open_endpoint
+from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.lock import single_instance
 from harken.daemon.peers import descends_from
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
+from harken.daemon.sources import make_sources, report
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.dispatch.outbox import Outbox
@@ -50,6 +52,7 @@ from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
+from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
 from harken.store.base import Event, Limits, Store
 from harken.store.journal import Journal
@@ -84,6 +87,7 @@ class Daemon:
     access: Access
     bells: Bells
     reaching: Reaching
+    feeding: Feeding
     started_at: datetime
     url: str = ""
     supervisor: Supervisor | None = None
@@ -100,9 +104,13 @@ class Daemon:
             "started_at": timestamp(self.started_at),
             "journal_problem": self.journal.problem,
             "store_problem": self.intake.problem,
-            "sources": [{"name": name, "kind": source.get("kind")} for name, source in self.settings.sources.items()],
+            "sources": [{"name": source.name, "kind": source.kind} for source in self.feeding.sources],
             "parked_loops": {name: state.error for name, state in health.items() if state.is_parked},
         }
+
+    def sources(self) -> Sequence[SourceReport]:
+        """What people are told about the sources."""
+        return [report(source, self.settings) for source in self.feeding.sources]
 
     def desk(self, caller: Caller, session: SessionKey, request: str) -> Desk:
         """Return what a verb needs, for one caller."""
@@ -114,6 +122,7 @@ class Daemon:
             session=session,
             request=request,
             daemon=self.facts,
+            sources=self.sources,
             sign_in=lambda: self.sign_ins.link(self.url),
         )
 
@@ -171,6 +180,7 @@ class Daemon:
 async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect = connect) -> AsyncIterator[Daemon]:
     """Open the store and join the parts over it."""
     refuse_missing(settings)
+    sources = make_sources(settings, home, clock, os.environ)
     journal = Journal(home.journal_dir)
     bells = Bells(home.bells_dir)
     feed = Feed()
@@ -198,7 +208,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         book = TaskBook(store)
         reading_of = partial(_reading, home, settings, book)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
-        tasks = Tasks(store, inbox, book, clock, reading_of)
+        tasks = Tasks(store, intake, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
         inbox.sessions.observe(feed.poke)
         try:
@@ -212,11 +222,12 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 inbox=inbox,
                 tasks=tasks,
                 feed=feed,
-                sign_ins=SignIns(cookie_key(_token(home)), clock),
+                sign_ins=SignIns(cookie_key(_token(home)), clock, home.path / "signed-out"),
                 reading_of=reading_of,
                 access=Access(store, policies, pairings, clock),
                 bells=bells,
                 reaching=Reaching(inbox, store, clock, bells, reading_of),
+                feeding=Feeding(sources, intake, store),
                 started_at=clock.now(),
             )
         finally:
@@ -281,6 +292,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("wakes", daemon.reaching.wakes.run)
     supervisor.start("sessions", daemon.reaching.reap)
     supervisor.start("tasks", daemon.tasks.keep)
+    daemon.feeding.start(supervisor)
     supervisor.start("index", lambda: upkeep.keep_index(store))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.config.settings import Settings
+from harken.daemon.sources import attention_of, trust_of
 from harken.errors import UserError
 from harken.inbox.caller import OWNER_ID
 from harken.ingest.prepare import Policy
+from harken.ingest.route import AttentionRule
 from harken.model import LOCAL, Attention, SenderRule, Trust
 
 
@@ -21,9 +23,16 @@ def configured_policy(settings: Settings) -> Policy:
             *_rules(settings.trust.known, Trust.KNOWN),
         ),
         # Whoever reaches the local socket is the same user: people and programs there are known unless denied.
-        default_trust={LOCAL: Trust.KNOWN, **dict.fromkeys(settings.sources, settings.trust.default)},
+        default_trust={LOCAL: Trust.KNOWN, **{name: trust_of(name, settings) for name in settings.sources}},
         routes=settings.routes,
-        attention_rules=settings.attention_rules,
+        # Whoever configures a server wants to hear of it: what it announces goes with prompts, trusted or not.
+        attention_rules=(
+            *settings.attention_rules,
+            *(
+                AttentionRule(attention=attention_of(name, settings), source=name, allow_unknown=True)
+                for name in settings.sources
+            ),
+        ),
         default_attention={LOCAL: Attention.WAKE, **settings.attention},
         max_chars=settings.limits.max_message_chars,
     )
@@ -33,11 +42,6 @@ def refuse_missing(settings: Settings) -> None:
     """Refuse what can be written in the configuration and is not there yet: ignoring it would lose mail."""
     if settings.store.url != "sqlite":
         raise UserError("This version of Harken stores in SQLite only.", 'Set store.url = "sqlite", or leave it out.')
-    for name, source in settings.sources.items():
-        raise UserError(
-            f"This version of Harken has no sources of kind {source.get('kind')!r}.",
-            f"Take [sources.{name}] out of config.toml.",
-        )
 
 
 def _rules(senders: Sequence[str], trust: Trust) -> list[SenderRule]:

@@ -25,6 +25,7 @@ from harken.store.base import Appended, Checkpoint, Store
 _log = logging.getLogger("harken.ingest")
 
 RING_SIZE = 200
+FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 LARGE_CHARS = 16_000
 
 
@@ -40,11 +41,13 @@ class Intake:
         self._dropped_total = 0
         self._flushing = anyio.Lock()
         self._problem = ""
+        self._waiting: list[Sequence[Draft]] = []
 
     @property
     def not_stored(self) -> Sequence[Draft]:
         """Drafts that wait in memory because the store is away, oldest first."""
-        return tuple(self._ring)
+        waiting = [draft for drafts in self._waiting for draft in drafts[-RING_SIZE:]] if self._problem else []
+        return (*self._ring, *waiting)[-RING_SIZE:]
 
     @property
     def dropped_total(self) -> int:
@@ -56,15 +59,37 @@ class Intake:
         """Why the last draft could not be stored, empty when it could."""
         return self._problem
 
-    async def accept(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> list[Appended]:
+    async def accept(
+        self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
+    ) -> list[Appended]:
         """Store drafts; raises `Unavailable` when they could not be stored, with nothing changed."""
         try:
-            appended = await self._store.append(await self._prepare(drafts), checkpoint)
+            appended = await self._store.append(await self._prepare(drafts), checkpoint, dropped=dropped)
         except Unavailable as exc:
             self._report(exc)
             raise
         self._problem = ""
         return appended
+
+    async def accept_at_last(
+        self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
+    ) -> None:
+        """Store drafts, however long the store is away; meanwhile they are shown as not stored.
+
+        For sources that can be held back: nothing more is taken from them before this returns.
+        """
+        self._waiting.append(drafts)
+        try:
+            while True:
+                try:
+                    await self.accept(drafts, checkpoint, dropped=dropped)
+                except Unavailable as exc:
+                    await anyio.sleep(min(max(exc.retry_after, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
+                else:
+                    return
+        finally:
+            # By identity: two feeds may yield the same.
+            self._waiting = [other for other in self._waiting if other is not drafts]
 
     async def accept_or_hold(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> bool:
         """Store drafts, or hold them in memory; return whether they are stored. For sources that cannot wait."""

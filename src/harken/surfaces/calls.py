@@ -127,6 +127,10 @@ class Journal(Arguments):
     limit: Annotated[int, about("At most this many.")] = 500
 
 
+class SourceList(Arguments):
+    """Say how every configured source is doing."""
+
+
 class GetStatus(Arguments):
     """Show daemon, sessions, consumers, what waits and what is parked."""
 
@@ -289,6 +293,10 @@ async def _journal(desk: Desk, a: Journal) -> object:
     return {"events": lines, "last": events[-1].n if events else a.after}
 
 
+async def _source_list(desk: Desk, _a: SourceList) -> object:
+    return {"sources": [shapes.source(each) for each in desk.sources()]}
+
+
 async def _status(desk: Desk, _a: GetStatus) -> object:
     return {"daemon": dict(desk.daemon()), **shapes.status(await desk.inbox.status())}
 
@@ -352,6 +360,7 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("notify", Verb(Notify, _notify)),
     ("journal", Verb(Journal, _journal)),
     ("status", Verb(GetStatus, _status)),
+    ("source_list", Verb(SourceList, _source_list)),
     ("reply", Verb(Reply, _reply)),
     ("allow", Verb(Allow, _allow)),
     ("deny", Verb(Deny, _deny)),

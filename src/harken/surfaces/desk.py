@@ -6,7 +6,7 @@ The verbs themselves are in `calls` and `task_calls`; the command line's socket 
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,7 @@ from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Reader, SessionKey
+from harken.sources.base import SourceReport
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -47,6 +48,7 @@ class Desk:
     session: SessionKey
     request: str
     daemon: Callable[[], Mapping[str, object]]
+    sources: Callable[[], Sequence[SourceReport]]
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
 
     async def reader(self, name: str, *, must_exist: bool = False) -> Reader:

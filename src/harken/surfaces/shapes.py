@@ -20,6 +20,7 @@ from harken.model import (
     task_record,
     timestamp,
 )
+from harken.sources.base import SourceReport
 
 
 def moment(value: datetime | None) -> str | None:
@@ -151,6 +152,28 @@ def task_message(value: Offer, task: str) -> dict[str, object]:
 def sent_to_task(value: Sent) -> dict[str, object]:
     """A message that a task was sent."""
     return {**sent(value), "task": value.message.mailbox.removeprefix(TASK)}
+
+
+def source(value: SourceReport) -> dict[str, object]:
+    """A configured source, and how it is doing."""
+    health = value.health
+    return {
+        "name": value.name,
+        "kind": value.kind,
+        "address": value.address,
+        "state": health.state.value,
+        "reason": health.reason,
+        "server": health.server,
+        "since": moment(health.since),
+        "next_try": moment(health.next_try),
+        "last_message_at": moment(health.last_message_at),
+        "reconnects": health.reconnects,
+        "gaps": health.gaps,
+        "counts": dict(health.counts),
+        "dropped": dict(health.dropped),
+        "trust": value.trust.value,
+        "attention": value.attention.value,
+    }
 
 
 def surface_record(value: SurfaceRecord) -> dict[str, object]:

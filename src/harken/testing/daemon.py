@@ -136,8 +136,9 @@ class DaemonProcess:
     def _last_words(self) -> str:
         if self._said is None:
             return ""
-        self._said.seek(0)
-        return self._said.read().decode()
+        with self._said as said:
+            said.seek(0)
+            return said.read().decode()
 
     def kill(self) -> None:
         """End it with SIGKILL: no chance to finish anything."""

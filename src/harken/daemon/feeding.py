@@ -1,0 +1,58 @@
+"""Feeds: every one is followed from its checkpoint, and every batch is stored before the next is asked for.
+
+Sources reconnect by themselves; what gets here is what they yield. While the store is away nothing more is read, so
+that a source that can hold back does, and what was read is shown to people as not stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import aclosing
+from functools import partial
+
+import anyio
+
+from harken.daemon.supervisor import Supervisor
+from harken.errors import NeedsPerson
+from harken.ingest.intake import Intake
+from harken.sources.base import Batch, Feed, Source
+from harken.store.base import Checkpoint, Store
+
+ASK_AGAIN_SECONDS = 300.0
+
+
+class Feeding:
+    """Follows the sources of one daemon."""
+
+    def __init__(self, sources: Sequence[Source], intake: Intake, store: Store) -> None:
+        self.sources = sources
+        self._intake = intake
+        self._store = store
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Follow every feed until the daemon ends."""
+        for source in self.sources:
+            for feed in source.feeds():
+                supervisor.start(f"source {source.name}/{feed.name}", partial(self._follow, source, feed))
+
+    async def _follow(self, source: Source, feed: Feed) -> None:
+        while True:
+            position = await self._store.checkpoint(source.name, feed.name)
+            try:
+                async with aclosing(feed.follow(position)) as batches:
+                    async for batch in batches:
+                        await self._take(source, feed, batch)
+            except NeedsPerson:
+                # The source says in its health what to do; that it was done, nobody tells us.
+                await anyio.sleep(ASK_AGAIN_SECONDS)
+            else:
+                return
+
+    async def _take(self, source: Source, feed: Feed, batch: Batch) -> None:
+        checkpoint = None
+        if batch.checkpoint is not None:
+            checkpoint = Checkpoint(source.name, feed.name, batch.checkpoint)
+        if batch.drafts or checkpoint is not None:
+            await self._intake.accept_at_last(batch.drafts, checkpoint, dropped=batch.dropped)
+        elif batch.dropped:
+            await self._store.record("dropped", {"source": source.name, "count": batch.dropped})

@@ -1,0 +1,113 @@
+"""From settings to sources: each entry of `[sources]` becomes one, with its secrets resolved.
+
+A source whose secret is missing does not keep the daemon from starting: it is there, and says what a person must do.
+What is written wrongly is refused at start, as every setting is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+from harken.clock import Clock
+from harken.config.home import Home
+from harken.config.secrets import resolve
+from harken.config.settings import Settings
+from harken.errors import NeedsPerson, UserError
+from harken.model import Attention, Trust
+from harken.sources.base import Feed, Source, SourceHealth, SourceReport, SourceState
+from harken.sources.mcp.settings import read_settings
+from harken.sources.mcp.source import KIND, McpSource
+
+_Choice = TypeVar("_Choice", Trust, Attention)
+
+# `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
+_REFERENCE = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file|keyring):.+)", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class UnreadySource:
+    """A source that cannot be opened before a person has acted."""
+
+    name: str
+    kind: str
+    reason: str
+    address: str = ""
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return nothing: there is nothing to follow yet."""
+        return ()
+
+    def health(self) -> SourceHealth:
+        """Say what is missing."""
+        return SourceHealth(state=SourceState.NEEDS_PERSON, reason=self.reason)
+
+
+def make_sources(settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str]) -> list[Source]:
+    """Return the configured sources. Raises `UserError` for an entry that is written wrongly."""
+    return [_make(name, entry, home, clock, environ) for name, entry in settings.sources.items()]
+
+
+def report(source: Source, settings: Settings) -> SourceReport:
+    """Return what people are told about a source."""
+    return SourceReport(
+        name=source.name,
+        kind=source.kind,
+        address=source.address,
+        health=source.health(),
+        trust=trust_of(source.name, settings),
+        attention=attention_of(source.name, settings),
+    )
+
+
+def trust_of(name: str, settings: Settings) -> Trust:
+    """Return how far what comes through a source is trusted, where nothing is decided about its sender."""
+    entry = settings.sources[name]
+    return _choice(Trust, entry, "trust", name, settings.trust.default)
+
+
+def attention_of(name: str, settings: Settings) -> Attention:
+    """Return how far what comes through a source may push."""
+    entry = settings.sources[name]
+    return _choice(Attention, entry, "attention", name, settings.attention.get(name, Attention.PROMPT))
+
+
+def _choice(kind: type[_Choice], entry: Mapping[str, object], key: str, name: str, default: _Choice) -> _Choice:
+    found = entry.get(key, default.value)
+    for choice in kind:
+        if choice.value == found:
+            return choice
+    known = ", ".join(choice.value for choice in kind)
+    raise UserError(f"sources.{name}.{key} is {str(found)[:40]!r}.", f"Use one of: {known}.")
+
+
+def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
+    kind = str(entry.get("kind"))
+    if kind != KIND:
+        raise UserError(
+            f"This version of Harken has no sources of kind {kind!r}.",
+            f"Take [sources.{name}] out of config.toml, or use kind = {KIND!r}.",
+        )
+    try:
+        known = _resolved(entry, home, environ)
+    except (UserError, NeedsPerson) as exc:
+        return UnreadySource(name, kind, f"{exc.message} {exc.hint}")
+    return McpSource(read_settings(name, known), clock)
+
+
+def _resolved(value: object, home: Home, environ: Mapping[str, str]) -> dict[str, object]:
+    if not isinstance(value, Mapping):
+        raise TypeError(type(value).__name__)
+    return {str(key): _secret(item, home, environ) for key, item in value.items()}
+
+
+def _secret(value: object, home: Home, environ: Mapping[str, str]) -> object:
+    if isinstance(value, Mapping):
+        return _resolved(value, home, environ)
+    if isinstance(value, list):
+        return [_secret(item, home, environ) for item in value]
+    if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
+        return found["scheme"] + resolve(found["reference"], home, environ)
+    return value

@@ -1,0 +1,267 @@
+"""Streamable HTTP: a session and its GET stream, as in 2025; servers that know only 2026 are left to `modern.py`.
+
+The 2025 era comes first, because only there can a server push whatever it likes. A session whose events have ids can be
+taken up again where it was left, also after a restart of the daemon: the checkpoint holds it, and it is therefore not
+deleted on the way out, unless nothing will be heard in it. Above is `source.py`, below are `web.py` and `hearing.py`.
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import re
+import secrets
+from contextlib import suppress
+from typing import Final, Self
+
+import anyio
+import httpx2
+
+from harken.sources.mcp import protocol
+from harken.sources.mcp.hearing import Hearing, read_answer
+from harken.sources.mcp.link import Closed, Desk, Lost, NoPush, Pulse, SessionGone, Trouble, watched
+from harken.sources.mcp.modern import Modern
+from harken.sources.mcp.place import Place, parse_cursors, parse_place
+from harken.sources.mcp.routing import Answer, Request
+from harken.sources.mcp.settings import McpSettings
+from harken.sources.mcp.web import Web, is_event_stream
+
+GOODBYE_SECONDS: Final = 2.0
+NO_PUSH: Final = frozenset({404, 405, 501})
+SESSION_GONE: Final = frozenset({400, 404, 405, 501})
+OTHER_ERA: Final = frozenset({400, 404, 405, 406, 415, 422, 501})  # how servers refuse a handshake they do not know
+BROKEN: Final = frozenset({409, 410, 500})
+TRIES_OF_A_SESSION: Final = 3
+
+_SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
+_SENDABLE_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,1024}")
+_NO_CONTENT: Final = 204
+_OK: Final = 200
+_ERRORS: Final = 400
+
+_log = logging.getLogger("harken.sources.mcp")
+
+
+class StreamableHttp:
+    """The link to one server over Streamable HTTP. `checkpoint` is where an earlier one stopped."""
+
+    def __init__(self, settings: McpSettings, checkpoint: str = "") -> None:
+        self._settings = settings
+        self._web = Web(settings)
+        self._numbers = itertools.count(1)
+        self._place = parse_place(checkpoint, settings.url)
+        self._is_begun = self._place is not None
+        self._modern = Modern(settings, self._web, self._numbers, parse_cursors(checkpoint, settings.url))
+        self._is_modern = False
+        self._failures = 0  # of the stream, since it last opened
+        self._version = self._place.version if self._place else protocol.HANDSHAKE
+        self._session = self._place.session if self._place else ""
+        self._last_id = self._place.last_id if self._place else ""
+        self._stream = self._session
+        self._server = self._place.server if self._place else ""
+
+    async def __aenter__(self) -> Self:
+        await self._web.__aenter__()
+        return self
+
+    async def __aexit__(self, *details: object) -> None:
+        with anyio.CancelScope(shield=True):
+            if self._session and not self._last_id:
+                await self._delete()
+            await self._web.__aexit__(*details)
+
+    async def listen(self, desk: Desk) -> Closed:
+        """Connect, or take up the session again, and hand over what is announced until the stream ends."""
+        if self._is_modern:
+            return await self._modern.listen(desk)
+        is_fresh = not self._is_begun
+        try:
+            return await self._listen_in_session(desk, is_fresh=is_fresh)
+        except SessionGone as gone:
+            self._forget()
+            if is_fresh:
+                raise Lost(gone.reason) from gone
+        try:
+            return await self._listen_in_session(desk, is_fresh=True)
+        except SessionGone as gone:
+            self._forget()
+            raise Lost(gone.reason) from gone
+
+    async def _listen_in_session(self, desk: Desk, *, is_fresh: bool) -> Closed:
+        try:
+            if is_fresh and not await self._begin(desk):
+                self._is_modern = True
+                return await self._modern.listen(desk)
+            desk.met(self._server)
+            return await watched(
+                lambda pulse: self._hear(desk, pulse, is_fresh=is_fresh),
+                lambda: self._probe(desk),
+                lambda: self._settings.idle,
+            )
+        except Lost:
+            if not self._session:
+                # Without one, nothing ties the next stream to this one: ids may begin anew.
+                self._forget()
+            raise
+        except NoPush as silent:
+            await self._delete()
+            self._forget()
+            return await self._modern_or(desk, silent)
+
+    async def _begin(self, desk: Desk) -> bool:
+        """Begin a session; returns whether the server knows that era."""
+        self._forget()
+        number = next(self._numbers)
+        body = protocol.initialize(number)
+        refusal, answer, session = "", Answer(number), ""
+        async with self._web.ask(self._web.url, self._headers(), body, "initialize") as response:
+            if response.status_code in OTHER_ERA:
+                hint = "check its url, or set transport to sse for an older server"
+                refusal = f"the server answers {response.status_code} on initialize: {hint}"
+            elif response.status_code != _OK:
+                raise self._web.refusal(response, "initialize")
+            else:
+                answer = await self._answer(response, number, desk)
+                session = response.headers.get("mcp-session-id", "")
+        if answer.error_code is not None:
+            refusal = f"the server refuses to begin (error {answer.error_code})"
+        if refusal:
+            if await self._modern.discover(desk) is None:
+                raise Lost(refusal)
+            return False
+        version = answer.result.get("protocolVersion")
+        self._version = version if isinstance(version, str) and _SESSION_ID.fullmatch(version) else protocol.HANDSHAKE
+        self._session = session if _SESSION_ID.fullmatch(session) else ""
+        # Where there is no session, ids are unique among the streams of one beginning at most.
+        self._stream = self._session or secrets.token_hex(8)
+        self._last_id = ""
+        self._server = protocol.server_name(answer)
+        await self._tell(protocol.notification("notifications/initialized"))
+        self._is_begun = True
+        return True
+
+    async def _hear(self, desk: Desk, pulse: Pulse, *, is_fresh: bool) -> Closed:
+        desk.waits("waiting for the server to open the stream")
+        headers = self._headers(accept="text/event-stream")
+        if self._last_id:
+            headers["Last-Event-ID"] = self._last_id
+        async with self._web.call("GET", self._web.url, headers) as response:
+            self._check_stream(response, is_fresh=is_fresh)
+            pulse.beat()
+            self._failures = 0
+            desk.opened(is_resumed=bool(self._last_id))
+            if is_fresh:
+                await self._ask_for_resources(desk)
+            hearing = Hearing(desk, stream=self._stream, last_id=self._last_id)
+            async for chunk in response.aiter_bytes():
+                pulse.beat()
+                heard = await hearing.hear(chunk, self._move)
+                await self._reply(heard.requests)
+                pulse.beat()
+        retry_ms = hearing.parser.retry_ms
+        return Closed(None if retry_ms is None else retry_ms / 1000)
+
+    def _check_stream(self, response: httpx2.Response, *, is_fresh: bool) -> None:
+        status = response.status_code
+        if status in SESSION_GONE and not is_fresh:
+            raise SessionGone(f"the server does not know the session any more ({status})")
+        if status in NO_PUSH or status == _NO_CONTENT:
+            raise NoPush(f"server does not support push: {status} on GET")
+        if status in BROKEN and not is_fresh:
+            # Perhaps only the old session is: its place is worth a few tries, not all of them.
+            self._failures += 1
+            if self._failures >= TRIES_OF_A_SESSION:
+                raise SessionGone(f"the server answers {status} on GET")
+        if status != _OK:
+            raise self._web.refusal(response, "GET")
+        if not is_event_stream(response):
+            raise Lost("the server answers GET with something that is no event stream: check its url")
+
+    def _move(self, last_id: str, _cursor: str) -> str | None:
+        """Take note of the position in the stream; returns the checkpoint if there is a new one."""
+        if last_id == self._last_id or not _SENDABLE_ID.fullmatch(last_id):
+            return None
+        self._last_id = last_id
+        if not self._session:
+            return None
+        return Place(self._session, last_id, self._version, self._server).checkpoint(self._settings.url)
+
+    async def _modern_or(self, desk: Desk, silent: NoPush) -> Closed:
+        """Subscribe, if the server knows the 2026 era too; else it is as silent as it was."""
+        try:
+            is_known = await self._modern.discover(desk) is not None
+        except Trouble:
+            is_known = False
+        if not is_known:
+            raise silent
+        self._is_modern = True
+        return await self._modern.listen(desk)
+
+    async def _ask_for_resources(self, desk: Desk) -> None:
+        for uri in self._settings.resources:
+            number = next(self._numbers)
+            body = protocol.request(number, "resources/subscribe", {"uri": uri})
+            try:
+                async with self._web.ask(self._web.url, self._headers(), body, "resources/subscribe") as response:
+                    is_accepted = response.status_code == _OK
+                    is_accepted = is_accepted and (await self._answer(response, number, desk)).error_code is None
+            except Lost:
+                is_accepted = False
+            if not is_accepted:
+                _log.warning("%s: the server does not tell of changes to a resource", self._settings.name)
+
+    async def _probe(self, desk: Desk) -> str:
+        """Return why the server seems lost, or nothing if it answers."""
+        number = next(self._numbers)
+        body = protocol.request(number, "ping")
+        try:
+            async with self._web.ask(self._web.url, self._headers(), body, "ping") as got:
+                if got.status_code in SESSION_GONE:
+                    return f"the server does not know the session any more ({got.status_code})"
+                if got.status_code >= _ERRORS:
+                    return self._web.refusal(got, "ping").reason
+                if got.status_code == _OK:  # else the answer comes on the stream, if at all: it is there
+                    await self._answer(got, number, desk)
+        except Trouble as exc:
+            return exc.reason
+        return ""
+
+    async def _answer(self, response: httpx2.Response, number: int, desk: Desk) -> Answer:
+        return await read_answer(response, number, desk, stream=self._stream, reply=self._reply)
+
+    async def _reply(self, requests: list[Request]) -> None:
+        for request in requests:
+            # Should it fail, the stream itself will tell what is wrong.
+            with suppress(Trouble):
+                await self._tell(protocol.reply(request))
+
+    async def _tell(self, body: bytes) -> None:
+        async with self._web.ask(self._web.url, self._headers(), body, "POST") as response:
+            if response.status_code in SESSION_GONE and self._is_begun:
+                raise SessionGone(f"the server does not know the session any more ({response.status_code})")
+            if response.status_code >= _ERRORS:
+                raise self._web.refusal(response, "POST")
+
+    async def _delete(self) -> None:
+        if not self._session:
+            return
+        with anyio.move_on_after(GOODBYE_SECONDS):
+            try:
+                async with self._web.call("DELETE", self._web.url, self._headers()):
+                    pass
+            except Lost:
+                return  # it ends by itself after a while
+
+    def _forget(self) -> None:
+        self._is_begun = False
+        self._failures = 0
+        self._session = self._last_id = self._stream = ""
+        self._version = protocol.HANDSHAKE
+
+    def _headers(self, accept: str = "application/json, text/event-stream") -> dict[str, str]:
+        headers = {"Accept": accept, "Content-Type": "application/json"}
+        if self._is_begun or self._session:
+            headers["MCP-Protocol-Version"] = self._version
+        if self._session:
+            headers["Mcp-Session-Id"] = self._session
+        return headers

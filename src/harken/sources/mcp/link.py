@@ -1,0 +1,138 @@
+"""What a link to an MCP server is, whatever it runs over, how it ends, and whom it tells.
+
+A link is one conversation at a time; `source.py` opens it again and again and decides when. It hands what it hears to
+a `Desk` and waits there when too much is waiting to be stored, so a fast server is read no faster than we store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol, Self, TypeVar
+
+import anyio
+
+from harken.sources.mcp.routing import Announcement
+
+Ended = TypeVar("Ended")
+
+
+class Trouble(Exception):
+    """Why a link cannot go on. `reason` is a sentence for people, without anything secret."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(reason)
+        self.reason = reason
+
+
+class Lost(Trouble):
+    """The connection failed or ended; trying again may help, after `retry_after` seconds if the server said so."""
+
+    def __init__(self, reason: str, *, retry_after: float | None = None, is_refused: bool = False) -> None:
+        super().__init__(reason)
+        self.retry_after = retry_after
+        self.is_refused = is_refused
+
+
+class NoPush(Trouble):
+    """The server is there and will never announce anything."""
+
+
+class SessionGone(Trouble):
+    """The server does not know our session any more; a new one may begin at once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Closed:
+    """The server ended the stream properly, perhaps saying when to come back."""
+
+    retry_after: float | None = None
+
+
+class Desk(Protocol):
+    """Who is told what a link hears."""
+
+    def met(self, server: str) -> None:
+        """Take note of what the server calls itself."""
+        ...
+
+    def opened(self, *, is_resumed: bool) -> None:
+        """Take note that announcements arrive from now on; resumed: nothing was missed since the last time."""
+        ...
+
+    def waits(self, reason: str) -> None:
+        """Take note why nothing arrives yet."""
+        ...
+
+    def gave_up(self, count: int) -> None:
+        """Take note of announcements that were too long to be read."""
+        ...
+
+    async def take(self, announcements: Sequence[Announcement], checkpoint: str | None = None) -> None:
+        """Keep announcements, and the position after them, until they are stored; wait while too many are waiting."""
+        ...
+
+
+class Link(Protocol):
+    """A way to one server. It is entered before use, and left to end it politely."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(self, *details: object) -> None: ...
+
+    async def listen(self, desk: Desk) -> Closed:
+        """Connect and hand everything announced to the desk until the connection ends; raises `Trouble`."""
+        ...
+
+
+class Pulse:
+    """When the last byte came."""
+
+    def __init__(self) -> None:
+        self.at = anyio.current_time()
+
+    def beat(self) -> None:
+        """Note that a byte came."""
+        self.at = anyio.current_time()
+
+
+@contextmanager
+def bounded(seconds: float, doing: str) -> Iterator[None]:
+    """Raise `Lost` when what is done in the block takes too long."""
+    try:
+        with anyio.fail_after(seconds):
+            yield
+    except TimeoutError as exc:
+        raise Lost(f"the server does not answer {doing} within {seconds:g} seconds") from exc
+
+
+async def watched(
+    read: Callable[[Pulse], Awaitable[Ended]], probe: Callable[[], Awaitable[str]], idle: Callable[[], float]
+) -> Ended:
+    """Return what `read` returns; when no byte came for `idle` seconds, `probe` says why the server is lost."""
+    pulse = Pulse()
+    ended: list[Ended] = []
+    failed: list[Trouble] = []
+
+    async def run() -> None:
+        try:
+            ended.append(await read(pulse))
+        except Trouble as exc:
+            failed.append(exc)
+        group.cancel_scope.cancel()
+
+    async with anyio.create_task_group() as group:
+        group.start_soon(run)
+        while True:
+            await anyio.sleep_until(pulse.at + idle())
+            if anyio.current_time() < pulse.at + idle():
+                continue
+            reason = await probe()
+            if reason:
+                failed.append(Lost(reason))
+                group.cancel_scope.cancel()
+            pulse.beat()
+    if ended:
+        return ended[0]
+    raise failed[0]

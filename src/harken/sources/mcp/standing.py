@@ -1,0 +1,202 @@
+"""How one server is doing, and what it said that is not stored yet: the desk that a link reports to.
+
+It turns announcements into drafts after the allow-list, keeps at most `MAX_WAITING` of them and `MAX_WAITING_CHARS`
+of text, and lets the link wait when there are more: then the server is not read, and its own buffers fill. What it
+tells people is true at any moment. It opens nothing and decides no waits; `source.py` does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from harken.clock import Clock
+from harken.model import Draft, Sender
+from harken.sources.base import Batch, SourceHealth, SourceState
+from harken.sources.mcp.routing import Announcement, is_allowed
+from harken.sources.mcp.settings import McpSettings
+
+MAX_WAITING: Final = 1_000
+MAX_WAITING_CHARS: Final = 16_000_000
+MAX_COUNTED: Final = 200  # a server may invent channels without end
+OTHERS: Final = "(others)"
+
+
+class Standing:
+    """The state of one source, its counts, and the drafts that wait to be stored."""
+
+    def __init__(self, settings: McpSettings, clock: Clock) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._state = SourceState.CONNECTING
+        self._reason = ""
+        self._server = ""
+        self._since = clock.now()
+        self._next_try: datetime | None = None
+        self._last_message_at: datetime | None = None
+        self._reconnects = 0
+        self._gaps = 0
+        self._counts: dict[str, int] = {}
+        self._dropped: dict[str, int] = {}
+        self._has_history = False  # something may have been announced before this connection
+        self._waiting: list[Draft] = []
+        self._waiting_chars = 0
+        self._checkpoint: str | None = None
+        self._given_up = 0
+        self._changed = anyio.Event()
+        self._taken = anyio.Event()
+        self._has_heard = False
+        self._is_open = False
+        self._has_been_open = False
+
+    @property
+    def is_open(self) -> bool:
+        """Whether announcements arrive, or did until the connection ended."""
+        return self._is_open
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether anything was announced in this connection."""
+        return self._has_heard
+
+    def health(self) -> SourceHealth:
+        """Return how the source is doing now."""
+        return SourceHealth(
+            state=self._state,
+            reason=self._reason,
+            server=self._server,
+            since=self._since,
+            next_try=self._next_try,
+            last_message_at=self._last_message_at,
+            reconnects=self._reconnects,
+            gaps=self._gaps,
+            counts=dict(self._counts),
+            dropped=dict(self._dropped),
+        )
+
+    def met(self, server: str) -> None:
+        """Take note of what the server calls itself."""
+        self._server = self._settings.scrub(server)
+
+    def opened(self, *, is_resumed: bool) -> None:
+        """Take note that announcements arrive from now on."""
+        if self._is_open:
+            return
+        self._is_open = True
+        self._reconnects += self._has_been_open
+        self._has_been_open = True
+        if self._has_history and not is_resumed:
+            self._gaps += 1
+        self._has_history = True
+        self._enter(SourceState.LISTENING)
+
+    def waits(self, reason: str) -> None:
+        """Take note why nothing arrives yet."""
+        if not self._is_open:
+            self._enter(SourceState.CONNECTING, reason)
+
+    def gave_up(self, count: int) -> None:
+        """Take note of announcements that were too long to be read; the next batch says how many."""
+        self._given_up += count
+        self._changed.set()
+
+    async def take(self, announcements: Sequence[Announcement], checkpoint: str | None = None) -> None:
+        """Keep announcements until they are stored, and wait while too many are waiting."""
+        before = len(self._waiting)
+        for each in announcements:
+            self._keep(each)
+        if len(self._waiting) > before:
+            self._last_message_at = self._clock.now()
+        if checkpoint is not None:
+            self._checkpoint = checkpoint
+        if self._waiting or checkpoint is not None:
+            self._changed.set()
+        while self._is_full:
+            if self._taken.is_set():
+                self._taken = anyio.Event()
+            await self._taken.wait()
+
+    async def next_batch(self) -> Batch:
+        """Wait for something new and return all of it."""
+        await self._changed.wait()
+        self._changed = anyio.Event()
+        batch = Batch(drafts=self._waiting, checkpoint=self._checkpoint, dropped=self._given_up)
+        self._waiting, self._waiting_chars, self._checkpoint, self._given_up = [], 0, None, 0
+        self._taken.set()
+        return batch
+
+    @property
+    def has_news(self) -> bool:
+        """Whether something waits to be stored."""
+        return bool(self._waiting) or self._checkpoint is not None or self._given_up > 0
+
+    def wake(self) -> None:
+        """Let whoever waits for a batch look again."""
+        self._changed.set()
+
+    def begins(self, *, has_checkpoint: bool) -> None:
+        """Take note that somebody follows from now on; with a checkpoint, something was heard in an earlier life."""
+        self._has_history = self._has_history or has_checkpoint
+        if self.has_news:
+            self._changed.set()
+        self._enter(SourceState.CONNECTING)
+
+    def tries(self) -> None:
+        """Take note that a connection is being made."""
+        self._is_open = False
+        self._has_heard = False
+        self._enter(SourceState.CONNECTING)
+
+    def retries(self, reason: str, wait_seconds: float, *, needs_person: bool) -> None:
+        """Take note that the connection is gone and when it is tried again."""
+        self._is_open = False
+        state = SourceState.NEEDS_PERSON if needs_person else SourceState.RETRYING
+        self._enter(state, reason, self._clock.now() + timedelta(seconds=wait_seconds))
+
+    def is_silent(self, reason: str) -> None:
+        """Take note that the server will never announce anything."""
+        self._enter(SourceState.SILENT, reason)
+
+    def stops(self) -> None:
+        """Take note that nobody listens any more."""
+        if self._state is not SourceState.SILENT:
+            self._enter(SourceState.STOPPED)
+
+    @property
+    def _is_full(self) -> bool:
+        return len(self._waiting) >= MAX_WAITING or self._waiting_chars >= MAX_WAITING_CHARS
+
+    def _keep(self, announcement: Announcement) -> None:
+        self._has_heard = True
+        channel = announcement.channel
+        if not is_allowed(self._settings.channels, channel):
+            _count(self._dropped, channel)
+            return
+        _count(self._counts, channel)
+        self._waiting_chars += len(announcement.content)
+        self._waiting.append(
+            Draft(
+                source=self._settings.name,
+                sender=Sender(self._settings.name),
+                text=announcement.content,
+                upstream_id=announcement.upstream_id,
+                channel=channel,
+                conversation=channel,
+                thread=announcement.thread,
+                sent_at=announcement.sent_at,
+                meta=announcement.metadata,
+            )
+        )
+
+    def _enter(self, state: SourceState, reason: str = "", next_try: datetime | None = None) -> None:
+        if state is not self._state:
+            self._since = self._clock.now()
+        self._state, self._reason, self._next_try = state, reason, next_try
+
+
+def _count(counts: dict[str, int], channel: str) -> None:
+    name = channel if channel in counts or len(counts) < MAX_COUNTED else OTHERS
+    counts[name] = counts.get(name, 0) + 1

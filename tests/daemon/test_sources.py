@@ -1,0 +1,95 @@
+"""A daemon that listens to an MCP server: what is announced becomes mail, and stays so whatever happens."""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harken.testing import DaemonProcess
+from harken.testing.agent import Json
+from harken.testing.daemon import running_daemon
+
+ANNOUNCER: Final = Path(__file__).parent.parent / "interop" / "announcer.py"
+SECONDS: Final = 30.0
+
+
+def configured(home: Path, **entry: object) -> Path:
+    """Write the configuration of a home that listens to the announcer."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    known: Mapping[str, object] = {"kind": "mcp", "command": sys.executable, "args": [str(ANNOUNCER), "stdio"]}
+    # What is JSON here is TOML too.
+    lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in {**known, **entry}.items())
+    (home / "config.toml").write_text(f"[sources.ci]\n{lines}\n")
+    return home
+
+
+def until(daemon: DaemonProcess, is_so: Callable[[Json], bool]) -> Json:
+    """Return the source's state once it is as wanted."""
+    end = time.monotonic() + SECONDS
+    while not is_so(source := daemon.call("source_list")["sources"][0]):
+        assert time.monotonic() < end, f"it stays at {source}"
+    return source
+
+
+def test_what_a_server_announces_becomes_mail(tmp_path: Path) -> None:
+    """In the channel it was announced on, from the server, with prompts only; what was not asked for is counted."""
+    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        source = until(daemon, lambda each: each["counts"].get("ci", 0) > 1 and bool(each["dropped"].get("deploys")))
+        assert (source["name"], source["kind"], source["state"], source["server"]) == (
+            "ci",
+            "mcp",
+            "listening",
+            "announcer 1",
+        )
+        messages = daemon.call("list", limit=100)["messages"]
+    assert {(each["source"], each["channel"], each["content_text_sanitized"]) for each in messages} == {
+        ("ci", "ci", "build is green")
+    }
+    assert {(each["sender_id"], each["trust"], each["attention"]) for each in messages} == {("ci", "unknown", "prompt")}
+
+
+def test_what_was_unread_stays_unread_over_a_restart(tmp_path: Path) -> None:
+    """Announcements are mail: nobody has read them because the daemon was killed."""
+    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        until(daemon, lambda _: len(daemon.call("list", channel="ci")["messages"]) > 1)
+        daemon.kill()
+        daemon.start()
+        assert daemon.call("stats")["unread_by_channel"]["ci"] > 1
+
+
+def test_a_server_may_be_trusted_and_wake(tmp_path: Path) -> None:
+    """The person says so for this server, and for no other."""
+    with running_daemon(configured(tmp_path / "home", trust="known", attention="wake")) as daemon:
+        until(daemon, lambda _: bool(daemon.call("list", channel="ci")["messages"]))
+        message = daemon.call("list", channel="ci", limit=1)["messages"][0]
+    assert (message["trust"], message["attention"]) == ("known", "wake")
+
+
+def test_a_secret_that_is_missing_keeps_only_its_source_away(tmp_path: Path) -> None:
+    """Everything else works, and `status` says what to do."""
+    home = configured(tmp_path / "home", **{"env.API_TOKEN": "env:HARKEN_TEST_NOT_SET"})
+    with running_daemon(home) as daemon:
+        source = daemon.call("source_list")["sources"][0]
+        assert source["state"] == "needs person"
+        assert "HARKEN_TEST_NOT_SET" in source["reason"]
+        assert daemon.call("send", text="hello")["state"] == "queued"
+
+
+@pytest.mark.parametrize(
+    ("entry", "named"),
+    [
+        ({"trust": "friend"}, "sources.ci.trust"),
+        ({"attention": "loud"}, "sources.ci.attention"),
+        ({"kind": "x"}, "'x'"),
+    ],
+)
+def test_a_mistake_in_a_source_is_named_at_start(tmp_path: Path, entry: Mapping[str, object], named: str) -> None:
+    """A daemon that ignored it would lose mail."""
+    with pytest.raises(RuntimeError, match=named), running_daemon(configured(tmp_path / "home", **entry)):
+        pass
