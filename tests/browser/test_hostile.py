@@ -6,14 +6,18 @@ They are put into the store as they are, past everything that cleans what comes 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+import tempfile
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Final
 
 import pytest
-from playwright.sync_api import Locator, expect
+from playwright.sync_api import Browser, Locator, expect
 
 from harken.model import INBOX, Attention, NewMessage, Sender, Trust
 from tests.browser.rig import PHONE, Site, Window
+from tests.loss.rig import Nursery, Served
 
 ELSEWHERE: Final = "http://attacker.example"
 MARKUP: Final = f"""\"'><script>window.pwned=1</script><img src={ELSEWHERE}/i onerror=window.pwned=1>"""
@@ -95,14 +99,26 @@ def hostile_messages() -> Sequence[NewMessage]:
     ]
 
 
+@pytest.fixture(scope="module")
+def crowded(browser: Browser, nursery: Nursery) -> Iterator[Served]:
+    """A daemon in which everything hostile has happened. The tests only look at it."""
+    with ExitStack() as stack:
+        # A short path: a socket's name has at most 107 bytes.
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="harken-")))
+        daemon = stack.enter_context(nursery.daemon(folder / "home")).start()
+        site = Site(browser, daemon, folder, stack)
+        site.store(hostile_messages())
+        site.task("web", title=f"{MARKUP} {FLIPPED}", branch=MARKUP, prompt=TEXTS[0])
+        site.task("api", "web", title="z" * 150)
+        site.agent(MARKUP).tool("inbox_pull", limit=100)
+        yield daemon
+
+
 @pytest.fixture
-def stage(site: Site) -> Site:
-    """A site in which everything hostile has happened."""
-    site.store(hostile_messages())
-    site.task("web", title=f"{MARKUP} {FLIPPED}", branch=MARKUP, prompt=TEXTS[0])
-    site.task("api", "web", title="z" * 150)
-    site.agent(MARKUP).tool("inbox_pull", limit=100)
-    return site
+def stage(browser: Browser, crowded: Served, tmp_path: Path) -> Iterator[Site]:
+    """A look at what is hostile, with windows that are closed at the end."""
+    with ExitStack() as stack:
+        yield Site(browser, crowded, tmp_path, stack)
 
 
 def check(window: Window) -> None:

@@ -151,24 +151,52 @@ async def test_a_task_cannot_begin_with_a_peer_that_is_done(shop: Workshop) -> N
 # -- naming --------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "name", ["fix-login", "task:fix-login", "fix", "Fix the login", "fix the LOGIN", " fix-login "]
-)
+@pytest.mark.parametrize("name", ["fix-login", "task:fix-login", "Fix the login", "fix the LOGIN", " fix-login "])
 async def test_a_task_is_found_by_what_people_call_it(shop: Workshop, name: str) -> None:
-    """The id, its mailbox, a beginning that is enough, or the title."""
+    """The id, its mailbox, or the title."""
     await shop.tasks.new(OWNER, NewTask(title="Fix the login", dir=shop.folder("a")))
     await shop.tasks.new(OWNER, NewTask(title="Write docs", dir=shop.folder("b")))
     assert (await shop.tasks.show(name)).task.id == "fix-login"
 
 
 async def test_a_whole_id_is_never_ambiguous(shop: Workshop) -> None:
-    """`api` is `api`, although `api-2` begins with it; a beginning of both is asked back."""
+    """`api` is `api`, although `api-2` begins with it; a beginning is nobody, and what exists is listed."""
     await shop.new("api-2")
     await shop.new("api")
     assert (await shop.tasks.show("api")).task.id == "api"
-    with pytest.raises(UserError) as caught:
+    with pytest.raises(NotFound) as caught:
         await shop.tasks.show("ap")
     assert ("api" in caught.value.hint, "api-2" in caught.value.hint) == (True, True)
+
+
+async def test_a_title_means_the_task_that_is_open(shop: Workshop) -> None:
+    """The one before it, of the same name, is done and cannot be meant."""
+    await shop.tasks.new(OWNER, NewTask(title="Fix login", dir=shop.folder("a")))
+    await shop.tasks.finish(OWNER, "fix-login")
+    again = await shop.tasks.new(OWNER, NewTask(title="Fix login", dir=shop.folder("b")))
+    assert (await shop.tasks.show("fix login")).task.id == again.task.id
+
+
+async def test_whoever_wrote_to_a_task_that_is_done_is_told(shop: Workshop) -> None:
+    """An agent that waits for an answer would wait for ever."""
+    api, web = await shop.new("api"), await shop.new("web", "api")
+    in_api = shop.session(api.dir)
+    asked = await shop.tasks.send(says(in_api), web.id, "is it ready?")
+    await shop.tasks.finish(OWNER, web.id)
+    (told,) = await shop.offers(in_api)
+    assert (told.message.sender.id, told.message.refers_to) == ("task:web", asked.message.id)
+    assert "done" in told.message.text
+
+
+async def test_an_agent_does_not_take_the_mail_of_another_task(shop: Workshop) -> None:
+    """That one would never see it; whoever is in no task may act for one that nobody works on."""
+    api, web = await shop.new("api"), await shop.new("web")
+    in_api, elsewhere = shop.session(api.dir), shop.session("/", "codex")
+    await shop.tasks.send(OWNER, web.id, "for web only")
+    with pytest.raises(Refused, match="own session"):
+        await shop.check(in_api, web.id)
+    assert await shop.tasks.pending(says(in_api), web.id) == 1
+    assert await shop.check(elsewhere, web.id) == ["for web only"]
 
 
 @pytest.mark.parametrize("name", ["nobody", "task:nobody", "%", "*", "a\0", "x" * 5000])

@@ -103,7 +103,8 @@ async def test_a_message_does_not_come_back_to_the_task_that_sent_it(
 ) -> None:
     """An agent that finds its own words in its mail would answer them."""
     await shop.tasks.send(says(in_api), web.id, "hello")
-    await shop.inbox.send(says(in_api), "a note to everyone in here", to=api.mailbox)
+    with pytest.raises(UserError, match="your own task"):
+        await shop.inbox.send(says(in_api), "a note to everyone in here", to=api.mailbox)
     assert await shop.check(in_api) == []
     assert await shop.tasks.pending(says(in_api)) == 0
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
@@ -31,9 +32,9 @@ def clock() -> FakeClock:
 
 
 @pytest.fixture
-def sign_ins(clock: FakeClock) -> SignIns:
+def sign_ins(clock: FakeClock, tmp_path: Path) -> SignIns:
     """Links and cookies of one token."""
-    return SignIns(cookie_key("a token"), clock)
+    return SignIns(cookie_key("a token"), clock, tmp_path / "signed-out")
 
 
 def code_of(url: str) -> str:
@@ -85,12 +86,27 @@ def test_cookie_lasts_thirty_days_and_not_longer(sign_ins: SignIns, clock: FakeC
     assert not sign_ins.is_signed_in(cookie, HOST)
 
 
-def test_cookie_is_good_for_whoever_has_the_same_token_and_no_other(sign_ins: SignIns, clock: FakeClock) -> None:
+def test_cookie_is_good_for_whoever_has_the_same_token_and_no_other(
+    sign_ins: SignIns, clock: FakeClock, tmp_path: Path
+) -> None:
     """A restart keeps people signed in; a new token signs everyone out."""
-    cookie = header(sign_ins.cookie())
-    assert SignIns(cookie_key("a token"), clock).is_signed_in(cookie, HOST)
-    assert not SignIns(cookie_key("another token"), clock).is_signed_in(cookie, HOST)
+    cookie, file = header(sign_ins.cookie()), tmp_path / "signed-out"
+    assert SignIns(cookie_key("a token"), clock, file).is_signed_in(cookie, HOST)
+    assert not SignIns(cookie_key("another token"), clock, file).is_signed_in(cookie, HOST)
     assert b"a token" not in cookie_key("a token")
+
+
+def test_cookie_that_was_signed_out_is_good_for_nobody(sign_ins: SignIns, clock: FakeClock, tmp_path: Path) -> None:
+    """Whoever has a copy of it has nothing, also after a restart; other browsers stay signed in."""
+    mine, other, file = header(sign_ins.cookie()), header(sign_ins.cookie()), tmp_path / "signed-out"
+    sign_ins.sign_out(mine, HOST)
+    again = SignIns(cookie_key("a token"), clock, file)
+    assert [each.is_signed_in(mine, HOST) for each in (sign_ins, again)] == [False, False]
+    assert [each.is_signed_in(other, HOST) for each in (sign_ins, again)] == [True, True]
+    assert file.stat().st_mode & 0o777 == 0o600
+    clock.advance(COOKIE_SECONDS)
+    again.sign_out(header(sign_ins.cookie()), HOST)
+    assert len(file.read_text().split()) == 1, "what has ended anyway need not be remembered"
 
 
 def test_cookie_among_many_of_the_same_name_is_found_within_bounds(sign_ins: SignIns) -> None:
@@ -104,7 +120,7 @@ def test_cookie_among_many_of_the_same_name_is_found_within_bounds(sign_ins: Sig
 @given(st.text(max_size=200), st.integers(0, 200), st.characters(codec="latin-1"))
 def test_no_other_text_is_a_cookie(header_text: str, place: int, letter: str) -> None:
     """Whatever a client invents, or changes about a good cookie, it is not signed in by it."""
-    sign_ins = SignIns(cookie_key("a token"), FakeClock())
+    sign_ins = SignIns(cookie_key("a token"), FakeClock(), Path("/nowhere/signed-out"))
     good = sign_ins.cookie()
     changed = good[: place % len(good)] + letter + good[place % len(good) + 1 :]
     assert not sign_ins.is_signed_in(header_text, HOST)

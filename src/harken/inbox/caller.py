@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harken.errors import Refused
-from harken.model import TASK, WATCH, Consumer, Sender, SessionKey
+from harken.model import AGENT, TASK, WATCH, Consumer, Sender, SessionKey
 
 OWNER_ID = "owner"
 NO_SESSION = SessionKey("")
@@ -44,7 +44,7 @@ class Caller:
             return Sender(OWNER_ID, caller_name(Role.OWNER))
         if self.consumer.startswith(TASK):
             return Sender(self.consumer, self.consumer)
-        return Sender(f"agent:{self.consumer}", self.consumer)
+        return Sender(f"{AGENT}{self.consumer}", self.consumer)
 
     def require_owner(self, what: str) -> None:
         """Refuse what only the person may do."""

@@ -109,7 +109,7 @@ class Inbox:
         """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once."""
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
-        self._tasks.admit(Mailbox(to))
+        self._tasks.admit(Mailbox(to), caller.consumer if caller.role is Role.AGENT else None)
         is_agent = caller.role is Role.AGENT
         own_id = upstream_id or fresh_id("u-", 20)
         draft = Draft(
@@ -122,8 +122,6 @@ class Inbox:
             conversation=conversation,
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
-            # A person may look at what they sent; an agent that finds its own words in its mail would answer them.
-            author=caller.consumer if is_agent else None,
         )
         # Asked before: whoever waits has it in the very moment in which it is accepted, and waits no more.
         waiting = frozenset(self.sessions.waiting())

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 from harken.errors import Refused, UserError
 from harken.inbox.caller import OWNER_ID, Caller, Role, caller_name
-from harken.model import Priority, Sender
+from harken.model import AGENT, TASK, Priority, Sender
 
 
 def speaker(caller: Caller, name: str) -> Sender:
     """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
     if not name:
         return caller.sender
+    folded = name.strip().lower()
+    if folded.startswith((TASK, AGENT)):
+        raise Refused(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:
         return Sender(name, name)
-    if name.strip().lower() in (OWNER_ID, caller_name(Role.OWNER)):
+    if folded in (OWNER_ID, caller_name(Role.OWNER), "user"):
         raise Refused("An agent may not speak as the owner.", "Leave the sender away, or name another.")
     return Sender(caller.sender.id, name)
 

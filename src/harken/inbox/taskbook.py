@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import PurePath
 
+import anyio
+
 from harken.errors import NotFound, Refused, UserError
 from harken.inbox.sessions import Reading
 from harken.model import TASK, Consumer, Mailbox, Task, TaskId
@@ -25,15 +27,18 @@ class TaskBook:
         self._tasks: Mapping[TaskId, Task] = {}
         self._used: frozenset[TaskId] = frozenset()
         self._folders: Sequence[tuple[PurePath, Task]] = ()
+        self._refreshing = anyio.Lock()
 
     async def refresh(self) -> None:
         """Read the tasks."""
-        tasks = await self._store.tasks(with_done=True)
-        self._tasks = {task.id: task for task in tasks}
-        self._used = frozenset(await self._store.task_ids())
-        # The innermost folder first: a task inside another's folder is the one that is meant.
-        folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None]
-        self._folders = sorted(folders, key=lambda pair: len(pair[0].parts), reverse=True)
+        # One at a time: of two that read at once the older picture could come last, and stay.
+        async with self._refreshing:
+            used = frozenset(await self._store.task_ids())
+            tasks = await self._store.tasks(with_done=True)
+            self._tasks, self._used = {task.id: task for task in tasks}, used
+            # The innermost folder first: a task inside another's folder is the one that is meant.
+            folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None]
+            self._folders = sorted(folders, key=lambda pair: len(pair[0].parts), reverse=True)
 
     def every(self) -> Collection[Task]:
         """Return the tasks in the order in which they were made, done ones too."""
@@ -65,23 +70,28 @@ class TaskBook:
         return None if task is None else Reading(task.consumer, (task.mailbox,))
 
     def find(self, name: str) -> Task:
-        """Return the task that is meant: by id, with or without `task:`, by a beginning of it, or by its title."""
+        """Return the task that is meant: by id, with or without `task:`, or by its title; an open one before others."""
         wanted = name.strip().removeprefix(TASK)
         if not wanted:
             raise UserError("Which task?", self.listed())
         if task := self._tasks.get(TaskId(wanted)):
             return task
-        fits = [t for t in self._tasks.values() if t.id.startswith(wanted) or t.title.casefold() == wanted.casefold()]
+        titled = [task for task in self._tasks.values() if task.title.casefold() == wanted.casefold()]
+        fits = [task for task in titled if task.done_at is None] or titled
         if len(fits) == 1:
             return fits[0]
         if fits:
             raise UserError(f"{wanted[:80]!r} may be several tasks.", f"Say which: {_names(fits)}.")
         raise NotFound(f"There is no task {wanted[:80]!r}.", self.listed())
 
-    def admit(self, mailbox: Mailbox) -> None:
-        """Refuse mail to a task that is not there or is done."""
+    def admit(self, mailbox: Mailbox, agent: Consumer | None = None) -> None:
+        """Refuse mail to a task that is not there or is done, and an agent's mail to its own."""
         if not mailbox.startswith(TASK):
             return
+        if agent is not None and agent == Consumer(mailbox):
+            others = [task for task in self._tasks.values() if task.done_at is None and task.mailbox != mailbox]
+            hint = f"Other tasks are: {_names(others)}." if others else "There is no other task yet."
+            raise UserError(f"{mailbox.removeprefix(TASK)!r} is your own task.", hint)
         task = self._tasks.get(TaskId(mailbox.removeprefix(TASK)))
         if task is None:
             raise NotFound(f"There is no task {mailbox.removeprefix(TASK)[:80]!r}.", self.listed())

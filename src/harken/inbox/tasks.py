@@ -6,6 +6,7 @@ like all others, so that a task's mail has the same promises. Git and the agent'
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
@@ -14,20 +15,22 @@ from pathlib import PurePath
 import anyio
 
 from harken.clock import Clock
-from harken.errors import UserError
+from harken.errors import Refused, UserError
 from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.naming import given_id, task_id
 from harken.inbox.results import Pulled, Sent, TaskStanding
 from harken.inbox.sessions import Presence, ReadingOf, Session
 from harken.inbox.taskbook import TaskBook
+from harken.ingest.intake import Intake
 from harken.ingest.sanitise import one_line
-from harken.model import Reader, SessionKey, Task, TaskId
+from harken.model import LOCAL, Consumer, Draft, Message, Reader, Sender, SessionKey, Task, TaskId
 from harken.store.base import Store
 
 MAX_TITLE = 120
 CHANNEL = "task"
 GONE = "gone"
+MOST_TOLD = 100
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -48,8 +51,11 @@ class NewTask:
 class Tasks:
     """The use cases of tasks. One per daemon."""
 
-    def __init__(self, store: Store, inbox: Inbox, book: TaskBook, clock: Clock, reading_of: ReadingOf) -> None:
+    def __init__(
+        self, store: Store, intake: Intake, inbox: Inbox, book: TaskBook, clock: Clock, *, reading_of: ReadingOf
+    ) -> None:
         self._store = store
+        self._intake = intake
         self._inbox = inbox
         self._book = book
         self._clock = clock
@@ -85,15 +91,17 @@ class Tasks:
                 branch=asked.branch,
                 has_worktree=asked.has_worktree,
             )
-            task = self._made_before(wanted, is_named=bool(asked.id)) or await self._store.add_task(
-                wanted, dict.fromkeys(peers)
-            )
+            known = self._made_before(wanted, is_named=bool(asked.id))
+            task = known or await self._store.add_task(wanted, dict.fromkeys(peers))
+            for peer in peers if known else ():
+                await self._store.link_tasks(task.id, peer, is_on=True)
             await self.refresh()
         if asked.prompt.strip():
-            await self._inbox.send(
-                caller, asked.prompt, channel=CHANNEL, to=task.mailbox, upstream_id=f"task/{task.id}/prompt"
-            )
-        return await self._standing(task)
+            # With what it says in it: asked for the same again it is stored once, for something else it is added.
+            said = hashlib.sha256(asked.prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+            key = f"task/{task.id}/prompt/{said}"
+            await self._inbox.send(caller, asked.prompt, channel=CHANNEL, to=task.mailbox, upstream_id=key)
+        return await self.show(task.id)
 
     async def list(self, *, with_done: bool = False) -> Sequence[TaskStanding]:
         """Return the tasks, in the order in which they were made."""
@@ -121,9 +129,19 @@ class Tasks:
         """Let a task be done: it takes no more mail, and what waited for it is refused. Return how much that was."""
         caller.require_owner("end tasks")
         task = self._book.find(name)
+        reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
+        unread = await self._store.peek(reader, MOST_TOLD) if task.done_at is None else []
         refused = await self._store.finish_task(task.id)
         await self.refresh()
+        await self._tell_askers(task, unread)
         return await self.show(task.id), refused
+
+    async def _tell_askers(self, done: Task, unread: Sequence[Message]) -> None:
+        """Tell the tasks that wrote to one that is done now: they would wait for an answer that never comes."""
+        for message in unread:
+            asker = self._book.of_consumer(Consumer(message.sender.id))
+            if asker is not None and asker.done_at is None:
+                await self._intake.accept([_unread_note(done, asker, message)])
 
     async def remove(self, caller: Caller, name: str) -> TaskId:
         """Forget a task that is done."""
@@ -138,10 +156,6 @@ class Tasks:
     async def send(self, caller: Caller, name: str, body: str, *, priority: str = "normal", key: str = "") -> Sent:
         """Send a message to a task, from its user or from another task."""
         task = self._open(name)
-        if caller.role is Role.AGENT and caller.consumer == task.consumer:
-            others = [each.id for each in self._book.every() if each.done_at is None and each.id != task.id]
-            hint = f"Other tasks are: {', '.join(others)}." if others else "There is no other task yet."
-            raise UserError(f"{task.id!r} is your own task.", hint)
         return await self._inbox.send(
             caller, body, channel=CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
         )
@@ -170,6 +184,8 @@ class Tasks:
     ) -> tuple[Task, Pulled]:
         """Hand out what a task has not seen yet, what is urgent first."""
         task = self._named_or_own(caller, name, cwd)
+        if consume:
+            self._require_own(caller, task)
         reader = Reader(consumer=task.consumer, session=session, mailboxes=(task.mailbox,))
         pulled = await self._inbox.pull(reader, limit=100, consume=consume, surface="check_inbox", carrier=carrier)
         return task, pulled
@@ -239,6 +255,16 @@ class Tasks:
     def _named_or_own(self, caller: Caller, name: str, cwd: str) -> Task:
         return self._book.find(name) if name.strip() else self.own(caller, cwd)
 
+    def _require_own(self, caller: Caller, task: Task) -> None:
+        """Refuse to let an agent take the mail of another task: that one would never see it."""
+        if caller.role is Role.OWNER or caller.consumer == task.consumer:
+            return
+        if self._book.of_consumer(caller.consumer) is not None or self._here(task):
+            raise Refused(
+                f"The messages of task {task.id!r} are for its own session.",
+                "inbox_status counts them; send_to_task says something to it.",
+            )
+
     def _here(self, task: Task) -> Sequence[Session]:
         return [session for session in self._inbox.sessions.live() if session.consumer == task.consumer]
 
@@ -256,6 +282,19 @@ class Tasks:
             pending=pending,
             sessions=sessions,
         )
+
+
+def _unread_note(done: Task, asker: Task, message: Message) -> Draft:
+    return Draft(
+        source=LOCAL,
+        sender=Sender(done.consumer, done.consumer),
+        text=f"Task {done.id} is done and has not read your message {message.id}. It takes no more mail.",
+        upstream_id=f"task/{done.id}/unread/{message.id}",
+        refers_to=message.upstream_id,
+        channel=CHANNEL,
+        thread=message.thread,
+        mailbox=asker.mailbox,
+    )
 
 
 def _folder(path: str) -> str:

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from harken.model import INBOX, LOCAL, REPLIES, TASK, WATCH, Consumer, Draft, Mailbox, Outgoing, Sender
-
-AGENT = "agent:"  # how the sender id of an agent begins that is in no task
+from harken.model import AGENT, INBOX, LOCAL, REPLIES, TASK, WATCH, Consumer, Draft, Mailbox, Outgoing, Sender
 
 Post = Callable[[Draft], Awaitable[str]]
 """Hands a draft in; returns the id of the message it became."""
@@ -47,7 +45,9 @@ def _mailbox(reply: Outgoing) -> Mailbox:
     return INBOX if asker.startswith(AGENT) and not reply.author.startswith((AGENT, TASK)) else REPLIES
 
 
-def _author(reply: Outgoing) -> Consumer:
-    """Return the reader who answers: nobody needs to be told what they said themselves."""
-    author = reply.author
-    return Consumer(author.removeprefix(AGENT)) if author.startswith((AGENT, TASK)) else WATCH
+def _author(reply: Outgoing) -> Consumer | None:
+    """Return the person who answers: they need not be told what they said themselves.
+
+    An agent's name is that of all its sessions, and the others have not heard it.
+    """
+    return None if reply.author.startswith((AGENT, TASK)) else WATCH

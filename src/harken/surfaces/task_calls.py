@@ -42,7 +42,7 @@ class TaskList(Arguments):
 class TaskShow(Arguments):
     """Show a task, what its sessions do, and how much it has not seen."""
 
-    task: Annotated[str, about("Its id, a beginning of it, or its title.")]
+    task: Annotated[str, about("Its id or its title.")]
 
 
 class TaskLink(Arguments):

@@ -40,7 +40,8 @@ ORDER BY m.seq
 REFUSE = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
     lease_until, reason) VALUES (?, ?, ?, 'd-' || lower(hex(randomblob(8))), ?, 'refused', '', '', '', 0, ?, 0, ?)
-ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'refused', reason = excluded.reason
+ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'refused',
+    reason = 'the task was done before there was proof that it arrived'
 """
 REASON = "the task is done"
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)

@@ -23,7 +23,7 @@ def entry_routes(sign_ins: SignIns, style: str) -> list[Route]:
     """Return the routes; `style` is the address of a stylesheet."""
     return [
         Route("/sign-in", partial(_sign_in, sign_ins, style), methods=["GET"]),
-        Route("/sign-out", _sign_out, methods=["POST"]),
+        Route("/sign-out", partial(_sign_out, sign_ins), methods=["POST"]),
     ]
 
 
@@ -42,7 +42,8 @@ async def _sign_in(sign_ins: SignIns, style: str, request: Request) -> Response:
     return answer
 
 
-async def _sign_out(request: Request) -> Response:
+async def _sign_out(sign_ins: SignIns, request: Request) -> Response:
+    sign_ins.sign_out(request.headers.get("cookie", ""), request.headers["host"])
     return _home(request, "", 0)
 
 
