@@ -128,6 +128,8 @@ def test_two_tasks_talk_through_a_crash_and_the_ledger_tells_it_all(office: Offi
 
 def test_a_task_is_shown_with_every_documented_field(office: Office) -> None:
     """Scripts and the page rely on them: what `new`, `list` and `show` say is one shape."""
+    # That its first session came is noted beside answering it.
+    until(lambda: office.daemon.call("task_show", task="web")["started_at"], "the task has not started")
     shown = office.daemon.call("task_show", task="web")
     assert set(shown) == {
         "id", "title", "dir", "branch", "repo", "agent", "has_worktree", "state", "presence", "pending", "peers",

@@ -43,6 +43,7 @@ class Sleeper:
     """A session, as far as choosing goes."""
 
     name: str
+    is_helper: bool = False
     is_busy: bool | None = False
     is_waiting: bool = False
     last_active: datetime = LONG_AGO

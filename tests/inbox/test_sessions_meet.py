@@ -330,3 +330,12 @@ def test_observers_hear_of_everything_that_changes_who_is_here() -> None:
     room.sessions.close(SessionKey("claude-code:4000"), edge)
     room.sessions.end(SessionKey("codex:t1"))
     assert heard == [["claude-code:4000"], ["claude-code:4000", "codex:t1"], ["codex:t1"], []]
+
+
+def test_what_an_agent_started_beside_itself_is_its_helper(room: Room) -> None:
+    """It does a part of the work, and is gone soon: mail that it is given is mail that nobody acts on."""
+    outer = room.hook(CLAUDE, "n1")
+    inner = room.hook(CLAUDE, "n2", pid=PID + 5, pids=(PID + 2, PID, 1))
+    beside = room.hook(CLAUDE, "n3", pid=PID + 6, pids=(1,))
+    assert [each.is_helper for each in (outer, inner, beside)] == [False, True, False]
+    assert list(room.sessions.listeners(INBOX)) == [outer, beside]

@@ -71,10 +71,13 @@ def remove_task(asked: Invocation, name: str) -> None:
         is_lost = not has_folder(task)
         if task["state"] != "done" and not is_lost:
             raise Conflict(f"Task {task['id']!r} is not done.", f"End it first: harken task done {task['id']}")
-        if task["state"] != "done":
-            daemon.ask("task_done", task=task["id"])
+        refused = daemon.ask("task_done", task=task["id"])["refused"] if task["state"] != "done" else 0
         removed = daemon.ask("task_rm", task=task["id"])
     notes = list(unseed(asked, task["id"]).notes)
+    if refused:
+        notes.append(
+            f"{refused} message(s) that it had not seen are refused. See: harken list --mailbox {task['mailbox']}"
+        )
     if task["has_worktree"] and is_lost:
         notes += _remove(task)
     elif task["has_worktree"]:

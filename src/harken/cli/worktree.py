@@ -204,6 +204,7 @@ def losses(folder: Path, *, apart_from: Collection[str] = ()) -> Losses:
     if said.code:
         raise trouble(f"git cannot say what is changed in {folder}.", said)
     rows = [(row[:2], row[3:]) for row in said.out.split("\0") if row and row[3:] not in apart_from]
+    rows += [("M ", name) for name in _unwatched(folder)]
     own = Path(_answer(folder, "rev-parse", "--absolute-git-dir"))
     return Losses(
         changed=tuple(name for kind, name in rows if kind != "!!"),
@@ -211,6 +212,14 @@ def losses(folder: Path, *, apart_from: Collection[str] = ()) -> Losses:
         under_way=next((what for name, what in _UNDER_WAY if (own / name).exists()), ""),
         has_loose_commits=not current_branch(folder) and not _refs_with(folder, "HEAD"),
     )
+
+
+def _unwatched(folder: Path) -> list[str]:
+    """Return the files that git was told not to look at: what is changed in them it does not say."""
+    listed = git(folder, "ls-files", "-v", "-z").out.split("\0")
+    # In a sparse checkout most of them are not there at all.
+    names = [row[2:] for row in listed if row and (row[0] == "S" or row[0].islower())]
+    return [name for name in names if (folder / name).exists()]
 
 
 def remove_worktree(repository: Path, folder: Path) -> None:

@@ -51,6 +51,7 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_bytes = 0  # of the request's line and headers
     _unseen_bytes = 0  # that the parser took without having anything to tell
     _stalled: asyncio.TimerHandle | None = None
+    _head: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         """Take a connection, or end it at once."""
@@ -63,6 +64,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget a connection; one that was refused was never taken."""
         self._forget_stall()
+        self._forget_head()
         if self in self.connections:
             super().connection_lost(exc)
 
@@ -76,8 +78,10 @@ class BoundedProtocol(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
-        """Begin a request."""
+        """Begin a request; its line and headers have to come soon, on a connection that was used before too."""
         self._head_bytes = 0
+        self._forget_head()
+        self._head = self.loop.call_later(FIRST_REQUEST_SECONDS, self.transport.abort)
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -95,6 +99,7 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin to answer; of a request that is too large nothing was kept that could be answered."""
+        self._forget_head()
         self._unseen_bytes = 0
         if self._head_bytes <= MAX_HEAD_BYTES:
             super().on_headers_complete()
@@ -126,6 +131,11 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._stalled is not None:
             self._stalled.cancel()
             self._stalled = None
+
+    def _forget_head(self) -> None:
+        if self._head is not None:
+            self._head.cancel()
+            self._head = None
 
     def _end_idle(self) -> None:
         if self in self.connections and getattr(self, "cycle", None) is None:

@@ -74,6 +74,11 @@ class Sleeper(Protocol):
         ...
 
     @property
+    def is_helper(self) -> bool:
+        """Whether another agent has started it: that one is woken."""
+        ...
+
+    @property
     def told_of(self) -> Collection[MessageId]:
         """What was announced to it without its text: it knows, and reads it when it likes."""
         ...
@@ -231,6 +236,7 @@ class Wakes:
     def _here(self) -> Sequence[Sleeper]:
         """Return who can be reached or has asked: asking for others would make a reader of whoever only looks in."""
         here = [s for s in self._house.live() if s.wakers or s.is_waiting or s.is_busy is not None]
+        here = [sleeper for sleeper in here if not sleeper.is_helper]
         # Somebody with that many open conversations looks at the last ones.
         return here[:MOST_SLEEPERS]
 

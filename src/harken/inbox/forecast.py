@@ -59,7 +59,7 @@ def forecast(
         return Forecast(Outlook.MUTED, "is muted: stored, shown when somebody pulls")
     if message.attention is Attention.COUNT:
         return Forecast(Outlook.COUNTED, f"is only counted: {_why_counted(message)}")
-    here = [s for s in sessions if message.mailbox in s.mailboxes and s.hears(message, mutes)]
+    here = [s for s in sessions if message.mailbox in s.mailboxes and s.hears(message, mutes) and not s.is_helper]
     if not here:
         return _NOT_RUNNING if message.mailbox.startswith(TASK) else _NOBODY
     return _reached(message, here, waiting)

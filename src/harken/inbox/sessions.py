@@ -99,6 +99,7 @@ class Session:
     has_many: bool = False  # the host's process may have other conversations beside this one
     shares_connection: bool = False  # and they may speak through its connection
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
+    is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     waits: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # what ends its long polls
     is_busy: bool | None = None  # None: no hook has said
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
@@ -254,8 +255,11 @@ class Sessions:
         """
         known = self._live.get(session.key) or self._known(session, pids)
         if known is None:
+            session.is_helper = self._is_helper(session, pids)
             self._live[session.key] = session
             return session, None
+        if not known.is_hooked:
+            known.is_helper = self._is_helper(known, pids)
         if not known.is_hooked:
             # An edge may have been started elsewhere; and later an agent that changes its folder is still the same one.
             known.cwd, known.consumer, known.mailboxes = session.cwd, session.consumer, session.mailboxes
@@ -281,6 +285,12 @@ class Sessions:
         # Of several connections without a name nobody can say which is meant; a call will tell.
         sure = [s for s in near if not s.has_many or sum(s.pid == other.pid for other in near) == 1]
         return next((each for pid in (session.pid, *pids) for each in sure if each.pid == pid > 1), None)
+
+    def _is_helper(self, session: Session, pids: Sequence[int]) -> bool:
+        """Whether another agent that is here, and reads the same, has started a session: it does a part of its work."""
+        above = pids[pids.index(session.pid) + 1 :] if session.pid in pids else ()
+        others = [each for each in self._live.values() if each.key != session.key and each.pid != session.pid]
+        return any(each.pid > 1 and each.pid in above and each.consumer == session.consumer for each in others)
 
     def of_process(self, host: str, pid: int) -> Session | None:
         """Return the session of a host's process, of several the last active."""
@@ -366,7 +376,7 @@ class Sessions:
 
     def listeners(self, mailbox: Mailbox) -> Sequence[Session]:
         """Return the live sessions that read a mailbox."""
-        return [session for session in self._live.values() if mailbox in session.mailboxes]
+        return [each for each in self._live.values() if mailbox in each.mailboxes and not each.is_helper]
 
     def touch(self, key: SessionKey, now: datetime) -> None:
         """Note that a session did something."""

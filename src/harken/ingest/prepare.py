@@ -57,13 +57,14 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
     default_trust = policy.default_trust.get(draft.source, Trust.UNKNOWN)
     trust = judge(known, policy.sender_rules, default_trust, decisions=policy.decisions)
     default = policy.default_attention.get(draft.source, Attention.PROMPT)
+    mailbox = check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes))
     return NewMessage(
-        mailbox=check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes)),
+        mailbox=mailbox,
         source=draft.source,
         sender=known.sender,
         text=text,
         trust=trust,
-        attention=attention(known, trust, policy.attention_rules, default),
+        attention=attention(known, trust, policy.attention_rules, default, mailbox=mailbox),
         channel=known.channel,
         conversation=safe_id(draft.conversation, MAX_ID),
         thread=safe_id(identity.thread, MAX_ID),

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.ingest.trust import same_id
-from harken.model import INBOX, Attention, Draft, Mailbox, Priority, Trust
+from harken.model import INBOX, TASK, Attention, Draft, Mailbox, Priority, Trust
 
 _RAISED: Final[Mapping[Attention, Attention]] = {
     Attention.PROMPT: Attention.BOUNDARY,
@@ -51,13 +51,17 @@ def route(draft: Draft, text: str, routes: Sequence[Route]) -> Mailbox:
     return INBOX
 
 
-def attention(draft: Draft, trust: Trust, rules: Sequence[AttentionRule], default: Attention) -> Attention:
+def attention(
+    draft: Draft, trust: Trust, rules: Sequence[AttentionRule], default: Attention, *, mailbox: str = ""
+) -> Attention:
     """Return how far the draft may push: the first matching rule or the default, then its priority.
 
-    An unknown sender is only counted, unless a rule allows it; even then their priority never raises it.
+    An unknown sender is only counted, unless a rule allows it; even then their priority never raises it. Mail to a task
+    goes at the next boundary, as colleagues' words do: only what is urgent, or the answer to a question, wakes.
     """
     is_unknown = trust is Trust.UNKNOWN
-    base = Attention.COUNT if is_unknown else default
+    is_task_mail = mailbox.startswith(TASK) and not draft.refers_to
+    base = Attention.COUNT if is_unknown else _LOWERED.get(default, default) if is_task_mail else default
     for rule in rules:
         if _matches(rule, draft) and (rule.allow_unknown or not is_unknown):
             base = rule.attention

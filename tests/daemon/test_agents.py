@@ -1,0 +1,75 @@
+"""Who is an agent: known while its session is here, and remembered over a restart of the daemon."""
+
+from __future__ import annotations
+
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from harken.daemon.agents import Agents
+from harken.inbox import Session
+from harken.model import Consumer, SessionKey
+
+
+def session(pid: int, opened_at: datetime, host: str = "codex") -> Session:
+    """A live session of a process."""
+    return Session(
+        key=SessionKey(f"{host}:{pid}"),
+        agent=Consumer(host),
+        consumer=Consumer(host),
+        host=host,
+        client=host,
+        cwd="/",
+        pid=pid,
+        mailboxes=(),
+        surfaces=(),
+        opened_at=opened_at,
+        last_active=opened_at,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """Where agents are remembered."""
+    return tmp_path / "agents.json"
+
+
+def test_an_agent_is_one_also_after_a_restart(file: Path) -> None:
+    """Until its edge is back, its shell would pass for the person, and its word for the owner's."""
+    parent, now = os.getppid(), datetime.now(UTC)
+    Agents(file).note([session(parent, now)])
+    known = Agents(file).above(os.getpid())
+    assert known is not None
+    assert known.reads_as == ("codex", f"codex:{parent}")
+    assert file.stat().st_mode & 0o777 == 0o600
+
+
+def test_whose_session_has_ended_is_no_agent_any_more(file: Path) -> None:
+    """The process may be a shell in which an agent ran for a while."""
+    agents, now = Agents(file), datetime.now(UTC)
+    agents.note([session(os.getppid(), now)])
+    agents.note([])
+    assert agents.above(os.getpid()) is None
+    assert Agents(file).above(os.getpid()) is None
+
+
+def test_another_process_with_the_same_number_is_no_agent(file: Path) -> None:
+    """Numbers are used again; whoever has it now began later."""
+    Agents(file).note([session(os.getppid(), datetime.now(UTC) - timedelta(days=4_000))])
+    assert Agents(file).above(os.getpid()) is None
+
+
+@pytest.mark.parametrize("left", [b"", b"{", b'[{"pid": "x"}]', b"\xff"])
+def test_a_damaged_file_is_no_accident(file: Path, left: bytes) -> None:
+    """A daemon that does not start because of it would lose mail."""
+    file.write_bytes(left)
+    assert Agents(file).above(os.getpid()) is None
+
+
+def test_what_any_mcp_client_started_is_the_persons(file: Path) -> None:
+    """It may be an editor with the person's own terminal inside."""
+    agents = Agents(file)
+    agents.note([session(os.getppid(), datetime.now(UTC), "generic")])
+    assert agents.above(os.getpid()) is None
