@@ -235,6 +235,18 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("unmute", kind="channel", name="ci")
     await scene.verb("source_list")
     await play_task_verbs(scene)
+    await play_channel_verbs(scene)
+
+
+async def play_channel_verbs(scene: Scene) -> None:
+    """Run every verb of channels once, after a server has announced something."""
+    for number in (17, 18):
+        text = f"deploy {number} of shop is done"
+        await scene.daemon.intake.accept([Draft(source="ci", sender=Sender("ci"), text=text, channel="deploys")])
+    await scene.verb("channels", limit=1)
+    await scene.verb("channel", channel="deploys", limit=1)
+    await scene.verb("channel_inject", channel="deploys", key="inject-1")
+    await scene.verb("channel_ack", channel="deploys")
 
 
 async def play_task_verbs(scene: Scene) -> None:
@@ -388,6 +400,7 @@ def run_everything() -> Examples:
             "held": shapes.held(_draft("news")),
             "daemon": status["daemon"],
             "source": verbs["source_list"][1]["sources"][0],
+            "channel": verbs["channels"][1]["channels"][0],
             "task": verbs["task_show"][1],
             "task_message": verbs["check_inbox"][1]["messages"][0],
         },

@@ -25,6 +25,7 @@ from harken.config.values import (
     is_loopback,
     is_reference,
     parse_duration,
+    reference_in,
 )
 
 DAY = timedelta(days=1)
@@ -243,6 +244,24 @@ def test_password_in_a_url_is_noticed(*, url: str, expected: bool) -> None:
 def test_reference_has_one_of_three_forms(*, text: str, expected: bool) -> None:
     """Anything else is taken for the secret itself."""
     assert is_reference(text) is expected
+
+
+@pytest.mark.parametrize(
+    ("text", "reference"),
+    [
+        ("env:TOKEN", "env:TOKEN"),
+        ("Bearer env:TOKEN", "env:TOKEN"),
+        ("Basic file:~/secret", "file:~/secret"),
+        ("keyring:a service/b", "keyring:a service/b"),
+        ("Bearer abc", ""),
+        ("Bearer abc env:TOKEN", ""),
+        ("s3cret env:TOKEN", ""),
+        ("", ""),
+    ],
+)
+def test_reference_may_stand_after_one_word(text: str, reference: str) -> None:
+    """Many programs keep a token without the word that a header has before it; a secret is no such word."""
+    assert reference_in(text) == reference
 
 
 @pytest.mark.parametrize(

@@ -15,6 +15,7 @@ from harken.model import (
     INBOX,
     LOCAL,
     WATCH,
+    Attention,
     Kind,
     Mailbox,
     Message,
@@ -24,8 +25,16 @@ from harken.model import (
     Sender,
     SessionKey,
 )
-from harken.store.base import Limits, Store
-from harken.store.looking import MOST_UNREAD_OF_CHANNEL, ChannelState, HourlyCount, MailboxState, Part, Place
+from harken.store.base import Hush, Limits, Store
+from harken.store.looking import (
+    MOST_MUTED_AMONG_PROMPTS,
+    MOST_UNREAD_OF_CHANNEL,
+    ChannelState,
+    HourlyCount,
+    MailboxState,
+    Part,
+    Place,
+)
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -226,6 +235,21 @@ class UnseenSuite(StoreSuite):
         assert await store.unseen(Place(mailbox=INBOX), 5, ALL) == []
         assert await store.unseen(Place(mailbox=INBOX), 6, ALL) == [stored[5].id]
 
+    async def test_what_is_before_a_position_stays_unseen(self, store: Store) -> None:
+        """A page shows the newest part: what is older was on no screen, and must not be marked with it."""
+        stored = await add(store, *(new_message(f"{number}") for number in range(6)))
+        await store.acknowledge(PERSON, [stored[0].id, stored[3].id], "test")
+        assert await store.unseen(Place(mailbox=INBOX), 5, ALL, since=3) == [stored[2].id, stored[4].id]
+        assert await store.unseen(Place(mailbox=INBOX), 5, ALL, since=1) == [stored[i].id for i in (1, 2, 4)]
+        assert await store.unseen(Place(mailbox=INBOX), 5, ALL, since=6) == []
+
+    async def test_what_is_before_a_position_of_a_channel_stays_unseen(self, store: Store) -> None:
+        """The same over several mailboxes, where positions are places in the order of receipt."""
+        stored = await add(store, *(new_message(channel="a", mailbox=box) for box in (INBOX, TASK, INBOX, TASK)))
+        part = await store.part(Place(channel="a"), ALL)
+        since, up_to = part.lines[1][0], part.lines[2][0]
+        assert await store.unseen(Place(channel="a"), up_to, ALL, since=since) == [stored[1].id, stored[2].id]
+
     async def test_an_offer_without_proof_is_not_seen(self, store: Store, clock: FakeClock) -> None:
         """A terminal that was closed before it printed must not make mail look read."""
         [message] = await add(store, new_message())
@@ -335,6 +359,52 @@ class OverviewSuite(StoreSuite):
         assert await store.consumers([TASK]) == [place for place in everyone if place.mailbox == TASK]
         assert await store.consumers([]) == []
         assert len(everyone) == 3
+
+
+def announced(text: str, *, mailbox: Mailbox = INBOX, channel: str = "ci", sender: str = "ci") -> NewMessage:
+    """Return a message that goes with prompts."""
+    new = replace(new_message(text, mailbox=mailbox, channel=channel), sender=Sender(sender, sender.upper()))
+    return replace(new, attention=Attention.PROMPT)
+
+
+class PromptSuite(StoreSuite):
+    """What goes with prompts."""
+
+    async def test_the_newest_of_all_mailboxes_are_found_oldest_first(self, store: Store, clock: FakeClock) -> None:
+        """Whatever else was received since, and seen or not."""
+        first, *_rest = await add(store, announced("1"), announced("2", mailbox=TASK), announced("3"))
+        clock.advance(1)
+        await add(store, *(new_message(f"other {n}") for n in range(300)), announced("4", mailbox=Mailbox("task:b")))
+        await store.acknowledge(PERSON, [first.id], "ack")
+        found = await store.for_prompts([INBOX, TASK], 5, Hush())
+        assert [message.text for message in found] == ["1", "2", "3"]
+        assert [message.text for message in await store.for_prompts([TASK, INBOX], 2, Hush())] == ["2", "3"]
+        assert await store.for_prompts([], 5, Hush()) == []
+        assert await store.for_prompts([Mailbox("task:c")], 5, Hush()) == []
+
+    async def test_what_is_muted_is_left_out(self, store: Store) -> None:
+        """By channel, by a sender's id or name, or all of it; the next older ones take its place."""
+        noise = [announced(f"noise {n}", channel="noise") for n in range(20)]
+        await add(store, announced("1"), announced("2", sender="eve"), announced("3"), *noise)
+        quiet = frozenset({"noise"})
+        for hush, texts in (
+            (Hush(channels=quiet), ["2", "3"]),
+            (Hush(channels=quiet, senders=frozenset({"eve"})), ["1", "3"]),
+            (Hush(channels=quiet, senders=frozenset({"EVE"})), ["1", "3"]),
+            (Hush(), ["noise 18", "noise 19"]),
+            (Hush(is_total=True), []),
+        ):
+            assert [message.text for message in await store.for_prompts([INBOX], 2, hush)] == texts
+
+    async def test_behind_very_much_that_is_muted_nothing_is_looked_for(self, store: Store) -> None:
+        """A prompt does not wait for a walk through everything a noisy server has ever said."""
+        await add(
+            store, announced("far away"), *(announced("x", channel="noise") for _ in range(MOST_MUTED_AMONG_PROMPTS))
+        )
+        muted = Hush(channels=frozenset({"noise"}))
+        assert await store.for_prompts([INBOX], 5, muted) == []
+        await add(store, announced("near"))
+        assert [message.text for message in await store.for_prompts([INBOX], 5, muted)] == ["near"]
 
 
 class PulseSuite(StoreSuite):

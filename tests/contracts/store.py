@@ -19,7 +19,7 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from harken.store.base import Store
 from harken.testing import FakeClock
-from tests.contracts.looking import BelongingSuite, OverviewSuite, PulseSuite, TimelineSuite, UnseenSuite
+from tests.contracts.looking import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
 from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
@@ -80,4 +80,5 @@ class StoreContract:
     TestUnseen = UnseenSuite
     TestOverview = OverviewSuite
     TestPulse = PulseSuite
+    TestPrompts = PromptSuite
     TestModel = ModelSuite

@@ -204,10 +204,15 @@ class Printed:
 
 
 def hook_process(
-    home: Path, host: str, moment: str, *, env: Mapping[str, str] | None = None, stdout: int = subprocess.PIPE
+    home: Path,
+    host: str,
+    moment: str,
+    *options: str,
+    env: Mapping[str, str] | None = None,
+    stdout: int = subprocess.PIPE,
 ) -> subprocess.Popen[bytes]:
     """Start the script as a host does, its input still open."""
-    command = [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(home), host, moment]
+    command = [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(home), host, moment, *options]
     return subprocess.Popen(
         command,
         stdin=subprocess.PIPE,
@@ -218,9 +223,11 @@ def hook_process(
     )
 
 
-def run_hook(home: Path, host: str, moment: str, payload: bytes, *, env: Mapping[str, str] | None = None) -> Printed:
+def run_hook(
+    home: Path, host: str, moment: str, payload: bytes, *options: str, env: Mapping[str, str] | None = None
+) -> Printed:
     """Run the script to its end."""
-    with hook_process(home, host, moment, env=env) as process:
+    with hook_process(home, host, moment, *options, env=env) as process:
         out, err = process.communicate(payload, HOOK_SECONDS)
     return Printed(process.returncode, out.decode(), err.decode())
 
@@ -235,6 +242,7 @@ class Conversation:
     turn: str = "t1"
     pid: int = field(default_factory=os.getpid)
     cwd: str = "/"
+    options: Sequence[str] = ()  # what else the commands of its hooks say
 
     @property
     def key(self) -> str:
@@ -254,7 +262,8 @@ class Conversation:
 
     def run(self, moment: Moment, **more: Json) -> Printed:
         """Run a hook; what is there to print must be printed without complaint."""
-        printed = run_hook(self.home, self.kind.name, self.argument(moment), self.payload(moment, **more), env=self.env)
+        payload = self.payload(moment, **more)
+        printed = run_hook(self.home, self.kind.name, self.argument(moment), payload, *self.options, env=self.env)
         assert printed.code == 0 or (moment is Moment.BELL and printed.code == 2)
         assert not printed.err or moment is Moment.BELL
         return printed

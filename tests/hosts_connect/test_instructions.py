@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound
-from harken.hosts.instructions import Abilities, agent_instructions, command_text, skill_text
+from harken.hosts.instructions import CHANNEL, SKILLS, Abilities, agent_instructions, command_text, skill_text
 from harken.hosts.registry import ALIASES, PACKAGES, TITLES, connectable, connector, hook_host, host_name
 
 
@@ -18,6 +18,7 @@ def every_text() -> str:
         "hooks, no wake": agent_instructions(Abilities(can_be_woken=False)),
         "no hooks": agent_instructions(Abilities(has_hooks=False, tool_prefix="mcp_harken_")),
         "the skill": skill_text(Abilities()),
+        "the skill for channels": skill_text(Abilities(), CHANNEL),
     }
     return "".join(f"==== {name} ====\n{text.rstrip()}\n" for name, text in texts.items())
 
@@ -27,16 +28,27 @@ def test_what_agents_are_told_is_this() -> None:
     assert every_text() == Path(__file__).with_name("instructions.txt").read_text(encoding="utf-8")
 
 
-def test_the_front_matter_of_the_skill_is_plain() -> None:
+@pytest.mark.parametrize("name", SKILLS)
+def test_the_front_matter_of_a_skill_is_plain(name: str) -> None:
     """One line each and no second colon, as every host's parser takes it."""
-    _, matter, _ = skill_text(Abilities()).split("---\n", 2)
+    _, matter, _ = skill_text(Abilities(), name).split("---\n", 2)
     assert [line.count(": ") for line in matter.splitlines()] == [1, 1]
+    assert matter.startswith(f"name: {name}\n")
 
 
 def test_a_command_takes_what_the_user_added() -> None:
     """Hosts have different words for it; without one the text ends as the skill does."""
     assert command_text(Abilities(), "$ARGUMENTS").endswith("\nWhat the user added: $ARGUMENTS\n")
-    assert skill_text(Abilities()).endswith(command_text(Abilities()))
+    for name in SKILLS:
+        assert skill_text(Abilities(), name).endswith(command_text(Abilities(), name=name))
+
+
+@pytest.mark.parametrize("name", SKILLS)
+def test_a_skill_names_tools_as_the_host_does(name: str) -> None:
+    """Every tool in it is called by the whole name."""
+    text = command_text(Abilities(tool_prefix="mcp_harken_"), name=name)
+    for tool in ("inbox_pull", "inbox_search", "inbound_queue_stats", "reply", "ack"):
+        assert f"`{tool}`" not in text
 
 
 def test_tools_are_called_as_the_host_calls_them() -> None:

@@ -53,12 +53,16 @@ def test_what_the_server_says_of_itself(connect: Connect) -> None:
     }
 
 
-def test_the_prompt_inbox_is_for_hosts_that_have_no_skill_of_ours(connect: Connect) -> None:
-    """Hosts show prompts as commands; one that has the skill would show the same thing twice."""
+def test_prompts_are_for_hosts_that_have_no_skills_of_ours(connect: Connect) -> None:
+    """Hosts show prompts as commands; one that has the skills would show the same thing twice."""
     generic, claude = connect(), connect("claude-code")
-    assert [each["name"] for each in generic.request("prompts/list", {})["result"]["prompts"]] == ["inbox"]
+    assert [each["name"] for each in generic.request("prompts/list", {})["result"]["prompts"]] == ["inbox", "channel"]
     text = generic.request("prompts/get", {"name": "inbox"})["result"]["messages"][0]["content"]["text"]
     assert "`inbox_pull` gives the messages that wait" in text
+    asked = {"name": "channel", "arguments": {"name": "alerts/\ncritical"}}
+    text = generic.request("prompts/get", asked)["result"]["messages"][0]["content"]["text"]
+    assert "`inbox_pull` with `channel` set to it gives what waits there" in text
+    assert text.endswith("\nWhat the user added: alerts/ critical\n")
     assert "error" in generic.request("prompts/get", {"name": "outbox"})
     assert claude.request("prompts/list", {})["result"]["prompts"] == []
 

@@ -13,7 +13,8 @@ from typing import Final
 
 import pytest
 
-from harken.model import INBOX, WATCH, Mailbox, MessageId, Reader, SessionKey
+from harken.model import INBOX, WATCH, Attention, Mailbox, MessageId, Reader, SessionKey
+from harken.store.base import Hush
 from harken.store.looking import Place
 from harken.store.sqlite import looking, open_store, outbox
 from harken.store.sqlite.connection import connect, migrations
@@ -45,6 +46,11 @@ def newest_ids(connection: sqlite3.Connection) -> list[MessageId]:
     return [message.id for _, message in part.lines]
 
 
+def newest_seq(connection: sqlite3.Connection) -> int:
+    """Return the position of the newest message."""
+    return looking.part(connection, Place(mailbox=INBOX), 1, before=0, after=None).newest
+
+
 READS: Final[Mapping[str, Ask]] = {
     "newest of a mailbox": lambda db: looking.part(db, Place(mailbox=INBOX), LINES, before=0, after=None),
     "older of a mailbox": lambda db: looking.part(db, Place(mailbox=INBOX), LINES, before=250, after=None),
@@ -62,6 +68,9 @@ READS: Final[Mapping[str, Ask]] = {
     "consumers": partial(looking.consumers, now=0),
     "channels": lambda db: looking.channel_states(db, 10),
     "unseen of a mailbox": lambda db: looking.unseen(db, Place(mailbox=INBOX), 10**6, 100),
+    "unseen of the last part of a mailbox": lambda db: looking.unseen(
+        db, Place(mailbox=INBOX), 10**6, 100, since=newest_seq(db) - LINES
+    ),
     "unseen of a channel": lambda db: looking.unseen(db, Place(channel="c1"), 10**6, 100),
     "messages": lambda db: looking.messages(db, newest_ids(db)),
     "ledgers": lambda db: looking.ledgers(db, newest_ids(db)),
@@ -129,6 +138,16 @@ async def test_the_pulse_costs_what_came_in_its_time(tmp_path: Path) -> None:
         await store.append([new_message() for _ in range(10)])
     taken = steps(tmp_path / "harken.db", lambda db: looking.pulse(db, since, timedelta(hours=1)))
     assert 20 < taken < 2_000
+
+
+async def test_what_goes_with_prompts_costs_nothing_of_what_does_not(tmp_path: Path) -> None:
+    """It is looked for at every prompt of every agent: mail of people since then must not make that dear."""
+    async with open_store(tmp_path / "harken.db", FakeClock()) as store:
+        await store.append([replace(new_message(), attention=Attention.PROMPT) for _ in range(10)])
+        for _ in range(10):
+            await store.append([new_message() for _ in range(500)])
+    taken = steps(tmp_path / "harken.db", lambda db: looking.for_prompts(db, [INBOX], 5, Hush()))
+    assert 20 < taken < 1_000
 
 
 @pytest.mark.parametrize("version", [1, 2])

@@ -10,7 +10,7 @@ import click
 
 from harken.cli.client import Client, Result, dial
 from harken.cli.output import cut, one_line
-from harken.config.home import find_home
+from harken.config.home import Home, find_home
 from harken.errors import HarkenError
 
 if TYPE_CHECKING:
@@ -18,26 +18,47 @@ if TYPE_CHECKING:
 
 SECONDS = 0.5
 NEWEST = 30
+MOST_CHANNELS = 100
 HELP_WIDTH = 50
 _PLAIN = re.compile(r"[\w.:@+/][\w.:@+/-]*")
 
 
 def messages(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
-    """Offer the newest messages."""
+    """Offer the newest messages: their ids, or their sequence numbers once a digit is typed."""
     from click.shell_completion import CompletionItem
 
     found = _ask(context, "list", limit=NEWEST).get("messages", [])
-    return [
-        CompletionItem(record["id"], help=cut(_about(record), HELP_WIDTH))
-        for record in reversed(found)
-        if record["id"].startswith(begin)
-    ]
+    offered = [(_name_of(record, begin), cut(_about(record), HELP_WIDTH)) for record in reversed(found)]
+    return [CompletionItem(name, help=about) for name, about in offered if name.startswith(begin)]
 
 
 def channels(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
     """Offer the channels of recent messages."""
     found = _ask(context, "list", limit=10 * NEWEST).get("messages", [])
     return _items({record["channel"] for record in found}, begin)
+
+
+def channel_names(context: click.Context, _parameter: click.Parameter | None, begin: str) -> list[str]:
+    """Offer the channels that messages came through."""
+    return _items({found["channel"] for found in _channels(context)}, begin)
+
+
+def sources_of_channels(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the sources of channels, of the one that is named already if there is one."""
+    name = context.params.get("name")
+    return _items({found["source"] for found in _channels(context) if name in (None, "", found["channel"])}, begin)
+
+
+def configured_sources(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the sources of config.toml; no daemon is asked, because one that cannot start has them too."""
+    import tomllib
+
+    try:
+        with _home(context).config_file.open("rb") as stream:
+            found = tomllib.load(stream).get("sources", {})
+    except (HarkenError, OSError, ValueError):
+        return []
+    return _items(set(found) if isinstance(found, dict) else set(), begin)
 
 
 def mailboxes(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
@@ -63,14 +84,29 @@ def _items(names: set[str], begin: str) -> list[str]:
     return [name for name in sorted(names) if name.startswith(begin) and _PLAIN.fullmatch(name)]
 
 
+def _name_of(record: Result, begin: str) -> str:
+    # A bare number means a place in the inbox.
+    is_number = begin.isdigit() and record["mailbox"] == "inbox"
+    return str(record["seq"]) if is_number else str(record["id"])
+
+
+def _channels(context: click.Context) -> list[Result]:
+    found: list[Result] = _ask(context, "channels", limit=MOST_CHANNELS).get("channels", [])
+    return found
+
+
 def _about(record: Result) -> str:
     return one_line(f"{record['from']}: {record['content_text_sanitized']}")
 
 
-def _ask(context: click.Context, method: str, **params: object) -> Result:
+def _home(context: click.Context) -> Home:
     flag = context.params.get("home") or context.find_root().params.get("home")
+    return find_home(flag, os.environ)
+
+
+def _ask(context: click.Context, method: str, **params: object) -> Result:
     try:
-        client = Client(*dial(find_home(flag, os.environ), SECONDS))
+        client = Client(*dial(_home(context), SECONDS))
         try:
             return client.call(method, params, SECONDS)
         finally:

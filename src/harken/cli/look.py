@@ -11,6 +11,7 @@ import click
 from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.complete import consumers
 from harken.cli.output import Screen, clock_time, json_text, one_line
+from harken.cli.source_show import show_sources
 from harken.cli.verbs import Invocation, verb
 from harken.errors import Unavailable
 
@@ -135,8 +136,8 @@ def _show_status(screen: Screen, found: Result) -> None:
     screen.table([(name, str(value)) for name, value in rows])
     _section(screen, "Sessions", [_session_row(item) for item in found["sessions"]], "none is connected")
     _section(screen, "Consumers", [_consumer_row(item) for item in found["consumers"]], "none yet")
-    sources = [(item["name"], str(item["kind"])) for item in daemon["sources"]]
-    _section(screen, "Sources", sources, "none configured")
+    screen.line("Sources:" if daemon["sources"] else "Sources: none configured")
+    show_sources(screen, daemon["sources"], "  ")
     _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
     _section(screen, "Muted", [(m["kind"], m["name"], _until(m["until"])) for m in found["mutes"]])
     _show_troubles(screen, found)

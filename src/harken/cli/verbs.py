@@ -42,6 +42,12 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "send-to-peer": "task_mail:send_to_peer",
             "inbox-status": "task_mail:inbox_status",
         },
+        "Channels": {
+            "channel": "channel:channel",
+        },
+        "Sources": {
+            "source": "source:source",
+        },
         "Looking": {
             "status": "look:status",
             "stats": "look:stats",

@@ -17,7 +17,7 @@ from harken.config.home import expand_user
 from harken.config.problem import dotted, unfit, unknown, wrong
 from harken.config.settings import Project
 from harken.config.suggest import closest
-from harken.config.values import Choice, Flag, has_password, is_reference, is_source_name
+from harken.config.values import Choice, Flag, has_password, is_source_name, reference_in
 from harken.errors import UserError
 from harken.ingest.route import AttentionRule, Route
 from harken.model import Attention, Mailbox
@@ -69,8 +69,8 @@ def references(tree: object) -> Iterator[str]:
     elif isinstance(tree, list):
         for value in tree:
             yield from references(value)
-    elif isinstance(tree, str) and is_reference(tree):
-        yield tree
+    elif isinstance(tree, str) and (reference := reference_in(tree)):
+        yield reference
 
 
 def _read_attention(value: object, reading: Reading) -> dict[str, Attention]:
@@ -176,7 +176,7 @@ def _plain_secrets(value: object, name: str, *, is_named_secret: bool = False) -
     elif isinstance(value, list):
         for item in value:
             yield from _plain_secrets(item, name, is_named_secret=is_named_secret)
-    elif isinstance(value, str) and value and not is_reference(value) and (is_named_secret or has_password(value)):
+    elif isinstance(value, str) and value and not reference_in(value) and (is_named_secret or has_password(value)):
         yield name, value
 
 

@@ -21,6 +21,7 @@ from harken.config.suggest import closest, did_you_mean
 _DURATION = re.compile(r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.DOTALL)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?:\.(?!-)[A-Za-z0-9-]{1,63})*")
 _SOURCE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SCHEME = re.compile(r"[A-Za-z]+ ")
 _REFERENCE = re.compile(r"(?:env|file|keyring):.+")
 
 _HOURS_OF_A_DAY = 24
@@ -92,6 +93,12 @@ def has_password(url: str) -> bool:
 def is_reference(text: str) -> bool:
     """Whether a text refers to a secret that is kept elsewhere."""
     return _REFERENCE.fullmatch(text) is not None
+
+
+def reference_in(text: str) -> str:
+    """Return the reference that a text is, as a whole or after a word such as `Bearer`; empty when it is none."""
+    rest = _SCHEME.sub("", text, count=1)
+    return next((part for part in (text, rest) if is_reference(part)), "")
 
 
 def is_source_name(text: str) -> bool:

@@ -26,11 +26,11 @@ from harken.clock import Clock, SystemClock
 from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
+from harken.daemon.agents import Agents
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.lock import single_instance
-from harken.daemon.peers import descends_from
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
 from harken.daemon.sources import make_sources, report
@@ -39,10 +39,11 @@ from harken.dispatch.bells import Bells
 from harken.dispatch.outbox import Outbox
 from harken.dispatch.push import Push
 from harken.errors import UserError
-from harken.hosts.base import GENERIC, Hello
+from harken.hosts.base import Hello
 from harken.inbox import Caller, Inbox, Role, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
+from harken.inbox.channels import Channels
 from harken.inbox.feed import Feed
 from harken.inbox.sessions import Reading, ReadingOf, mailboxes_of, trial_of
 from harken.inbox.taskbook import TaskBook
@@ -58,6 +59,7 @@ from harken.store.base import Event, Limits, Store
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
+from harken.surfaces import shapes
 from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.connection import Connection
 from harken.surfaces.socket import CallConnection
@@ -81,9 +83,11 @@ class Daemon:
     intake: Intake
     inbox: Inbox
     tasks: Tasks
+    views: Views
     feed: Feed
     sign_ins: SignIns
     reading_of: ReadingOf
+    agents: Agents
     access: Access
     bells: Bells
     reaching: Reaching
@@ -104,7 +108,7 @@ class Daemon:
             "started_at": timestamp(self.started_at),
             "journal_problem": self.journal.problem,
             "store_problem": self.intake.problem,
-            "sources": [{"name": source.name, "kind": source.kind} for source in self.feeding.sources],
+            "sources": [shapes.source(each) for each in self.sources()],
             "parked_loops": {name: state.error for name, state in health.items() if state.is_parked},
         }
 
@@ -118,6 +122,7 @@ class Daemon:
             inbox=self.inbox,
             access=self.access,
             tasks=self.tasks,
+            channels=Channels(self.store, self.inbox, self.views),
             caller=caller,
             session=session,
             request=request,
@@ -133,7 +138,7 @@ class Daemon:
                 Caller(role=Role.OWNER), SessionKey(f"http:{secrets.token_hex(8)}"), secrets.token_hex(8)
             ),
             inbox=self.inbox,
-            views=Views(self.store, self.tasks, self.inbox, self.clock),
+            views=self.views,
             tasks=self.tasks,
             feed=self.feed,
             sign_ins=self.sign_ins,
@@ -165,15 +170,11 @@ class Daemon:
                 await self.store.release(session)
 
     def _caller(self, peer: int) -> Caller:
-        # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
-        # own terminal inside, or a script of theirs.
-        live = [session for session in self.inbox.sessions.live() if session.host != GENERIC.name]
-        # Of several sessions of one process the last active, which `live` has first, is the one that counts.
-        agents = {session.pid: session for session in reversed(live) if session.pid > 1}
-        host = descends_from(peer, agents)
-        if not host:
+        agent = self.agents.above(peer)
+        if agent is None:
             return Caller(role=Role.OWNER)
-        return Caller(role=Role.AGENT, consumer=agents[host].consumer, session=agents[host].key)
+        consumer, session = agent.reads_as
+        return Caller(role=Role.AGENT, consumer=consumer, session=session)
 
 
 @asynccontextmanager
@@ -210,6 +211,8 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
         tasks = Tasks(store, intake, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
+        agents = Agents(home.run_dir / "agents.json")
+        inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
         inbox.sessions.observe(feed.poke)
         try:
             yield Daemon(
@@ -221,9 +224,11 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 intake=intake,
                 inbox=inbox,
                 tasks=tasks,
+                views=Views(store, tasks, inbox, clock),
                 feed=feed,
                 sign_ins=SignIns(cookie_key(_token(home)), clock, home.path / "signed-out"),
                 reading_of=reading_of,
+                agents=agents,
                 access=Access(store, policies, pairings, clock),
                 bells=bells,
                 reaching=Reaching(inbox, store, clock, bells, reading_of),

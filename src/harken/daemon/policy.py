@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from harken.config.settings import Settings
 from harken.daemon.sources import attention_of, trust_of
 from harken.errors import UserError
-from harken.inbox.caller import OWNER_ID
+from harken.inbox.caller import CHANNELS_ID, OWNER_ID
 from harken.ingest.prepare import Policy
 from harken.ingest.route import AttentionRule
 from harken.model import LOCAL, Attention, SenderRule, Trust
@@ -15,7 +15,9 @@ from harken.model import LOCAL, Attention, SenderRule, Trust
 
 def configured_policy(settings: Settings) -> Policy:
     """Return the policy before the person's decisions in the store."""
-    local = (SenderRule(LOCAL, OWNER_ID, Trust.OWNER),)
+    # What a person injects is not their word but that of machines: data, that comes between two tool calls.
+    local = (SenderRule(LOCAL, OWNER_ID, Trust.OWNER), SenderRule(LOCAL, CHANNELS_ID, Trust.UNKNOWN))
+    injected = AttentionRule(Attention.BOUNDARY, source=LOCAL, sender=CHANNELS_ID, allow_unknown=True)
     return Policy(
         sender_rules=(
             *local,
@@ -27,6 +29,7 @@ def configured_policy(settings: Settings) -> Policy:
         routes=settings.routes,
         # Whoever configures a server wants to hear of it: what it announces goes with prompts, trusted or not.
         attention_rules=(
+            injected,
             *settings.attention_rules,
             *(
                 AttentionRule(attention=attention_of(name, settings), source=name, allow_unknown=True)

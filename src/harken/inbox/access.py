@@ -6,11 +6,11 @@ from datetime import datetime, timedelta
 
 from harken.clock import Clock
 from harken.errors import UserError
-from harken.inbox.caller import Caller
+from harken.inbox.caller import CHANNELS_ID, Caller
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.trust import fold_id
-from harken.model import SenderRule, Trust
+from harken.model import LOCAL, SenderRule, Trust
 from harken.store.base import Mute, Store
 
 MUTE_KINDS = ("channel", "sender", "session")
@@ -56,6 +56,11 @@ class Access:
         caller.require_owner(what)
         if not sender.strip():
             raise UserError("Which sender?", "Name the sender's id, as `harken read ID` shows it.")
+        if fold_id(sender) == CHANNELS_ID and source.strip() in ("", "*", LOCAL):
+            raise UserError(
+                f"{CHANNELS_ID!r} is who says what you inject: it is always data.",
+                "Allow or deny the source it is from.",
+            )
         rule = SenderRule(source.strip() or "*", fold_id(sender), trust)
         await self._store.set_sender(rule)
         await self._policies.refresh()

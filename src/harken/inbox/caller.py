@@ -14,6 +14,7 @@ from harken.errors import Refused
 from harken.model import AGENT, TASK, WATCH, Consumer, Sender, SessionKey
 
 OWNER_ID = "owner"
+CHANNELS_ID = "channels"  # who says what the person injects: nobody's own word, so nobody else may use it
 NO_SESSION = SessionKey("")
 
 

@@ -22,7 +22,7 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
 from harken.inbox.saying import as_priority, speaker
-from harken.inbox.sessions import Sessions, is_muted
+from harken.inbox.sessions import Sessions
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.policy import PolicyBook
@@ -63,7 +63,6 @@ MAX_PAGE = 1_000
 MAX_OFFER = 100
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
-RECENT_AMONG = 100
 TRIAL = "trial:"
 EVIDENCE_OF = timedelta(days=30)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
@@ -123,6 +122,11 @@ class Inbox:
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
         )
+        return await self.accept(draft)
+
+    async def accept(self, draft: Draft) -> Sent:
+        """Store what is said on this machine, and say what will happen to it."""
+        self._tasks.admit(draft.mailbox or INBOX)
         # Asked before: whoever waits has it in the very moment in which it is accepted, and waits no more.
         waiting = frozenset(self.sessions.waiting())
         appended = (await self._intake.accept([draft]))[0]
@@ -250,12 +254,9 @@ class Inbox:
         reach = self._reach(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
         return await self._offer(reader, len(messages), surface, carrier, reach=reach)
 
-    async def recent(self, reader: Reader, attention: Attention, limit: int) -> Sequence[Message]:
-        """Return the newest messages of an attention, seen or not, oldest first. Looks at a bounded number."""
-        found = await self.newest(reader, RECENT_AMONG)
-        mutes = self._policies.mutes(self._clock.now())
-        names = {"session": reader.session, "consumer": reader.consumer}
-        return [m for m in found if m.attention is attention and not is_muted(m, mutes, **names)][-limit:]
+    async def recent(self, reader: Reader, limit: int) -> Sequence[Message]:
+        """Return the newest messages that go with prompts, seen or not, oldest first; nothing that is muted."""
+        return await self._store.for_prompts(reader.mailboxes, limit, self._hush(reader))
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.errors import Refused, UserError
-from harken.inbox.caller import OWNER_ID, Caller, Role, caller_name
+from harken.inbox.caller import CHANNELS_ID, OWNER_ID, Caller, Role, caller_name
 from harken.model import AGENT, TASK, Priority, Sender
 
 
@@ -11,7 +11,10 @@ def speaker(caller: Caller, name: str) -> Sender:
     """Return who a message is from. What an agent hands in is its own word, whatever name it gives."""
     if not name:
         return caller.sender
-    folded = name.strip().lower()
+    # Invisible characters go when it is stored: what is left must not be such a name either.
+    folded = "".join(char for char in name if char.isprintable()).strip().lower()
+    if folded == CHANNELS_ID:
+        raise Refused(f"Nobody may speak as {CHANNELS_ID!r}.", "To hand channel messages over: harken channel inject")
     if folded.startswith((TASK, AGENT)):
         raise Refused(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:

@@ -15,10 +15,13 @@ from typing import TYPE_CHECKING, Final, Protocol
 from harken.model import Delivery, Mailbox, Message, MessageId
 
 if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.base import OutboxRow
+    from harken.store.base import Hush, OutboxRow
 
 MOST_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""
+
+MOST_MUTED_AMONG_PROMPTS: Final = 1_000
+"""How many messages of a mailbox are looked at for those that go with prompts, when some of them are muted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,10 +94,10 @@ class Looking(Protocol):
         """
         ...
 
-    async def unseen(self, place: Place, up_to: int, limit: int) -> Sequence[MessageId]:
-        """Return what the person has not seen of a mailbox up to a position, oldest first.
+    async def unseen(self, place: Place, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
+        """Return what the person has not seen of a mailbox from one position up to another, oldest first.
 
-        Of anything but a mailbox, only what is among the newest `limit` there.
+        Both positions count as in between. Of anything but a mailbox, only what is among the newest `limit` there.
         """
         ...
 
@@ -124,6 +127,14 @@ class Looking(Protocol):
         Those that only say that something was said on this machine (`cli`, `page`, `agent`, `task`) are left out.
 
         `unread` is counted among the newest `MOST_UNREAD_OF_CHANNEL` of each.
+        """
+        ...
+
+    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
+        """Return the newest messages in some mailboxes that go with prompts, seen or not, oldest first.
+
+        Nothing that is hushed; of each mailbox the newest `MOST_MUTED_AMONG_PROMPTS` are looked at. What else a
+        mailbox holds costs nothing.
         """
         ...
 

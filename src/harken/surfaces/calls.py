@@ -15,6 +15,7 @@ from harken.errors import UserError
 from harken.inbox import Role
 from harken.model import DeliveryId, Message, timestamp
 from harken.surfaces import shapes
+from harken.surfaces.channel_calls import CHANNEL_VERBS
 from harken.surfaces.desk import Arguments, Desk, Verb, about, position
 from harken.surfaces.task_calls import TASK_VERBS
 
@@ -369,6 +370,7 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("unmute", Verb(Unmute, _unmute)),
     ("sign_in", Verb(SignIn, _sign_in)),
     *TASK_VERBS,
+    *CHANNEL_VERBS,
 )
 
 

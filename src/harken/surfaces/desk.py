@@ -1,6 +1,7 @@
 """The desk where a caller's verb is done: who asks, and the use cases behind it; and what a verb is.
 
-The verbs themselves are in `calls` and `task_calls`; the command line's socket and the HTTP API hand them in.
+The verbs themselves are in `calls`, `task_calls` and `channel_calls`; the command line's socket and the HTTP API hand
+them in.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ import msgspec
 from harken.errors import NotFound, Refused, UserError
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
+from harken.inbox.channels import Channels
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Reader, SessionKey
 from harken.sources.base import SourceReport
@@ -44,6 +46,7 @@ class Desk:
     inbox: Inbox
     access: Access
     tasks: Tasks
+    channels: Channels
     caller: Caller
     session: SessionKey
     request: str

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
+from harken.inbox.channels import ChannelCard
 from harken.inbox.results import SurfaceRecord, TaskStanding
 from harken.model import (
     TASK,
@@ -22,6 +23,8 @@ from harken.model import (
 )
 from harken.sources.base import SourceReport
 
+PREVIEW_CHARS = 200
+
 
 def moment(value: datetime | None) -> str | None:
     """A time, or null."""
@@ -37,6 +40,21 @@ def offer(value: Offer, seen_by: Sequence[Consumer]) -> dict[str, object]:
     """A message that was handed out."""
     extra: dict[str, object] = {"delivery_id": value.delivery_id, "repeat": value.is_repeat}
     return {**record(value.message, seen_by), **extra, "answered_by": value.answered_by}
+
+
+def channel(value: ChannelCard) -> dict[str, object]:
+    """A channel, and the beginning of what was said there last."""
+    line, newest = value.line, value.newest
+    return {
+        "source": line.source,
+        "channel": line.channel,
+        "count": line.count,
+        "unread": line.unread,
+        "last_at": moment(line.last_at),
+        "newest": None
+        if newest is None
+        else {"id": newest.id, "mailbox": newest.mailbox, "seq": newest.seq, "preview": newest.text[:PREVIEW_CHARS]},
+    }
 
 
 def sent(value: Sent) -> dict[str, object]:

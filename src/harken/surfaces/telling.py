@@ -116,7 +116,7 @@ class Teller:
 
     async def _block(self, session: Session, surface: str, carrier: str) -> tuple[str, list[DeliveryId]]:
         """Return the channel messages that go with a prompt, unless nothing changed since the last one."""
-        recent = await self._inbox.recent(session.reader, Attention.PROMPT, BLOCK_MESSAGES)
+        recent = await self._inbox.recent(session.reader, BLOCK_MESSAGES)
         if not recent:
             return "", []
         # What is shown cut was not given: it stays queued, and can be pulled whole.

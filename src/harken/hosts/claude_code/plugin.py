@@ -1,4 +1,4 @@
-"""The plugin that Claude Code installs: the MCP server, the hooks and the skill `/inbox`, in a marketplace of one.
+"""The plugin that Claude Code installs: MCP server, hooks, the skills `/inbox` and `/channel`. A marketplace of one.
 
 Pure: names and contents of files. Every command has the interpreter and Harken's home written out, because hosts
 start them with an environment of their own making. `connect.py` puts the files in place.
@@ -19,7 +19,7 @@ from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.command import hook_line, mcp_command
 from harken.hosts.hook import Moment
-from harken.hosts.instructions import SKILL_NAME, Abilities, skill_text
+from harken.hosts.instructions import SKILLS, Abilities, skill_text
 from harken.hosts.plan import Place
 
 HOST: Final = "claude-code"
@@ -58,10 +58,11 @@ def is_plugin_id(value: str) -> bool:
 
 def files(place: Place) -> Mapping[str, bytes]:
     """Return the files of the marketplace by their names in it."""
+    abilities = Abilities(tool_prefix=TOOL_PREFIX)
     parts = {
         f"{PLUGIN}/.mcp.json": _json({"mcpServers": {SERVER: _server(place)}}),
         f"{PLUGIN}/hooks/hooks.json": _json({"hooks": _hooks(place)}),
-        f"{PLUGIN}/skills/{SKILL_NAME}/SKILL.md": skill_text(Abilities(tool_prefix=TOOL_PREFIX)).encode(),
+        **{f"{PLUGIN}/skills/{name}/SKILL.md": skill_text(abilities, name).encode() for name in SKILLS},
     }
     manifest = {
         "name": PLUGIN,

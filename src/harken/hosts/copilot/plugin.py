@@ -1,4 +1,4 @@
-"""The plugin that Copilot CLI loads: the MCP server, the hooks, the skill `/inbox` and, where chosen, a way to wake.
+"""The plugin that Copilot CLI loads: MCP server, hooks, the skills `/inbox` and `/channel`, where chosen a way to wake.
 
 Pure: names and contents of files. It stands in a marketplace of its own, which Copilot reads live. The name of that
 differs from Claude Code's on purpose: Copilot also loads what a project has enabled for Claude Code, and of two plugins
@@ -20,7 +20,7 @@ from harken import __version__
 from harken.hosts.command import hook_line, mcp_command
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.hook import Moment
-from harken.hosts.instructions import SKILL_NAME, Abilities, skill_text
+from harken.hosts.instructions import SKILLS, Abilities, skill_text
 from harken.hosts.plan import Place
 
 MARKETPLACE: Final = "harken-copilot"
@@ -70,7 +70,7 @@ def files(place: Place, wake: str) -> Mapping[str, bytes]:
     parts = {
         f"{PLUGIN}/.mcp.json": _json({"mcpServers": {SERVER: _server(place)}}),
         f"{PLUGIN}/hooks/hooks.json": _json({"version": 1, "hooks": _hooks(place, wake)}),
-        f"{PLUGIN}/skills/{SKILL_NAME}/SKILL.md": skill_text(abilities).encode(),
+        **{f"{PLUGIN}/skills/{name}/SKILL.md": skill_text(abilities, name).encode() for name in SKILLS},
     }
     manifest = {
         "name": PLUGIN,

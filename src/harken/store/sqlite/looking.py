@@ -12,8 +12,9 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from harken.model import Consumer, Delivery, Mailbox, Message, MessageId
-from harken.store.base import ConsumerState
+from harken.store.base import ConsumerState, Hush
 from harken.store.looking import (
+    MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
     ChannelState,
     HourlyCount,
@@ -51,21 +52,23 @@ CHANNELS_OF = f"""
 SELECT source, channel FROM channels WHERE (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
 ORDER BY last_n DESC LIMIT {MOST_CHANNELS_OF_PLACE}
 """
-_UNSEEN = """
-    m.seq > coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = m.mailbox), 0)
-    AND NOT EXISTS (
-        SELECT 1 FROM deliveries d
-        WHERE d.consumer = 'watch' AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state <> 'offered')
-"""
+_SEEN_UP_TO = "coalesce((SELECT c.seq FROM cursors c WHERE c.consumer = 'watch' AND c.mailbox = {}), 0)"
+_UNPROVEN = """NOT EXISTS (
+    SELECT 1 FROM deliveries d
+    WHERE d.consumer = 'watch' AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state <> 'offered')"""
+# One bound, the higher of two: of several the index takes one, and it may be the one that is far away.
 UNSEEN_OF_MAILBOX = f"""
-SELECT m.id, m.n FROM messages m WHERE m.mailbox = :mailbox AND m.seq <= :position AND {_UNSEEN}
+SELECT m.id, m.n FROM messages m
+WHERE m.mailbox = :mailbox AND m.seq > max(:since - 1, {_SEEN_UP_TO.format(":mailbox")}) AND m.seq <= :position
+    AND {_UNPROVEN}
 ORDER BY m.seq LIMIT :limit
 """
 UNSEEN_OF_CHANNEL = f"""
 SELECT m.id, m.n FROM (
-    SELECT n, id, mailbox, seq FROM messages WHERE source = :source AND channel = :channel AND n <= :position
+    SELECT n, id, mailbox, seq FROM messages
+    WHERE source = :source AND channel = :channel AND n BETWEEN :since AND :position
     ORDER BY n DESC LIMIT :limit) m
-WHERE {_NO_TRIAL} AND {_UNSEEN}
+WHERE {_NO_TRIAL} AND m.seq > {_SEEN_UP_TO.format("m.mailbox")} AND {_UNPROVEN}
 """
 BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"
 LEDGERS = f"{DELIVERY} WHERE message IN (SELECT value FROM json_each(?)) ORDER BY offered_at, consumer"
@@ -92,6 +95,15 @@ WHERE c.consumer = 'watch' AND c.seq < b.head AND c.mailbox NOT LIKE 'trial:%'
 CHANNELS = """
 SELECT source, channel, count, last_n, last_at FROM channels
 WHERE source <> 'local' OR channel NOT IN ('', 'agent', 'cli', 'page', 'task') ORDER BY last_n DESC LIMIT ?
+"""
+# The attention is written out: the index is only of messages that have it.
+FOR_PROMPTS = f"""
+SELECT {COLUMNS}, m.n FROM (
+    SELECT * FROM messages WHERE mailbox = :mailbox AND attention = 'prompt' ORDER BY n DESC LIMIT :among) m
+WHERE m.channel NOT IN (SELECT value FROM json_each(:channels))
+    AND m.sender_id NOT IN (SELECT value FROM json_each(:senders))
+    AND m.sender_name NOT IN (SELECT value FROM json_each(:senders))
+ORDER BY m.n DESC LIMIT :limit
 """
 RECEIVED = f"""
 SELECT (m.received_at - :since) / :span, m.channel, count(*) FROM messages m
@@ -159,9 +171,9 @@ def _newest(connection: sqlite3.Connection, place: Place) -> int:
     return max((int(row[0]) for row in rows if row and row[0]), default=0)
 
 
-def unseen(connection: sqlite3.Connection, place: Place, up_to: int, limit: int) -> list[MessageId]:
+def unseen(connection: sqlite3.Connection, place: Place, up_to: int, limit: int, *, since: int = 0) -> list[MessageId]:
     """Return what the person has not seen."""
-    named = {"position": up_to, "limit": limit}
+    named = {"since": since, "position": up_to, "limit": limit}
     if place.mailbox:
         rows = connection.execute(UNSEEN_OF_MAILBOX, {**named, "mailbox": place.mailbox}).fetchall()
     else:
@@ -230,6 +242,24 @@ def channel_states(connection: sqlite3.Connection, limit: int) -> list[ChannelSt
 
 def _unread(connection: sqlite3.Connection, source: str, channel: str) -> int:
     return len(unseen(connection, Place(source=source, channel=channel), MOST, MOST_UNREAD_OF_CHANNEL))
+
+
+def for_prompts(
+    connection: sqlite3.Connection, mailboxes: Collection[Mailbox], limit: int, hush: Hush
+) -> list[Message]:
+    """Return the newest messages that go with prompts."""
+    if hush.is_total:
+        return []
+    is_muted = bool(hush.channels or hush.senders)
+    named = {
+        "limit": limit,
+        "among": MOST_MUTED_AMONG_PROMPTS if is_muted else limit,
+        "channels": encode_json(sorted(hush.channels)),
+        "senders": encode_json(sorted(hush.senders)),
+    }
+    rows = [row for name in mailboxes for row in connection.execute(FOR_PROMPTS, {**named, "mailbox": name})]
+    newest = sorted(rows, key=lambda row: int(row[MESSAGE_WIDTH]))[-limit:]
+    return [from_row(row) for row in newest]
 
 
 def pulse(connection: sqlite3.Connection, since: datetime, span: timedelta) -> Pulse:

@@ -287,9 +287,9 @@ class SqliteStore:
         """Return part of a timeline."""
         return await self._readers.run(lambda db: looking.part(db, place, limit, before=before, after=after))
 
-    async def unseen(self, place: Place, up_to: int, limit: int) -> Sequence[MessageId]:
+    async def unseen(self, place: Place, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
         """Return what the person has not seen."""
-        return await self._readers.run(lambda db: looking.unseen(db, place, up_to, limit))
+        return await self._readers.run(lambda db: looking.unseen(db, place, up_to, limit, since=since))
 
     async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
         """Return some messages."""
@@ -314,6 +314,10 @@ class SqliteStore:
     async def channel_states(self, limit: int) -> Sequence[ChannelState]:
         """Return the channels."""
         return await self._readers.run(lambda db: looking.channel_states(db, limit))
+
+    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
+        """Return the newest messages that go with prompts."""
+        return await self._readers.run(lambda db: looking.for_prompts(db, mailboxes, limit, hush))
 
     async def pulse(self, since: datetime, span: timedelta) -> Pulse:
         """Return what happened since a time."""

@@ -239,7 +239,7 @@ class AgentServer:
         return types.ListPromptsResult(prompts=prompts_for((await self._enter(context)).host))
 
     async def _get_prompt(self, _context: Context, params: types.GetPromptRequestParams) -> types.GetPromptResult:
-        return prompt(params.name)
+        return prompt(params.name, params.arguments)
 
     async def _list_resources(self, context: Context, _params: object) -> types.ListResourcesResult:
         await self._enter(context)

@@ -101,8 +101,9 @@ TASK_TOOLS = (
         name="send_to_task",
         title="Send a message to a task",
         description=(
-            "Sends a message to another task. A running session gets it between two tool calls or is woken; a task "
-            "that is not running gets it when it starts. The result says which."
+            "Sends a message to another task. A session that works gets it between two tool calls, an idle one with "
+            "its next prompt, or at once with priority high; a task that is not running gets it when it starts. The "
+            "result says which."
         ),
         arguments=SendToTask,
         run=_send,

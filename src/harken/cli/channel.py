@@ -1,0 +1,154 @@
+"""The verb `channel`: what machines announce, by where it came from.
+
+Each verb of it is one question to the daemon. A word that is no verb is the name of a channel: `harken channel ci` is
+`harken channel show ci`, which also shows a channel that is named like a verb. To add a verb, add it to the tuple at
+the end.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.complete import channel_names, mailboxes, sources_of_channels
+from harken.cli.output import DIM, clock_time, note_to_person, one_line
+from harken.cli.verbs import Invocation, verb
+
+if TYPE_CHECKING:
+    from click.shell_completion import CompletionItem
+
+SHOW = "show"
+COUNTED = 100  # of a channel only the newest are looked at for what is unread
+
+
+class NamedChannels(click.Group):
+    """A group of verbs in which any other word is the name of a channel to show."""
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the verb; what is none names a channel."""
+        if args and not args[0].startswith("-") and args[0] not in self.commands:
+            return SHOW, self.commands[SHOW], args
+        return super().resolve_command(context, args)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """Offer the verbs, then the channels."""
+        from click.shell_completion import CompletionItem
+
+        offered = super().shell_complete(ctx, incomplete)
+        if incomplete.startswith("-"):
+            return offered
+        taken = {item.value for item in offered}
+        return offered + [CompletionItem(name) for name in channel_names(ctx, None, incomplete) if name not in taken]
+
+
+@click.group(cls=NamedChannels, subcommand_metavar="COMMAND | NAME")
+def channel() -> None:
+    """Look at what machines announce, channel by channel, and hand it to an agent."""
+
+
+_name = click.argument("name", metavar="[NAME]", default="", shell_complete=channel_names)
+_source = click.option(
+    "--source", default="", shell_complete=sources_of_channels, help="Of this source, when several have the channel."
+)
+
+
+@verb("list")
+@click.option("--limit", default=20, show_default=True, help="At most this many.")
+def list_channels(asked: Invocation, *, limit: int) -> None:
+    """Show the channels, the last active first: unread, all, when, and the beginning of the newest message."""
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("channels", limit=limit)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    asked.screen.table([_row(each) for each in found["channels"]])
+    if not found["channels"]:
+        note_to_person("No channel yet. Listen to an MCP server: harken source add NAME --url URL")
+
+
+@verb(SHOW)
+@click.argument("name", metavar="NAME", shell_complete=channel_names)
+@_source
+@click.option("--limit", default=20, show_default=True, help="At most this many.")
+def show(asked: Invocation, *, name: str, source: str, limit: int) -> None:
+    """Show the newest messages of a channel, the newest last. `harken channel NAME` is the same."""
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("channel", channel=name, source=source, limit=limit)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    for record in found["messages"]:
+        asked.screen.row(record)
+
+
+@verb("ack")
+@_name
+@_source
+def ack(asked: Invocation, *, name: str, source: str) -> None:
+    """Mark what is in a channel as seen by you. Without NAME, in all channels.
+
+    Of each channel the newest 500 messages are looked at. What agents have seen does not change.
+    """
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("channel_ack", channel=name, source=source)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    if not found["acknowledged"]:
+        note_to_person("All of that was seen before.")
+        return
+    names = ", ".join(one_line(_place(each)) for each in found["channels"])
+    asked.screen.line(f"{found['acknowledged']} seen by you: {names}")
+
+
+@verb("inject")
+@_name
+@_source
+@click.option("--to", default="", metavar="MAILBOX", shell_complete=mailboxes, help="The mailbox; else inbox.")
+def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
+    """Hand the 10 most recent channel messages to an agent, as data.
+
+    A busy agent gets them between two tool calls, another one with its next prompt. Without NAME, of all channels whose
+    messages go with prompts.
+    """
+    # Named here and not by the daemon: it is asked again when the connection breaks, and must be done once.
+    key = f"cli-{os.urandom(12).hex()}"
+    with Daemon(asked.home) as daemon:
+        sent = daemon.ask("channel_inject", channel=name, source=source, to=to, key=key)
+        was_tried = daemon.tries > 1
+    if asked.as_json:
+        asked.print_json(sent)
+        return
+    sentence = sent["forecast"]["sentence"]
+    if was_tried and sent["state"] == "known":
+        sentence = "is stored; the daemon was restarted meanwhile"
+    count = len(sent["injected"])
+    what = "1 channel message" if count == 1 else f"{count} channel messages"
+    place = f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}"
+    asked.screen.line(f"{asked.screen.paint(place, DIM)}  {what}: {one_line(sentence)}")
+
+
+for _verb in (list_channels, show, ack, inject):
+    channel.add_command(_verb)
+
+
+def _row(found: Result) -> tuple[str, ...]:
+    more = "+" if found["unread"] >= COUNTED else ""
+    newest = found["newest"]
+    return (
+        found["channel"] or "-",
+        found["source"],
+        f"{found['unread']}{more} unread" if found["unread"] else "",
+        f"{found['count']} in all",
+        clock_time(found["last_at"]),
+        f"#{newest['seq']} {newest['preview']}" if newest else "",
+    )
+
+
+def _place(found: Result) -> str:
+    return f"{found['source']}/{found['channel']}" if found["channel"] else str(found["source"])

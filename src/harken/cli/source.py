@@ -1,0 +1,125 @@
+"""The verb `source`: the words and options of its verbs. What they do is imported when they are run.
+
+Adding and removing change config.toml and ask no daemon; the list is what the running daemon says of itself; testing
+connects from here.
+"""
+
+from __future__ import annotations
+
+import sys
+
+import click
+
+from harken.cli.client import Daemon
+from harken.cli.complete import configured_sources
+from harken.cli.output import note_to_person
+from harken.cli.verbs import Invocation, verb
+
+TEST_SECONDS = 5.0
+NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
+
+
+@click.group()
+def source() -> None:
+    """Listen to other MCP servers: what they announce becomes messages."""
+
+
+_name = click.argument("name", metavar="NAME", shell_complete=configured_sources)
+_restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon, so that it takes effect.")
+
+
+@verb("list")
+def list_sources(asked: Invocation) -> None:
+    """Show each source: whether it is listened to and why not, the last message, counts per channel."""
+    from harken.cli.source_config import configured
+    from harken.cli.source_show import show_sources
+
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("source_list")
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    show_sources(asked.screen, found["sources"])
+    listed = {each["name"] for each in found["sources"]}
+    for name in configured(asked.home):
+        if name not in listed:
+            note_to_person(f"{name} is in config.toml and takes effect when the daemon is restarted: harken down")
+    if not listed and not configured(asked.home):
+        note_to_person("There is no source. Add one: harken source add NAME --url URL")
+
+
+@verb("add")
+@click.argument("name", metavar="[NAME]", default="")
+@click.argument("args", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
+@click.option("--url", default="", help="The address of an MCP server.")
+@click.option("--transport", type=click.Choice(["http", "sse", "stdio"]), default=None, help="http unless you say so.")
+@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; a secret as env:NAME.")
+@click.option("--command", default="", metavar="PROGRAM", help="Start this program instead; ARGS are its arguments.")
+@click.option("--env", "variables", metavar="NAME=VALUE", multiple=True, help="A variable of the program.")
+@click.option("--cwd", default="", metavar="DIR", help="The folder the program runs in.")
+@click.option("--channel", "channels", metavar="CHANNEL", multiple=True, help="Keep only this channel; else all.")
+@click.option("--trust", type=click.Choice(["known", "unknown"]), default=None, help="Whose word it is.")
+@click.option(
+    "--attention",
+    type=click.Choice(["wake", "boundary", "prompt", "count"]),
+    default=None,
+    help="How far its messages may push.",
+)
+@_restart
+def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bool, **options: object) -> None:
+    """Add an MCP server to config.toml, by its address or the program that it is.
+
+    Without NAME you are asked. Secrets stay outside: --header Authorization=env:CI_TOKEN, with CI_TOKEN=... in the file
+    `env` in Harken's folder.
+    """
+    import msgspec
+
+    from harken.cli.source_config import Wanted, add_source, asked_for, wants_restart
+
+    wanted = msgspec.convert({"name": name, "args": args, **options}, Wanted)
+    if not name:
+        if not sys.stdin.isatty() or asked.as_json:
+            raise click.UsageError("Missing argument 'NAME'.")
+        wanted = asked_for(wanted)
+        is_restarted = is_restarted or wants_restart(asked.home)
+    add_source(asked, wanted, is_restarted=is_restarted)
+
+
+@verb("test")
+@_name
+@click.option(
+    "--seconds",
+    default=TEST_SECONDS,
+    show_default=True,
+    type=click.FloatRange(min=0.5, max=300),
+    help="How long to listen.",
+)
+def test(asked: Invocation, *, name: str, seconds: float) -> None:
+    """Connect to a source for a few seconds, as the daemon does, and say what happened.
+
+    Nothing of what arrives is stored. Exits with 1 when nothing would arrive.
+    """
+    from harken.cli.source_show import show_trial
+    from harken.cli.source_test import try_source
+
+    trial = try_source(asked.home, name, seconds)
+    if asked.as_json:
+        asked.print_json(trial)
+    else:
+        show_trial(asked.screen, trial)
+    if trial["state"] != "listening":
+        click.get_current_context().exit(NOT_LISTENING)
+
+
+@verb("remove")
+@_name
+@_restart
+def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
+    """Take a source out of config.toml. Its messages stay."""
+    from harken.cli.source_config import remove_source
+
+    remove_source(asked, name, is_restarted=is_restarted)
+
+
+for _verb in (list_sources, add, test, remove):
+    source.add_command(_verb)

@@ -1,0 +1,71 @@
+"""How sources look on the screen. What servers say of themselves is text from outside: one safe line each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from harken.cli.client import Result
+from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, one_line
+
+GREEN = "32"
+_COLOURS: Final[Mapping[str, str]] = MappingProxyType(
+    {"listening": GREEN, "connecting": CYAN, "retrying": RED, "needs person": RED}
+)
+
+
+def show_sources(screen: Screen, found: Sequence[Result], indent: str = "") -> None:
+    """Print each source: its state, why it is not listening, and what came."""
+    for each in found:
+        _head(screen, each, indent)
+        for line in details(each):
+            screen.line(indent + INDENT + screen.fit(line, len(indent + INDENT)))
+
+
+def show_trial(screen: Screen, trial: Result) -> None:
+    """Print how a trial went."""
+    _head(screen, trial)
+    if trial["reason"]:
+        screen.line(INDENT + screen.fit(trial["reason"], len(INDENT)))
+    came = trial["messages"]
+    if trial["state"] == "listening" or came:
+        said = "Nothing was announced meanwhile." if not came else f"{_number(came)} came: {counted(trial['counts'])}"
+        screen.line(INDENT + screen.fit(said, len(INDENT)))
+    if trial["dropped"]:
+        screen.line(INDENT + screen.fit(f"left out by channels: {counted(trial['dropped'])}", len(INDENT)))
+
+
+def details(found: Result) -> list[str]:
+    """Return what is said of a source below its first line."""
+    lines = [found["reason"]] if found["reason"] else []
+    if found["next_try"]:
+        lines.append(f"tried again at {clock_time(found['next_try'])}")
+    facts = [f"last message {clock_time(found['last_message_at'])}" if found["last_message_at"] else "no message yet"]
+    facts += [f"{found['reconnects']} reconnects"] if found["reconnects"] else []
+    facts += [f"{found['gaps']} gaps: something may have been missed"] if found["gaps"] else []
+    lines.append(", ".join(facts))
+    if found["counts"]:
+        lines.append(f"since the daemon started: {counted(found['counts'])}")
+    if found["dropped"]:
+        lines.append(f"left out by channels: {counted(found['dropped'])}")
+    return lines
+
+
+def counted(counts: Mapping[str, int]) -> str:
+    """Say how many there are of each, the most first."""
+    ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name or '-'} {count}" for name, count in ordered)
+
+
+def _head(screen: Screen, found: Result, indent: str = "") -> None:
+    state = screen.paint(one_line(found["state"]), _COLOURS.get(found["state"], DIM))
+    server = f"  {found['server']}" if found["server"] else ""
+    taken = f"{indent}{one_line(found['name'])}  {one_line(found['state'])}  "
+    rest = screen.fit(f"{found['address']}{server}", len(taken))
+    line = f"{indent}{screen.paint(one_line(found['name']), BOLD)}  {state}  {screen.paint(rest, DIM)}"
+    screen.line(line.rstrip())
+
+
+def _number(count: int) -> str:
+    return "1 message" if count == 1 else f"{count} messages"

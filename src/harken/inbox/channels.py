@@ -1,0 +1,129 @@
+"""`Channels`: what people do with what machines announce: look at it, have seen it, hand it to an agent now.
+
+A channel is where in its source a message came from. Above are the verbs; below the views, which know what the person
+has seen, and the inbox, which accepts what is handed over like any other message. What an agent is told is worded by
+the surfaces, not here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from harken.errors import NotFound, UserError
+from harken.inbox.bounds import bounded, printable
+from harken.inbox.caller import CHANNELS_ID, Caller
+from harken.inbox.inbox import Inbox
+from harken.inbox.results import Sent
+from harken.inbox.views import ChannelLine, Views
+from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
+from harken.store.base import Hush, Store
+from harken.store.looking import Place
+
+MAX_LISTED: Final = 200
+MAX_SHOWN: Final = 200
+INJECTED: Final = 10
+_EVERY_POSITION: Final = 2**62
+_HINT: Final = "See them: harken channel list"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelCard:
+    """A channel in the list, and its newest message (None: retention has just removed it)."""
+
+    line: ChannelLine
+    newest: Message | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelsSeen:
+    """How many messages the person had not seen, and in which channels that was."""
+
+    count: int
+    channels: Sequence[ChannelLine]
+
+
+class Channels:
+    """The use cases of channels. One per daemon."""
+
+    def __init__(self, store: Store, inbox: Inbox, views: Views) -> None:
+        self._store = store
+        self._inbox = inbox
+        self._views = views
+
+    async def list(self, limit: int = 20) -> Sequence[ChannelCard]:
+        """Return the channels, the last active first."""
+        lines = (await self._lines())[: bounded(limit, MAX_LISTED, "limit")]
+        return [ChannelCard(line=line, newest=await self._newest(line)) for line in lines]
+
+    async def show(self, channel: str, source: str = "", limit: int = 20) -> Sequence[Message]:
+        """Return the newest messages of a channel, of every source that has it or of one, oldest first."""
+        if not channel and not source:
+            raise UserError("Which channel?", _HINT)
+        part = await self._store.part(Place(channel=channel, source=source), bounded(limit, MAX_SHOWN, "limit"))
+        if not part.lines:
+            of = f" of {source[:80]!r}" if source else ""
+            raise NotFound(f"There is no channel {channel[:80]!r}{of}.", _HINT)
+        # The newest are wanted, and a terminal takes so much: what does not fit is at the beginning.
+        return printable([message for _, message in reversed(part.lines)])[::-1]
+
+    async def have_seen(self, caller: Caller, channel: str = "", source: str = "") -> ChannelsSeen:
+        """Let what is in a channel, or in all of them, be seen for the person. Idempotent."""
+        caller.require_owner("say what the person has seen")
+        lines = [
+            line
+            for line in await self._lines()
+            if (not channel or line.channel == channel) and (not source or line.source == source)
+        ]
+        if (channel or source) and not lines:
+            raise NotFound(f"There is no channel {(channel or source)[:80]!r}.", _HINT)
+        marked = [
+            await self._views.mark_seen(
+                channel=line.channel, source=line.source, up_to=_EVERY_POSITION, evidence="channel ack"
+            )
+            for line in lines
+        ]
+        touched = [line for line, count in zip(lines, marked, strict=True) if count]
+        return ChannelsSeen(count=sum(marked), channels=touched)
+
+    async def to_inject(self, channel: str = "", source: str = "") -> Sequence[Message]:
+        """Return what `inject` hands over, oldest first: of a channel that is named, or of what goes with prompts."""
+        if channel or source:
+            return await self.show(channel, source, INJECTED)
+        names = [state.name for state in await self._store.mailbox_states()]
+        found = await self._store.for_prompts(names, INJECTED, Hush())
+        if not found:
+            raise UserError(
+                "There are no channel messages to inject.", "Name a channel, or see what there is: harken channel list"
+            )
+        return found
+
+    async def inject(self, caller: Caller, text: str, *, to: str = "", key: str = "") -> Sent:
+        """Hand channel messages to an agent as a message of its own: data, between tool calls or with a prompt.
+
+        `text` is what `to_inject` gave, in the words of the surface. Asked again with the same key it is stored once.
+        """
+        caller.require_owner("inject channel messages")
+        draft = Draft(
+            source=LOCAL,
+            sender=Sender(CHANNELS_ID, CHANNELS_ID),
+            text=text,
+            upstream_id=f"inject/{key or fresh_id('', 20)}",
+            mailbox=Mailbox(to) if to else INBOX,
+        )
+        return await self._inbox.accept(draft)
+
+    async def _lines(self) -> Sequence[ChannelLine]:
+        found = await self._store.channel_states(MAX_LISTED)
+        return [
+            ChannelLine(source=c.source, channel=c.channel, count=c.count, unread=c.unread, last_at=c.last_at)
+            for c in found
+        ]
+
+    async def _newest(self, line: ChannelLine) -> Message | None:
+        if not line.channel:
+            # A place without a channel is all of its source.
+            return None
+        part = await self._store.part(Place(channel=line.channel, source=line.source), 1)
+        return part.lines[-1][1] if part.lines else None

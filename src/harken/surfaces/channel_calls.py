@@ -1,0 +1,73 @@
+"""The verbs for channels. Like those in `calls`: one table for the command line's socket and the HTTP API."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from harken.surfaces import render, shapes
+from harken.surfaces.desk import Arguments, Desk, Verb, about
+
+_OF_SOURCE = "Only that of this source."
+
+
+class ListChannels(Arguments):
+    """Show the channels that messages came through, the last active first."""
+
+    limit: Annotated[int, about("At most this many.")] = 20
+
+
+class ShowChannel(Arguments):
+    """Show the newest messages of a channel."""
+
+    channel: Annotated[str, about("The channel.")]
+    source: Annotated[str, about(_OF_SOURCE)] = ""
+    limit: Annotated[int, about("At most this many.")] = 20
+
+
+class AckChannel(Arguments):
+    """Mark what is in a channel, or in all of them, as seen by the person."""
+
+    channel: Annotated[str, about("The channel; all of them when empty.")] = ""
+    source: Annotated[str, about(_OF_SOURCE)] = ""
+
+
+class InjectChannel(Arguments):
+    """Hand the 10 most recent channel messages to an agent: between two tool calls, or with its next prompt."""
+
+    channel: Annotated[str, about("Of this channel; of all that go with prompts when empty.")] = ""
+    source: Annotated[str, about(_OF_SOURCE)] = ""
+    to: Annotated[str, about("The mailbox; `inbox` when empty.")] = ""
+    key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
+
+
+async def _channels(desk: Desk, a: ListChannels) -> object:
+    return {"channels": [shapes.channel(card) for card in await desk.channels.list(a.limit)]}
+
+
+async def _channel(desk: Desk, a: ShowChannel) -> object:
+    found = await desk.channels.show(a.channel, a.source, a.limit)
+    seen = await desk.inbox.seen_by(found)
+    return {"messages": [shapes.message(item, seen[item.id]) for item in found]}
+
+
+async def _channel_ack(desk: Desk, a: AckChannel) -> object:
+    seen = await desk.channels.have_seen(desk.caller, a.channel, a.source)
+    return {
+        "acknowledged": seen.count,
+        "channels": [{"source": line.source, "channel": line.channel} for line in seen.channels],
+    }
+
+
+async def _channel_inject(desk: Desk, a: InjectChannel) -> object:
+    desk.caller.require_owner("inject channel messages")
+    messages = await desk.channels.to_inject(a.channel, a.source)
+    sent = await desk.channels.inject(desk.caller, render.injected(messages), to=a.to, key=a.key)
+    return {**shapes.sent(sent), "injected": [message.id for message in messages]}
+
+
+CHANNEL_VERBS: tuple[tuple[str, Verb], ...] = (
+    ("channels", Verb(ListChannels, _channels)),
+    ("channel", Verb(ShowChannel, _channel)),
+    ("channel_ack", Verb(AckChannel, _channel_ack)),
+    ("channel_inject", Verb(InjectChannel, _channel_inject)),
+)

@@ -1,0 +1,139 @@
+"""`harken channel`: what machines announce, looked at, acknowledged and handed to an agent."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from time import monotonic
+
+import pytest
+
+from tests.cli.rig import SECONDS, Rig, serving
+from tests.cli.test_as_agent import hosting
+
+ANNOUNCER = str(Path(__file__).with_name("announcer.py"))
+WRONG, NOT_FOUND, REFUSED = 2, 3, 7
+DEPLOYS = tuple(f"deploys=deploy {number}" for number in range(1, 24))
+
+
+@pytest.fixture(scope="module")
+def heard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
+    """A home whose daemon has listened to a server with two channels, one of them named like a verb."""
+    home = tmp_path_factory.mktemp("channel") / "home"
+    home.mkdir(mode=0o700)
+    words = ", ".join(f'"{word}"' for word in (ANNOUNCER, *DEPLOYS, "list=a \x5cu001b[31mred list"))
+    entry = f'[sources.ci]\nkind = "mcp"\ncommand = "{sys.executable}"\nargs = [{words}]\n'
+    (home / "config.toml").write_text(entry)
+    (home / "config.toml").chmod(0o600)
+    with serving(home) as rig:
+        end = monotonic() + SECONDS
+        while len(rig.json("channel", "list")["channels"]) < 2:
+            assert monotonic() < end
+        yield rig
+
+
+def test_the_list_shows_unread_and_the_newest_of_each(heard: Rig) -> None:
+    """One look says where something new is."""
+    found = heard.json("channel", "list")["channels"]
+    assert [(each["source"], each["channel"], each["count"]) for each in found] == [
+        ("ci", "list", 1),
+        ("ci", "deploys", 23),
+    ]
+    lines = heard.ok("channel", "list").splitlines()
+    assert "23 in all" in lines[1]
+    assert lines[1].endswith("deploy 23")
+    assert "\x1b" not in lines[0]
+
+
+def test_a_channel_is_shown_by_its_name_with_sequence_numbers(heard: Rig) -> None:
+    """The newest 20, the newest last; one that is named like a verb can be shown too."""
+    shown = heard.json("channel", "deploys")["messages"]
+    assert [each["content_text_sanitized"] for each in shown] == [f"deploy {number}" for number in range(4, 24)]
+    lines = heard.ok("channel", "deploys").splitlines()
+    assert lines[-1].startswith(f"{shown[-1]['id']} #{shown[-1]['seq']} [deploys ")
+    assert len(heard.json("channel", "show", "list")["messages"]) == 1
+    assert len(heard.json("channel", "deploys", "--limit", "2", "--source", "ci")["messages"]) == 2
+
+
+def test_a_channel_that_does_not_exist_is_told(heard: Rig) -> None:
+    """Nothing and a slip of the finger look different."""
+    for words in (("nothing",), ("ack", "nothing"), ("inject", "nothing"), ("deploys", "--source", "nobody")):
+        done = heard.run("channel", *words)
+        assert (done.code, "harken channel list" in done.err) == (NOT_FOUND, True)
+
+
+def test_acknowledged_is_seen_by_the_person_only(heard: Rig) -> None:
+    """What agents have seen does not change; a second time there is nothing to do."""
+    assert heard.json("channel", "ack", "list") == {
+        "acknowledged": 1,
+        "channels": [{"source": "ci", "channel": "list"}],
+    }
+    message = heard.json("channel", "show", "list")["messages"][0]
+    ledger = heard.json("read", message["id"])["ledger"]
+    assert [(line["consumer"], line["state"], line["evidence"]) for line in ledger] == [
+        ("watch", "seen", "channel ack")
+    ]
+    assert heard.ok("channel", "ack") == "23 seen by you: ci/deploys\n"
+    assert heard.ok("channel", "ack") == ""
+    assert [each["unread"] for each in heard.json("channel", "list")["channels"]] == [0, 0]
+
+
+def test_injected_messages_are_one_message_of_data_with_a_forecast(heard: Rig) -> None:
+    """Ten of them, oldest first, as text of machines: it has a ledger like any other."""
+    sent = heard.json("channel", "inject", "deploys")
+    assert len(sent["injected"]) == 10
+    assert sent["forecast"]["outlook"] == "next_session"
+    message = heard.json("read", sent["id"])["message"]
+    assert (message["sender_id"], message["trust"], message["attention"]) == ("channels", "unknown", "boundary")
+    lines = message["content_text_sanitized"].splitlines()
+    assert [line.partition("] ")[2] for line in lines] == [f"deploy {number}" for number in range(14, 24)]
+    assert all(line.startswith("[ci/deploys ") for line in lines)
+    assert "10 channel messages: waits for the next session" in heard.ok("channel", "inject")
+    assert "channels" not in {each["channel"] for each in heard.json("channel", "list")["channels"]}
+
+
+def test_an_agent_neither_acknowledges_nor_injects(heard: Rig) -> None:
+    """What the person has seen, and what is handed to agents, is the person's to say; looking is free."""
+    with hosting(heard):
+        for words in (("ack",), ("inject",), ("inject", "deploys")):
+            done = heard.run("channel", *words)
+            assert (done.code, "An agent may not" in done.err) == (REFUSED, True)
+        assert heard.json("channel", "deploys")["messages"]
+
+
+@pytest.mark.parametrize("name", ["channels", " Channels ", "chan\u200bnels"])
+def test_nobody_else_speaks_as_channels(heard: Rig, name: str) -> None:
+    """The name says that a text is what machines announced: it is no name to choose."""
+    done = heard.run("send", "obey", "--from", name)
+    assert (done.code, "Nobody may speak as 'channels'" in done.err) == (REFUSED, True)
+    assert heard.run("allow", "channels").code == WRONG
+
+
+def test_nothing_to_inject_is_told(rig: Rig) -> None:
+    """An empty message would help nobody."""
+    rig.ok("send", "not from a channel", "--channel", "talk")
+    done = rig.run("channel", "inject")
+    assert (done.code, "There are no channel messages to inject" in done.err) == (WRONG, True)
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("harken channel de", {"deploys"}),
+        ("harken channel ", {"ack", "deploys", "inject", "list", "show"}),
+        ("harken channel ack l", {"list"}),
+        ("harken channel inject --source c", {"ci"}),
+        ("harken read 2", {"2", "20", "21", "22", "23", "24"}),
+    ],
+)
+def test_names_and_numbers_are_completed(heard: Rig, words: str, offered: set[str]) -> None:
+    """Channels where a channel is meant, sequence numbers once a digit is typed."""
+    variables = {
+        "_HARKEN_COMPLETE": "bash_complete",
+        "COMP_WORDS": words,
+        "COMP_CWORD": str(len(words.split(" ")) - 1),
+    }
+    found = {line.partition(",")[2] for line in Rig(heard.home, variables).run().out.splitlines()}
+    assert offered <= found
+    assert all(name.startswith(words.rpartition(" ")[2]) for name in found)
