@@ -14,10 +14,10 @@ Scheme: TypeAlias = Literal["light", "dark"]
 SCHEMES: Final[tuple[Scheme, ...]] = ("light", "dark")
 AXE: Final = Path(__file__).parents[1] / "interop" / "node_modules" / "axe-core" / "axe.min.js"
 PAGES: Final = (
-    *("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/pulse"),
+    *("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/sources", "/pulse"),
     *("/search?q=hello", "/search?q=nothingofthekind", "/m/unknown"),
 )
-EMPTY: Final = ("/m/inbox", "/m/replies", "/tasks", "/sessions", "/pulse", "/search")
+EMPTY: Final = ("/m/inbox", "/m/replies", "/tasks", "/sessions", "/sources", "/pulse", "/search")
 # Colours differ by the scheme, and nothing else does.
 RUN: Final = """async (isColoursOnly) => {
   const options = isColoursOnly ? { runOnly: { type: "rule", values: ["color-contrast"] } } : {};

@@ -190,10 +190,66 @@ def test_refusal_is_shown_beside_the_text_that_is_kept(site: Site) -> None:
     site.task("api")
     window = site.window("/m/task:api")
     window.field.fill("one more thing")
+    window.hide()  # it is not told in time
     site.daemon.call("task_done", task="api")
     window.field.press("Enter")
     expect(window.outlook.locator(".problem")).to_contain_text("done")
     expect(window.field).to_have_value("one more thing")
+
+
+def test_what_is_said_about_a_sent_message_follows_its_ledger(site: Site) -> None:
+    """A line that says `will be shown` beside a message that was read, or never will be, is not believed again."""
+    mailbox = site.task("web")
+    agent = site.agent("some-agent", task="web")
+    agent.tool("check_inbox")
+    window = site.window(f"/m/{mailbox}")
+    window.say("first")
+    expect(window.outlook).to_contain_text("Sent. It ")
+    agent.tool("check_inbox")
+    expect(window.outlook).to_contain_text("Sent. It was offered to web")
+    agent.tool("inbox_status")
+    expect(window.outlook).to_contain_text("Sent. It was seen by web")
+    window.say("second")
+    expect(window.items).to_have_count(2)
+    expect(window.outlook).not_to_contain_text("was seen")
+    before = window.outlook.inner_text()
+    agent.close()
+    expect(window.outlook).not_to_have_text(before)
+    expect(window.outlook).to_contain_text("Sent. It waits")
+    assert window.complaints == []
+
+
+def test_field_goes_when_its_task_is_done_and_what_was_typed_stays(site: Site) -> None:
+    """Somebody ends the task in a terminal while a person writes to it: neither a dead field nor a lost text."""
+    site.task("web")
+    window = site.window("/m/task:web")
+    window.say("will not be read")
+    expect(window.outlook).to_contain_text("Sent. It ")
+    window.field.fill("half a thought")
+    site.daemon.call("task_done", task="web")
+    expect(window.page.locator("#why-not")).to_have_text("This task is done and takes no more mail.")
+    expect(window.field).to_be_hidden()
+    kept = window.page.get_by_label("Not sent. You had written:")
+    expect(kept).to_have_value("half a thought")
+    window.page.reload()
+    expect(kept).to_have_value("half a thought")
+    expect(kept).to_be_visible()
+    expect(window.field).to_be_hidden()
+    assert window.complaints == []
+
+
+def test_line_about_a_sent_message_is_true_after_the_end_of_its_task(site: Site) -> None:
+    """Side by side the field stays for its text; what stands below it must be what happened."""
+    site.task("api")
+    site.task("web", "api")
+    window = site.window("/t/web")
+    board = window.page.locator(".board").first
+    board.get_by_role("textbox").fill("hello")
+    board.get_by_role("textbox").press("Enter")
+    expect(board.locator(".board-said")).to_contain_text("Sent. It ")
+    site.daemon.call("task_done", task="web")
+    expect(board.locator(".board-said")).to_contain_text("Not read: refused by web.")
+    expect(board.locator("[id=outlook-web]")).to_contain_text("it takes no more mail")
 
 
 def test_reply_quotes_what_it_answers(site: Site) -> None:

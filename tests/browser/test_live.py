@@ -60,6 +60,37 @@ def test_what_was_not_looked_at_is_marked_as_unread_until_it_is(site: Site) -> N
     assert is_the_same(away)
 
 
+def test_only_what_was_on_the_screen_counts_as_seen(site: Site) -> None:
+    """Fifty of seventy are loaded: `watch` must still show the others, until they are loaded or marked by a person."""
+    for number in range(70):
+        site.send(f"message {number}", sender="ann")
+    away, window = site.window("/pulse"), site.window()
+    unread = re.compile("20 you have not seen")
+    expect(away.place("Inbox")).to_have_accessible_name(unread)
+    button = window.page.get_by_role("button", name="Mark all as seen")
+    expect(button).to_be_visible()
+    window.page.locator("#scroll").evaluate("(scroll) => { scroll.scrollTop = 0; }")
+    expect(window.items).to_have_count(70)
+    expect(away.place("Inbox")).not_to_have_class(re.compile("is-unread"))
+    expect(button).to_have_count(0)
+
+
+def test_everything_is_marked_as_seen_by_a_key(site: Site) -> None:
+    """After a week away nobody scrolls through a thousand messages; a button that only a mouse reaches is none."""
+    for number in range(70):
+        site.send(f"message {number}", sender="ann")
+    window = site.window()
+    expect(window.place("Inbox")).to_have_accessible_name(re.compile("20 you have not seen"))
+    window.field.fill("half a thought")
+    button = window.page.get_by_role("button", name="Mark all as seen")
+    button.focus()
+    button.press("Enter")
+    expect(button).to_have_count(0)
+    expect(window.place("Inbox")).not_to_have_class(re.compile("is-unread"))
+    expect(window.field).to_have_value("half a thought")
+    assert window.complaints == []
+
+
 def test_check_inbox_of_an_agent_clears_the_badge_and_its_answer_appears(site: Site) -> None:
     """The one thing people want to know is whether the agent has it: seen, then answered, as it happens."""
     mailbox = site.task("api")

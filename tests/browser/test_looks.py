@@ -9,9 +9,10 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from harken.model import INBOX, Attention, NewMessage, Sender, Trust
-from tests.browser.rig import PHONE, Site, Window
+from tests.browser.rig import DESK, PHONE, Site, Window
 
 PLACES: Final = ("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/pulse")
+SIZES: Final = {"desk": DESK, "phone": PHONE, "phone on its side": {"width": 740, "height": 360}}
 MANY: Final = 10_000
 TASKS: Final = 200
 MOST_ELEMENTS: Final = 6_000  # of which 200 tasks need about 5 each, and 50 messages about 40 each
@@ -58,6 +59,31 @@ def test_phone_shows_everything_without_scrolling_sideways(site: Site) -> None:
         assert window.overflow() <= 0, path
         assert window.page.evaluate(OUT_OF_REACH) == [], path
     assert window.complaints == []
+
+
+@pytest.mark.parametrize("size", SIZES.values(), ids=SIZES.keys())
+def test_own_places_stay_in_sight_beside_many_tasks(site: Site, size: dict[str, int]) -> None:
+    """Whoever works on sixty things still wants to know who runs where, without scrolling past all of them."""
+    for number in range(20):
+        site.task(f"task-{number}")
+        site.send("hello", sender="ann", channel=f"channel-{number}")
+    window = site.window("/m/inbox#sidebar", viewport=size)
+    window.page.reload()
+    assert window.count("#places a.place[id^='place-task:']") == 12
+    expect(window.place("All 20 tasks")).to_have_attribute("href", "/tasks")
+    for name in ("Sessions", "Tasks", "Sources", "Pulse"):
+        expect(window.place(name)).to_be_in_viewport(ratio=0.9)
+    last = window.page.locator("#places a.place[id^='place-local/']").last
+    last.focus()
+    expect(last).to_be_in_viewport(ratio=0.9)
+    box, foot = last.bounding_box(), window.page.locator("#places .is-foot").bounding_box()
+    assert box is not None
+    assert foot is not None
+    assert box["y"] + box["height"] <= foot["y"] + 1
+    assert window.overflow() <= 0
+    window.place("Sessions").focus()
+    window.place("Sessions").press("Enter")
+    expect(window.page).to_have_url(re.compile("/sessions"))
 
 
 def test_phone_has_its_places_in_a_drawer(site: Site) -> None:

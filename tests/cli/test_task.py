@@ -15,8 +15,11 @@ from pathlib import Path
 from time import monotonic
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from harken.cli.client import Daemon
+from harken.cli.task_start import quoted
 from harken.config.home import Home
 from tests.cli.repos import PERSON, commit, git, repository
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
@@ -250,6 +253,28 @@ def test_start_prints_a_command_that_a_shell_understands(person: Rig, repo: Path
     assert person.run("task", "start", "willow", "--agent", "emacs").code == NOT_FOUND
     new(person, repo, "Nobody's")
     assert "--agent" in person.run("task", "start", "nobody-s").err
+
+
+def test_a_hostile_folder_does_nothing_to_the_terminal_that_shows_its_command(person: Rig, tmp_path: Path) -> None:
+    """Archives make folders of any name; what is printed is copied, so it must still mean that folder."""
+    folder = tmp_path / "it's\x1b[31m\u202e a\\b\nharken: fake"
+    folder.mkdir()
+    new(person, folder, "Evil", "--id", "evil-start", "--agent", "opencode")
+    line = person.run("task", "start", "evil-start", "--print", "--", "a\x07b").out
+    assert [char for char in line.removesuffix("\n") if not char.isprintable()] == []
+    subprocess.run(["/usr/bin/env", "bash", "-c", line], env=person.environment, check=True, timeout=SECONDS)
+    assert "\n".join(_started(person)) == f"{folder}\na\x07b"
+
+
+@given(st.text(st.characters(exclude_characters="\0", exclude_categories=["Cs"]), max_size=12))
+@settings(max_examples=50, deadline=None)
+def test_every_word_comes_through_a_shell_as_it_was_and_can_be_printed(word: str) -> None:
+    """The quoting is our own where the library's would print what is in the word."""
+    written = quoted(word)
+    assert written.isprintable()
+    command = ["/usr/bin/env", "bash", "-c", f"printf %s {written}"]
+    done = subprocess.run(command, capture_output=True, check=True, timeout=SECONDS)
+    assert done.stdout == word.encode()
 
 
 def test_start_becomes_the_agent_at_a_terminal(person: Rig, repo: Path) -> None:

@@ -115,6 +115,33 @@ def test_what_is_seeded_is_invisible_to_git_and_goes_to_the_byte(
     assert unseed(asked, "one").files == ()
 
 
+def test_only_the_hooks_of_codex_stand_in_the_main_checkout_and_they_are_for_tasks(
+    asked: Invocation, tmp_path: Path
+) -> None:
+    """Whoever starts Codex there works on something else: it must not read the person's inbox because of a task."""
+    repo = repository(tmp_path / "app")
+    one, two = worktree(repo, "one"), worktree(repo, "two")
+    seed(asked, "one", one, "codex")
+    assert [path.name for path in (repo / ".codex").iterdir()] == ["hooks.json"]
+    hooks = json.loads((repo / ".codex" / "hooks.json").read_text())["hooks"]
+    commands = [hook["command"] for groups in hooks.values() for group in groups for hook in group["hooks"]]
+    assert len(commands) == 5
+    assert all(command.endswith(" --in-task") for command in commands)
+    assert "[mcp_servers.harken]" in (one / ".codex" / "config.toml").read_text()
+    written = tree(repo / ".codex")
+    seed(asked, "two", two, "codex")
+    unseed(asked, "one")
+    assert tree(repo / ".codex") == written
+    # A person who connects the checkout themselves gets all of it, and no later task takes it away.
+    place, codex = place_of(asked, repo), connector("codex")
+    apply(codex.plan(place, Wishes()), place, Wishes())
+    written = tree(repo / ".codex")
+    assert {Path(name).name for name in written} == {"config.toml", "hooks.json"}
+    assert b"--in-task" not in b"".join(data for _, data in written.values())
+    seed(asked, "two", two, "codex")
+    assert tree(repo / ".codex") == written
+
+
 def test_a_host_that_is_connected_anyway_is_not_seeded(asked: Invocation, tmp_path: Path) -> None:
     """Every hook would run twice."""
     folder = worktree(repository(tmp_path / "app"), "one")
@@ -159,7 +186,7 @@ def test_a_tracked_file_is_never_touched(asked: Invocation, tmp_path: Path, host
     notes = seed(asked, "one", folder, host).notes
     assert all(f"{file}, or a link to it." in note for note in notes)
     assert all(note.endswith(f"harken connect {host}") for note in notes)
-    assert len(notes) == (2 if host == "codex" else 1)
+    assert len(notes) == 1
     assert {name: kept for name, kept in tree(tmp_path).items() if "/harken" not in name} == before
 
 

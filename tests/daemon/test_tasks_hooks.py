@@ -68,6 +68,21 @@ def shown(inn: Inn, task: str) -> tuple[str, str]:
     return standing["state"], standing["presence"]
 
 
+def test_hook_that_is_there_for_tasks_is_silent_in_every_other_session(inn: Inn, tmp_path: Path) -> None:
+    """It stands in a main checkout because of a task elsewhere: whoever works there was not connected by anybody."""
+    make_task(inn, tmp_path / "api", prompt="begin with the form")
+    waiting = inn.send("for whoever is connected")
+    stranger = inn.guest(CODEX, "main-1", cwd=str(tmp_path), options=["--in-task"])
+    for moment in (Moment.PROMPT, Moment.TOOL, Moment.STOP, Moment.END):
+        assert stranger.run(moment).is_silent
+    assert inn.sessions() == []
+    assert [line["consumer"] for line in inn.daemon.call("read", ref=waiting)["ledger"]] == ["watch"]
+    own = inn.guest(CODEX, "task-1", cwd=str(tmp_path / "api"), options=["--in-task"])
+    assert "begin with the form" in own.prompt()
+    inn.daemon.call("task_done", task="api")
+    assert own.run(Moment.PROMPT).is_silent
+
+
 def test_presence_follows_the_turns_of_the_agent(inn: Inn, tmp_path: Path, host: subprocess.Popen[bytes]) -> None:
     """Idle, busy, gone: before a message is sent it is known what will become of it."""
     make_task(inn, tmp_path / "api")

@@ -19,10 +19,10 @@ PLACEHOLDERS = ("<", "…", "[", "VERB")
 def parse(command: click.Command, arguments: list[str]) -> None:
     """Raise what the command line would say about these arguments."""
     if isinstance(command, click.Group) and arguments and not arguments[0].startswith("-"):
-        inner = command.get_command(click.Context(command), arguments[0])
+        _, inner, rest = command.resolve_command(click.Context(command), list(arguments))
         if inner is None:
             raise click.UsageError(f"There is no command {arguments[0]!r}.")
-        parse(inner, arguments[1:])
+        parse(inner, rest)
     elif "--help" not in arguments and "--version" not in arguments:
         command.make_context("harken", list(arguments))
 

@@ -15,7 +15,7 @@ import pytest
 from harken.trial.screen import Screen
 from tests.cli.repos import commit, git
 from tests.hosts.stage import Stage
-from tests.hosts.story import arrived, ledger, marker
+from tests.hosts.story import arrived, ledger, line_of, marker, send, sessions
 
 OPENING: Final = "Begin with the messages that wait for this task."
 
@@ -59,6 +59,25 @@ def test_a_task_that_ends_leaves_no_trace_of_its_host(stage: Stage, worktree: Pa
     stage.harken("task", "done", "one", "--remove-worktree")
     assert _traces(stage) == before
     assert not worktree.parent.exists()
+
+
+def test_a_session_in_the_main_checkout_is_left_alone(stage: Stage) -> None:
+    """A task in a worktree connects nobody who works beside it, although some hosts read its hooks from there."""
+    if stage.launch.name == "claude-code":
+        pytest.skip("its local settings of the main checkout are those of all worktrees")
+    commit(stage.project, "README.md")
+    stage.harken("task", "new", "One", "--agent", stage.launch.name)
+    word = marker()
+    message = send(stage, f"The word is {word}.", "--priority", "high")
+    stage.ask("What is the word?")
+    assert [asked for asked in stage.model.requests if asked.count(word)] == []
+    assert (sessions(stage), line_of(stage, message)) == ([], {})
+    if stage.launch.name == "codex":
+        # The same hooks do run there: a session in a task's folder hears them.
+        own = marker()
+        stage.harken("task", "new", "Two", "--here", "--prompt", f"The word is {own}.")
+        stage.ask("What is the word?")
+        assert [asked for asked in stage.model.requests if asked.count(own)] != []
 
 
 def _traces(stage: Stage) -> set[Path]:

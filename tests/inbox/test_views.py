@@ -392,6 +392,20 @@ async def test_what_was_shown_is_seen_by_the_person_alone(looker: Looker) -> Non
     assert [offer.message.text for offer in await looker.bench.pull(FIRST)] == ["one", "two", "three"]
 
 
+async def test_what_was_not_shown_stays_unread(looker: Looker) -> None:
+    """Five thousand came over night and fifty were on the screen: the others must still be found by `watch`."""
+    await looker.say(*(f"{number}" for number in range(8)))
+    shown = await looker.views.timeline(mailbox=INBOX, limit=3)
+    assert await looker.views.mark_seen(mailbox=INBOX, since=shown.older, up_to=shown.newest) == 3
+    assert [line.unread for line in (await looker.views.overview()).mailboxes] == [5]
+    assert await looker.views.has_unseen(mailbox=INBOX)
+    assert not await looker.views.has_unseen(mailbox=INBOX, since=shown.older)
+    older = await looker.views.timeline(mailbox=INBOX, before=shown.older, limit=5)
+    assert (len(older.items), older.older) == (5, 0)
+    assert await looker.views.mark_seen(mailbox=INBOX, since=older.older, up_to=shown.newest) == 5
+    assert not await looker.views.has_unseen(mailbox=INBOX)
+
+
 async def test_a_long_absence_is_caught_up_with_one_look(looker: Looker) -> None:
     """More than one transaction marks is marked all the same, and the cursor follows."""
     await looker.bench.store.append([new_text(f"{number}") for number in range(1_234)])

@@ -219,6 +219,36 @@ def test_showing_a_timeline_marks_it_as_seen_only_when_the_page_says_so(browser:
     assert browser.page("/part/sidebar").css_first("#place-inbox .unread") is None
 
 
+def test_everything_can_be_marked_as_seen_where_more_is_new_than_shown(browser: Browser) -> None:
+    """What was on no screen stays new until the person says that they are done with it, also without scripts."""
+    for number in range(70):
+        browser.send(f"message {number}", sender="ann")
+    page = browser.page("/m/inbox")
+    since = one(page, "#items > .older").attributes["data-before"] or ""
+    newest = one(page, "#items").attributes["data-newest"] or ""
+    browser.post("/do/seen", {"mailbox": "inbox", "since": since, "up_to": newest}, is_part=True)
+    assert "20 you have not seen" in (one(browser.page("/part/sidebar"), "#place-inbox").attributes["title"] or "")
+
+    later = browser.page("/m/inbox")
+    fields = {node.attributes["name"] or "": node.attributes["value"] or "" for node in later.css("#all-seen input")}
+    assert said(later, "#all-seen button") == "Mark all as seen"
+    browser.send("meanwhile", sender="ann")
+    answer = browser.post(one(later, "#all-seen").attributes["action"] or "", fields)
+    assert (answer.status, answer.headers["location"]) == (303, "/m/inbox")
+    after = browser.page("/m/inbox")
+    assert "1 you have not seen" in (one(after, "#place-inbox").attributes["title"] or "")
+    assert after.css_first("#all-seen") is None
+
+
+def test_old_part_of_a_timeline_knows_that_newer_ones_are_unseen(browser: Browser) -> None:
+    """Whoever follows a link to an old message sees a part; the rest can be marked from there as well."""
+    sent = [browser.send(f"message {number}", sender="ann") for number in range(120)]
+    past = browser.page(browser.get(f"/message/{sent[10]}", 303).headers["location"])
+    shown = ids(past)
+    assert one(past, "#items").attributes["data-last"] == str(1 + sent.index(shown[-1]))
+    assert one(past, "#all-seen [name=up_to]").attributes["value"] == "120"
+
+
 def test_badge_counts_what_waits_for_the_agent_of_a_task(browser: Browser, tmp_path: Path) -> None:
     """The number at a task is what its agent has not seen, whoever else has."""
     browser.daemon.call("task_new", title="Fix the login page", id="login", dir=str(tmp_path))

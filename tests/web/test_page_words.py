@@ -173,7 +173,29 @@ def test_places_say_their_signs_in_words() -> None:
         ("a/b of teams, 3 you have not seen", "/c/teams/a%2Fb"),
         ("ci, 100+ you have not seen", "/c/local/ci"),
     ]
-    assert [line.href for line in panels.lines] == ["/sessions", "/pulse"]
+    assert [line.href for line in panels.lines] == ["/sessions", "/tasks", "/sources", "/pulse"]
+    assert [section.is_foot for section in (inbox, tasks, channels, panels)] == [False, False, False, True]
+
+
+def test_long_list_of_tasks_is_cut_to_those_that_matter_now() -> None:
+    """With sixty tasks nobody finds the one that works; what is left out still says that something is new in it."""
+
+    def line(number: int, state: TaskState, unread: int = 0) -> MailboxLine:
+        task = Task(id=TaskId(f"t{number}"), title=f"t{number}", dir="/w", created_at=AT + timedelta(hours=number))
+        standing = TaskStanding(task=task, state=state, presence="gone", pending=0)
+        return MailboxLine(name=task.mailbox, unread=unread, waiting=unread, head=1, last_at=None, task=standing)
+
+    running = [line(0, TaskState.RUNNING)]
+    queued = [line(number, TaskState.QUEUED, unread=1) for number in range(1, 60)]
+    overview = Overview(mailboxes=[], channels=[], tasks=[*running, *queued])
+    tasks = sections_of(overview, "/m/task:t3")[1].lines
+    assert [each.label for each in tasks] == ["t0", "t3", *(f"t{number}" for number in range(50, 60)), "All 60 tasks"]
+    assert tasks[-1].href == "/tasks"
+    assert tasks[-1].title == (
+        "All 60 tasks, 48 waiting for the agents of those that are not listed, 48 you have not seen"
+    )
+    few = sections_of(replace(overview, tasks=overview.tasks[:12]))[1].lines
+    assert [each.label for each in few] == [f"t{number}" for number in range(12)]
 
 
 @given(st.text(min_size=1), st.text())

@@ -13,7 +13,7 @@ from harken.testing import Agent, edge_command
 from tests.loss.rig import Nursery, Served, until
 from tests.web.rig import NAVIGATION, Web
 
-PANELS = ("/sessions", "/pulse", "/search", "/tasks", "/tasks?all=1")
+PANELS = ("/sessions", "/sources", "/pulse", "/search", "/tasks", "/tasks?all=1")
 VOID = ("meta", "link", "input", "br", "img", "hr", "rect", "line", "circle", "path")
 HOSTILE = '"><script>alert(1)</script><img src=x onerror=alert(1)><style>*{}</style>'
 

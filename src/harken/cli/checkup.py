@@ -66,7 +66,8 @@ def health_of(asked: Invocation, target: Target) -> Health:
     for record in records(asked.home.path):
         if record.host == target.connector.name and record.project:
             project = Path(record.project)
-            inside = replace(target, place=replace(target.place, project=project), record=record)
+            place = replace(target.place, project=project, is_for_tasks=record.is_for_tasks)
+            inside = replace(target, place=place, record=record)
             findings += [(project, finding) for finding in _connection(inside)]
     return Health(target=target, findings=findings, is_connected=bool(findings))
 

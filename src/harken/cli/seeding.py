@@ -144,16 +144,19 @@ def seed(asked: Invocation, task: str, folder: Path, host: str) -> Seeded:
         ground = Ground.of(folder.resolve())
         places = [replace(everywhere, project=project) for project in ground.projects(host)]
         with locked(everywhere.harken, LOCK, LOCK_SECONDS):
-            return Seeded.joined([_tried(found, place, ground, task) for place in places])
+            return Seeded.joined(list(_tried(found, places, ground, task)))
     except HarkenError as exc:
         return _failed(host, folder, exc)
 
 
-def _tried(found: Connector, place: Place, ground: Ground, task: str) -> Seeded:
-    try:
-        return _seeded(found, place, ground, task)
-    except HarkenError as exc:
-        return _failed(found.name, place.project or ground.folder, exc)
+def _tried(found: Connector, places: Sequence[Place], ground: Ground, task: str) -> Iterator[Seeded]:
+    """Connect one folder after the other; where one cannot be, the rest would be half of a connection."""
+    for place in places:
+        try:
+            yield _seeded(found, place, ground, task)
+        except HarkenError as exc:
+            yield _failed(found.name, place.project or ground.folder, exc)
+            return
 
 
 def _failed(host: str, folder: Path, exc: HarkenError) -> Seeded:
@@ -168,8 +171,11 @@ def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded
     is_main = place.project != ground.folder
     blank = Seed(task=task, host=host, project=str(place.project), is_main=is_main)
     known = [each for each in seeds(place.harken) if each.block == blank.block or each.shares(blank)]
-    if not known and load(place.harken, host, place.project) is not None:
+    record = load(place.harken, host, place.project)
+    if not known and record is not None:
         return Seeded()  # the person connected this folder themselves, and keeps it so
+    # A checkout that has more, because the person or a task in it wants it so, keeps that.
+    place = replace(place, is_for_tasks=is_main and (record is None or record.is_for_tasks))
     plan = _plan(found, place, ground)
     if not known and not plan.steps:
         return Seeded()
@@ -207,8 +213,9 @@ def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
     files: tuple[str, ...] = ()
     notes: list[str] = []
     try:
-        if not any(old.shares(each) for each in every) and load(place.harken, old.host, here.project) is not None:
-            undone = undo(found, here)
+        record = load(place.harken, old.host, here.project)
+        if not any(old.shares(each) for each in every) and record is not None:
+            undone = undo(found, replace(here, is_for_tasks=record.is_for_tasks))
             inside = [path for path in undone.restored if path.is_relative_to(old.project)]
             files = tuple(str(path) for path in inside if not any(path in each.parents for each in inside))
             notes += [f"{short(path)} was written since: only Harken's entries are gone." for path in undone.cleaned]
@@ -225,7 +232,9 @@ def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[st
     for project in sorted({each.project for each in others}):
         here = replace(place, project=Path(project))
         try:
-            if Path(project).is_dir() and load(place.harken, found.name, here.project) is not None:
+            record = load(place.harken, found.name, here.project)
+            if record is not None and Path(project).is_dir():
+                here = replace(here, is_for_tasks=record.is_for_tasks)
                 plan = _plan(found, here, Ground.of(Path(project)))
                 if plan.steps:
                     apply(plan, here, Wishes())

@@ -45,7 +45,20 @@ class Command:
     @property
     def line(self) -> str:
         """The command for a shell."""
-        return f"cd {shlex.quote(str(self.folder))} && {shlex.join(self.argv)}"
+        return f"cd {quoted(str(self.folder))} && {' '.join(map(quoted, self.argv))}"
+
+
+def quoted(word: str) -> str:
+    """Return a word for a shell that does nothing to a terminal: what cannot be printed is written as its bytes."""
+    if word.isprintable():
+        return shlex.quote(word)
+    return "$'" + "".join(map(_shown, word)) + "'"
+
+
+def _shown(char: str) -> str:
+    if char in "\\'":
+        return f"\\{char}"
+    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
 
 
 def start_task(

@@ -47,6 +47,7 @@ class HelloLine(msgspec.Struct):
     host: str = ""
     moment: str = ""
     payload: int = 0
+    in_task: bool = False
     native: str = ""
     once: bool = False
 
@@ -146,6 +147,7 @@ def _as_hello(line: HelloLine) -> Hello:
         host=line.host,
         moment=line.moment,
         payload=max(0, line.payload),
+        is_in_task=line.in_task,
         native=line.native,
         is_once=line.once,
     )

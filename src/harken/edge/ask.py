@@ -47,7 +47,7 @@ def ask(arguments: list[str]) -> int:
     sock, token = dial(home)
     sock.settimeout(ANSWER_SECONDS)
     payload = read_input()
-    sock.sendall(hello(host, moment, token, len(payload)) + payload)
+    sock.sendall(hello(host, moment, token, len(payload), is_in_task="--in-task" in arguments) + payload)
     code, out, err = receive(sock)
     write(1, out)
     write(2, err)
@@ -60,7 +60,7 @@ def is_ringing(home: str, host: str) -> bool:
     return posix.stat(f"{home}/run/bells/{host}").st_size > 0
 
 
-def hello(host: str, moment: str, token: str, size: int) -> bytes:
+def hello(host: str, moment: str, token: str, size: int, *, is_in_task: bool = False) -> bytes:
     """Return the line that says who asks."""
     try:
         cwd = posix.getcwd()
@@ -69,6 +69,7 @@ def hello(host: str, moment: str, token: str, size: int) -> bytes:
     env = ",".join(f"{quote(name)}:{quote(value)}" for name, value in variables(SESSION_VARIABLES).items())
     return (
         f'{{"harken":1,"kind":"hook","host":{quote(host)},"moment":{quote(moment)},"payload":{size}'
+        f',"in_task":{"true" if is_in_task else "false"}'
         f',"pid":{posix.getpid()},"ppid":{posix.getppid()},"cwd":{quote(cwd)}'
         f',"env":{{{env}}},"token":{quote(token)}}}\n'
     ).encode()

@@ -71,7 +71,7 @@ def apply(plan: Plan, place: Place, wishes: Wishes, told: Told = lambda _: None)
         found = load(place.harken, plan.host, place.project)
         project = str(place.project) if place.project else ""
         record = replace(found or Record(host=plan.host, project=project), is_whole=False)
-        record = replace(record, python=place.python, wake=wishes.wake)
+        record = replace(record, python=place.python, wake=wishes.wake, is_for_tasks=place.is_for_tasks)
         save(place.harken, record)
         try:
             for step in filter(is_change, plan.steps):

@@ -44,6 +44,7 @@ class Hello:
     host: str = ""  # of a hook: the host that runs it, and when
     moment: str = ""
     payload: int = 0  # bytes that follow
+    is_in_task: bool = False  # of a hook: it is only for sessions in the folder of a task
     native: str = ""  # of a program that waits to wake: the conversation it is for
     is_once: bool = False
     pid: int = 0

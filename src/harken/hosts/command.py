@@ -9,9 +9,12 @@ from __future__ import annotations
 
 import shlex
 from subprocess import list2cmdline
+from typing import Final
 
 from harken.hosts.hook import Moment
 from harken.hosts.plan import Place
+
+IN_TASK: Final = "--in-task"
 
 
 def mcp_command(place: Place) -> tuple[str, ...]:
@@ -25,9 +28,12 @@ def hook_command(place: Place, host: str, moment: Moment) -> tuple[str, ...]:
     return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value)
 
 
-def hook_line(place: Place, host: str, moment: Moment) -> str:
-    """Return the line that `connect` writes into a host's settings: for `sh`, or where there is none, one command."""
-    command = hook_command(place, host, moment)
+def hook_line(place: Place, host: str, moment: Moment, *, is_in_task: bool = False) -> str:
+    """Return the line that `connect` writes into a host's settings: for `sh`, or where there is none, one command.
+
+    With `is_in_task` it is silent in sessions that are in no task's folder.
+    """
+    command = (*hook_command(place, host, moment), *([IN_TASK] if is_in_task else []))
     if not place.has_shell:
         # The script itself looks at the bell then: dearer, but there is nothing cheaper to do it.
         return list2cmdline([*command, "--bell"] if moment is Moment.TOOL else command)

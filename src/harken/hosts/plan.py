@@ -23,6 +23,7 @@ class Place:
     python: str  # the interpreter that runs the edge
     edge: Path  # the folder with the edge's scripts
     has_shell: bool = True  # hosts run commands with `sh`; False on Windows
+    is_for_tasks: bool = False  # the project is a main checkout: only what the host reads from there in its worktrees
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

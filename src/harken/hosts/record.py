@@ -62,6 +62,7 @@ class Record:
     python: str = ""
     wake: str = ""
     is_whole: bool = False  # every step was done
+    is_for_tasks: bool = False  # a main checkout, connected only as far as tasks in its worktrees need it
     deeds: tuple[Deed, ...] = ()
     version: int = VERSION
 

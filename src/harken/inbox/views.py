@@ -231,20 +231,38 @@ class Views:
             why = exc.message.rstrip(".")
             return Forecast(Outlook.NO_READER, f"cannot be sent: {why[:1].lower()}{why[1:]}")
 
-    async def mark_seen(self, *, mailbox: str = "", channel: str = "", source: str = "", up_to: int) -> int:
-        """Let everything up to a position be seen for the person; return how much was not. Idempotent.
+    async def mark_seen(
+        self,
+        *,
+        mailbox: str = "",
+        channel: str = "",
+        source: str = "",
+        since: int = 0,
+        up_to: int,
+        evidence: str = "page",
+    ) -> int:
+        """Let everything from one position up to another be seen for the person; return how much was not. Idempotent.
 
-        Of a mailbox, the oldest 10,000 in one call; of a channel, what is among its newest 500.
+        `since` is `Timeline.older` of the oldest part that was shown: what is before it, nobody has looked at. Of a
+        mailbox, the oldest 10,000 in one call; of a channel, what is among its newest 500.
         """
         place, marked = _place(mailbox, channel, source), 0
         if place == Place():
             raise UserError("Seen where?", "Name a mailbox or a channel.")
         for _ in range(MOST_SEEN // SEEN_AT_ONCE if place.mailbox else 1):
-            unseen = await self._store.unseen(place, _near(up_to), SEEN_AT_ONCE)
-            marked += len(await self._store.acknowledge(_PERSON, unseen, "page")) if unseen else 0
+            unseen = await self._store.unseen(place, _near(up_to), SEEN_AT_ONCE, since=_near(since))
+            marked += len(await self._store.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
             if len(unseen) < SEEN_AT_ONCE:
                 break
         return marked
+
+    async def has_unseen(
+        self, *, mailbox: str = "", channel: str = "", source: str = "", since: int = 0, up_to: int = _FARTHEST
+    ) -> bool:
+        """Whether the person has something left to see between two positions; of a channel, among its newest 500."""
+        place = _place(mailbox, channel, source)
+        limit = 1 if place.mailbox else SEEN_AT_ONCE
+        return bool(await self._store.unseen(place, _near(up_to), limit, since=_near(since)))
 
     async def pulse(self, hours: int = 24) -> PulseView:
         """Return what happened in the last hours, counted by whole hours; the current one is the last."""

@@ -90,7 +90,9 @@ class CodexConnector:
         judge = _judge(place)
         hooks = entries.with_hooks(read(files.hooks), place, file=files.hooks)
         hashes = _hashes(judge, files, hooks)
-        changed = {files.config: entries.with_server(read(files.config), place, file=files.config), files.hooks: hooks}
+        changed: dict[Path, bytes | None] = {files.hooks: hooks}
+        if not place.is_for_tasks:
+            changed = {files.config: entries.with_server(read(files.config), place, file=files.config), **changed}
         before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.with_trust(before, files.hooks, hashes, file=files.trust)
         return Plan(
@@ -103,10 +105,9 @@ class CodexConnector:
         """Return how to take out our entries, wherever they stand now."""
         files = _Files.of(place, place.project.resolve() if place.project else None)
         hooks = read(files.hooks)
-        changed = {
-            files.config: entries.without_server(read(files.config), file=files.config),
-            files.hooks: entries.without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks,
-        }
+        changed = {files.hooks: entries.without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks}
+        if not place.is_for_tasks:
+            changed = {files.config: entries.without_server(read(files.config), file=files.config), **changed}
         before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.without_trust(before, files.hooks, hooks, file=files.trust)
         # A file in which nothing is left was made by us.
@@ -120,7 +121,8 @@ class CodexConnector:
             return [Finding(what="Codex is installed", is_good=False, hint=hint)]
         project = place.project.resolve() if place.project else None
         files = _Files.of(place, project)
-        return [_server(judge, files, project, place), *_hooks(judge, files, project)]
+        server = [] if place.is_for_tasks else [_server(judge, files, project, place)]
+        return [*server, *_hooks(judge, files, project)]
 
 
 def _judge(place: Place) -> Judge | None:

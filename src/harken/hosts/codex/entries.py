@@ -24,7 +24,7 @@ _SERVERS: Final = "mcp_servers"
 _HOOK_SECONDS: Final = 10
 # Codex gives these no more, and says so at every start when more is asked for.
 _LAST_SECONDS: Final = 3
-_OURS: Final = re.compile(r"/edge/hook\.py'? --home .+ codex [a-z]+$", re.DOTALL)
+_OURS: Final = re.compile(r"/edge/hook\.py'? --home .+ codex [a-z]+(?: --in-task)?$", re.DOTALL)
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
@@ -126,7 +126,7 @@ def _group(place: Place, moment: Moment) -> dict[str, object]:
     is_last = moment in {Moment.START, Moment.END}
     hook: dict[str, object] = {
         "type": "command",
-        "command": hook_line(place, NAME, moment),
+        "command": hook_line(place, NAME, moment, is_in_task=place.is_for_tasks),
         "timeout": _LAST_SECONDS if is_last else _HOOK_SECONDS,
     }
     if moment in {Moment.PROMPT, Moment.TOOL}:

@@ -19,7 +19,7 @@ from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, V
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.sessions import ReadingOf
 from harken.inbox.turns import Carriage, Verdict
-from harken.model import DeliveryId, SessionKey
+from harken.model import TASK, DeliveryId, SessionKey
 from harken.surfaces.hooks.transcript import Recorded, proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 
@@ -84,7 +84,7 @@ class HookDesk:
             return Heard()
         moment = Moment(hello.moment)
         occasion = adapter.occasion(moment, fields, hello)
-        if occasion is None or occasion.is_subagent:
+        if occasion is None or occasion.is_subagent or self._is_elsewhere(hello, occasion):
             return Heard()
         session = await self.meet(hello, occasion, pids)
         if not session.is_hooked:
@@ -98,6 +98,11 @@ class HookDesk:
             return Heard(answer=adapter.answer(occasion.moment, told.text), session=session, told=told)
         watch = self._bell_of(session.key) if occasion.moment is Moment.START else ""
         return Heard(answer=adapter.context(occasion.moment, watch), session=session)
+
+    def _is_elsewhere(self, hello: Hello, occasion: Occasion) -> bool:
+        """Whether a hook that is there for tasks only was run by a session that is in none: it says nothing at all."""
+        agent = consumer_of(named(hello.host), hello.host)
+        return hello.is_in_task and not self._reading_of(occasion.cwd or hello.cwd, agent).consumer.startswith(TASK)
 
     async def _forget_past(self, session: Session) -> None:
         """Offer again what an earlier daemon told this session by hooks and wakes: nobody is left to prove it."""
@@ -202,7 +207,7 @@ class HookDesk:
     async def _tell(self, adapter: HookHost, session: Session, occasion: Occasion, *, is_own: bool) -> Told:
         moment = occasion.moment
         most_chars = adapter.most_chars.get(moment, 0)
-        if not most_chars:
+        if not most_chars or session.is_helper:
             return NOTHING
         manner = Manner(
             surface=f"hook: {moment.value}" if moment is not Moment.BELL else "wake: bell",

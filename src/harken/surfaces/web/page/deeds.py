@@ -49,16 +49,21 @@ class Deeds:
             priority=form.get("priority") or "normal",
             upstream_id=key,
         )
-        return self._done(request, mailbox_href(mailbox), "Sent." if sent.is_new else "Sent before.", _sentence(sent))
+        said = "Sent." if sent.is_new else "Sent before."
+        return self._done(request, mailbox_href(mailbox), said, _sentence(sent), sent.message.id)
 
     async def seen(self, request: Request) -> Response:
-        """Note that the person was shown a timeline up to a position."""
+        """Note that the person was shown a timeline from one position up to another, or wants to be done with it."""
         form = await form_of(request)
         place = place_of(form)
         await self._front.views.mark_seen(
-            mailbox=place.mailbox, source=place.source, channel=place.channel, up_to=number(form.get("up_to"))
+            mailbox=place.mailbox,
+            source=place.source,
+            channel=place.channel,
+            since=number(form.get("since")),
+            up_to=number(form.get("up_to")),
         )
-        return Response(status_code=NO_CONTENT)
+        return Response(status_code=NO_CONTENT) if is_part(request) else RedirectResponse(place.href, SEE_OTHER)
 
     async def _reply(self, request: Request, ref: str, text: str, key: str) -> Response:
         caller = self._front.desk().caller
@@ -66,11 +71,16 @@ class Deeds:
         sentence = "It goes where the message came from."
         return self._done(request, message_href(row.message), "Answered.", sentence)
 
-    def _done(self, request: Request, href: str, said: str, sentence: str) -> Response:
+    def _done(self, request: Request, href: str, said: str, sentence: str, message: str = "") -> Response:
         if not is_part(request):
             return RedirectResponse(href, SEE_OTHER)
         return self._pages.part(
-            "sent.html.j2", headers={"HX-Trigger": "sent"}, said=said, sentence=sentence, key=fresh_id("", 20)
+            "sent.html.j2",
+            headers={"HX-Trigger": "sent"},
+            said=said,
+            sentence=sentence,
+            message=message,
+            key=fresh_id("", 20),
         )
 
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from itertools import groupby
 from typing import Final
 from urllib.parse import urlencode
@@ -18,9 +19,10 @@ from starlette.responses import RedirectResponse, Response
 from harken.errors import NotFound, UserError
 from harken.inbox.results import TaskStanding
 from harken.inbox.views import Overview, Timeline, TimelineItem
-from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, TaskState, fresh_id
+from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, State, TaskState, fresh_id
 from harken.surfaces.web.front import Front
 from harken.surfaces.web.page.forms import number
+from harken.surfaces.web.page.ledgers import ledger_of
 from harken.surfaces.web.page.markdown import Body, rendered
 from harken.surfaces.web.page.places import channel_href, mailbox_href, message_href
 from harken.surfaces.web.page.rendering import Pages
@@ -168,6 +170,19 @@ class Looks:
         told = await self._front.views.forecast(query.get("mailbox", ""), query.get("priority") or "normal")
         return self._pages.part("forecast.html.j2", forecast=told)
 
+    async def sent(self, request: Request) -> Response:
+        """Answer with what became of a message that was sent, or what will happen to it now."""
+        item = await self._front.views.item(request.path_params["ref"])
+        message, ledger = item.message, ledger_of(item)
+        is_waiting = ledger is not None and ledger.state == State.QUEUED.value
+        told = await self._front.views.forecast(message.mailbox, message.priority.value) if is_waiting else None
+        return self._pages.part("sent_now.html.j2", message=message, ledger=ledger, forecast=told)
+
+    async def why_not(self, request: Request) -> Response:
+        """Answer with why nothing can be written to a mailbox any more; with nothing where one can."""
+        name = Mailbox(request.query_params.get("mailbox", ""))
+        return self._pages.part("why_not.html.j2", why_not=_why_not(name, await self._task_of(name)))
+
     async def task(self, request: Request) -> Response:
         """Answer with what a task and its session do now."""
         standing = await self._front.tasks.show(request.path_params["task"])
@@ -181,16 +196,25 @@ class Looks:
         line = next((each for each in (*overview.tasks, *overview.mailboxes) if each.name == mailbox), None)
         if line is not None and line.task is not None:
             return line.task
-        if mailbox.startswith(TASK):
-            with suppress(NotFound):  # it was removed; what was said in it may still be there
-                return await self._front.tasks.show(mailbox.removeprefix(TASK))
+        if task := await self._task_of(mailbox):
+            return task
         is_known = line is not None or mailbox == REPLIES
         if not mailbox or not (is_known or (await self._read(Place(mailbox=mailbox))).items):
             raise NotFound(f"There is no mailbox {mailbox[:80]!r}.", "The list shows those that exist.")
         return None
 
+    async def _task_of(self, mailbox: Mailbox) -> TaskStanding | None:
+        """Return the task that a mailbox is named after; None for one that was removed: its messages may be there."""
+        if not mailbox.startswith(TASK):
+            return None
+        with suppress(NotFound, UserError):
+            found = await self._front.tasks.show(mailbox.removeprefix(TASK))
+            return found if found.task.mailbox == mailbox else None
+        return None
+
     async def _timeline(self, request: Request, place: Place, setting: Setting) -> Response:
-        timeline, is_past = await self._around(request, place)
+        timeline, newest = await self._around(request, place)
+        is_past = timeline is not newest
         told = None if setting.why_not else await self._front.views.forecast(place.mailbox, "normal")
         return await self._pages.page(
             "timeline.html.j2",
@@ -205,20 +229,30 @@ class Looks:
             query=place.query,
             # Nothing is added live below a part of the past: what is between would be missing.
             newest="" if is_past else timeline.newest,
+            last=timeline.newest,
+            all_up_to=newest.newest if await self._has_more(place, timeline, is_past=is_past) else 0,
             is_past=is_past,
             is_new=False,
             forecast=told,
             key=fresh_id("", 20),
         )
 
-    async def _around(self, request: Request, place: Place) -> tuple[Timeline, bool]:
-        """Return the part of a timeline that an address asks for, and whether newer messages follow it."""
+    async def _has_more(self, place: Place, shown: Timeline, *, is_past: bool) -> bool:
+        """Whether something is unseen that is not among what is shown."""
+        in_place = partial(
+            self._front.views.has_unseen, mailbox=place.mailbox, source=place.source, channel=place.channel
+        )
+        is_before = shown.older > 1 and await in_place(up_to=shown.older - 1)
+        return is_before or (is_past and await in_place(since=shown.newest + 1))
+
+    async def _around(self, request: Request, place: Place) -> tuple[Timeline, Timeline]:
+        """Return the part of a timeline that an address asks for, and the newest; the same where they are."""
         at, before = number(request.query_params.get("at")), number(request.query_params.get("before"))
         newest = await self._read(place)
         end = at + AROUND if at else before
         if not end or not newest.older or at >= newest.older:
-            return newest, False
-        return await self._read(place, before=end), True
+            return newest, newest
+        return await self._read(place, before=end), newest
 
     async def _read(self, place: Place, *, before: int = 0, after: int | None = None) -> Timeline:
         return await self._front.views.timeline(

@@ -1,4 +1,4 @@
-"""The further views of the page: sessions, pulse, search, tasks.
+"""The further views of the page: sessions, sources, pulse, search, tasks.
 
 Each route asks the inbox, lets a pure module say it in the words of the page, and renders a template of
 `templates/panels`. Nothing here changes anything: what people do is posted to the routes of `routes.py`.
@@ -17,7 +17,7 @@ from harken.hosts.registry import connectable
 from harken.inbox.results import TaskStanding
 from harken.model import Priority, TaskState, fresh_id
 from harken.surfaces.web.front import Front
-from harken.surfaces.web.page import finding, pulse, sessions, taskboard
+from harken.surfaces.web.page import finding, pulse, sessions, sources, taskboard
 from harken.surfaces.web.page.places import mailbox_href
 from harken.surfaces.web.page.rendering import Pages
 from harken.surfaces.web.page.routes import answered
@@ -29,6 +29,7 @@ def panel_routes(front: Front) -> list[Route]:
     panels = Panels(front, pages)
     views = (
         ("/sessions", panels.sessions),
+        ("/sources", panels.sources),
         ("/pulse", panels.pulse),
         ("/search", panels.search),
         ("/tasks", panels.tasks),
@@ -60,6 +61,20 @@ class Panels:
             cards=cards,
             absent=sessions.absent(live, records),
             hosts=connectable(),
+        )
+
+    async def sources(self, _request: Request) -> Response:
+        """Show how each source is doing, and what came through it."""
+        after = self._front.feed.newest
+        cards = sources.cards(self._front.desk().sources())
+        return await self._pages.page(
+            "panels/sources.html.j2",
+            here="/sources",
+            title="Sources",
+            after=after,
+            now=self._front.clock.now(),
+            note=sources.summary(cards),
+            cards=cards,
         )
 
     async def pulse(self, _request: Request) -> Response:
@@ -152,7 +167,7 @@ class Panels:
         return taskboard.TaskColumn(
             line=line,
             items=timeline.items,
-            has_older=bool(timeline.older),
+            since=timeline.older,
             newest=timeline.newest,
             outlook=normal.sentence,
             urgent_outlook=high.sentence,

@@ -82,7 +82,7 @@ class Pages:
         `feed.newest` before reading anything, and the stream repeats what came meanwhile.
         """
         since = self._front.feed.newest if after is None else after
-        sections = sections_of(overview or await self._front.views.overview())
+        sections = sections_of(overview or await self._front.views.overview(), here)
         frame = {"here": here, "title": title, "after": since, "sections": sections}
         return await to_thread.run_sync(self._made, template, status, None, {**frame, **context})
 
@@ -94,7 +94,7 @@ class Pages:
 
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
-        return self.part("sidebar.html.j2", sections=sections_of(await self._front.views.overview()), here=here)
+        return self.part("sidebar.html.j2", sections=sections_of(await self._front.views.overview(), here), here=here)
 
     async def problem(self, request: Request, error: HarkenError) -> Response:
         """Return what went wrong: a line for a part, a page for a page."""

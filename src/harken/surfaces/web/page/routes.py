@@ -40,6 +40,8 @@ def page_routes(front: Front) -> list[Route]:
         ("/part/reply/{ref}/{reply}", look.reply),
         ("/part/sidebar", look.sidebar),
         ("/part/forecast", look.forecast),
+        ("/part/sent/{ref}", look.sent),
+        ("/part/why-not", look.why_not),
         ("/part/task/{task}", look.task),
     )
     done: tuple[tuple[str, Handler], ...] = (("/do/send", do.send), ("/do/seen", do.seen))

@@ -7,11 +7,12 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from harken.inbox.views import ChannelLine, MailboxLine, Overview
-from harken.model import INBOX, LOCAL, REPLIES, Mailbox
+from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
 from harken.surfaces.web.page.places import channel_href, mailbox_href
 from harken.surfaces.web.page.senders import OWN_CHANNELS
 
 MOST_SHOWN = 99
+MOST_TASKS = 12
 COUNTED = 100  # of a channel only the newest are looked at
 
 
@@ -46,27 +47,30 @@ class Section:
     lines: Sequence[Line] = field(default=())
     href: str = ""
     is_titled: bool = True
+    is_foot: bool = False  # it stays in sight however long the others are
     empty: str = ""
     command: str = ""
 
 
-def sections_of(overview: Overview) -> Sequence[Section]:
-    """Return the list of places."""
+def sections_of(overview: Overview, here: str = "") -> Sequence[Section]:
+    """Return the list of places; the task whose address is `here` is always in it."""
     return [
         Section(name="Mailboxes", is_titled=False, lines=[_mailbox(line) for line in overview.mailboxes]),
         Section(
             name="Tasks",
             href="/tasks",
-            lines=[_task(line) for line in overview.tasks],
+            lines=_tasks(overview.tasks, here),
             empty="None yet. A task is work with its own mailbox:",
             command='harken task new "Fix the login page"',
         ),
         Section(
             name="Channels",
             lines=[_channel(line) for line in overview.channels if not _is_own(line)],
-            empty="Where messages come from appears here.",
+            href="/sources",
+            empty="Where messages come from appears here. To listen to an MCP server:",
+            command="harken source add",
         ),
-        Section(name="Harken", lines=_panels()),
+        Section(name="Harken", lines=_panels(), is_titled=False, is_foot=True),
     ]
 
 
@@ -82,6 +86,32 @@ def _mailbox(line: MailboxLine) -> Line:
         label=mailbox_title(line.name),
         icon={INBOX: "inbox", REPLIES: "replies"}.get(line.name, "mailbox"),
     )
+
+
+def _tasks(lines: Sequence[MailboxLine], here: str) -> Sequence[Line]:
+    """Return the tasks that are at work or were last spoken to, in their order; for the others one line."""
+    kept = {line.name for line in sorted(lines, key=lambda line: _rank(line, here))[:MOST_TASKS]}
+    left = [line for line in lines if line.name not in kept]
+    shown = [_task(line) for line in lines if line.name in kept]
+    if not left:
+        return shown
+    every = Line(
+        id="place-all-tasks",
+        href="/tasks",
+        label=f"All {len(lines)} tasks",
+        icon="task",
+        badge=_badge(sum(line.waiting for line in left)),
+        waits_for="waiting for the agents of those that are not listed",
+        unread=_unread(sum(line.unread for line in left)),
+    )
+    return [*shown, every]
+
+
+def _rank(line: MailboxLine, here: str) -> tuple[bool, bool, float]:
+    is_running = line.task is not None and line.task.state is TaskState.RUNNING
+    begun = line.task.task.created_at if line.task else None
+    last = max((moment for moment in (line.last_at, begun) if moment), default=None)
+    return mailbox_href(line.name) != here, not is_running, -last.timestamp() if last else 0.0
 
 
 def _task(line: MailboxLine) -> Line:
@@ -138,8 +168,11 @@ def _is_own(line: ChannelLine) -> bool:
 
 
 def _panels() -> Sequence[Line]:
-    names = (("sessions", "Sessions"), ("pulse", "Pulse"))
-    return [Line(id=f"place-{icon}", href=f"/{icon}", label=label, icon=icon) for icon, label in names]
+    names = ("sessions", "tasks", "sources", "pulse")
+    icons = {"tasks": "task"}
+    return [
+        Line(id=f"place-{name}", href=f"/{name}", label=name.capitalize(), icon=icons.get(name, name)) for name in names
+    ]
 
 
 def _unread(count: int, more: str = "") -> str:

@@ -70,7 +70,7 @@ class TaskColumn:
 
     line: TaskLine
     items: Sequence[TimelineItem]
-    has_older: bool
+    since: int  # where what is shown begins; 0: with the first
     newest: int
     outlook: str
     urgent_outlook: str

@@ -1,6 +1,6 @@
 // What the page does by itself: it follows the stream, adds what is new, and writes times in the person's zone.
 // Everything it shows comes from the server as HTML. Writing and keys are in writing.js, which hears of changes here
-// by events on the body: message-changed, task-changed, session-changed.
+// by events on the body: message-changed, task-changed, session-changed, and ledger-changed with a message's id.
 "use strict";
 
 (() => {
@@ -79,7 +79,7 @@
 
   // What is new -----------------------------------------------------------------------------------------------------
 
-  let isFetching = false, isMore = false, seenUpTo = 0;
+  let isFetching = false, isMore = false, seenFrom = Infinity, seenUpTo = 0;
 
   const openDetails = () => [...document.querySelectorAll("details[open][id]")].map((details) => details.id);
   const reopen = (id) => byId(id)?.setAttribute("open", "");
@@ -97,14 +97,18 @@
     if (isFetching) { isMore = true; return; }
     isFetching = true;
     const before = Number(list.dataset.newest);
-    try {
-      const answer = await ask(`/part/items?${page.dataset.query}&after=${before}`);
-      if (answer.ok) addNew(await answer.text(), answer.headers.get("Harken-Newest"));
-      isMore ||= Number(list.dataset.newest) - before >= PAGE;
-    } catch { isMore = false; /* The stream says that there is no connection, and tells it all again. */ }
+    const answer = await ask(`/part/items?${page.dataset.query}&after=${before}`).catch(() => null);
+    const html = answer?.ok ? await answer.text().catch(() => null) : null;
+    if (html !== null) addNew(html, answer.headers.get("Harken-Newest"));
+    isMore ||= Number(list.dataset.newest) - before >= PAGE;
     isFetching = false;
+    if (isLost(answer) || (answer.ok && html === null)) { hasNews = true; tryLater(); return; }
     if (isMore) { isMore = false; fetchNew(); }
   }
+
+  // The stream does not tell again what it has told: what could not be fetched then is asked for later.
+  const isLost = (answer) => !answer || answer.status >= 500;
+  const tryLater = () => { timer ||= setTimeout(flush, RETRY_MS); };
 
   function addNew(html, newest) {
     const made = document.createElement("template");
@@ -130,9 +134,11 @@
 
   async function refreshItem(id) {
     const answer = await ask(`/part/item/${encodeURIComponent(id)}`).catch(() => null);
-    if (!answer?.ok) return;
+    const html = answer?.ok ? await answer.text().catch(() => null) : null;
+    if (isLost(answer) || (answer.ok && html === null)) { stale.add(id); tryLater(); }
+    if (html === null) return;
     const made = document.createElement("template");
-    made.innerHTML = await answer.text();
+    made.innerHTML = html;
     const item = made.content.querySelector(".item"), shown = byId(id);
     if (!shown) return;
     for (const whole of shown.querySelectorAll(".text[data-whole]")) { // what the person asked to see stays
@@ -143,19 +149,31 @@
     localiseTimes(item);
   }
 
-  function markSeen() {
-    const upTo = Number(list?.dataset.newest || 0);
-    if (document.hidden || upTo <= seenUpTo) return;
+  // Where what is shown begins: what is before it was on no screen, and stays new.
+  const shownFrom = () => Number(list.querySelector(":scope > .older")?.dataset.before || 0);
+  const shownUpTo = () => Number(list.dataset.newest || list.dataset.last);
+
+  function markSeen(upTo = list ? shownUpTo() : 0) {
+    if (document.hidden || !upTo) return;
+    const since = shownFrom();
+    if (upTo <= seenUpTo && since >= seenFrom) return;
     seenUpTo = upTo;
+    seenFrom = since;
     const body = new URLSearchParams(page.dataset.query);
+    body.set("since", since);
     body.set("up_to", upTo);
-    ask("/do/seen", { method: "POST", body }).catch(() => { seenUpTo = 0; });
+    ask("/do/seen", { method: "POST", body }).catch(() => { seenUpTo = 0; seenFrom = Infinity; });
+  }
+
+  function olderCame() {
+    markSeen(news.hidden ? shownUpTo() : seenUpTo);
+    if (!shownFrom() && list.dataset.newest) byId("all-seen")?.remove();
   }
 
   // The stream -------------------------------------------------------------------------------------------------------
 
   const changed = new Set(), stale = new Set();
-  let stream = null, last = page.dataset.after, timer = 0, hasNews = false;
+  let stream = null, last = page.dataset.after, timer = 0, hasNews = false, wasLost = false;
 
   function soon(kind) {
     changed.add(kind);
@@ -184,6 +202,7 @@
     },
     "message.changed": (data) => {
       if (data.message_id && data.consumer !== "watch") stale.add(data.message_id);
+      if (data.consumer !== "watch") page.dispatchEvent(new CustomEvent("ledger-changed", { detail: data.message_id }));
       soon("message-changed");
     },
     "task.changed": () => soon("task-changed"),
@@ -195,8 +214,9 @@
   function connect() {
     if (stream || document.hidden) return;
     stream = new EventSource(`/events?after=${last}`);
-    stream.onopen = () => tell("");
+    stream.onopen = () => { tell(""); if (wasLost) catchUp(); };
     stream.onerror = () => {
+      wasLost = true;
       tell("Not connected. Trying again…");
       if (stream?.readyState === EventSource.CLOSED) { disconnect(); setTimeout(reconnect, RETRY_MS); }
     };
@@ -206,6 +226,13 @@
         hear(JSON.parse(event.data));
       });
     }
+  }
+
+  // What was told just before the connection was lost may have been asked for in vain.
+  function catchUp() {
+    wasLost = false;
+    hasNews = true;
+    ["message-changed", "task-changed", "session-changed"].forEach(soon);
   }
 
   function disconnect() { stream?.close(); stream = null; }
@@ -238,8 +265,9 @@
   page.addEventListener("htmx:afterSettle", () => {
     open.forEach(reopen);
     decorate();
-    if (fromEnd !== null) { scroll.scrollTop = scroll.scrollHeight - fromEnd; fromEnd = null; }
+    if (fromEnd !== null) { scroll.scrollTop = scroll.scrollHeight - fromEnd; fromEnd = null; olderCame(); }
   });
+  page.addEventListener("times-came", () => localiseTimes());
   page.addEventListener("sent", () => { toEnd(); fetchNew(); });
 
   decorate();

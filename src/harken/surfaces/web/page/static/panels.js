@@ -36,6 +36,19 @@
     keep(form);
   }
 
+  // What stands there about a message that was sent is true only until something happens to it.
+  async function follow(form) {
+    const told = form.querySelector(".board-said [data-message]")?.dataset.message;
+    if (!told) return;
+    const answer = await fetch(`/part/sent/${encodeURIComponent(told)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    if (form.querySelector(".board-said [data-message]")?.dataset.message !== told) return;
+    if (!answer?.ok) return say(form);
+    say(form, ...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
+    document.body.dispatchEvent(new CustomEvent("times-came"));
+  }
+
+  const followAll = () => boards().forEach(follow);
+
   async function send(form) {
     const field = form.elements.text;
     if (field.readOnly || !field.value.trim()) return;
@@ -91,7 +104,7 @@
       const isInSight = place.top < innerHeight && place.bottom > 0 && place.left < innerWidth && place.right > 0;
       if (!isInSight || upTo <= (seen.get(dataset.mailbox) || 0)) continue;
       seen.set(dataset.mailbox, upTo);
-      ask("/do/seen", { mailbox: dataset.mailbox, up_to: upTo }).catch(() => seen.delete(dataset.mailbox));
+      ask("/do/seen", { mailbox: dataset.mailbox, since: dataset.since, up_to: upTo }).catch(() => seen.delete(dataset.mailbox));
     }
   }
 
@@ -128,6 +141,7 @@
     keep(form);
   });
 
+  for (const kind of ["message-changed", "task-changed", "session-changed"]) document.body.addEventListener(kind, followAll);
   document.addEventListener("visibilitychange", markSeen);
   document.addEventListener("scroll", markSeen, { capture: true, passive: true });
   document.body.addEventListener("htmx:afterSettle", announce);

@@ -2,17 +2,19 @@
 "use strict";
 
 (() => {
-  const CHORD_MS = 1200;
+  const CHORD_MS = 1200, MOST_NOTED = 500;
   const page = document.body;
   const byId = (id) => document.getElementById(id);
   const form = byId("composer"), field = byId("text"), outlook = byId("outlook");
   const items = () => [...document.querySelectorAll(".item")];
+  const ask = (url) => fetch(url, { headers: { "HX-Request": "true" } }).catch(() => null);
   const chosen = () => document.activeElement?.closest(".item");
 
   // The composer -----------------------------------------------------------------------------------------------------
 
   const draftName = `draft:${location.pathname}`;
   let isTold = false; // the line below the text says what was sent, or what went wrong: keep it until the text changes
+  const noted = new Set(); // messages whose ledger changed: the stream may be faster than the answer to sending
 
   function saveDraft() {
     const { key, ref } = form.elements, quote = byId("replying").querySelector(".quoted").textContent;
@@ -39,8 +41,50 @@
     if (!form || form.hidden || isTold) return;
     const query = new URLSearchParams({ mailbox: form.elements.mailbox.value, ref: form.elements.ref.value });
     if (byId("priority").checked) query.set("priority", "high");
-    const told = await fetch(`/part/forecast?${query}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    const told = await ask(`/part/forecast?${query}`);
     if (told?.ok && !isTold) outlook.innerHTML = await told.text();
+  }
+
+  // What was sent is waiting, then offered, then seen: the line says what is true now.
+  const sentId = () => (isTold && outlook?.querySelector("[data-message]")?.dataset.message) || "";
+
+  let asked = 0;
+  async function follow() {
+    const id = sentId(), turn = ++asked;
+    if (!id) return;
+    const answer = await ask(`/part/sent/${encodeURIComponent(id)}`);
+    const now = answer?.ok ? await answer.text() : "";
+    if (turn !== asked || sentId() !== id) return;
+    if (now) outlook.innerHTML = now; else { isTold = false; foretell(); }
+    page.dispatchEvent(new CustomEvent("times-came"));
+  }
+
+  function hearLedger({ detail: id }) {
+    if (noted.size >= MOST_NOTED) noted.clear();
+    noted.add(id);
+    if (!id || id === sentId()) follow(); // without an id it is one of many
+  }
+
+  // A task that is done takes no more mail: the field goes, what was written stays to be read.
+  async function lookWhetherOpen() {
+    const { mailbox } = form.elements;
+    if ("onlyReplies" in form.dataset || !mailbox.value.startsWith("task:")) return;
+    const answer = await ask(`/part/why-not?${new URLSearchParams({ mailbox: mailbox.value })}`);
+    const made = document.createElement("template");
+    made.innerHTML = answer?.ok ? await answer.text() : "";
+    const reason = made.content.getElementById("why-not");
+    if (!reason || byId("why-not")) return;
+    byId("unsent").before(reason);
+    form.dataset.onlyReplies = "";
+    arrange();
+  }
+
+  function arrange() {
+    const isClosed = "onlyReplies" in form.dataset && !form.elements.ref.value;
+    form.hidden = isClosed;
+    if (byId("why-not")) byId("why-not").hidden = !isClosed;
+    byId("unsent").hidden = !isClosed || !field.value.trim();
+    byId("unsent-text").value = field.value;
   }
 
   function replyTo(item) {
@@ -52,11 +96,10 @@
   }
 
   function answer(ref, quote) {
-    form.hidden = false;
     form.elements.ref.value = ref;
     byId("replying").hidden = false;
     byId("replying").querySelector(".quoted").textContent = quote;
-    if (byId("why-not")) byId("why-not").hidden = true;
+    arrange();
     isTold = false;
     foretell();
   }
@@ -64,8 +107,7 @@
   function replyToNobody() {
     form.elements.ref.value = "";
     byId("replying").hidden = true;
-    form.hidden = "onlyReplies" in form.dataset;
-    if (byId("why-not")) byId("why-not").hidden = false;
+    arrange();
     saveDraft();
     foretell();
   }
@@ -81,6 +123,7 @@
   function startComposer() {
     if (!form) return;
     restoreDraft();
+    arrange();
     field.addEventListener("input", () => { grow(); saveDraft(); if (isTold) { isTold = false; foretell(); } });
     field.addEventListener("keydown", (event) => {
       if (event.key !== "Enter" || event.shiftKey || event.isComposing || event.keyCode === 229) return;
@@ -100,9 +143,15 @@
       if (form.hidden) byId("why-not").textContent = "Answered. It goes where the message came from.";
       isTold = true;
       grow();
+      if (noted.has(sentId())) follow();
     });
     outlook.addEventListener("htmx:beforeSwap", showRefusal);
-    for (const kind of ["session-changed", "task-changed"]) page.addEventListener(kind, foretell);
+    for (const kind of ["session-changed", "task-changed"]) {
+      page.addEventListener(kind, foretell);
+      page.addEventListener(kind, follow);
+    }
+    page.addEventListener("ledger-changed", hearLedger);
+    page.addEventListener("task-changed", lookWhetherOpen);
   }
 
   function showRefusal(event) {
