@@ -22,7 +22,7 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
-	$(BIN)/python -m pytest -q $(ARGS)
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
 	$(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)

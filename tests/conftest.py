@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
+
 import pytest
 from hypothesis import settings
 
@@ -9,6 +11,14 @@ pytest.register_assert_rewrite("tests.contracts")
 
 settings.register_profile("harken", derandomize=True, deadline=None, database=None)
 settings.load_profile("harken")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport() -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Let a worker send its report: what a test of hostile text has logged may hold half of a surrogate pair."""
+    report = yield
+    report.sections = [(title, text.encode("utf-8", "backslashreplace").decode()) for title, text in report.sections]
+    return report
 
 
 @pytest.fixture(scope="session")

@@ -11,6 +11,11 @@ from typing import Final
 
 import pytest
 
+from harken.clock import SystemClock
+from harken.config.home import Home
+from harken.config.settings import Settings
+from harken.daemon.sources import make_sources
+from harken.sources.mcp.source import McpSource
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.testing.daemon import running_daemon
@@ -93,3 +98,25 @@ def test_a_mistake_in_a_source_is_named_at_start(tmp_path: Path, entry: Mapping[
     """A daemon that ignored it would lose mail."""
     with pytest.raises(RuntimeError, match=named), running_daemon(configured(tmp_path / "home", **entry)):
         pass
+
+
+def made(tmp_path: Path, environ: Mapping[str, str], **entry: object) -> list[McpSource]:
+    """Return the sources of a configuration with one entry."""
+    settings = Settings(sources={"ci": {"kind": "mcp", **entry}})
+    sources = make_sources(settings, Home(tmp_path), SystemClock(), environ)
+    return [source for source in sources if isinstance(source, McpSource)]
+
+
+def test_a_source_that_is_turned_off_is_not_there(tmp_path: Path) -> None:
+    """Turning it off for a while is easier than taking it out."""
+    assert made(tmp_path, {}, command="x", enabled=False) == []
+
+
+def test_only_what_can_be_a_secret_is_looked_up(tmp_path: Path) -> None:
+    """The address of a resource looks like a reference to a file, whose content would be sent to the server."""
+    (tmp_path / "build.log").write_text("private")
+    entry = {"command": "x", "args": ["--token", "env:TOKEN"], "resources": [f"file://{tmp_path}/build.log"]}
+    (source,) = made(tmp_path, {"TOKEN": "a long secret"}, **entry)
+    settings = source.settings
+    assert (settings.args, settings.resources) == (("--token", "a long secret"), (f"file://{tmp_path}/build.log",))
+    assert "secret" not in settings.scrub("it was started with --token 'a long secret'")

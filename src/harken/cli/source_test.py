@@ -27,7 +27,8 @@ LOOK_SECONDS: Final = 0.05
 
 def try_source(home: Home, name: str, seconds: float) -> Result:
     """Listen to a source for some seconds; return how it went."""
-    settings = Settings(sources={name: entry_named(home, name)})
+    # One that is turned off can be tried before it is turned on.
+    settings = Settings(sources={name: {**entry_named(home, name), "enabled": True}})
     environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
     (source,) = make_sources(settings, home, SystemClock(), environ)
     return anyio.run(_listen, source, seconds)

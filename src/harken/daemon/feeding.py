@@ -19,6 +19,7 @@ from harken.sources.base import Batch, Feed, Source
 from harken.store.base import Checkpoint, Store
 
 ASK_AGAIN_SECONDS = 300.0
+LAST_SECONDS = 2.0
 
 
 class Feeding:
@@ -39,14 +40,22 @@ class Feeding:
         while True:
             position = await self._store.checkpoint(source.name, feed.name)
             try:
-                async with aclosing(feed.follow(position)) as batches:
-                    async for batch in batches:
-                        await self._take(source, feed, batch)
+                await self._take_all(source, feed, position)
             except NeedsPerson:
                 # The source says in its health what to do; that it was done, nobody tells us.
                 await anyio.sleep(ASK_AGAIN_SECONDS)
             else:
                 return
+
+    async def _take_all(self, source: Source, feed: Feed, position: str) -> None:
+        try:
+            async with aclosing(feed.follow(position)) as batches:
+                async for batch in batches:
+                    await self._take(source, feed, batch)
+        finally:
+            # The daemon stops while a server speaks: what was read from it cannot be read again.
+            with anyio.move_on_after(LAST_SECONDS, shield=True):
+                await self._take(source, feed, feed.rest())
 
     async def _take(self, source: Source, feed: Feed, batch: Batch) -> None:
         checkpoint = None

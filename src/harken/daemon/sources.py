@@ -24,7 +24,8 @@ from harken.sources.mcp.source import KIND, McpSource
 _Choice = TypeVar("_Choice", Trust, Attention)
 
 # `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
-_REFERENCE = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file|keyring):.+)", re.DOTALL)
+_MAY_BE_SECRET = frozenset({"url", "headers", "env", "args"})
+_REFERENCE = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file(?!://)|keyring):.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +48,16 @@ class UnreadySource:
 
 def make_sources(settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str]) -> list[Source]:
     """Return the configured sources. Raises `UserError` for an entry that is written wrongly."""
-    return [_make(name, entry, home, clock, environ) for name, entry in settings.sources.items()]
+    return [
+        _make(name, entry, home, clock, environ) for name, entry in settings.sources.items() if _is_enabled(name, entry)
+    ]
+
+
+def _is_enabled(name: str, entry: Mapping[str, object]) -> bool:
+    is_on = entry.get("enabled", True)
+    if not isinstance(is_on, bool):
+        raise UserError(f"sources.{name}.enabled is {str(is_on)[:40]!r}.", "Use true or false.")
+    return is_on
 
 
 def report(source: Source, settings: Settings) -> SourceReport:
@@ -65,7 +75,10 @@ def report(source: Source, settings: Settings) -> SourceReport:
 def trust_of(name: str, settings: Settings) -> Trust:
     """Return how far what comes through a source is trusted, where nothing is decided about its sender."""
     entry = settings.sources[name]
-    return _choice(Trust, entry, "trust", name, settings.trust.default)
+    trust = _choice(Trust, entry, "trust", name, settings.trust.default)
+    if trust is Trust.OWNER:
+        raise UserError(f"sources.{name} cannot be trusted as you are.", 'Use trust = "known" or "unknown".')
+    return trust
 
 
 def attention_of(name: str, settings: Settings) -> Attention:
@@ -90,24 +103,34 @@ def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, envi
             f"This version of Harken has no sources of kind {kind!r}.",
             f"Take [sources.{name}] out of config.toml, or use kind = {KIND!r}.",
         )
+    secrets: set[str] = set()
+
+    def resolved(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {str(key): resolved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            return [resolved(item) for item in value]
+        if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
+            secret = resolve(found["reference"], home, environ)
+            secrets.add(secret)
+            return found["scheme"] + secret
+        return value
+
     try:
-        known = _resolved(entry, home, environ)
+        # Only where a secret can be meant: elsewhere a text that looks like a reference is an address of a resource.
+        known = {key: resolved(value) if key in _MAY_BE_SECRET else value for key, value in entry.items()}
+        return McpSource(read_settings(name, known, secrets), clock)
     except (UserError, NeedsPerson) as exc:
+        if not has_references(entry):
+            raise
+        # A secret is missing, or is not what it should be; what is written in the settings may be right.
         return UnreadySource(name, kind, f"{exc.message} {exc.hint}")
-    return McpSource(read_settings(name, known), clock)
 
 
-def _resolved(value: object, home: Home, environ: Mapping[str, str]) -> dict[str, object]:
-    if not isinstance(value, Mapping):
-        raise TypeError(type(value).__name__)
-    return {str(key): _secret(item, home, environ) for key, item in value.items()}
-
-
-def _secret(value: object, home: Home, environ: Mapping[str, str]) -> object:
+def has_references(value: object) -> bool:
+    """Whether something in an entry is looked up elsewhere."""
     if isinstance(value, Mapping):
-        return _resolved(value, home, environ)
+        return any(has_references(item) for item in value.values())
     if isinstance(value, list):
-        return [_secret(item, home, environ) for item in value]
-    if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
-        return found["scheme"] + resolve(found["reference"], home, environ)
-    return value
+        return any(has_references(item) for item in value)
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None

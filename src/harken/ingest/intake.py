@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Sequence
 
 import anyio
+import anyio.lowlevel
 import anyio.to_thread
 
 from harken.errors import Unavailable
@@ -25,6 +26,7 @@ from harken.store.base import Appended, Checkpoint, Store
 _log = logging.getLogger("harken.ingest")
 
 RING_SIZE = 200
+AT_ONCE = 100
 FIRST_PAUSE_SECONDS, LONGEST_PAUSE_SECONDS = 0.5, 30.0
 LARGE_CHARS = 16_000
 
@@ -82,7 +84,9 @@ class Intake:
         try:
             while True:
                 try:
-                    await self.accept(drafts, checkpoint, dropped=dropped)
+                    # Shielded: it may be stored although nobody waits for that any more, and must not be stored again.
+                    with anyio.CancelScope(shield=True):
+                        await self.accept(drafts, checkpoint, dropped=dropped)
                 except Unavailable as exc:
                     await anyio.sleep(min(max(exc.retry_after, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
                 else:
@@ -121,7 +125,10 @@ class Intake:
     async def _prepare(self, drafts: Sequence[Draft]) -> list[NewMessage]:
         """Return what may be stored, admitting a sender who gave a pairing code first."""
         ready = []
-        for draft in drafts:
+        for number, draft in enumerate(drafts, start=1):
+            if number % AT_ONCE == 0:
+                # A burst must not hold up whoever waits for the loop.
+                await anyio.lowlevel.checkpoint()
             message = await self._cleaned(draft)
             if message.trust is Trust.UNKNOWN and (rule := self._pairings.redeem(message)):
                 await self._store.set_sender(rule)

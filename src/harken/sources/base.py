@@ -81,6 +81,10 @@ class Feed(Protocol):
         """
         ...
 
+    def rest(self) -> Batch:
+        """Return what was read and not yielded, once, after `follow` was closed."""
+        ...
+
 
 class Source(Protocol):
     """A configured inbound connection."""

@@ -155,7 +155,8 @@ def test_only_what_is_really_unique_is_an_id() -> None:
     assert upstream_id(id="a", content="x", timestamp=5) == upstream_id(id="a", content="x", timestamp=5) != ""
     assert upstream_id(id="a", content="x", timestamp=5) != upstream_id(id="a", content="x", timestamp=6)
     assert upstream_id(id="a", content="x", timestamp=5) != upstream_id(id="a", content="y", timestamp=5)
-    assert upstream_id(eventId="e1", content="x") == upstream_id(eventId="e1", content="y") != ""
+    assert upstream_id(eventId="e1", content="x") == upstream_id(eventId="e1", content="x") != ""
+    assert upstream_id(eventId="e1", content="moved") != upstream_id(eventId="e1", content="cancelled")
 
 
 def test_an_event_id_identifies_within_its_stream_together_with_what_it_says() -> None:
@@ -213,3 +214,11 @@ def test_whatever_params_come_the_announcement_is_one(params: object, method: st
     (announcement,) = read_frame(said(method, params)).announcements
     assert announcement.channel
     assert announcement.content
+
+
+def test_a_list_that_is_no_batch_is_one_text() -> None:
+    """Half a million announcements in one event would hold up everything else; nobody sends such a batch."""
+    text = "[" + ",".join(['{"method":"a"}'] * 1_001) + "]"
+    (only,) = read_frame(text).announcements
+    assert (only.channel, only.content) == ("raw", text)
+    assert len(read_frame("[" + ",".join(['{"method":"a"}'] * 1_000) + "]").announcements) == 1_000

@@ -30,6 +30,7 @@ _SCALARS_KEPT: Final = ("id", "level", "logger", "uri", "eventId", "name")
 _TELLING: Final = frozenset({"cursor", *_TIME_KEYS, *_THREAD_KEYS, *_META_KEYS, *_SCALARS_KEPT})
 _PROTOCOL_META: Final = "io.modelcontextprotocol/"
 _PLAIN_EVENT: Final = "message"
+MOST_IN_A_BATCH: Final = 1_000
 _MAX_META: Final = 24
 _MAX_META_CHARS: Final = 1_000
 _MAX_SECONDS: Final = 1e11  # as seconds beyond any calendar: so it is milliseconds
@@ -83,8 +84,18 @@ def read_frame(text: str, event: str = _PLAIN_EVENT) -> Frame:
         value = _decode(text)
     except (ValueError, RecursionError):
         return Frame((_raw(text, name),))
+    if isinstance(value, list) and len(value) > MOST_IN_A_BATCH:
+        # No batch of a protocol: one text, which ingest cuts, and not a flood that holds everything else up.
+        return Frame((_raw(text, name),))
     is_batch = isinstance(value, list) and any(isinstance(each, dict) for each in value)
     items = value if isinstance(value, list) and is_batch else [value]
+    try:
+        return _read_items(items, name, text, is_batch=is_batch)
+    except RecursionError:
+        return Frame((_raw(text, name),))
+
+
+def _read_items(items: Sequence[object], name: str, text: str, *, is_batch: bool) -> Frame:
     announcements: list[Announcement] = []
     requests: list[Request] = []
     answers: list[Answer] = []
@@ -165,12 +176,13 @@ def _announcement(method: str, params: object, event: str) -> Announcement:
 def _own_id(channel: str, fields: Mapping[str, object], content: str) -> str:
     """Return an id where the server really gives one.
 
-    An `eventId` is made for telling repeats. A mere `id` is not: it names a build or an alert, which is announced again
-    and again, perhaps in the same words; only with a time of its own does it name one announcement.
+    An `eventId` is made for telling repeats, and with other words it names something else that happened to the same
+    thing. A mere `id` is not: it names a build or an alert, which is announced again and again, perhaps in the same
+    words; only with a time of its own does it name one announcement.
     """
     event_id = fields.get("eventId")
     if isinstance(event_id, str) and event_id:
-        return f"own/{_digest(channel, str(fields.get('name')), event_id)}"
+        return f"own/{_digest(channel, str(fields.get('name')), event_id, content)}"
     own_id = fields.get("id")
     stamp = next((fields[key] for key in _TIME_KEYS if isinstance(fields.get(key), (str, int, float))), None)
     if isinstance(own_id, (str, int)) and not isinstance(own_id, bool) and own_id != "" and stamp is not None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Final
@@ -63,6 +63,7 @@ class McpSettings:
     resources: tuple[str, ...] = ()  # whose changes are asked for
     timeout: float = 30.0  # seconds until a request counts as unanswered
     idle: float = 300.0  # seconds without a byte until the server is asked whether it is there
+    secrets: frozenset[str] = field(default=frozenset(), repr=False)
 
     @property
     def address(self) -> str:
@@ -84,6 +85,7 @@ class McpSettings:
         sign_in = [unquote(part) for part in (parts.password, parts.username) if part]
         header_values = [_SCHEME.sub("", value, count=1) for value in self.headers.values()]
         found = {
+            *self.secrets,
             *self.headers.values(),
             *header_values,
             *self.env.values(),
@@ -94,8 +96,11 @@ class McpSettings:
         return sorted((each for each in found if len(each) >= MIN_SECRET_CHARS), key=len, reverse=True)
 
 
-def read_settings(name: str, entry: Mapping[str, object]) -> McpSettings:
-    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
+def read_settings(name: str, entry: Mapping[str, object], secrets: Collection[str] = ()) -> McpSettings:
+    """Return the settings of the source `name`, or raise a `UserError` that names the key.
+
+    `secrets` are the texts in them that were resolved from references, wherever they stand.
+    """
     reading = _Reading(name, entry)
     transport = reading.transport()
     is_stdio = transport is Transport.STDIO
@@ -117,6 +122,7 @@ def read_settings(name: str, entry: Mapping[str, object]) -> McpSettings:
         resources=reading.texts("resources", 'a list of addresses, such as ["file:///build.log"]'),
         timeout=reading.seconds("timeout", 30.0, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS),
         idle=reading.seconds("idle", 300.0, MIN_IDLE_SECONDS, MAX_IDLE_SECONDS),
+        secrets=frozenset(secrets),
     )
 
 

@@ -40,13 +40,13 @@ class McpSource:
     """One MCP server that is listened to."""
 
     def __init__(self, settings: McpSettings, clock: Clock, timing: Timing | None = None) -> None:
-        self._settings = settings
+        self.settings = settings
         self._feed = McpFeed(settings, clock, timing or Timing())
 
     @property
     def name(self) -> str:
         """Its name in the configuration."""
-        return self._settings.name
+        return self.settings.name
 
     @property
     def kind(self) -> str:
@@ -56,7 +56,7 @@ class McpSource:
     @property
     def address(self) -> str:
         """Where the server is, without anything secret."""
-        return self._settings.address
+        return self.settings.address
 
     def feeds(self) -> tuple[McpFeed, ...]:
         """Return its only stream."""
@@ -112,6 +112,10 @@ class McpFeed:
         finally:
             standing.stops()
 
+    def rest(self) -> Batch:
+        """Return what was read and not yielded."""
+        return self._standing.hand_over()
+
     async def _listen(self, standing: Standing, checkpoint: str) -> None:
         backoff = Backoff(self._timing.chance)
         async with open_link(self._settings, checkpoint) as link:
@@ -123,7 +127,10 @@ class McpFeed:
                     standing.is_silent(silent.reason)
                     return
                 has_stood = self._timing.monotonic() - begun >= STEADY_SECONDS
-                if standing.is_open and (has_stood or (isinstance(ended, Closed) and standing.has_heard)):
+                # A server that ends its stream and says when to come again is well; one that only ends it after every
+                # word would be asked again many times a second.
+                is_asked_back = isinstance(ended, Closed) and ended.retry_after is not None
+                if standing.is_open and (has_stood or (is_asked_back and standing.has_heard)):
                     backoff.was_good()
                 is_refused = isinstance(ended, Lost) and ended.is_refused
                 wait = backoff.next_wait(ended.retry_after, is_refused=is_refused)

@@ -22,6 +22,7 @@ from harken.sources.mcp.settings import McpSettings
 MAX_WAITING: Final = 1_000
 MAX_WAITING_CHARS: Final = 16_000_000
 MAX_COUNTED: Final = 200  # a server may invent channels without end
+MAX_NAME: Final = 128
 OTHERS: Final = "(others)"
 
 
@@ -123,6 +124,10 @@ class Standing:
         """Wait for something new and return all of it."""
         await self._changed.wait()
         self._changed = anyio.Event()
+        return self.hand_over()
+
+    def hand_over(self) -> Batch:
+        """Return all that waits to be stored."""
         batch = Batch(drafts=self._waiting, checkpoint=self._checkpoint, dropped=self._given_up)
         self._waiting, self._waiting_chars, self._checkpoint, self._given_up = [], 0, None, 0
         self._taken.set()
@@ -198,5 +203,7 @@ class Standing:
 
 
 def _count(counts: dict[str, int], channel: str) -> None:
-    name = channel if channel in counts or len(counts) < MAX_COUNTED else OTHERS
+    # Cut as ingest cuts it: a name is the server's word, and people are shown all of these.
+    shown = channel[:MAX_NAME]
+    name = shown if shown in counts or len(counts) < MAX_COUNTED else OTHERS
     counts[name] = counts.get(name, 0) + 1
