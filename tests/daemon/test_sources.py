@@ -5,17 +5,29 @@ from __future__ import annotations
 import json
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+import anyio
 import pytest
 
 from harken.clock import SystemClock
 from harken.config.home import Home
 from harken.config.settings import Settings
+from harken.daemon.feeding import Feeding
 from harken.daemon.sources import make_sources
+from harken.daemon.supervisor import Supervisor
+from harken.errors import Unavailable
+from harken.ingest.intake import Intake
+from harken.ingest.pairing import Pairings
+from harken.ingest.policy import PolicyBook
+from harken.ingest.prepare import Policy
+from harken.model import Draft, Sender
+from harken.sources.base import Batch, Feed, SourceHealth, SourceState
 from harken.sources.mcp.source import McpSource
+from harken.store.base import Appended, Checkpoint, Filter, Store
+from harken.store.sqlite import open_store
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.testing.daemon import running_daemon
@@ -120,3 +132,80 @@ def test_only_what_can_be_a_secret_is_looked_up(tmp_path: Path) -> None:
     settings = source.settings
     assert (settings.args, settings.resources) == (("--token", "a long secret"), (f"file://{tmp_path}/build.log",))
     assert "secret" not in settings.scrub("it was started with --token 'a long secret'")
+
+
+def test_no_source_is_called_like_the_machine_itself(tmp_path: Path) -> None:
+    """What a server says would be what was said here, and be trusted so."""
+    home = configured(tmp_path / "home")
+    text = (home / "config.toml").read_text().replace("sources.ci", "sources.local")
+    (home / "config.toml").write_text(text)
+    with pytest.raises(RuntimeError, match="the machine itself"), running_daemon(home):
+        pass
+
+
+async def test_what_was_in_hand_is_stored_before_what_came_after_it(tmp_path: Path) -> None:
+    """The checkpoint of what came later would step over it, and nobody would send it again."""
+    clock = SystemClock()
+    async with open_store(tmp_path / "harken.db", clock) as store:
+        intake = Stubborn(store, PolicyBook(store, Policy()), Pairings(clock))
+        source = TwoBatches()
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as loops:
+                Feeding([source], intake, store).start(Supervisor(loops))
+                await intake.refused.wait()
+                intake.is_away = False
+                loops.cancel_scope.cancel()
+        stored = [message.text for message in await store.page(Filter(), 10)]
+        assert (stored, await store.checkpoint("ci", "f")) == (["first", "second"], "c2")
+
+
+class Stubborn(Intake):
+    """An intake whose store is away at first."""
+
+    is_away = True
+
+    def __init__(self, store: Store, policies: PolicyBook, pairings: Pairings) -> None:
+        super().__init__(store, policies, pairings)
+        self.refused = anyio.Event()
+
+    async def accept(
+        self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
+    ) -> list[Appended]:
+        """Refuse until told otherwise."""
+        if self.is_away:
+            self.refused.set()
+            raise Unavailable("the store is away", "Wait.")
+        return await super().accept(drafts, checkpoint, dropped=dropped)
+
+
+class TwoBatches:
+    """A source that has yielded one batch and read another."""
+
+    name, kind, address = "ci", "mcp", ""
+
+    def feeds(self) -> Sequence[Feed]:
+        """Itself."""
+        return (TwoBatchesFeed(),)
+
+    def health(self) -> SourceHealth:
+        """Well."""
+        return SourceHealth(state=SourceState.LISTENING)
+
+
+class TwoBatchesFeed:
+    """Its only stream."""
+
+    name = "f"
+
+    async def follow(self, _checkpoint: str) -> AsyncGenerator[Batch, None]:
+        """Yield the first."""
+        yield Batch(drafts=[said("first")], checkpoint="c1")
+
+    def rest(self) -> Batch:
+        """Return the second."""
+        return Batch(drafts=[said("second")], checkpoint="c2")
+
+
+def said(text: str) -> Draft:
+    """Something that a server announced."""
+    return Draft(source="ci", sender=Sender("ci"), text=text)

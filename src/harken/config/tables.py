@@ -20,7 +20,7 @@ from harken.config.suggest import closest
 from harken.config.values import Choice, Flag, has_password, is_source_name, reference_in
 from harken.errors import UserError
 from harken.ingest.route import AttentionRule, Route
-from harken.model import Attention, Mailbox
+from harken.model import LOCAL, Attention, Mailbox
 
 _ATTENTION = Choice(tuple(Attention))
 _MAILBOX = re.compile(r"inbox|(?:task|project):[A-Za-z0-9][A-Za-z0-9._-]*")
@@ -154,6 +154,8 @@ def _read_sources(value: object, reading: Reading) -> dict[str, Mapping[str, obj
         if not isinstance(entry, dict):
             reading.wrong(name, entry, 'a table with at least kind = "..."', hide=True)
             continue
+        if source.strip().lower() == LOCAL:
+            reading.problems.append(f"{reading.where}: {name} is the machine itself; choose another name for a source.")
         kind = entry.get("kind")
         if kind is None:
             guess = closest("kind", entry)

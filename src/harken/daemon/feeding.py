@@ -48,13 +48,19 @@ class Feeding:
                 return
 
     async def _take_all(self, source: Source, feed: Feed, position: str) -> None:
+        in_hand: Batch | None = None
         try:
             async with aclosing(feed.follow(position)) as batches:
                 async for batch in batches:
+                    in_hand = batch
                     await self._take(source, feed, batch)
+                    in_hand = None
         finally:
-            # The daemon stops while a server speaks: what was read from it cannot be read again.
+            # The daemon stops while a server speaks: what was read from it cannot be read again. In order, because the
+            # checkpoint of what came later would step over what did not get stored before it.
             with anyio.move_on_after(LAST_SECONDS, shield=True):
+                if in_hand is not None:
+                    await self._take(source, feed, in_hand)
                 await self._take(source, feed, feed.rest())
 
     async def _take(self, source: Source, feed: Feed, batch: Batch) -> None:

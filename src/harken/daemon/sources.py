@@ -25,7 +25,7 @@ _Choice = TypeVar("_Choice", Trust, Attention)
 
 # `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
 _MAY_BE_SECRET = frozenset({"url", "headers", "env", "args"})
-_REFERENCE = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file(?!://)|keyring):.+)", re.DOTALL)
+_REFERENCE = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file|keyring):.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +118,19 @@ def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, envi
 
     try:
         # Only where a secret can be meant: elsewhere a text that looks like a reference is an address of a resource.
-        known = {key: resolved(value) if key in _MAY_BE_SECRET else value for key, value in entry.items()}
+        known = {key: resolved(value) if _may_be_secret(key, value) else value for key, value in entry.items()}
         return McpSource(read_settings(name, known, secrets), clock)
     except (UserError, NeedsPerson) as exc:
         if not has_references(entry):
             raise
         # A secret is missing, or is not what it should be; what is written in the settings may be right.
         return UnreadySource(name, kind, f"{exc.message} {exc.hint}")
+
+
+def _may_be_secret(key: str, value: object) -> bool:
+    # An argument that is the address of a file is handed to the program as it is.
+    is_address = key == "args" and isinstance(value, list) and any(str(item).startswith("file://") for item in value)
+    return key in _MAY_BE_SECRET and not is_address
 
 
 def has_references(value: object) -> bool:

@@ -154,7 +154,9 @@ def _channel_line(message: Message, delivery: str, rest: str) -> str:
     cut = text if fits_a_line(message) else f"{text[:BLOCK_CHARS]}… ({rest})"
     mark = f" ({delivery})" if delivery else ""
     place = f"{message.source}/{message.channel}"[:LABEL_CHARS] if message.channel else message.source
-    return f"[{place} {message.received_at:%H:%M:%S}]{mark} {cut}"
+    # The name of a channel is somebody's word too, and must not end the mark that it stands in.
+    named = place.replace("[", "(").replace("]", ")")
+    return f"[{named} {message.received_at:%H:%M:%S}]{mark} {cut}"
 
 
 def announcement(left: Sequence[Message], *, is_listed: bool) -> str:

@@ -123,7 +123,7 @@ class Teller:
         whole = [message for message in recent if render.fits_a_line(message)]
         offers = await self._inbox.hand_over(session.reader, whole, surface=surface, carrier=carrier)
         deliveries = {offer.message.id: offer.delivery_id for offer in offers}
-        if not deliveries and recent[-1].id == session.last_block:
+        if not deliveries and (recent[-1].id == session.last_block or await self._was_told(session, recent)):
             return "", []
         session.last_block = recent[-1].id
         shown = {message.id for message in recent}
@@ -131,6 +131,13 @@ class Teller:
             m for m in await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES) if m.id not in shown
         ]
         return render.channel_block(recent, deliveries, len(older)), list(deliveries.values())
+
+    async def _was_told(self, session: Session, recent: Sequence[Message]) -> bool:
+        """Whether an earlier daemon gave a session all of these: this one did not hear it begin."""
+        if session.last_block is not None or "start" in session.moments:
+            return False
+        seen = await self._inbox.seen_by(recent)
+        return all(session.consumer in seen[message.id] for message in recent)
 
 
 def _urgent_first(messages: Collection[Message]) -> Sequence[Message]:

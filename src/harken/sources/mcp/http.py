@@ -34,7 +34,8 @@ BROKEN: Final = frozenset({409, 410, 500})
 TRIES_OF_A_SESSION: Final = 3
 
 _SESSION_ID: Final = re.compile(r"[\x21-\x7e]{1,1024}")
-_SENDABLE_ID: Final = re.compile(r"[^\x00-\x1f\x7f]{1,1024}")
+# As a header may be: without blanks around it, which would be refused each time it is sent.
+_SENDABLE_ID: Final = re.compile(r"(?=\S)[^\x00-\x1f\x7f]{1,1024}(?<=\S)")
 _NO_CONTENT: Final = 204
 _OK: Final = 200
 _ERRORS: Final = 400
