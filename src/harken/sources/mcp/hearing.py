@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
+from typing import Final
 
 import httpx2
 
@@ -18,6 +19,9 @@ from harken.sources.mcp.web import content_type, is_event_stream, read_body
 
 Position = Callable[[str, str], str | None]
 """Makes a checkpoint of the last event id and the newest cursor, or nothing."""
+
+
+AT_ONCE: Final = 1_000
 
 
 @dataclass(slots=True)
@@ -60,6 +64,10 @@ class Hearing:
                 (heard.about_link if each.channel in self._own else said).append(each)
             heard.requests.extend(frame.requests)
             heard.answers.extend(frame.answers)
+            if len(said) >= AT_ONCE:
+                # A chunk of a compressed stream may hold any number: what is taken is bounded there, not here.
+                await self._desk.take(said)
+                said = []
         if self.parser.dropped > self._dropped:
             self._desk.gave_up(self.parser.dropped - self._dropped)
             self._dropped = self.parser.dropped

@@ -16,6 +16,7 @@ from anyio.abc import ByteReceiveStream, Process
 
 from harken.sources.mcp import protocol
 from harken.sources.mcp.child import running
+from harken.sources.mcp.hearing import AT_ONCE
 from harken.sources.mcp.lines import LineSplitter
 from harken.sources.mcp.link import Closed, Desk, Lost, Pulse, Trouble, bounded, watched
 from harken.sources.mcp.routing import Announcement, Answer, Request, read_frame
@@ -90,6 +91,9 @@ class Stdio:
                 )
                 requests.extend(frame.requests)
                 answers.extend(frame.answers)
+                if len(heard) >= AT_ONCE:
+                    await desk.take(heard)
+                    heard = []
             if splitter.dropped > dropped:
                 desk.gave_up(splitter.dropped - dropped)
                 dropped = splitter.dropped
