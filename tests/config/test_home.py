@@ -255,10 +255,10 @@ def test_full_disk_is_unavailable_not_a_mistake_of_the_user(number: int, kind: t
 
 
 @pytest.fixture
-def runtime(tmp_path: Path) -> Path:
-    """A folder like the one XDG_RUNTIME_DIR names."""
-    folder = tmp_path / "xdg"
-    folder.mkdir(mode=0o700)
+def runtime(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder like the one XDG_RUNTIME_DIR names: as short, because a socket's path is bounded."""
+    folder = tmp_path_factory.mktemp("x")
+    folder.chmod(0o700)
     return folder
 
 
