@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +16,7 @@ from harken.testing import Agent, edge_command
 from tests.cli.rig import Json, Rig
 
 REFUSED = 7
+SECONDS = 15.0
 PYTHON = (sys.executable, "-I", "-S", "-c")
 # A child that makes one call and prints the answer: there is no command for it.
 CALL = """
@@ -32,6 +35,15 @@ def hosting(rig: Rig, name: str = "claude-code", prefix: Sequence[str] = ()) -> 
     with Agent([*prefix, *edge_command(rig.home)], name=name) as agent:
         agent.tool("inbound_queue_stats")
         yield agent
+    end = time.monotonic() + SECONDS
+    while _is_hosting(rig):
+        assert time.monotonic() < end, "the session is still there"
+
+
+def _is_hosting(rig: Rig) -> bool:
+    """Whether this process still counts as an agent: whatever runs next would be in its shell."""
+    said = rig.run("status", "--json")
+    return said.code == 0 and any(each["pid"] == os.getpid() for each in json.loads(said.out)["sessions"])
 
 
 def ledger(rig: Rig, message: str) -> dict[str, str]:
