@@ -44,10 +44,10 @@ from harken.inbox import Caller, Inbox, Role, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.channels import Channels
-from harken.inbox.feed import Feed
 from harken.inbox.sessions import Reading, ReadingOf, mailboxes_of, trial_of
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
+from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
@@ -84,7 +84,7 @@ class Daemon:
     inbox: Inbox
     tasks: Tasks
     views: Views
-    feed: Feed
+    ticker: Ticker
     sign_ins: SignIns
     reading_of: ReadingOf
     agents: Agents
@@ -140,7 +140,7 @@ class Daemon:
             inbox=self.inbox,
             views=self.views,
             tasks=self.tasks,
-            feed=self.feed,
+            ticker=self.ticker,
             sign_ins=self.sign_ins,
             clock=self.clock,
         )
@@ -184,18 +184,18 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     sources = make_sources(settings, home, clock, os.environ)
     journal = Journal(home.journal_dir)
     bells = Bells(home.bells_dir)
-    feed = Feed()
+    ticker = Ticker()
 
     def observe(events: Sequence[Event]) -> None:
         # The line first: nobody is told of what has none.
         journal.observe(events)
-        feed.publish(events)
+        ticker.publish(events)
 
     async with open_store(home.database, clock, observer=observe, herald=bells.foretell, opener=opener) as store:
         missing = await journal.recover(store)
         if missing:
             _log.info("wrote %d lines of the journal that were missing", missing)
-        await feed.attach(store)
+        await ticker.attach(store)
         pairings = Pairings(clock)
         policies = PolicyBook(store, configured_policy(settings))
         await policies.refresh()
@@ -213,7 +213,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         await tasks.refresh()
         agents = Agents(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
-        inbox.sessions.observe(feed.poke)
+        inbox.sessions.observe(ticker.poke)
         try:
             yield Daemon(
                 home=home,
@@ -225,7 +225,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 inbox=inbox,
                 tasks=tasks,
                 views=Views(store, tasks, inbox, clock),
-                feed=feed,
+                ticker=ticker,
                 sign_ins=SignIns(cookie_key(_token(home)), clock, home.path / "signed-out"),
                 reading_of=reading_of,
                 agents=agents,
@@ -236,7 +236,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 started_at=clock.now(),
             )
         finally:
-            feed.close()
+            ticker.close()
             journal.close()
 
 
@@ -277,7 +277,7 @@ async def _serve(daemon: Daemon) -> None:
             gc.freeze()
             await _until_signalled()
             web.should_exit = True
-            daemon.feed.close()
+            daemon.ticker.close()
             tasks.cancel_scope.cancel()
     finally:
         for leftover in (home.address_file, home.daemon_file):

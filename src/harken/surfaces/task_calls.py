@@ -13,7 +13,7 @@ from harken.surfaces.desk import Arguments, Desk, Verb, about
 _OWN = "the caller's own when empty."
 
 
-class TaskId(Arguments):
+class ProposeTaskId(Arguments):
     """Propose an id for a task."""
 
     title: Annotated[str, about("What it is about.")]
@@ -105,7 +105,7 @@ class InboxStatus(Arguments):
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
 
 
-async def _task_id(desk: Desk, a: TaskId) -> object:
+async def _task_id(desk: Desk, a: ProposeTaskId) -> object:
     return {"id": desk.tasks.propose(a.title)}
 
 
@@ -161,7 +161,7 @@ async def _inbox_status(desk: Desk, a: InboxStatus) -> object:
 
 
 TASK_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("task_id", Verb(TaskId, _task_id)),
+    ("task_id", Verb(ProposeTaskId, _task_id)),
     ("task_new", Verb(TaskNew, _task_new)),
     ("task_list", Verb(TaskList, _task_list)),
     ("task_show", Verb(TaskShow, _task_show)),

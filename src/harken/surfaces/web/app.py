@@ -35,7 +35,7 @@ def create_app(front: Front, token: str, hosts: Collection[str]) -> ASGIApp:
     routes = [
         Route("/healthz", _health),
         *api_routes(front.desk),
-        *event_routes(front.feed),
+        *event_routes(front.ticker),
         *entry_routes(front.sign_ins, style),
         *page_routes(front),
         *panel_routes(front),

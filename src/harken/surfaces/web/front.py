@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from harken.clock import Clock
 from harken.inbox import Inbox
-from harken.inbox.feed import Feed
 from harken.inbox.tasks import Tasks
+from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
 from harken.surfaces.desk import Desk
 from harken.surfaces.web.signin import SignIns
@@ -22,6 +22,6 @@ class Front:
     inbox: Inbox
     views: Views
     tasks: Tasks
-    feed: Feed
+    ticker: Ticker
     sign_ins: SignIns
     clock: Clock

@@ -1,8 +1,8 @@
-"""`GET /events`: the feed as server-sent events, for the page and for programs alike.
+"""`GET /events`: the ticker as server-sent events, for the page and for programs alike.
 
 `id` is the number of the journal's event, given with the last of what that event became: whoever comes back with it
 (`Last-Event-ID`, or `?after=`) has missed nothing. The number is sent at the start and with each sign of life too, so
-that also a reader who was told nothing yet knows where it is. What is told is decided in `inbox/feed_events.py`.
+that also a reader who was told nothing yet knows where it is. What is told is decided in `inbox/ticker_events.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from harken.errors import HarkenError, UserError
-from harken.inbox.feed import Feed, Follower
-from harken.inbox.feed_events import NAMES, RESET, Step
+from harken.inbox.ticker import Follower, Ticker
+from harken.inbox.ticker_events import NAMES, RESET, Step
 from harken.surfaces.web.answers import error_answer
 
 _log = logging.getLogger("harken.http")
@@ -44,16 +44,16 @@ class Wish:
     mailbox: str
 
 
-def event_routes(feed: Feed) -> list[Route]:
+def event_routes(ticker: Ticker) -> list[Route]:
     """Return the route of the stream."""
-    return [Route("/events", EventStream(feed), methods=["GET"])]
+    return [Route("/events", EventStream(ticker), methods=["GET"])]
 
 
 class EventStream:
     """An ASGI application that tells until the client goes or the daemon stops."""
 
-    def __init__(self, feed: Feed) -> None:
-        self._feed = feed
+    def __init__(self, ticker: Ticker) -> None:
+        self._ticker = ticker
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one client."""
@@ -66,7 +66,7 @@ class EventStream:
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
             return
-        with self._feed.follow(wish.after, names=wish.names, mailbox=wish.mailbox) as follower:
+        with self._ticker.follow(wish.after, names=wish.names, mailbox=wish.mailbox) as follower:
             async with anyio.create_task_group() as tasks:
 
                 async def watch() -> None:
@@ -91,7 +91,7 @@ class EventStream:
                 # It comes again, with the number it has.
                 _log.info("an event stream ends: %s", exc.message)
                 return
-            if self._feed.is_closed:
+            if self._ticker.is_closed:
                 return
             frame = frames(steps) if steps else b": still here\n" + _here(follower)
 

@@ -91,7 +91,7 @@ class Looks:
 
     async def mailbox(self, request: Request) -> Response:
         """Answer with the timeline of a mailbox, newest or around a message."""
-        after = self._front.feed.newest  # before anything is read: what comes meanwhile is told by the stream
+        after = self._front.ticker.newest  # before anything is read: what comes meanwhile is told by the stream
         name = Mailbox(request.path_params["mailbox"])
         overview = await self._front.views.overview()
         task = await self._task(name, overview)
@@ -106,7 +106,7 @@ class Looks:
 
     async def channel(self, request: Request) -> Response:
         """Answer with the timeline of a channel."""
-        after = self._front.feed.newest
+        after = self._front.ticker.newest
         place = Place(source=request.path_params["source"], channel=request.path_params["channel"])
         origin = "this machine" if place.source == LOCAL else place.source
         setting = Setting(

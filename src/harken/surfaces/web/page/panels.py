@@ -47,7 +47,7 @@ class Panels:
 
     async def sessions(self, _request: Request) -> Response:
         """Show who is running where, and how each can be reached."""
-        after = self._front.feed.newest
+        after = self._front.ticker.newest
         live = self._front.inbox.sessions.live()
         records = await self._front.inbox.evidence()
         cards = sessions.cards(live, records, await self._front.tasks.list())
@@ -65,7 +65,7 @@ class Panels:
 
     async def sources(self, _request: Request) -> Response:
         """Show how each source is doing, and what came through it."""
-        after = self._front.feed.newest
+        after = self._front.ticker.newest
         cards = sources.cards(self._front.desk().sources())
         return await self._pages.page(
             "panels/sources.html.j2",
@@ -79,7 +79,7 @@ class Panels:
 
     async def pulse(self, _request: Request) -> Response:
         """Show what happened lately, as charts and as a table."""
-        after = self._front.feed.newest
+        after = self._front.ticker.newest
         shown = pulse.pulse_page(await self._front.views.pulse())
         return await self._pages.page(
             "panels/pulse.html.j2", here="/pulse", title="Pulse", after=after, now=self._front.clock.now(), pulse=shown
@@ -123,7 +123,7 @@ class Panels:
 
     async def tasks(self, request: Request) -> Response:
         """Show the tasks, the done ones on demand."""
-        after = self._front.feed.newest
+        after = self._front.ticker.newest
         is_all = request.query_params.get("all") == "1"
         every = await self._front.tasks.list(with_done=True)
         chosen = [each for each in every if is_all or each.state is not TaskState.DONE]
@@ -142,7 +142,7 @@ class Panels:
 
     async def task(self, request: Request) -> Response:
         """Show a task and its peers side by side."""
-        after = self._front.feed.newest
+        after = self._front.ticker.newest
         own = await self._front.tasks.show(request.path_params["task"])
         every = await self._front.tasks.list(with_done=True)
         shown, left = taskboard.side_by_side(own, every)

@@ -79,9 +79,9 @@ class Pages:
         """Return a whole page: a template that extends `base.html.j2`.
 
         `here` is the address of the sidebar's line to mark. `after` is the last event that the content contains: take
-        `feed.newest` before reading anything, and the stream repeats what came meanwhile.
+        `ticker.newest` before reading anything, and the stream repeats what came meanwhile.
         """
-        since = self._front.feed.newest if after is None else after
+        since = self._front.ticker.newest if after is None else after
         sections = sections_of(overview or await self._front.views.overview(), here)
         frame = {"here": here, "title": title, "after": since, "sections": sections}
         return await to_thread.run_sync(self._made, template, status, None, {**frame, **context})

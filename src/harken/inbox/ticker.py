@@ -1,9 +1,9 @@
-"""The feed: what the journal records, told as it happens to everyone who follows.
+"""The ticker: what the journal records, told as it happens to everyone who follows.
 
 The store is the truth and is what is read: a commit only rings, and whoever follows reads on from the number it has.
 The newest steps are read and encoded once for all; a follower that is behind them reads for itself, so nobody misses
-anything, and one that does not take what it is given costs a number. What is told is in `feed_events.py`; above is the
-stream of the HTTP API. It is not the journal: that is the file, written before this rings.
+anything, and one that does not take what it is given costs a number. What is told is in `ticker_events.py`; above is
+the stream of the HTTP API. It is not the journal: that is the file, written before this rings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Protocol
 
 import anyio
 
-from harken.inbox.feed_events import MOST_NAMED, SESSION_CHANGED, Place, Step, mentioned, reset, step, unnumbered
+from harken.inbox.ticker_events import MOST_NAMED, SESSION_CHANGED, Place, Step, mentioned, reset, step, unnumbered
 from harken.model import Message, MessageId
 from harken.store.base import Event
 
@@ -28,7 +28,7 @@ RING_SECONDS = 0.02  # between two rings: a hundred followers that wake at each 
 POKE_SECONDS = 0.25  # sessions do something with every call: people need not see each
 
 
-class FeedLog(Protocol):
+class TickerLog(Protocol):
     """The part of a store that is followed."""
 
     async def events(self, after: int, limit: int) -> list[Event]:
@@ -44,13 +44,13 @@ class FeedLog(Protocol):
         ...
 
 
-class Feed:
+class Ticker:
     """One per daemon, made in its event loop. `publish` may be called from any thread, the rest only in the loop."""
 
     def __init__(self) -> None:
         # asyncio, because anyio cannot ring the loop from a foreign thread without holding that thread up.
         self._loop = asyncio.get_running_loop()
-        self._log: FeedLog | None = None
+        self._log: TickerLog | None = None
         self._newest = 0
         self._recent: deque[Step] = deque(maxlen=RECENT)  # without gaps
         self._reading = anyio.Lock()
@@ -63,7 +63,7 @@ class Feed:
         self._poked: set[str] = set()
         self._is_closed = False
 
-    async def attach(self, log: FeedLog) -> None:
+    async def attach(self, log: TickerLog) -> None:
         """Begin to follow a store: until then there is nothing to be told."""
         self._newest = max(self._newest, await log.last_event())
         self._log = log
@@ -180,18 +180,18 @@ class Feed:
 
 
 class Follower:
-    """One reader's place in the feed. Made by `Feed.follow`."""
+    """One reader's place in the ticker. Made by `Ticker.follow`."""
 
-    def __init__(self, feed: Feed, after: int | None, *, names: frozenset[str], mailbox: str) -> None:
-        self._feed = feed
+    def __init__(self, ticker: Ticker, after: int | None, *, names: frozenset[str], mailbox: str) -> None:
+        self._ticker = ticker
         self._names = names
         self._mailbox = mailbox
-        self._pokes = feed.pokes()
+        self._pokes = ticker.pokes()
         self._asked = after
-        self.position = feed.newest if after is None else min(after, feed.newest)
+        self.position = ticker.newest if after is None else min(after, ticker.newest)
 
     async def next(self, seconds: float) -> Sequence[Step]:
-        """Return what is new as soon as something is; nothing when the seconds are over or the feed has ended.
+        """Return what is new as soon as something is; nothing when the seconds are over or the ticker has ended.
 
         `position` is then how far everything was told, and where to follow on. Raises what reading the store raises.
         """
@@ -200,8 +200,8 @@ class Follower:
             asked, self._asked = self._asked, None
             return [reset(self.position, asked)]
         with anyio.move_on_after(seconds):
-            while not self._feed.is_closed:
-                bell = self._feed.bell
+            while not self._ticker.is_closed:
+                bell = self._ticker.bell
                 if found := await self._look():
                     return found
                 await bell.wait()
@@ -209,7 +209,7 @@ class Follower:
 
     async def _look(self) -> Sequence[Step]:
         told: list[Step] = []
-        while not told and (steps := await self._feed.steps(self.position)):
+        while not told and (steps := await self._ticker.steps(self.position)):
             # No wait from here on: what the position has passed must be returned.
             for each in steps:
                 if each.n > self.position + 1:
@@ -217,7 +217,7 @@ class Follower:
                 if (wanted := self._wanted(each)) is not None:
                     told.append(wanted)
                 self.position = each.n
-        pokes = self._feed.pokes()
+        pokes = self._ticker.pokes()
         new = [name for name, count in pokes.items() if self._pokes.get(name, 0) < count]
         self._pokes = pokes
         return [*told, *(unnumbered(name) for name in new if not self._names or name in self._names)]

@@ -1,7 +1,7 @@
-"""What an event of the journal is called on the feed, and what it says there.
+"""What an event of the journal is called on the ticker, and what it says there.
 
-Pure: values in, values out. The journal has one event for many deliveries; the feed has one per message, so that a
-reader can show it without looking further. Texts are left out: whoever shows a message reads it. Above is `feed.py`.
+Pure: values in, values out. The journal has one event for many deliveries; the ticker has one per message, so that a
+reader can show it without looking further. Texts are left out: whoever shows a message reads it. Above is `ticker.py`.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _Fields = dict[str, object]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FeedEvent:
+class TickerEvent:
     """One event as readers get it. `data` is a line of JSON; without a mailbox it concerns all."""
 
     name: str
@@ -43,7 +43,7 @@ class Step:
     """What one event of the journal, number `n`, became: none, one or several. 0: it is not in the journal."""
 
     n: int
-    events: Sequence[FeedEvent]
+    events: Sequence[TickerEvent]
 
 
 def mentioned(events: Collection[Event]) -> set[MessageId]:
@@ -54,13 +54,13 @@ def mentioned(events: Collection[Event]) -> set[MessageId]:
 
 
 def step(event: Event, places: Mapping[MessageId, Place]) -> Step:
-    """Return what an event of the journal is on the feed. `places` are those of what it mentions, as far as stored."""
+    """Return what an event of the journal is here. `places` are those of what it mentions, as far as stored."""
     head: _Fields = {"n": event.n, "at": timestamp(event.at)}
     return Step(n=event.n, events=[_event(name, head | _placed(fields, places)) for name, fields in _parts(event)])
 
 
 def reset(n: int, after: int) -> Step:
-    """Return the step that says: what happened after `after` cannot all be told, and the feed goes on after `n`."""
+    """Return the step that says: what happened after `after` cannot all be told, and the ticker goes on after `n`."""
     return Step(n=n, events=[_event(RESET, {"n": n, "after": after})])
 
 
@@ -69,8 +69,8 @@ def unnumbered(name: str) -> Step:
     return Step(n=0, events=[_event(name, {})])
 
 
-def _event(name: str, fields: _Fields) -> FeedEvent:
-    return FeedEvent(name=name, data=msgspec.json.encode(fields), mailbox=str(fields.get("mailbox") or ""))
+def _event(name: str, fields: _Fields) -> TickerEvent:
+    return TickerEvent(name=name, data=msgspec.json.encode(fields), mailbox=str(fields.get("mailbox") or ""))
 
 
 def _placed(fields: _Fields, places: Mapping[MessageId, Place]) -> _Fields:
@@ -82,7 +82,7 @@ def _placed(fields: _Fields, places: Mapping[MessageId, Place]) -> _Fields:
 
 
 def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
-    """Yield the name and the fields of each event on the feed; `mailbox` is left out where the journal has none."""
+    """Yield the name and the fields of each event on the ticker; `mailbox` is left out where the journal has none."""
     data: Mapping[str, Any] = event.data
     match event.kind:
         case "received":

@@ -1,4 +1,4 @@
-"""The feed tells everything that the journal records, once, in order, to whoever follows, however slow they are."""
+"""The ticker tells everything that the journal records, once, in order, to whoever follows, however slow they are."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from typing import Any
 import anyio
 import pytest
 
-from harken.inbox.feed import BATCH, RECENT, Feed, Follower
-from harken.inbox.feed_events import MOST_NAMED, NAMES, Step
+from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
+from harken.inbox.ticker_events import MOST_NAMED, NAMES, Step
 from harken.ingest.prepare import Policy, prepare
 from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey
 from harken.store.base import Event, Limits, Store
@@ -49,9 +49,9 @@ class CountingLog:
 
 @dataclass(frozen=True, slots=True)
 class Told:
-    """A feed over a real store."""
+    """A ticker over a real store."""
 
-    feed: Feed
+    ticker: Ticker
     store: Store
     log: CountingLog
     clock: FakeClock
@@ -87,17 +87,17 @@ def numbers(found: Sequence[tuple[str, dict[str, Any]]]) -> list[int]:
 
 @asynccontextmanager
 async def feeding(path: Path) -> AsyncIterator[Told]:
-    """A feed that is joined to a store as the daemon does it."""
-    feed, clock = Feed(), FakeClock()
-    async with open_store(path / "harken.db", clock, observer=feed.publish) as store:
+    """A ticker that is joined to a store as the daemon does it."""
+    ticker, clock = Ticker(), FakeClock()
+    async with open_store(path / "harken.db", clock, observer=ticker.publish) as store:
         log = CountingLog(store)
-        await feed.attach(log)
-        yield Told(feed, store, log, clock)
+        await ticker.attach(log)
+        yield Told(ticker, store, log, clock)
 
 
 @pytest.fixture
 async def fed(tmp_path: Path) -> AsyncIterator[Told]:
-    """A feed over an empty store."""
+    """A ticker over an empty store."""
     async with feeding(tmp_path) as joined:
         yield joined
 
@@ -105,7 +105,7 @@ async def fed(tmp_path: Path) -> AsyncIterator[Told]:
 async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
     """A page that shows each state as it comes needs all of them, with what they are about and nothing of the text."""
     await fed.store.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
-    with fed.feed.follow() as follower:
+    with fed.ticker.follow() as follower:
         (message,) = await fed.send("the build is red")
         lease = fed.clock.now() + timedelta(minutes=1)
         (offer,) = await fed.store.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)
@@ -146,7 +146,7 @@ async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
 async def test_one_event_of_the_journal_for_many_messages_is_told_for_each(fed: Told) -> None:
     """Whoever shows messages gets one event per message, and may come back only after the last of them."""
     ids = await fed.send("one", "two", "three")
-    with fed.feed.follow() as follower:
+    with fed.ticker.follow() as follower:
         await fed.store.acknowledge(AGENT, ids, "ack")
         with anyio.fail_after(SECONDS):
             steps = await follower.next(SECONDS)
@@ -161,7 +161,7 @@ async def test_follower_that_begins_in_the_past_misses_nothing(fed: Told) -> Non
     assert count % 50 == 0
     for begin in range(0, count, 50):
         await fed.send(*[f"message {begin + i}" for i in range(50)])
-    with fed.feed.follow() as newest, fed.feed.follow(0) as oldest, fed.feed.follow(count - 5) as near:
+    with fed.ticker.follow() as newest, fed.ticker.follow(0) as oldest, fed.ticker.follow(count - 5) as near:
         await fed.send("now")
         assert numbers(await fed.take(newest, 1)) == [count + 1]
         assert numbers(await fed.take(near, 6)) == list(range(count - 4, count + 2))
@@ -170,7 +170,7 @@ async def test_follower_that_begins_in_the_past_misses_nothing(fed: Told) -> Non
 
 async def test_slow_follower_gets_all_and_holds_up_nobody(fed: Told) -> None:
     """One that does not read for long is only a number: the others go on, and it catches up from the store."""
-    with fed.feed.follow() as slow, fed.feed.follow() as quick:
+    with fed.ticker.follow() as slow, fed.ticker.follow() as quick:
         got: list[int] = []
         for round_number in range(RECENT // 10 + 20):
             await fed.send(*[f"{round_number}.{i}" for i in range(10)])
@@ -183,7 +183,7 @@ async def test_slow_follower_gets_all_and_holds_up_nobody(fed: Told) -> None:
 async def test_a_hundred_followers_share_one_read(fed: Told) -> None:
     """The cost of an event is that of reading it once, however many pages are open."""
     with ExitStack() as open_pages:
-        followers = [open_pages.enter_context(fed.feed.follow()) for _ in range(100)]
+        followers = [open_pages.enter_context(fed.ticker.follow()) for _ in range(100)]
         results: list[list[int]] = []
 
         async def follow(follower: Follower) -> None:
@@ -197,20 +197,20 @@ async def test_a_hundred_followers_share_one_read(fed: Told) -> None:
             await fed.send("one", "two", "three")
         assert results == [[1, 2, 3]] * 100
         assert fed.log.reads - before <= 3
-    assert fed.feed.followers == 0
+    assert fed.ticker.followers == 0
 
 
 async def test_nothing_new_is_nothing_after_the_time_given(fed: Told) -> None:
     """The stream says that it lives in between, so a wait must end."""
-    with fed.feed.follow() as follower, anyio.fail_after(SECONDS):
+    with fed.ticker.follow() as follower, anyio.fail_after(SECONDS):
         assert await follower.next(0.01) == []
 
 
 async def test_filters_leave_out_and_the_place_moves_on(fed: Told) -> None:
-    """A client that wants little comes back to where the feed is, not to the last event it wanted."""
+    """A client that wants little comes back to where the ticker is, not to the last event it wanted."""
     with (
-        fed.feed.follow(mailbox="task:a") as one_task,
-        fed.feed.follow(names=["message.seen"]) as seen,
+        fed.ticker.follow(mailbox="task:a") as one_task,
+        fed.ticker.follow(names=["message.seen"]) as seen,
     ):
         ids = await fed.send("for all")
         await fed.send("for a", mailbox="task:a")
@@ -219,13 +219,13 @@ async def test_filters_leave_out_and_the_place_moves_on(fed: Told) -> None:
         assert [name for name, _ in await fed.take(seen, 1)] == ["message.seen"]
         with anyio.fail_after(SECONDS):
             assert await one_task.next(0.01) == []
-        assert one_task.position == seen.position == fed.feed.newest
+        assert one_task.position == seen.position == fed.ticker.newest
 
 
 async def test_number_of_another_store_is_a_reset(fed: Told) -> None:
     """A database that was replaced counts anew: the client must look again, and is then told what follows."""
     await fed.send("one")
-    with fed.feed.follow(1_000) as follower:
+    with fed.ticker.follow(1_000) as follower:
         assert told(await follower.next(SECONDS)) == [("reset", {"n": 1, "after": 1_000})]
         await fed.send("two")
         assert numbers(await fed.take(follower, 1)) == [2]
@@ -236,7 +236,7 @@ async def test_events_that_are_gone_are_a_reset(fed: Told) -> None:
     await fed.send("one", "two")
     await fed.store.continue_after(50)
     await fed.send("three")
-    with fed.feed.follow(0) as follower:
+    with fed.ticker.follow(0) as follower:
         found = await fed.take(follower, 4)
     assert [(name, data["n"]) for name, data in found] == [
         ("message.queued", 1),
@@ -254,7 +254,7 @@ async def test_messages_that_retention_took_do_not_break_the_feed(fed: Told) -> 
     await fed.send("young")
     for _ in range(2):
         await fed.store.prune(Limits(max_count=1_000, max_age_seconds=60))
-    with fed.feed.follow(0) as follower:
+    with fed.ticker.follow(0) as follower:
         found = await fed.take(follower, 2)
     seen = [data for name, data in found if name == "message.seen"]
     assert [(data["message_id"], data["mailbox"]) for data in seen] == [(ids[0], None)]
@@ -267,7 +267,7 @@ async def test_expired_messages_are_told_as_changed(fed: Told) -> None:
     ids = await fed.send("one", "two")
     fed.clock.advance(3_600)
     await fed.send("young")
-    with fed.feed.follow(names=["message.changed"]) as follower:
+    with fed.ticker.follow(names=["message.changed"]) as follower:
         await fed.store.prune(Limits(max_count=1_000, max_age_seconds=60))
         found = await fed.take(follower, 4)
     assert {(name, data["state"], data["mailbox"]) for name, data in found} == {("message.changed", "expired", "inbox")}
@@ -279,7 +279,7 @@ async def test_expired_messages_are_told_as_changed(fed: Told) -> None:
 async def test_of_very_many_the_first_are_named_and_the_rest_counted(fed: Told) -> None:
     """Marking a whole mailbox as seen is one event of the journal: it must not become thousands on every page."""
     ids = await fed.send(*[f"message {i}" for i in range(MOST_NAMED + 7)])
-    with fed.feed.follow(mailbox="inbox") as follower:
+    with fed.ticker.follow(mailbox="inbox") as follower:
         await fed.store.acknowledge(AGENT, ids, "ack")
         found = await fed.take(follower, MOST_NAMED + 1)
     assert [data["message_id"] for _, data in found] == [*ids[:MOST_NAMED], None]
@@ -292,9 +292,9 @@ async def test_of_very_many_the_first_are_named_and_the_rest_counted(fed: Told) 
 
 async def test_pokes_are_told_once_for_many_and_have_no_number(fed: Told) -> None:
     """Sessions do something with each call; people want to see that something changed, not how often."""
-    with fed.feed.follow() as follower, fed.feed.follow(names=["message.seen"]) as other:
+    with fed.ticker.follow() as follower, fed.ticker.follow(names=["message.seen"]) as other:
         for _ in range(1_000):
-            fed.feed.poke()
+            fed.ticker.poke()
         with anyio.fail_after(SECONDS):
             steps = await follower.next(SECONDS)
             assert [(step.n, event.name) for step in steps for event in step.events] == [(0, "session.changed")]
@@ -304,7 +304,7 @@ async def test_pokes_are_told_once_for_many_and_have_no_number(fed: Told) -> Non
 
 async def test_end_of_the_feed_ends_every_wait(fed: Told) -> None:
     """A daemon that stops does not wait for those who wait for it."""
-    with fed.feed.follow() as follower, anyio.fail_after(SECONDS):
+    with fed.ticker.follow() as follower, anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
             ends: list[Sequence[Step]] = []
 
@@ -313,7 +313,7 @@ async def test_end_of_the_feed_ends_every_wait(fed: Told) -> None:
 
             group.start_soon(follow)
             await anyio.lowlevel.checkpoint()
-            fed.feed.close()
+            fed.ticker.close()
     assert ends == [[]]
 
 
