@@ -209,7 +209,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         book = TaskBook(store)
         reading_of = partial(_reading, home, settings, book)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
-        tasks = Tasks(store, intake, inbox, book, clock, reading_of=reading_of)
+        tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
         agents = Agents(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))

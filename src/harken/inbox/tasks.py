@@ -22,7 +22,6 @@ from harken.inbox.naming import given_id, task_id
 from harken.inbox.results import Pulled, Sent, TaskStanding
 from harken.inbox.sessions import Presence, ReadingOf, Session
 from harken.inbox.taskbook import TaskBook
-from harken.ingest.intake import Intake
 from harken.ingest.sanitise import one_line
 from harken.model import LOCAL, Consumer, Draft, Message, Reader, Sender, SessionKey, Task, TaskId
 from harken.store.base import Store
@@ -51,11 +50,8 @@ class NewTask:
 class Tasks:
     """The use cases of tasks. One per daemon."""
 
-    def __init__(
-        self, store: Store, intake: Intake, inbox: Inbox, book: TaskBook, clock: Clock, *, reading_of: ReadingOf
-    ) -> None:
+    def __init__(self, store: Store, inbox: Inbox, book: TaskBook, clock: Clock, *, reading_of: ReadingOf) -> None:
         self._store = store
-        self._intake = intake
         self._inbox = inbox
         self._book = book
         self._clock = clock
@@ -141,7 +137,7 @@ class Tasks:
         for message in unread:
             asker = self._book.of_consumer(Consumer(message.sender.id))
             if asker is not None and asker.done_at is None:
-                await self._intake.accept([_unread_note(done, asker, message)])
+                await self._inbox.accept(_unread_note(done, asker, message))
 
     async def remove(self, caller: Caller, name: str) -> TaskId:
         """Forget a task that is done."""
