@@ -127,10 +127,11 @@ def test_a_source_that_is_turned_off_is_not_there(tmp_path: Path) -> None:
 def test_only_what_can_be_a_secret_is_looked_up(tmp_path: Path) -> None:
     """The address of a resource looks like a reference to a file, whose content would be sent to the server."""
     (tmp_path / "build.log").write_text("private")
-    entry = {"command": "x", "args": ["--token", "env:TOKEN"], "resources": [f"file://{tmp_path}/build.log"]}
+    address = f"file://{tmp_path}/build.log"
+    entry = {"command": "x", "args": ["--token", "env:TOKEN", address], "resources": [address]}
     (source,) = made(tmp_path, {"TOKEN": "a long secret"}, **entry)
     settings = source.settings
-    assert (settings.args, settings.resources) == (("--token", "a long secret"), (f"file://{tmp_path}/build.log",))
+    assert (settings.args, settings.resources) == (("--token", "a long secret", address), (address,))
     assert "secret" not in settings.scrub("it was started with --token 'a long secret'")
 
 
@@ -148,7 +149,9 @@ async def test_what_was_in_hand_is_stored_before_what_came_after_it(tmp_path: Pa
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
         intake = Stubborn(store, PolicyBook(store, Policy()), Pairings(clock))
-        source = TwoBatches()
+        source = Batches(
+            [Batch(drafts=[said("first")], checkpoint="c1")], Batch(drafts=[said("second")], checkpoint="c2")
+        )
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
                 Feeding([source], intake, store).start(Supervisor(loops))
@@ -157,6 +160,19 @@ async def test_what_was_in_hand_is_stored_before_what_came_after_it(tmp_path: Pa
                 loops.cancel_scope.cancel()
         stored = [message.text for message in await store.page(Filter(), 10)]
         assert (stored, await store.checkpoint("ci", "f")) == (["first", "second"], "c2")
+
+
+async def test_what_a_source_had_to_give_up_is_counted_and_in_the_journal(tmp_path: Path) -> None:
+    """An agent that asks how much was dropped, and whoever audits it later, is told the same."""
+    clock = SystemClock()
+    async with open_store(tmp_path / "harken.db", clock) as store:
+        intake = Intake(store, PolicyBook(store, Policy()), Pairings(clock))
+        source = Batches([Batch(drafts=[said("one")], dropped=2), Batch(dropped=3)])
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as loops:
+                Feeding([source], intake, store).start(Supervisor(loops))
+        events = [event.data for event in await store.events(0, 100) if event.kind == "dropped"]
+        assert (intake.dropped_total, events) == (5, [{"source": "ci", "count": n} for n in (2, 3)])
 
 
 class Stubborn(Intake):
@@ -178,32 +194,39 @@ class Stubborn(Intake):
         return await super().accept(drafts, checkpoint, dropped=dropped)
 
 
-class TwoBatches:
-    """A source that has yielded one batch and read another."""
+class Batches:
+    """A source with one stream, that yields some batches and has read another."""
 
     name, kind, address = "ci", "mcp", ""
 
+    def __init__(self, batches: Sequence[Batch], rest: Batch | None = None) -> None:
+        self._feed = BatchesFeed(batches, rest or Batch())
+
     def feeds(self) -> Sequence[Feed]:
-        """Itself."""
-        return (TwoBatchesFeed(),)
+        """Its stream."""
+        return (self._feed,)
 
     def health(self) -> SourceHealth:
         """Well."""
         return SourceHealth(state=SourceState.LISTENING)
 
 
-class TwoBatchesFeed:
-    """Its only stream."""
+class BatchesFeed:
+    """The stream."""
 
     name = "f"
 
+    def __init__(self, batches: Sequence[Batch], rest: Batch) -> None:
+        self._batches, self._rest = batches, rest
+
     async def follow(self, _checkpoint: str) -> AsyncGenerator[Batch, None]:
-        """Yield the first."""
-        yield Batch(drafts=[said("first")], checkpoint="c1")
+        """Yield the batches, and end."""
+        for batch in self._batches:
+            yield batch
 
     def rest(self) -> Batch:
-        """Return the second."""
-        return Batch(drafts=[said("second")], checkpoint="c2")
+        """Return what is left."""
+        return self._rest
 
 
 def said(text: str) -> Draft:

@@ -70,4 +70,4 @@ class Feeding:
         if batch.drafts or checkpoint is not None:
             await self._intake.accept_at_last(batch.drafts, checkpoint, dropped=batch.dropped)
         elif batch.dropped:
-            await self._store.record("dropped", {"source": source.name, "count": batch.dropped})
+            await self._intake.give_up(source.name, batch.dropped)

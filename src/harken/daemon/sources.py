@@ -109,34 +109,30 @@ def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, envi
         if isinstance(value, Mapping):
             return {str(key): resolved(item) for key, item in value.items()}
         if isinstance(value, list):
-            return [resolved(item) for item in value]
+            # Among arguments the address of a file is what it is; as a header it can only be a reference.
+            return [item if str(item).startswith("file://") else resolved(item) for item in value]
         if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
             secret = resolve(found["reference"], home, environ)
             secrets.add(secret)
             return found["scheme"] + secret
         return value
 
+    # Elsewhere a text that looks like a reference is something else, such as the address of a resource.
+    may_hold = {key: value for key, value in entry.items() if key in _MAY_BE_SECRET}
     try:
-        # Only where a secret can be meant: elsewhere a text that looks like a reference is an address of a resource.
-        known = {key: resolved(value) if _may_be_secret(key, value) else value for key, value in entry.items()}
+        known = {**entry, **{key: resolved(value) for key, value in may_hold.items()}}
         return McpSource(read_settings(name, known, secrets), clock)
     except (UserError, NeedsPerson) as exc:
-        if not has_references(entry):
+        if not _has_references(may_hold):
             raise
         # A secret is missing, or is not what it should be; what is written in the settings may be right.
         return UnreadySource(name, kind, f"{exc.message} {exc.hint}")
 
 
-def _may_be_secret(key: str, value: object) -> bool:
-    # An argument that is the address of a file is handed to the program as it is.
-    is_address = key == "args" and isinstance(value, list) and any(str(item).startswith("file://") for item in value)
-    return key in _MAY_BE_SECRET and not is_address
-
-
-def has_references(value: object) -> bool:
+def _has_references(value: object) -> bool:
     """Whether something in an entry is looked up elsewhere."""
     if isinstance(value, Mapping):
-        return any(has_references(item) for item in value.values())
+        return any(_has_references(item) for item in value.values())
     if isinstance(value, list):
-        return any(has_references(item) for item in value)
+        return any(_has_references(item) for item in value)
     return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None

@@ -53,7 +53,7 @@ class Intake:
 
     @property
     def dropped_total(self) -> int:
-        """How many drafts did not fit into memory while the store was away, since the start; their source has them."""
+        """How many drafts had to be given up since the start: too large, or too many while the store was away."""
         return self._dropped_total
 
     @property
@@ -71,6 +71,7 @@ class Intake:
             self._report(exc)
             raise
         self._problem = ""
+        self._dropped_total += dropped
         return appended
 
     async def accept_at_last(
@@ -94,6 +95,11 @@ class Intake:
         finally:
             # By identity: two feeds may yield the same.
             self._waiting = [other for other in self._waiting if other is not drafts]
+
+    async def give_up(self, source: str, count: int) -> None:
+        """Record that a source had to give up drafts."""
+        await self._store.record("dropped", {"source": source, "count": count})
+        self._dropped_total += count
 
     async def accept_or_hold(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> bool:
         """Store drafts, or hold them in memory; return whether they are stored. For sources that cannot wait."""
