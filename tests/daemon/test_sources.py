@@ -30,7 +30,7 @@ from harken.store.base import Appended, Checkpoint, Filter, Store
 from harken.store.sqlite import open_store
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
-from harken.testing.daemon import running_daemon
+from harken.testing.daemon import CallFailed, running_daemon
 
 ANNOUNCER: Final = Path(__file__).parent.parent / "interop" / "announcer.py"
 SECONDS: Final = 30.0
@@ -69,6 +69,17 @@ def test_what_a_server_announces_becomes_mail(tmp_path: Path) -> None:
         ("ci", "ci", "build is green")
     }
     assert {(each["sender_id"], each["trust"], each["attention"]) for each in messages} == {("ci", "unknown", "prompt")}
+
+
+def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(tmp_path: Path) -> None:
+    """A reply that can never leave would stand in the ledger as an answer."""
+    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        until(daemon, lambda _: bool(daemon.call("list", channel="ci")["messages"]))
+        message = daemon.call("list", channel="ci", limit=1)["messages"][0]["id"]
+        with pytest.raises(CallFailed, match="cannot be answered"):
+            daemon.call("reply", ref=message, body="thank you")
+        details = daemon.call("read", ref=message)
+        assert (details["replies"], [line["state"] for line in details["ledger"]]) == ([], ["queued"])
 
 
 def test_what_was_unread_stays_unread_over_a_restart(tmp_path: Path) -> None:

@@ -200,15 +200,9 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         policies = PolicyBook(store, configured_policy(settings))
         await policies.refresh()
         intake = Intake(store, policies, pairings)
-        bounds = Bounds(
-            max_wait_seconds=settings.limits.max_wait_seconds,
-            lease=settings.limits.lease,
-            new_consumer_window=settings.limits.new_consumer_window,
-            agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
-        )
         book = TaskBook(store)
         reading_of = partial(_reading, home, settings, book)
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=_bounds(settings), tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
         agents = Agents(home.run_dir / "agents.json")
@@ -314,6 +308,17 @@ def _reading(home: Home, settings: Settings, tasks: TaskBook, cwd: str, agent: C
         return in_task
     projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
     return Reading(agent, mailboxes_of(cwd, projects))
+
+
+def _bounds(settings: Settings) -> Bounds:
+    return Bounds(
+        max_wait_seconds=settings.limits.max_wait_seconds,
+        lease=settings.limits.lease,
+        new_consumer_window=settings.limits.new_consumer_window,
+        agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
+        # What other MCP servers say is heard only; every source that is configured is one.
+        announcers=frozenset(settings.sources),
+    )
 
 
 def _post(intake: Intake) -> Post:

@@ -21,6 +21,7 @@ class Bounds:
     new_consumer_window: timedelta = timedelta(hours=24)
     max_reply_chars: int = 64_000
     agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
+    announcers: frozenset[str] = frozenset()  # sources that only announce: what they say cannot be answered
 
 
 def characters(offers: Sequence[Offer]) -> int:

@@ -1,10 +1,11 @@
-"""Who says something, and how urgent it is: what a caller may claim of its own message. Pure."""
+"""Who says something, how urgent it is, and whether it can be said: what a caller may claim of its message. Pure."""
 
 from __future__ import annotations
 
 from harken.errors import Refused, UserError
+from harken.inbox.bounds import Bounds
 from harken.inbox.caller import CHANNELS_ID, OWNER_ID, Caller, Role, caller_name
-from harken.model import AGENT, TASK, Priority, Sender
+from harken.model import AGENT, TASK, Message, Priority, Sender
 
 
 def speaker(caller: Caller, name: str) -> Sender:
@@ -22,6 +23,16 @@ def speaker(caller: Caller, name: str) -> Sender:
     if folded in (OWNER_ID, caller_name(Role.OWNER), "user"):
         raise Refused("An agent may not speak as the owner.", "Leave the sender away, or name another.")
     return Sender(caller.sender.id, name)
+
+
+def check_reply(body: str, message: Message, bounds: Bounds) -> None:
+    """Refuse a reply that cannot be sent: better now than when it is parked, and the message counts as answered."""
+    if not body.strip():
+        raise UserError("A reply needs a text.", "Say what to answer.")
+    if len(body) > bounds.max_reply_chars:
+        raise UserError(f"A reply has at most {bounds.max_reply_chars} characters.", "Shorten it.")
+    if message.source in bounds.announcers:
+        raise Refused(f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack")
 
 
 def as_priority(name: str) -> Priority:
