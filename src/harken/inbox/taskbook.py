@@ -44,10 +44,6 @@ class TaskBook:
         """Return the tasks in the order in which they were made, done ones too."""
         return self._tasks.values()
 
-    def get(self, task: TaskId) -> Task | None:
-        """Return a task by its id."""
-        return self._tasks.get(task)
-
     @property
     def used(self) -> Collection[TaskId]:
         """Every id that a task ever had: none is given out twice."""
