@@ -21,7 +21,7 @@ from harken.inbox.bounds import Bounds, bounded, characters, fitting, printable
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
-from harken.inbox.saying import as_priority, check_reply, speaker
+from harken.inbox.saying import as_priority, check_answerable, check_reply, speaker
 from harken.inbox.sessions import Sessions
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
@@ -160,8 +160,9 @@ class Inbox:
         `among` are the mailboxes that an agent reads: it cannot answer what is not for it.
         The same request of the same edge, sent again after a restart, is done once.
         """
+        check_reply(body, self._bounds)
         message = await self._readable(ref, among)
-        check_reply(body, message, self._bounds)
+        check_answerable(message, self._bounds)
         await self._enroll(Reader(consumer=caller.consumer, session=caller.session, mailboxes=(message.mailbox,)))
         call = CallKey(edge=edge, request=request) if edge else None
         return await self._store.add_reply(

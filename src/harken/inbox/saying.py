@@ -25,12 +25,16 @@ def speaker(caller: Caller, name: str) -> Sender:
     return Sender(caller.sender.id, name)
 
 
-def check_reply(body: str, message: Message, bounds: Bounds) -> None:
-    """Refuse a reply that cannot be sent: better now than when it is parked, and the message counts as answered."""
+def check_reply(body: str, bounds: Bounds) -> None:
+    """Refuse a text that is no reply."""
     if not body.strip():
         raise UserError("A reply needs a text.", "Say what to answer.")
     if len(body) > bounds.max_reply_chars:
         raise UserError(f"A reply has at most {bounds.max_reply_chars} characters.", "Shorten it.")
+
+
+def check_answerable(message: Message, bounds: Bounds) -> None:
+    """Refuse to answer what nobody can: a reply that is parked would leave the message as answered."""
     if message.source in bounds.announcers:
         raise Refused(f"What {message.source!r} announces cannot be answered.", "Tell your user, or mark it with: ack")
 
