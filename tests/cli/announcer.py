@@ -1,5 +1,6 @@
 """An MCP server on a pipe, for tests: once it is greeted it announces what its arguments say, as CHANNEL=TEXT.
 
+`CHANNEL*9=TEXT` says the text nine times in one announcement: an argument cannot be as long as an announcement.
 Standard library only, so that it starts quickly.
 """
 
@@ -20,6 +21,9 @@ def main() -> None:
         elif asked.get("method") == "notifications/initialized":
             for word in sys.argv[1:]:
                 channel, _, text = word.partition("=")
+                name, _, times = channel.rpartition("*")
+                if name and times.isdigit():
+                    channel, text = name, text * int(times)
                 answer({"method": "message", "params": {"channel": channel, "content": text}})
         elif "id" in asked:
             answer({"id": asked["id"], "error": {"code": -32601, "message": "no"}})

@@ -9,6 +9,9 @@ from time import monotonic
 
 import pytest
 
+from harken.cli.client import Daemon
+from harken.config.home import Home
+from harken.inbox.channels import MAX_LISTED
 from tests.cli.rig import SECONDS, Rig, serving
 from tests.cli.test_as_agent import hosting
 
@@ -77,6 +80,18 @@ def test_acknowledged_is_seen_by_the_person_only(heard: Rig) -> None:
     assert heard.ok("channel", "ack") == "23 seen by you: ci/deploys\n"
     assert heard.ok("channel", "ack") == ""
     assert [each["unread"] for each in heard.json("channel", "list")["channels"]] == [0, 0]
+
+
+def test_a_channel_that_others_have_pushed_out_of_the_list_is_acknowledged_by_its_name(tmp_path: Path) -> None:
+    """It is there: that two hundred others were active since is no reason to deny it."""
+    with serving(tmp_path / "home") as rig:
+        with Daemon(Home(rig.home), can_start=False) as daemon:
+            daemon.ask("send", text="long ago", channel="forgotten")
+            for number in range(MAX_LISTED):
+                daemon.ask("send", text="noise", channel=f"busy-{number}")
+        assert rig.run("channel", "ack", "never-there").code == NOT_FOUND
+        assert rig.json("channel", "ack", "forgotten")["acknowledged"] == 1
+        assert rig.json("channel", "ack")["acknowledged"] == MAX_LISTED
 
 
 def test_injected_messages_are_one_message_of_data_with_a_forecast(heard: Rig) -> None:

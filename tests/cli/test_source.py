@@ -211,11 +211,11 @@ def test_a_missing_secret_is_told_with_where_to_put_it(fresh: Rig) -> None:
 
 
 def listed(rig: Rig, name: str) -> Json:
-    """Return what the daemon says of a source once it has heard something."""
+    """Return what the daemon says of a source once something of it is stored."""
     end = monotonic() + SECONDS
     while True:
         found: Json = next(each for each in rig.json("source", "list")["sources"] if each["name"] == name)
-        if found["last_message_at"]:
+        if found["counts"]:
             return found
         assert monotonic() < end, found
 
@@ -224,18 +224,35 @@ def test_the_list_says_what_the_daemon_hears(fresh: Rig) -> None:
     """State, counts per channel and what was left out; a server's own words cannot act on the terminal."""
     fresh.home.mkdir(mode=0o700)
     assert "source add NAME" in fresh.run("source", "list").err
-    add(fresh, "ci", "deploys=one", "noise=x", options=("--channel", "deploys"))
+    add(fresh, "ci", "huge*9000000=x", "noise=x", "deploys=one", options=("--channel", "deploys"))
     assert "ci is in config.toml" in fresh.run("source", "list").err
     fresh.ok("down")
     found = listed(fresh, "ci")
     assert (found["state"], found["counts"], found["dropped"]) == ("listening", {"deploys": 1}, {"noise": 1})
+    assert (found["too_long"], found["known"], found["gaps"]) == (1, 0, 0)
     shown = fresh.ok("source", "list")
     assert shown.startswith("ci  listening  ")
     assert "deploys 1" in shown
     assert "left out by channels: noise 1" in shown
+    assert "given up because they are longer than 8 MB: 1" in shown
     assert "\x1b" not in shown
     assert "ci  listening" in fresh.ok("status")
     assert [each["state"] for each in fresh.json("status")["daemon"]["sources"]] == ["listening"]
+
+
+def test_a_restart_is_told_as_a_gap_in_the_list_and_in_the_status(fresh: Rig) -> None:
+    """Whoever looks must not think that all is there: what was announced in between, nobody knows."""
+    fresh.home.mkdir(mode=0o700)
+    fresh.ok("up")
+    add(fresh, "ci", "deploys=one", options=("--restart",))
+    assert listed(fresh, "ci")["gaps"] == 0
+    assert "gap" not in fresh.ok("source", "list")
+    fresh.ok("down")
+    fresh.ok("up")
+    assert listed(fresh, "ci")["gaps"] == 1
+    for words in (("source", "list"), ("status",)):
+        assert "1 gap: what was announced meanwhile is not known" in fresh.ok(*words)
+    assert fresh.json("status")["daemon"]["sources"][0]["gaps"] == 1
 
 
 def test_with_restart_the_daemon_listens_at_once(rig: Rig, fresh: Rig) -> None:

@@ -13,6 +13,7 @@ import termios
 
 import pytest
 
+from harken.cli.output import width_of
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -49,6 +50,22 @@ def test_colours_are_for_terminals_only_and_can_be_refused(rig: Rig) -> None:
     assert ESCAPE.sub("", painted) == plain
     assert _on_terminal(Rig(rig.home, {"NO_COLOR": "1"}), 100, *words) == plain
     assert _on_terminal(Rig(rig.home, {"TERM": "dumb"}), 100, *words) == plain
+
+
+@pytest.mark.parametrize("columns", [40, 80])
+def test_long_names_are_cut_where_the_terminal_ends_and_whole_for_programs(rig: Rig, columns: int) -> None:
+    """A server chooses the names: one of them must not break the lines of all others."""
+    name = "pipelines/漢字/" + "very-" * 20 + "long"
+    rig.ok("send", "the build is red", "--channel", name)
+    rows = ESCAPE.sub("", _on_terminal(rig, columns, "channel", "list")).splitlines()
+    assert [row for row in rows if width_of(row) > columns] == []
+    (row,) = (row for row in rows if row.strip().startswith("pipe"))
+    assert "\u2026" in row
+    if columns == 80:
+        assert " in all " in row
+        assert " #" in row
+    assert name in {each["channel"] for each in rig.json("channel", "list")["channels"]}
+    assert name in rig.ok("channel", "list")
 
 
 @pytest.mark.parametrize("columns", [24, 40, 80])

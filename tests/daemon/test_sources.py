@@ -6,10 +6,12 @@ import json
 import sys
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.lowlevel
 import pytest
 
 from harken.clock import SystemClock
@@ -25,12 +27,15 @@ from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import Policy
 from harken.model import Draft, Sender
 from harken.sources.base import Batch, Feed, SourceHealth, SourceState
-from harken.sources.mcp.source import McpSource
+from harken.sources.mcp.settings import read_settings
+from harken.sources.mcp.source import McpSource, Timing
 from harken.store.base import Appended, Checkpoint, Filter, Store
 from harken.store.sqlite import open_store
 from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.testing.daemon import CallFailed, running_daemon
+from tests.sources.mcp.rig import Server, Visit, serving, streams
+from tests.sources.mcp.rig import said as words
 
 ANNOUNCER: Final = Path(__file__).parent.parent / "interop" / "announcer.py"
 SECONDS: Final = 30.0
@@ -89,6 +94,15 @@ def test_what_was_unread_stays_unread_over_a_restart(tmp_path: Path) -> None:
         daemon.kill()
         daemon.start()
         assert daemon.call("stats")["unread_by_channel"]["ci"] > 1
+
+
+def test_what_was_announced_while_the_daemon_was_down_is_told_as_a_gap(tmp_path: Path) -> None:
+    """A program that is not running announces to nobody: who looks afterwards must not think that all is there."""
+    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        assert until(daemon, lambda each: bool(each["counts"]))["gaps"] == 0
+        daemon.kill()
+        daemon.start()
+        assert until(daemon, lambda each: each["state"] == "listening")["gaps"] == 1
 
 
 def test_a_server_may_be_trusted_and_wake(tmp_path: Path) -> None:
@@ -186,6 +200,50 @@ async def test_what_a_source_had_to_give_up_is_counted_and_in_the_journal(tmp_pa
         assert (intake.dropped_total, events) == (5, [{"source": "ci", "count": n} for n in (2, 3)])
 
 
+async def test_a_server_that_does_everything_wrong_is_stored_once_with_its_gap(tmp_path: Path) -> None:
+    """It breaks off within a word, sends again what we have, and forgets us: nothing is lost or there twice."""
+
+    async def breaks(visit: Visit) -> None:
+        await visit.begin_stream()
+        await visit.event(words("one"), "1")
+        await visit.event(words("two"), "2")
+        await visit.write(b"id: 3\ndata: " + words("three").encode()[:20])
+        await visit.wire.aclose()
+
+    async def forgets(visit: Visit) -> None:
+        server.session = "another"
+        await visit.reply(404)
+
+    again = streams(words("one"), words("two"), words("three"), first_id=1, held=False)
+    server = Server([breaks, again, forgets, streams(words("one"), first_id=1)])
+    clock = SystemClock()
+    async with open_store(tmp_path / "harken.db", clock) as store, serving(server):
+        intake = Intake(store, PolicyBook(store, Policy()), Pairings(clock))
+        source = McpSource(read_settings("ci", {"url": server.url}), clock, Timing(chance=lambda: 0.0))
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as loops:
+                Feeding([source], intake, store).start(Supervisor(loops))
+                while (health := source.health()).counts.get("news", 0) < 4:
+                    await anyio.lowlevel.checkpoint()
+                loops.cancel_scope.cancel()
+        stored = [message.text for message in await store.page(Filter(), 10)]
+    assert stored == ["one", "two", "three", "one"]
+    assert (health.counts, health.known, health.gaps, health.reconnects) == ({"news": 4}, 2, 1, 2)
+
+
+async def test_a_feed_is_told_what_was_stored_and_what_was_known(tmp_path: Path) -> None:
+    """People are shown how much came: what a server sends twice is there once."""
+    clock = SystemClock()
+    async with open_store(tmp_path / "harken.db", clock) as store:
+        intake = Intake(store, PolicyBook(store, Policy()), Pairings(clock))
+        one, two = (replace(said(text), upstream_id=text) for text in ("one", "two"))
+        source = Batches([Batch(drafts=[one]), Batch(drafts=[one, two], checkpoint="c"), Batch(checkpoint="d")])
+        with anyio.fail_after(SECONDS):
+            async with anyio.create_task_group() as loops:
+                Feeding([source], intake, store).start(Supervisor(loops))
+    assert source.feed.told == [(["one"], 0), (["two"], 1), ([], 0)]
+
+
 class Stubborn(Intake):
     """An intake whose store is away at first."""
 
@@ -211,11 +269,11 @@ class Batches:
     name, kind, address = "ci", "mcp", ""
 
     def __init__(self, batches: Sequence[Batch], rest: Batch | None = None) -> None:
-        self._feed = BatchesFeed(batches, rest or Batch())
+        self.feed = BatchesFeed(batches, rest or Batch())
 
     def feeds(self) -> Sequence[Feed]:
         """Its stream."""
-        return (self._feed,)
+        return (self.feed,)
 
     def health(self) -> SourceHealth:
         """Well."""
@@ -229,6 +287,7 @@ class BatchesFeed:
 
     def __init__(self, batches: Sequence[Batch], rest: Batch) -> None:
         self._batches, self._rest = batches, rest
+        self.told: list[tuple[list[str], int]] = []
 
     async def follow(self, _checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield the batches, and end."""
@@ -238,6 +297,10 @@ class BatchesFeed:
     def rest(self) -> Batch:
         """Return what is left."""
         return self._rest
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Keep what is told."""
+        self.told.append(([draft.text for draft in drafts], known))
 
 
 def said(text: str) -> Draft:

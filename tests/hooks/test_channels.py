@@ -6,6 +6,7 @@ import re
 
 import pytest
 
+from harken.surfaces.telling import BLOCK_MESSAGES, MAX_MESSAGES
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, Inn, Kind
 from tests.loss.rig import error_of, texts
 
@@ -36,6 +37,23 @@ def test_the_block_is_found_behind_any_amount_of_other_mail(inn: Inn) -> None:
         inn.send(f"note {number}", sender="ann", channel="desk", priority="low")
     guest = inn.guest(CLAUDE)
     assert any("build 17 failed" in guest.prompt(turn=f"t{turn}") for turn in range(5))
+
+
+def test_a_number_that_was_not_counted_to_its_end_is_told_as_such(inn: Inn) -> None:
+    """A night of builds is more than anybody counts for a prompt: a cap that poses as a number would be a lie."""
+    for number in range(MAX_MESSAGES + 20):
+        announce(inn, f"build {number} failed")
+    end = inn.guest(CLAUDE).prompt().splitlines()[-1]
+    assert end == f"{MAX_MESSAGES} or more messages wait in Harken: call inbox_pull to read."
+    assert inn.guest(CODEX).prompt() == f"{MAX_MESSAGES} or more messages wait in Harken: call inbox_pull to read."
+
+
+def test_a_number_that_was_counted_to_its_end_is_told_exactly(inn: Inn) -> None:
+    """Few enough to be counted."""
+    for number in range(12):
+        announce(inn, f"build {number} failed")
+    end = inn.guest(CLAUDE).prompt().splitlines()[-1]
+    assert end == f"{12 - BLOCK_MESSAGES} messages wait in Harken: call inbox_pull to read."
 
 
 def test_the_block_has_what_the_project_of_the_folder_was_told(inn: Inn) -> None:

@@ -36,7 +36,14 @@ def listening(nursery: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Ite
     """A browser at a daemon that listens to a hostile server, and cannot reach another one."""
     home = tmp_path_factory.mktemp("s") / "home"
     home.mkdir(mode=0o700)
-    said = [str(ANNOUNCER), f"deploys={HOSTILE}", "deploys=again", f"{HOSTILE[:60].replace('=', '')}=x", "noise=x"]
+    said = [
+        str(ANNOUNCER),
+        "huge*9000000=x",
+        f"deploys={HOSTILE}",
+        "deploys=again",
+        f"{HOSTILE[:60].replace('=', '')}=x",
+        "noise=x",
+    ]
     words = ", ".join(f"'''{word}'''" for word in said)
     kept = ", ".join(f"'''{word}'''" for word in ("deploys", HOSTILE[:60].replace("=", "")))
     (home / "config.toml").write_text(
@@ -56,6 +63,7 @@ def test_each_source_says_how_it_is_doing_and_why(listening: Browser) -> None:
     """Listening, tried again, or waiting for a person: with counts, what was left out, and what to do."""
     page = listening.page("/sources")
     assert "1 listening" in page.said
+    assert "1 message was given up: longer than 8 MB." in page.said
     assert "127.0.0.1:9 cannot be reached" in page.said
     assert "The secret env:NOT_SET is not set." in page.said
     assert "Left out by the list of channels: 1" in page.said

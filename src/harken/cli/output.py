@@ -157,6 +157,11 @@ class Screen:
         safe = one_line(text)
         return cut(safe, max(1, self.width - taken)) if self.width else safe
 
+    def short(self, text: str, part: int) -> str:
+        """Return one line that takes at most that part of the width: a fourth, an eighth."""
+        safe = one_line(text)
+        return cut(safe, self.width // part) if self.width else safe
+
     def row(self, record: Record, note: str = "") -> None:
         """Print a message on one line: where it is, when, who and the beginning of what."""
         head, plain = self._head(record, note)
@@ -186,13 +191,14 @@ class Screen:
                 print((INDENT + piece).rstrip())
 
     def table(self, rows: Sequence[tuple[str, ...]]) -> None:
-        """Print rows of safe or unsafe words in columns, the last one cut to fit."""
+        """Print rows of safe or unsafe words in columns, cut to fit."""
         safe = [tuple(one_line(word) for word in row) for row in rows]
         sizes = [max(width_of(row[i]) for row in safe) for i in range(len(safe[0]))] if safe else []
         for row in safe:
             *heads, last = row
             text = "  " + "".join(f"{w}{' ' * (sizes[i] - width_of(w) + 2)}" for i, w in enumerate(heads))
-            print((text + self.fit(last, width_of(text))).rstrip())
+            line = (text + last).rstrip()
+            print(cut(line, self.width) if self.width else line)
 
     def _lines(self, text: str, taken: int = 0) -> list[str]:
         if not self.width:

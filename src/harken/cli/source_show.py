@@ -30,8 +30,14 @@ def show_trial(screen: Screen, trial: Result) -> None:
         screen.line(INDENT + screen.fit(trial["reason"], len(INDENT)))
     came = trial["messages"]
     if trial["state"] == "listening" or came:
-        said = "Nothing was announced meanwhile." if not came else f"{_number(came)} came: {counted(trial['counts'])}"
+        said = (
+            "Nothing was announced meanwhile."
+            if not came
+            else f"{_times(came, 'message')} came: {counted(trial['counts'])}"
+        )
         screen.line(INDENT + screen.fit(said, len(INDENT)))
+    if trial["too_long"]:
+        screen.line(INDENT + screen.fit(f"longer than 8 MB, and given up: {trial['too_long']}", len(INDENT)))
     if trial["dropped"]:
         screen.line(INDENT + screen.fit(f"left out by channels: {counted(trial['dropped'])}", len(INDENT)))
 
@@ -42,11 +48,16 @@ def details(found: Result) -> list[str]:
     if found["next_try"]:
         lines.append(f"tried again at {clock_time(found['next_try'])}")
     facts = [f"last message {clock_time(found['last_message_at'])}" if found["last_message_at"] else "no message yet"]
-    facts += [f"{found['reconnects']} reconnects"] if found["reconnects"] else []
-    facts += [f"{found['gaps']} gaps: something may have been missed"] if found["gaps"] else []
+    facts += [_times(found["reconnects"], "reconnect")] if found["reconnects"] else []
     lines.append(", ".join(facts))
+    if found["gaps"]:
+        lines.append(f"{_times(found['gaps'], 'gap')}: what was announced meanwhile is not known")
+    if found["too_long"]:
+        lines.append(f"given up because they are longer than 8 MB: {found['too_long']}")
     if found["counts"]:
         lines.append(f"since the daemon started: {counted(found['counts'])}")
+    if found["known"]:
+        lines.append(f"announced again, and not stored again: {found['known']}")
     if found["dropped"]:
         lines.append(f"left out by channels: {counted(found['dropped'])}")
     return lines
@@ -67,5 +78,5 @@ def _head(screen: Screen, found: Result, indent: str = "") -> None:
     screen.line(line.rstrip())
 
 
-def _number(count: int) -> str:
-    return "1 message" if count == 1 else f"{count} messages"
+def _times(count: int, what: str) -> str:
+    return f"1 {what}" if count == 1 else f"{count} {what}s"

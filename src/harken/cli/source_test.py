@@ -77,5 +77,6 @@ def _result(source: Source, health: SourceHealth, heard: Counter[str]) -> Result
         "messages": heard.total(),
         "counts": dict(sorted(heard.items())),
         "dropped": dict(sorted(health.dropped.items())),
+        "too_long": health.too_long,
         "last_message_at": None if health.last_message_at is None else timestamp(health.last_message_at),
     }

@@ -68,6 +68,8 @@ class Feeding:
         if batch.checkpoint is not None:
             checkpoint = Checkpoint(source.name, feed.name, batch.checkpoint)
         if batch.drafts or checkpoint is not None:
-            await self._intake.accept_at_last(batch.drafts, checkpoint, dropped=batch.dropped)
+            appended = await self._intake.accept_at_last(batch.drafts, checkpoint, dropped=batch.dropped)
+            new = [draft for draft, each in zip(batch.drafts, appended, strict=True) if each.is_new]
+            feed.stored(new, known=len(appended) - len(new))
         elif batch.dropped:
             await self._intake.give_up(source.name, batch.dropped)

@@ -23,6 +23,7 @@ from harken.store.looking import Place
 
 MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200
+MAX_SEEN: Final = 2_000  # channels that are looked at when all of them are acknowledged
 INJECTED: Final = 10
 _EVERY_POSITION: Final = 2**62
 _HINT: Final = "See them: harken channel list"
@@ -54,7 +55,7 @@ class Channels:
 
     async def list(self, limit: int = 20) -> Sequence[ChannelCard]:
         """Return the channels, the last active first."""
-        lines = (await self._lines())[: bounded(limit, MAX_LISTED, "limit")]
+        lines = await self._lines(bounded(limit, MAX_LISTED, "limit"))
         return [ChannelCard(line=line, newest=await self._newest(line)) for line in lines]
 
     async def show(self, channel: str, source: str = "", limit: int = 20) -> Sequence[Message]:
@@ -69,13 +70,12 @@ class Channels:
         return printable([message for _, message in reversed(part.lines)])[::-1]
 
     async def have_seen(self, caller: Caller, channel: str = "", source: str = "") -> ChannelsSeen:
-        """Let what is in a channel, or in all of them, be seen for the person. Idempotent."""
+        """Let what is in a channel, or in all of them, be seen for the person. Idempotent.
+
+        Of all channels, the 2,000 that were active last.
+        """
         caller.require_owner("say what the person has seen")
-        lines = [
-            line
-            for line in await self._lines()
-            if (not channel or line.channel == channel) and (not source or line.source == source)
-        ]
+        lines = await self._lines(MAX_SEEN, channel, source)
         if (channel or source) and not lines:
             raise NotFound(f"There is no channel {(channel or source)[:80]!r}.", _HINT)
         marked = [
@@ -114,8 +114,8 @@ class Channels:
         )
         return await self._inbox.accept(draft)
 
-    async def _lines(self) -> Sequence[ChannelLine]:
-        found = await self._store.channel_states(MAX_LISTED)
+    async def _lines(self, limit: int, channel: str = "", source: str = "") -> Sequence[ChannelLine]:
+        found = await self._store.channel_states(limit, source=source, channel=channel)
         return [
             ChannelLine(source=c.source, channel=c.channel, count=c.count, unread=c.unread, last_at=c.last_at)
             for c in found

@@ -76,7 +76,7 @@ class Intake:
 
     async def accept_at_last(
         self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
-    ) -> None:
+    ) -> list[Appended]:
         """Store drafts, however long the store is away; meanwhile they are shown as not stored.
 
         For sources that can be held back: nothing more is taken from them before this returns.
@@ -87,11 +87,9 @@ class Intake:
                 try:
                     # Shielded: it may be stored although nobody waits for that any more, and must not be stored again.
                     with anyio.CancelScope(shield=True):
-                        await self.accept(drafts, checkpoint, dropped=dropped)
+                        return await self.accept(drafts, checkpoint, dropped=dropped)
                 except Unavailable as exc:
                     await anyio.sleep(min(max(exc.retry_after, FIRST_PAUSE_SECONDS), LONGEST_PAUSE_SECONDS))
-                else:
-                    return
         finally:
             # By identity: two feeds may yield the same.
             self._waiting = [other for other in self._waiting if other is not drafts]

@@ -39,7 +39,9 @@ class SourceHealth:
     last_message_at: datetime | None = None
     reconnects: int = 0
     gaps: int = 0  # how often something may have been missed, because the other side cannot say what it sent
-    counts: Mapping[str, int] = field(default_factory=dict[str, int])  # by channel, since the daemon started
+    too_long: int = 0  # announcements that were given up because nobody can read as much
+    known: int = 0  # announcements that were stored before: the other side sent them again
+    counts: Mapping[str, int] = field(default_factory=dict[str, int])  # stored, by channel, since the daemon started
     dropped: Mapping[str, int] = field(default_factory=dict[str, int])  # by channel, what the allow-list left out
 
 
@@ -83,6 +85,10 @@ class Feed(Protocol):
 
     def rest(self) -> Batch:
         """Return what was read and not yielded, once, after `follow` was closed."""
+        ...
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored of a batch, and how many of its drafts had been stored before."""
         ...
 
 

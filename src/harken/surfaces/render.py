@@ -64,9 +64,12 @@ def for_search(message: Message, seen_by: Sequence[Consumer]) -> dict[str, objec
     return {**record(message, seen_by), "treat_as": treat_as(message)}
 
 
-def still_waiting(count: int) -> str:
-    """The line that follows a result while more waits."""
-    subject = "1 message waits" if count == 1 else f"{count} messages wait"
+def still_waiting(count: int, *, is_least: bool = False) -> str:
+    """The line that follows a result while more waits; `is_least`: not all of them were counted."""
+    if is_least:
+        subject = f"{count} or more messages wait"
+    else:
+        subject = "1 message waits" if count == 1 else f"{count} messages wait"
     return f"{subject} in Harken: call inbox_pull to read."
 
 
@@ -91,18 +94,24 @@ def fitting(messages: Sequence[Message], most_chars: int) -> Sequence[Message]:
 
 
 def telling(
-    offers: Sequence[Offer], left: Sequence[Message] = (), *, most_chars: int = 1 << 30, is_listed: bool = True
+    offers: Sequence[Offer],
+    left: Sequence[Message] = (),
+    *,
+    most_chars: int = 1 << 30,
+    is_listed: bool = True,
+    is_least: bool = False,
 ) -> str:
     """Messages as a hook, a wake or the claude channel gives them: whole, or (`left`) by their headers.
 
     Each text stands between two lines that name its delivery, which nobody outside can guess: a text cannot end its
     own frame. Not `is_listed`: of what is left only the number is told, because even a name is somebody else's word.
+    `is_least`: there may be more than what is left here.
     """
     parts = [f"Harken: {_number(len(offers))} arrived."] if offers else []
     parts += [framed(offer) for offer in offers]
     if left:
         room = most_chars - sum(width(part) + 2 for part in parts)
-        parts.append(_digest(left, room) if is_listed else announcement(left, is_listed=False))
+        parts.append(_digest(left, room) if is_listed else announcement(left, is_listed=False, is_least=is_least))
     elif offers:
         parts.append("The tool reply answers a message on the channel it came from.")
     return "\n\n".join(parts)
@@ -131,15 +140,17 @@ def _on_one_line(message: Message) -> str:
     return " ".join(message.text.split())
 
 
-def channel_block(messages: Sequence[Message], deliveries: Mapping[MessageId, DeliveryId], older: int = 0) -> str:
+def channel_block(
+    messages: Sequence[Message], deliveries: Mapping[MessageId, DeliveryId], older: int = 0, *, is_least: bool = False
+) -> str:
     """The most recent channel messages, oldest first, one line each: they go with a prompt, as data.
 
-    Of `older` ones that still wait it is said how many they are.
+    Of `older` ones that still wait it is said how many they are, or at least are.
     """
     lines = [
         _channel_line(message, deliveries.get(message.id, ""), "inbox_pull gives the rest") for message in messages
     ]
-    more = [still_waiting(older)] if older else []
+    more = [still_waiting(older, is_least=is_least)] if older else []
     return "\n".join([BLOCK_BEGINS, *lines, BLOCK_ENDS, *more])
 
 
@@ -159,10 +170,10 @@ def _channel_line(message: Message, delivery: str, rest: str) -> str:
     return f"[{named} {message.received_at:%H:%M:%S}]{mark} {cut}"
 
 
-def announcement(left: Sequence[Message], *, is_listed: bool) -> str:
+def announcement(left: Sequence[Message], *, is_listed: bool, is_least: bool = False) -> str:
     """Return the line that says that messages wait whose text is not told here."""
     if not is_listed:
-        return still_waiting(len(left))
+        return still_waiting(len(left), is_least=is_least)
     return f"{_number(len(left))} too long for here; inbox_pull gives the text:"
 
 

@@ -187,6 +187,8 @@ def source(value: SourceReport) -> dict[str, object]:
         "last_message_at": moment(health.last_message_at),
         "reconnects": health.reconnects,
         "gaps": health.gaps,
+        "too_long": health.too_long,
+        "known": health.known,
         "counts": dict(health.counts),
         "dropped": dict(health.dropped),
         "trust": value.trust.value,

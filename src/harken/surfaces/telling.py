@@ -67,6 +67,7 @@ class Teller:
         # What was only announced because of the voice may come whole through another one; what is too long may not.
         known = session.noticed if manner.speaks_as_user else session.oversize
         waiting = await self._inbox.waiting(session.reader, PUSHING, MAX_MESSAGES, without=known)
+        is_least = len(waiting) >= MAX_MESSAGES
         bodies = [m for m in waiting if not manner.speaks_as_user or m.trust is Trust.OWNER]
         chosen = render.fitting(_urgent_first(bodies), room)
         offers = await self._inbox.hand_over(session.reader, chosen, surface=manner.surface, carrier=carrier)
@@ -75,14 +76,17 @@ class Teller:
             session.oversize.update(message.id for message in waiting if message.id not in taken)
         if manner.has_block and manner.speaks_as_user:
             # Whoever says it with the user's voice tells how many they are, and nothing of what they say.
-            waiting = [*waiting, *await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)]
+            quiet = await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)
+            is_least = is_least or len(quiet) >= MAX_MESSAGES
+            waiting = [*waiting, *quiet]
         left = [m for m in waiting if m.id not in taken and m.id not in session.noticed]
         noticed = frozenset(message.id for message in left)
         session.noticed |= noticed
-        told = render.telling(offers, left, most_chars=room, is_listed=not manner.speaks_as_user)
+        is_listed = not manner.speaks_as_user
+        told = render.telling(offers, left, most_chars=room, is_listed=is_listed, is_least=is_least)
         text = "\n\n".join(part for part in (told, block) if part)
         deliveries += [offer.delivery_id for offer in offers]
-        session.last_notice = render.announcement(left, is_listed=not manner.speaks_as_user) if left else ""
+        session.last_notice = render.announcement(left, is_listed=is_listed, is_least=is_least) if left else ""
         session.turns.carry(
             carrier,
             deliveries,
@@ -127,10 +131,10 @@ class Teller:
             return "", []
         session.last_block = recent[-1].id
         shown = {message.id for message in recent}
-        older = [
-            m for m in await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES) if m.id not in shown
-        ]
-        return render.channel_block(recent, deliveries, len(older)), list(deliveries.values())
+        waiting = await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)
+        older = sum(message.id not in shown for message in waiting)
+        block = render.channel_block(recent, deliveries, older, is_least=len(waiting) >= MAX_MESSAGES)
+        return block, list(deliveries.values())
 
     async def _was_told(self, session: Session, recent: Sequence[Message]) -> bool:
         """Whether an earlier daemon gave a session all of these: this one did not hear it begin."""

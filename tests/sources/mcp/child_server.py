@@ -77,6 +77,16 @@ def long() -> None:
     sys.stdin.read()
 
 
+def deaf() -> None:
+    """Ask more than a pipe holds answers to, and read none of them."""
+    for number in range(10_000):
+        say({"jsonrpc": "2.0", "id": number, "method": "ping"})
+        if number % 1_000 == 0:
+            announce(str(number))
+    announce("after")
+    signal.pause()
+
+
 def burst() -> None:
     """Announce very much at once."""
     for number in range(100_000):
@@ -93,7 +103,7 @@ def main() -> None:
     say("Welcome to the server!")
     announce("before the handshake")
     handshake()
-    {"echo": echo, "once": once, "stubborn": stubborn, "long": long, "burst": burst}[sys.argv[1]]()
+    {"echo": echo, "once": once, "stubborn": stubborn, "long": long, "burst": burst, "deaf": deaf}[sys.argv[1]]()
 
 
 main()

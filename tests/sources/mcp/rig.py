@@ -126,6 +126,7 @@ class Server:
     session: str = SESSION
     visits: list[Visit] = field(default_factory=list)
     port: int = 0
+    visited: anyio.Event = field(default_factory=anyio.Event)
 
     @property
     def url(self) -> str:
@@ -140,6 +141,22 @@ class Server:
         """Return what was posted so far: the methods, or nothing for answers."""
         return [visit.json.get("method") for visit in self.seen("POST")]
 
+    async def visit(self, method: str) -> Visit:
+        """Wait for the first request of an HTTP method and return it."""
+        with anyio.fail_after(SECONDS):
+            while not (found := self.seen(method)):
+                self.visited = anyio.Event()
+                await self.visited.wait()
+        return found[0]
+
+    async def replies(self, count: int) -> list[dict[str, object]]:
+        """Wait until so many of its own requests were answered and return the answers."""
+        with anyio.fail_after(SECONDS):
+            while len(found := [visit.json for visit in self.seen("POST") if "method" not in visit.json]) < count:
+                self.visited = anyio.Event()
+                await self.visited.wait()
+        return found
+
     async def serve(self, wire: ByteStream) -> None:
         """Answer the requests of one connection."""
         reader = BufferedByteReceiveStream(wire)
@@ -148,6 +165,7 @@ class Server:
                 while True:
                     visit = await _read(reader, wire)
                     self.visits.append(visit)
+                    self.visited.set()
                     await self._handler(visit)(visit)
         except (
             anyio.IncompleteRead,
@@ -241,6 +259,7 @@ class Ear:
         self.count = 0
         self.has_ended = anyio.Event()
         self._changed = anyio.Event()
+        self._known = set[str]()
 
     @property
     def drafts(self) -> list[Draft]:
@@ -265,6 +284,14 @@ class Ear:
                 await self._changed.wait()
         return self
 
+    async def next_checkpoint(self) -> str:
+        """Wait until there is a checkpoint."""
+        with anyio.fail_after(SECONDS):
+            while not self.checkpoint:
+                self._changed = anyio.Event()
+                await self._changed.wait()
+        return self.checkpoint
+
     async def end(self) -> SourceHealth:
         """Wait until the feed ends by itself and return how the source is doing then."""
         with anyio.fail_after(SECONDS):
@@ -273,8 +300,12 @@ class Ear:
 
     async def run(self, checkpoint: str) -> None:
         """Follow until the end."""
-        async with aclosing(self.source.feeds()[0].follow(checkpoint)) as batches:
+        (feed,) = self.source.feeds()
+        async with aclosing(feed.follow(checkpoint)) as batches:
             async for batch in batches:
+                new = [draft for draft in batch.drafts if draft.upstream_id not in self._known]
+                self._known.update(draft.upstream_id for draft in new if draft.upstream_id)
+                feed.stored(new, known=len(batch.drafts) - len(new))
                 self.batches.append(batch)
                 self.count += len(batch.drafts)
                 self._changed.set()

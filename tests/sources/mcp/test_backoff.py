@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.backoff import MAX_ASKED_SECONDS, MOST_SECONDS, REFUSED_SECONDS, Backoff
+from harken.sources.mcp.backoff import FIRST_SECONDS, MAX_ASKED_SECONDS, MOST_SECONDS, REFUSED_SECONDS, Backoff
 
 
 def almost_one() -> float:
@@ -42,7 +42,16 @@ def test_what_the_server_asks_is_respected_up_to_a_limit() -> None:
     backoff = Backoff(lambda: 0.0)
     assert backoff.next_wait(7.0) == 7.0
     assert backoff.next_wait(1e9) == MAX_ASKED_SECONDS
-    assert backoff.next_wait(-5.0) == 0.0
+
+
+def test_a_server_that_asks_us_back_at_once_still_gets_a_pause() -> None:
+    """`retry: 0` after each word, with chance on its side, would be a busy loop."""
+    backoff = Backoff(lambda: 0.0)
+    waits = []
+    for asked in (0.0, 0.001, -5.0):
+        backoff.was_good()
+        waits.append(backoff.next_wait(asked))
+    assert waits == [FIRST_SECONDS] * 3
 
 
 def test_a_server_that_refuses_us_is_asked_slowly_and_a_person_is_needed() -> None:

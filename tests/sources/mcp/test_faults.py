@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import gzip
+import json
+from datetime import UTC, datetime
 
 import anyio
 import pytest
@@ -43,7 +45,7 @@ async def test_an_event_of_five_megabytes_arrives_and_one_of_nine_is_counted() -
     async with serving(server), following({"url": server.url}) as ear:
         await ear.hear(2)
         assert [len(text) for text in ear.texts] == [5_000_000, 5]
-        assert sum(batch.dropped for batch in ear.batches) == 1
+        assert sum(batch.dropped for batch in ear.batches) == ear.source.health().too_long == 1
 
 
 async def test_bad_letters_and_binary_garbage_are_shown_as_they_are() -> None:
@@ -146,6 +148,54 @@ async def test_an_answer_elsewhere_is_an_answer() -> None:
     async with serving(server), following({"url": server.url}, idle=0.05) as ear:
         assert (await ear.hear(1)).texts == ["at last"]
         assert ear.source.health().reconnects == 0
+
+
+async def test_a_stream_that_begins_with_its_first_word_is_waited_for() -> None:
+    """Some servers send nothing at all, not even a status, before they have something to say."""
+    asked = anyio.Event()
+
+    async def pong(visit: Visit) -> None:
+        await visit.reply_json({"jsonrpc": "2.0", "id": visit.json["id"], "result": {}})
+        asked.set()
+
+    async def late(visit: Visit) -> None:
+        await asked.wait()
+        waiting.append(ear.source.health().reason)
+        await visit.begin_stream()
+        await visit.event(said("at last"))
+        await visit.hold()
+
+    waiting: list[str] = []
+    server = Server([late], {"ping": [pong]})
+    async with serving(server), following({"url": server.url}, idle=0.05) as ear:
+        assert (await ear.hear(1)).texts == ["at last"]
+        assert (len(server.seen("GET")), ear.source.health().reconnects) == (1, 0)
+    assert waiting == ["waiting for the server to open the stream"]
+
+
+async def test_a_refused_stream_of_a_good_session_is_opened_in_it_later() -> None:
+    """A sign-in that failed for a moment: the session goes on, and with it the place in the stream."""
+    server = Server([streams(said("one"), first_id=1, held=False), answers(401), streams(said("two"), first_id=2)])
+    async with serving(server), following({"url": server.url}) as ear:
+        assert (await ear.hear(2)).texts == ["one", "two"]
+        health = ear.source.health()
+    assert (health.state, health.gaps, server.told().count("initialize")) == (SourceState.LISTENING, 0, 1)
+    assert [visit.headers.get("last-event-id") for visit in server.seen("GET")] == [None, "1", "1"]
+
+
+@pytest.mark.parametrize("year", [1971, 2999])
+async def test_a_server_whose_clock_is_wrong_is_heard_in_order_and_by_our_clock(year: int) -> None:
+    """What it says of the time is kept as what it said; when it came, we know better."""
+
+    def at(hour: int, text: str) -> str:
+        params = {"channel": "news", "content": text, "timestamp": f"{year}-01-01T{hour:02}:00:00Z"}
+        return json.dumps({"jsonrpc": "2.0", "method": "channel/message", "params": params})
+
+    server = Server([streams(at(9, "first"), at(8, "second"))])
+    async with serving(server), following({"url": server.url}) as ear:
+        assert (await ear.hear(2)).texts == ["first", "second"]
+        assert ear.source.health().last_message_at == ear.clock.now()
+    assert [draft.sent_at for draft in ear.drafts] == [datetime(year, 1, 1, hour, tzinfo=UTC) for hour in (9, 8)]
 
 
 async def test_a_dead_stream_is_found_by_asking() -> None:

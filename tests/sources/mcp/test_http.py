@@ -7,6 +7,7 @@ import json
 import pytest
 
 from harken.sources.base import SourceState
+from harken.sources.mcp.place import parse_place
 from tests.sources.mcp.rig import SESSION, Server, Visit, answers, following, said, serving, streams
 
 
@@ -49,7 +50,7 @@ async def test_requests_of_the_server_are_answered() -> None:
     server = Server([streams(*map(json.dumps, asked), said("after"))])
     async with serving(server), following({"url": server.url}) as ear:
         assert (await ear.hear(1)).texts == ["after"]
-        replies = [visit.json for visit in server.seen("POST") if "method" not in visit.json]
+        replies = await server.replies(2)
     assert [(each["id"], each.get("result"), "error" in each) for each in replies] == [
         (0, {}, False),
         ("r", None, True),
@@ -92,9 +93,11 @@ async def test_a_repeated_event_has_the_id_of_the_first() -> None:
     server = Server([streams(said("one"), first_id=1, held=False), streams(said("one"), said("two"), first_id=1)])
     async with serving(server), following({"url": server.url}) as ear:
         await ear.hear(3)
+        health = ear.source.health()
         ids = [draft.upstream_id for draft in ear.drafts]
     assert ids[0] == ids[1] != ids[2]
     assert all(ids)
+    assert (health.counts, health.known) == ({"news": 2}, 1)
 
 
 async def test_a_reconnect_that_cannot_resume_is_a_gap() -> None:
@@ -263,7 +266,7 @@ async def test_without_a_session_ids_of_one_beginning_do_not_meet_those_of_anoth
     async with serving(server), following({"url": server.url}) as ear:
         await ear.hear(2)
     assert len({draft.upstream_id for draft in ear.drafts}) == 2
-    assert ear.checkpoint == ""
+    assert parse_place(ear.checkpoint, server.url) is None
 
 
 async def test_the_allow_list_leaves_out_and_counts() -> None:

@@ -72,7 +72,7 @@ async def test_requests_of_an_old_server_are_answered() -> None:
     server = Server([old.stream], {"initialize": [old.post]})
     async with serving(server), following(entry(server)) as ear:
         await ear.hear(1)
-        assert {"jsonrpc": "2.0", "id": 5, "result": {}} in [visit.json for visit in server.seen("POST")]
+        assert await server.replies(1) == [{"jsonrpc": "2.0", "id": 5, "result": {}}]
 
 
 async def test_an_endpoint_elsewhere_is_refused() -> None:

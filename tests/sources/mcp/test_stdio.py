@@ -138,7 +138,7 @@ async def test_a_line_of_five_megabytes_arrives_and_one_of_nine_is_counted() -> 
     async with following(entry("long")) as ear:
         await ear.hear(3)
         assert len(ear.texts[2]) == 5_000_000
-        assert sum(batch.dropped for batch in ear.batches) == 1
+        assert sum(batch.dropped for batch in ear.batches) == ear.source.health().too_long == 1
 
 
 async def test_a_burst_of_a_program_arrives_whole_and_in_order() -> None:

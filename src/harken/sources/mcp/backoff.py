@@ -2,7 +2,8 @@
 
 Pure: chance is given. A connection was good when it stood for `STEADY_SECONDS`, or was ended properly by the server
 after it had sent something; one that is accepted and dropped at once is not, or a broken server would be called
-several times a second for ever. What a server asks for (`Retry-After`, `retry:`) is respected up to a limit.
+several times a second for ever. What a server asks for (`Retry-After`, `retry:`) is respected up to a limit, and at
+least the first wait is kept: one that asks us back at once after each word would be called without a pause.
 """
 
 from __future__ import annotations
@@ -46,4 +47,6 @@ class Backoff:
         wait = ceiling * self._chance()
         if self.needs_person:
             wait += REFUSED_SECONDS
-        return max(wait, min(max(asked or 0.0, 0.0), MAX_ASKED_SECONDS))
+        if asked is None:
+            return wait
+        return max(wait, min(max(asked, FIRST_SECONDS), MAX_ASKED_SECONDS))

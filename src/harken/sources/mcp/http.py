@@ -22,6 +22,7 @@ from harken.sources.mcp.hearing import Hearing, read_answer
 from harken.sources.mcp.link import Closed, Desk, Lost, NoPush, Pulse, SessionGone, Trouble, watched
 from harken.sources.mcp.modern import Modern
 from harken.sources.mcp.place import Place, parse_cursors, parse_place
+from harken.sources.mcp.replies import Replies
 from harken.sources.mcp.routing import Answer, Request
 from harken.sources.mcp.settings import McpSettings
 from harken.sources.mcp.web import Web, is_event_stream
@@ -60,6 +61,8 @@ class StreamableHttp:
         self._last_id = self._place.last_id if self._place else ""
         self._stream = self._session
         self._server = self._place.server if self._place else ""
+        self._replies = Replies(settings.name, self._tell)
+        self._opened = anyio.Event()
 
     async def __aenter__(self) -> Self:
         await self._web.__aenter__()
@@ -94,10 +97,14 @@ class StreamableHttp:
                 self._is_modern = True
                 return await self._modern.listen(desk)
             desk.met(self._server)
+            self._replies = Replies(self._settings.name, self._tell)
+            self._opened = anyio.Event()
             return await watched(
                 lambda pulse: self._hear(desk, pulse, is_fresh=is_fresh),
                 lambda: self._probe(desk),
                 lambda: self._settings.idle,
+                self._replies.run,
+                *([lambda: self._ask_for_resources(desk)] if is_fresh else []),
             )
         except Lost:
             if not self._session:
@@ -122,7 +129,8 @@ class StreamableHttp:
             elif response.status_code != _OK:
                 raise self._web.refusal(response, "initialize")
             else:
-                answer = await self._answer(response, number, desk)
+                # Nothing is heard yet that answers could keep waiting, and the server may wait for them.
+                answer = await read_answer(response, number, desk, stream=self._stream, reply=self._reply)
                 session = response.headers.get("mcp-session-id", "")
         if answer.error_code is not None:
             refusal = f"the server refuses to begin (error {answer.error_code})"
@@ -151,13 +159,12 @@ class StreamableHttp:
             pulse.beat()
             self._failures = 0
             desk.opened(is_resumed=bool(self._last_id))
-            if is_fresh:
-                await self._ask_for_resources(desk)
+            self._opened.set()
             hearing = Hearing(desk, stream=self._stream, last_id=self._last_id)
             async for chunk in response.aiter_bytes():
                 pulse.beat()
                 heard = await hearing.hear(chunk, self._move)
-                await self._reply(heard.requests)
+                self._replies.add(heard.requests)
                 pulse.beat()
         retry_ms = hearing.parser.retry_ms
         return Closed(None if retry_ms is None else retry_ms / 1000)
@@ -199,6 +206,8 @@ class StreamableHttp:
         return await self._modern.listen(desk)
 
     async def _ask_for_resources(self, desk: Desk) -> None:
+        """Ask to be told of changes, once the stream stands on which they are told."""
+        await self._opened.wait()
         for uri in self._settings.resources:
             number = next(self._numbers)
             body = protocol.request(number, "resources/subscribe", {"uri": uri})
@@ -228,13 +237,15 @@ class StreamableHttp:
         return ""
 
     async def _answer(self, response: httpx2.Response, number: int, desk: Desk) -> Answer:
-        return await read_answer(response, number, desk, stream=self._stream, reply=self._reply)
+        return await read_answer(response, number, desk, stream=self._stream, reply=self._reply_soon)
 
     async def _reply(self, requests: list[Request]) -> None:
         for request in requests:
-            # Should it fail, the stream itself will tell what is wrong.
             with suppress(Trouble):
                 await self._tell(protocol.reply(request))
+
+    async def _reply_soon(self, requests: list[Request]) -> None:
+        self._replies.add(requests)
 
     async def _tell(self, body: bytes) -> None:
         async with self._web.ask(self._web.url, self._headers(), body, "POST") as response:

@@ -7,6 +7,7 @@ Above is `source.py`, below are `web.py` and `hearing.py`.
 from __future__ import annotations
 
 import itertools
+import logging
 from typing import Final, Self
 
 import anyio
@@ -15,7 +16,8 @@ import httpx2
 from harken.sources.mcp import protocol
 from harken.sources.mcp.hearing import Hearing
 from harken.sources.mcp.link import Closed, Desk, Lost, NoPush, Pulse, Trouble, watched
-from harken.sources.mcp.routing import Answer, Request
+from harken.sources.mcp.replies import Replies
+from harken.sources.mcp.routing import Answer
 from harken.sources.mcp.settings import McpSettings
 from harken.sources.mcp.web import Web, is_event_stream
 
@@ -25,6 +27,8 @@ MAX_ENDPOINT_CHARS: Final = 4_096
 
 _OK: Final = 200
 _ERRORS: Final = 400
+
+_log = logging.getLogger("harken.sources.mcp")
 
 
 class LegacySse:
@@ -36,6 +40,8 @@ class LegacySse:
         self._numbers = itertools.count(1)
         self._endpoint: httpx2.URL | None = None
         self._beginning = 0  # the number of the handshake that waits for its answer
+        self._replies = Replies(settings.name, self._reply)
+        self._opened = anyio.Event()
 
     async def __aenter__(self) -> Self:
         await self._web.__aenter__()
@@ -49,7 +55,15 @@ class LegacySse:
         """Open the stream, introduce ourselves, and hand over what is announced until the stream ends."""
         self._endpoint = None
         self._beginning = 0
-        return await watched(lambda pulse: self._hear(desk, pulse), self._probe, self._idle_seconds)
+        self._replies = Replies(self._settings.name, self._reply)
+        self._opened = anyio.Event()
+        return await watched(
+            lambda pulse: self._hear(desk, pulse),
+            self._probe,
+            self._idle_seconds,
+            self._replies.run,
+            self._ask_for_resources,
+        )
 
     def _idle_seconds(self) -> float:
         is_begun = self._endpoint is not None and not self._beginning
@@ -70,7 +84,7 @@ class LegacySse:
                 heard = await hearing.hear(chunk)
                 if heard.endpoint is not None:
                     await self._introduce(heard.endpoint)
-                await self._reply(heard.requests)
+                self._replies.add(heard.requests)
                 for answer in heard.answers:
                     await self._settle(answer, desk)
                 pulse.beat()
@@ -101,14 +115,20 @@ class LegacySse:
         desk.met(protocol.server_name(answer))
         desk.opened(is_resumed=False)
         await self._tell(protocol.notification("notifications/initialized"), "initialized")
-        for uri in self._settings.resources:
-            await self._tell(
-                protocol.request(next(self._numbers), "resources/subscribe", {"uri": uri}), "resources/subscribe"
-            )
+        self._opened.set()
 
-    async def _reply(self, requests: list[Request]) -> None:
-        for request in requests:
-            await self._tell(protocol.reply(request), "its request")
+    async def _ask_for_resources(self) -> None:
+        """Ask to be told of changes, beside the reading: a server need not know of that, nor answer."""
+        await self._opened.wait()
+        for uri in self._settings.resources:
+            asked = protocol.request(next(self._numbers), "resources/subscribe", {"uri": uri})
+            try:
+                await self._tell(asked, "resources/subscribe")
+            except Lost:
+                _log.warning("%s: the server does not tell of changes to a resource", self._settings.name)
+
+    async def _reply(self, body: bytes) -> None:
+        await self._tell(body, "its request")
 
     async def _probe(self) -> str:
         """Return why the server seems lost, or nothing. Whether it takes our ping is enough: no answer is awaited."""

@@ -6,10 +6,10 @@ a `Desk` and waits there when too much is waiting to be stored, so a fast server
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Protocol, Self, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import anyio
 
@@ -108,9 +108,15 @@ def bounded(seconds: float, doing: str) -> Iterator[None]:
 
 
 async def watched(
-    read: Callable[[Pulse], Awaitable[Ended]], probe: Callable[[], Awaitable[str]], idle: Callable[[], float]
+    read: Callable[[Pulse], Awaitable[Ended]],
+    probe: Callable[[], Awaitable[str]],
+    idle: Callable[[], float],
+    *beside: Callable[[], Coroutine[Any, Any, None]],
 ) -> Ended:
-    """Return what `read` returns; when no byte came for `idle` seconds, `probe` says why the server is lost."""
+    """Return what `read` returns; when no byte came for `idle` seconds, `probe` says why the server is lost.
+
+    What is done `beside` it raises nothing, and is cancelled with it.
+    """
     pulse = Pulse()
     ended: list[Ended] = []
     failed: list[Trouble] = []
@@ -124,6 +130,8 @@ async def watched(
 
     async with anyio.create_task_group() as group:
         group.start_soon(run)
+        for work in beside:
+            group.start_soon(work)
         while True:
             await anyio.sleep_until(pulse.at + idle())
             if anyio.current_time() < pulse.at + idle():

@@ -69,5 +69,22 @@ def parse_cursors(checkpoint: str, url: str) -> dict[str, str]:
     return record.cursors if record.at == _hash(url) else {}
 
 
+class _Mark(msgspec.Struct, frozen=True):
+    at: str
+
+
+def mark_checkpoint(url: str) -> str:
+    """Return a checkpoint that names no place, only that something was heard from the server at this address."""
+    return msgspec.json.encode(_Mark(_hash(url))).decode()
+
+
+def was_heard(checkpoint: str, url: str) -> bool:
+    """Whether a checkpoint of any kind is of the server at this address."""
+    try:
+        return msgspec.json.decode(checkpoint or "null", type=_Mark).at == _hash(url)
+    except msgspec.MsgspecError:
+        return False
+
+
 def _hash(url: str) -> str:
     return hashlib.sha256(url.encode("utf-8", "surrogatepass")).hexdigest()[:_HASH_CHARS]

@@ -7,13 +7,14 @@ A task of its own reads the server while the last batch is being stored, so what
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from harken.clock import Clock
+from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth
 from harken.sources.mcp.backoff import STEADY_SECONDS, Backoff
 from harken.sources.mcp.http import StreamableHttp
@@ -87,7 +88,7 @@ class McpFeed:
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield what is announced, in order, until the server turns out to be unable to push."""
         standing = self._standing
-        standing.begins(has_checkpoint=bool(checkpoint))
+        standing.begins(checkpoint)
         has_ended = anyio.Event()
 
         async def listen() -> None:
@@ -115,6 +116,10 @@ class McpFeed:
     def rest(self) -> Batch:
         """Return what was read and not yielded."""
         return self._standing.hand_over()
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored of a batch."""
+        self._standing.stored(drafts, known=known)
 
     async def _listen(self, standing: Standing, checkpoint: str) -> None:
         backoff = Backoff(self._timing.chance)

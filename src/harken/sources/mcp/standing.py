@@ -16,6 +16,7 @@ import anyio
 from harken.clock import Clock
 from harken.model import Draft, Sender
 from harken.sources.base import Batch, SourceHealth, SourceState
+from harken.sources.mcp.place import mark_checkpoint, was_heard
 from harken.sources.mcp.routing import Announcement, is_allowed
 from harken.sources.mcp.settings import McpSettings
 
@@ -31,6 +32,7 @@ class Standing:
 
     def __init__(self, settings: McpSettings, clock: Clock) -> None:
         self._settings = settings
+        self._where = settings.url or settings.command
         self._clock = clock
         self._state = SourceState.CONNECTING
         self._reason = ""
@@ -40,9 +42,12 @@ class Standing:
         self._last_message_at: datetime | None = None
         self._reconnects = 0
         self._gaps = 0
+        self._too_long = 0
+        self._known = 0
         self._counts: dict[str, int] = {}
         self._dropped: dict[str, int] = {}
         self._has_history = False  # something may have been announced before this connection
+        self._is_marked = False  # what is stored says that something was heard: the next life knows of a gap
         self._waiting: list[Draft] = []
         self._waiting_chars = 0
         self._checkpoint: str | None = None
@@ -74,6 +79,8 @@ class Standing:
             last_message_at=self._last_message_at,
             reconnects=self._reconnects,
             gaps=self._gaps,
+            too_long=self._too_long,
+            known=self._known,
             counts=dict(self._counts),
             dropped=dict(self._dropped),
         )
@@ -102,6 +109,7 @@ class Standing:
     def gave_up(self, count: int) -> None:
         """Take note of announcements that were too long to be read; the next batch says how many."""
         self._given_up += count
+        self._too_long += count
         self._changed.set()
 
     async def take(self, announcements: Sequence[Announcement], checkpoint: str | None = None) -> None:
@@ -111,8 +119,10 @@ class Standing:
             self._keep(each)
         if len(self._waiting) > before:
             self._last_message_at = self._clock.now()
+        if checkpoint is None and announcements and not self._is_marked:
+            checkpoint = mark_checkpoint(self._where)
         if checkpoint is not None:
-            self._checkpoint = checkpoint
+            self._checkpoint, self._is_marked = checkpoint, True
         if self._waiting or checkpoint is not None:
             self._changed.set()
         while self._is_full:
@@ -133,6 +143,12 @@ class Standing:
         self._taken.set()
         return batch
 
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored: only that is counted, whatever a server sends twice."""
+        for draft in drafts:
+            _count(self._counts, draft.channel)
+        self._known += known
+
     @property
     def has_news(self) -> bool:
         """Whether something waits to be stored."""
@@ -142,9 +158,10 @@ class Standing:
         """Let whoever waits for a batch look again."""
         self._changed.set()
 
-    def begins(self, *, has_checkpoint: bool) -> None:
+    def begins(self, checkpoint: str) -> None:
         """Take note that somebody follows from now on; with a checkpoint, something was heard in an earlier life."""
-        self._has_history = self._has_history or has_checkpoint
+        self._is_marked = was_heard(checkpoint, self._where)
+        self._has_history = self._has_history or self._is_marked
         if self.has_news:
             self._changed.set()
         self._enter(SourceState.CONNECTING)
@@ -180,7 +197,6 @@ class Standing:
         if not is_allowed(self._settings.channels, channel):
             _count(self._dropped, channel)
             return
-        _count(self._counts, channel)
         self._waiting_chars += len(announcement.content)
         self._waiting.append(
             Draft(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 import logging
 from collections.abc import Sequence
+from functools import partial
 from typing import Final, Self
 
 import anyio
@@ -19,6 +20,7 @@ from harken.sources.mcp.child import running
 from harken.sources.mcp.hearing import AT_ONCE
 from harken.sources.mcp.lines import LineSplitter
 from harken.sources.mcp.link import Closed, Desk, Lost, Pulse, Trouble, bounded, watched
+from harken.sources.mcp.replies import Replies
 from harken.sources.mcp.routing import Announcement, Answer, Request, read_frame
 from harken.sources.mcp.settings import McpSettings
 
@@ -40,6 +42,8 @@ class Stdio:
         self._numbers = itertools.count(1)
         self._awaited = 0  # the number of the request whose answer decides how to go on
         self._is_modern = False
+        self._is_deaf = False  # it did not take all of an answer: what follows would be read as the rest of that
+        self._saying = anyio.Lock()
 
     async def __aenter__(self) -> Self:
         return self
@@ -50,7 +54,7 @@ class Stdio:
     async def listen(self, desk: Desk) -> Closed:
         """Start the program, introduce ourselves, and hand over what it announces until it ends."""
         desk.waits("waiting for the program to answer")
-        self._is_modern = False
+        self._is_modern = self._is_deaf = False
         self._awaited = next(self._numbers)
         failed: list[Trouble] = []
         logged = anyio.Event()
@@ -60,8 +64,14 @@ class Stdio:
             logged.set()
 
         async def run(process: Process) -> None:
+            replies = Replies(self._settings.name, partial(self._reply, process))
             try:
-                await watched(lambda pulse: self._hear(process, desk, pulse), self._probe, self._idle_seconds)
+                await watched(
+                    lambda pulse: self._hear(process, desk, pulse, replies),
+                    self._probe,
+                    self._idle_seconds,
+                    replies.run,
+                )
             except Trouble as exc:
                 failed.append(exc)
             with anyio.move_on_after(EXIT_SECONDS):
@@ -73,7 +83,7 @@ class Stdio:
             group.start_soon(run, process)
         raise failed[0]
 
-    async def _hear(self, process: Process, desk: Desk, pulse: Pulse) -> Closed:
+    async def _hear(self, process: Process, desk: Desk, pulse: Pulse, replies: Replies) -> Closed:
         await self._say(process, [protocol.initialize(self._awaited)])
         splitter = LineSplitter()
         dropped = 0
@@ -99,7 +109,7 @@ class Stdio:
                 dropped = splitter.dropped
             if heard:
                 await desk.take(heard)
-            await self._say(process, [protocol.reply(request) for request in requests])
+            replies.add(requests)
             for answer in answers:
                 if answer.id == self._awaited:
                     await self._settle(process, desk, answer)
@@ -136,12 +146,19 @@ class Stdio:
     async def _probe(self) -> str:
         return f"the program does not answer within {self._settings.timeout:g} seconds" if self._awaited else ""
 
+    async def _reply(self, process: Process, body: bytes) -> None:
+        if not self._is_deaf:
+            self._is_deaf = True
+            await self._say(process, [body])
+            self._is_deaf = False
+
     async def _say(self, process: Process, messages: Sequence[bytes]) -> None:
         if process.stdin is None or not messages:
             return
         try:
             with bounded(self._settings.timeout, "our messages"):
-                await process.stdin.send(b"".join(message + b"\n" for message in messages))
+                async with self._saying:
+                    await process.stdin.send(b"".join(message + b"\n" for message in messages))
         except (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError):
             return  # it is ending: its output says so next
 

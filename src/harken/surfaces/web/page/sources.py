@@ -83,6 +83,8 @@ class SourceCard:
     last_message_at: datetime | None
     reconnects: int
     gaps: int
+    too_long: int
+    known: int
     counts: Sequence[Counted]
     more: int  # channels that are not shown
     dropped: Sequence[Counted]
@@ -122,6 +124,8 @@ def _card(report: SourceReport) -> SourceCard:
         last_message_at=health.last_message_at,
         reconnects=health.reconnects,
         gaps=health.gaps,
+        too_long=health.too_long,
+        known=health.known,
         counts=counts,
         more=max(0, len(health.counts) - MOST_CHANNELS),
         dropped=[Counted(channel, n) for channel, n in _busiest(health.dropped)],
