@@ -80,7 +80,7 @@ def test_a_dry_run_shows_the_change_and_makes_none(person: Rig) -> None:
     assert not (person.home / "connected").exists()
     planned = person.json("connect", "codex", "--dry-run")["hosts"][0]
     assert (planned["host"], planned["state"], planned["found"]) == ("codex", "planned", None)
-    assert [Path(change["path"]).name for change in planned["changes"]] == ["config.toml", "hooks.json"]
+    assert [Path(change["path"]).name for change in planned["changes"]] == ["config.toml", "hooks.json", "AGENTS.md"]
 
 
 def test_nothing_is_written_without_a_yes(person: Rig) -> None:
@@ -232,6 +232,20 @@ def test_doctor_finds_what_is_stale_or_gone(person: Rig) -> None:
     assert "Not as this Harken would write it: ~/.codex/config.toml" in shown
     assert "Run: harken connect codex" in shown
     assert "no  the interpreter /gone/python" in shown
+
+
+def test_doctor_misses_what_agents_should_be_told(person: Rig) -> None:
+    """An agent that is not told whose word a message is looks as if it were connected."""
+    person.ok("connect", "codex", "--yes")
+    told = user_of(person) / ".codex" / "AGENTS.md"
+    told.write_text("# Mine\n")
+    shown = " ".join(person.run("doctor", "codex").out.split())
+    assert "~/.codex/AGENTS.md (what the agent is told" in shown
+    assert "Run: harken connect codex" in shown
+    assert "+<!-- harken:begin -->" in person.ok("connect", "codex", "--yes")
+    assert told.read_text().startswith("# Mine\n\n<!-- harken:begin -->\n")
+    person.ok("disconnect", "codex", "--yes")
+    assert told.read_text() == "# Mine\n"
 
 
 def test_doctor_shows_what_surfaces_have_proven(rig: Rig, tmp_path: Path) -> None:

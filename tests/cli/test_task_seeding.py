@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from harken.cli.connecting import place_of
+from harken.cli.checkup import health_of
+from harken.cli.connecting import place_of, targets
 from harken.cli.output import Screen
-from harken.cli.seeding import seed, seeded_names, seeds, unseed
+from harken.cli.seeding import Seeded, seed, seeded_names, seeds, unseed
 from harken.cli.verbs import Invocation
 from harken.config.home import Home
 from harken.hosts.apply import apply
@@ -190,6 +191,43 @@ def test_a_tracked_file_is_never_touched(asked: Invocation, tmp_path: Path, host
     assert {name: kept for name, kept in tree(tmp_path).items() if "/harken" not in name} == before
 
 
+@pytest.mark.parametrize("host", ["codex", "qwen-code", "gemini-cli"])
+def test_what_agents_read_in_a_repository_stays_as_it_is(asked: Invocation, tmp_path: Path, host: str) -> None:
+    """A team's AGENTS.md is not changed for a task: the host is connected all the same, and the person is told."""
+    repo = repository(tmp_path / "app")
+    name = "GEMINI.md" if host == "gemini-cli" else "AGENTS.md"
+    commit(repo, name, "# ours\n")
+    folder = worktree(repo, "one")
+    before = tree(tmp_path / "user", repo, folder)
+    seeded = seed(asked, "one", folder, host)
+    assert [note for note in seeded.notes if f"/{name}, so it stays as it is" in note] == list(seeded.notes)
+    assert len(seeded.notes) == 1
+    assert (folder / name).read_text() == "# ours\n"
+    assert any(path.endswith((".toml", ".json")) for path in seeded.files)
+    assert is_clean(folder)
+    assert seed(asked, "one", folder, host) == Seeded()
+    target = targets(asked, [host], None, is_looking=False)[0]
+    findings = [finding for _, finding in health_of(asked, target).findings if finding.what == "connected and current"]
+    assert findings
+    assert all(finding.is_good for finding in findings)
+    unseed(asked, "one")
+    assert tree(tmp_path / "user", repo, folder) == before
+
+
+def test_tasks_of_two_hosts_in_one_folder_share_what_both_read(asked: Invocation, tmp_path: Path) -> None:
+    """The block stays for the one that goes on, and git does not see it at any time."""
+    folder = worktree(repository(tmp_path / "app"), "both")
+    before = tree(folder)
+    seed(asked, "one", folder, "codex")
+    seed(asked, "two", folder, "qwen-code")
+    told = (folder / "AGENTS.md").read_bytes()
+    unseed(asked, "one")
+    assert (folder / "AGENTS.md").read_bytes() == told
+    assert is_clean(folder)
+    unseed(asked, "two")
+    assert tree(folder) == before
+
+
 def test_a_link_in_a_repository_leads_nowhere(asked: Invocation, tmp_path: Path) -> None:
     """A repository from somewhere must not have the person's own settings written."""
     repo = repository(tmp_path / "app")
@@ -274,7 +312,8 @@ def test_a_folder_without_git_is_seeded_too(asked: Invocation, tmp_path: Path) -
     """There is no repository to keep clean, and still everything goes again."""
     folder = tmp_path / "plain"
     folder.mkdir()
-    assert [Path(name).name for name in seed(asked, "one", folder, "codex").files] == ["config.toml", "hooks.json"]
+    names = [Path(name).name for name in seed(asked, "one", folder, "codex").files]
+    assert names == ["config.toml", "hooks.json", "AGENTS.md"]
     unseed(asked, "one")
     assert tree(folder) == {}
 

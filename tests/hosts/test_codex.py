@@ -277,7 +277,7 @@ def test_host_that_did_not_run_is_left_byte_for_byte_as_it_was(stage: Stage) -> 
     """Trying Harken must cost nothing: not even asking Codex what it thinks leaves a file behind."""
     before = tree(stage.user)
     stage.harken("connect", "codex", "--yes")
-    assert set(tree(stage.user)) - set(before) == {".codex/hooks.json"}
+    assert set(tree(stage.user)) - set(before) == {".codex/hooks.json", ".codex/AGENTS.md"}
     stage.harken("disconnect", "codex", "--yes")
     assert tree(stage.user) == before
 

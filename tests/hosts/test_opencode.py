@@ -372,7 +372,7 @@ def test_connecting_one_folder_leaves_what_git_tracks_alone(unconnected: Stage) 
     unconnected.harken("connect", "opencode", "--yes", "--project", str(unconnected.project))
     assert tree(unconnected.user) == before
     made = {name for name, content in tree(unconnected.project).items() if content is not None}
-    ours = {".opencode/opencode.json", ".opencode/plugins/harken.js"}
+    ours = {".opencode/opencode.json", ".opencode/plugins/harken.js", ".opencode/harken.md"}
     assert {name for name in made if not name.startswith(".git/")} == {"opencode.json", *ours}
     unconnected.harken("connect", "opencode", "--yes")
     body = marker()

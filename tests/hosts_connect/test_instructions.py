@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound
-from harken.hosts.instructions import CHANNEL, SKILLS, Abilities, agent_instructions, command_text, skill_text
+from harken.hosts.instructions import ANY_HOST, CHANNEL, SKILLS, Abilities, agent_instructions, command_text, skill_text
 from harken.hosts.registry import ALIASES, PACKAGES, TITLES, connectable, connector, hook_host, host_name
 
 
@@ -16,6 +16,7 @@ def every_text() -> str:
     texts = {
         "hooks and wake": agent_instructions(Abilities()),
         "hooks, no wake": agent_instructions(Abilities(can_be_woken=False)),
+        "several hosts": agent_instructions(ANY_HOST),
         "no hooks": agent_instructions(Abilities(has_hooks=False, tool_prefix="mcp_harken_")),
         "the skill": skill_text(Abilities()),
         "the skill for channels": skill_text(Abilities(), CHANNEL),

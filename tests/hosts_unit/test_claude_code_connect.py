@@ -18,7 +18,8 @@ from harken.errors import UserError
 from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
-from harken.hosts.claude_code.hooks import EVENTS
+from harken.hosts.claude_code.hooks import EVENTS, MOST_CHARS
+from harken.hosts.instructions import Abilities, agent_instructions
 from harken.hosts.plan import CommandStep, FileChange, Place, Wishes
 
 
@@ -102,6 +103,28 @@ def test_only_tools_that_stay_at_home_are_allowed_unasked(place: Place) -> None:
     assert "reply" not in names
     said = subprocess.run(["/bin/sh", "-c", hook["hooks"][0]["command"]], capture_output=True, check=True).stdout
     assert json.loads(said)["hookSpecificOutput"] == {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
+
+
+def test_session_that_starts_is_told_what_a_message_is(place: Place, tmp_path: Path) -> None:
+    """Not one that is resumed, which was told; and a plugin that is not where it should be says nothing."""
+    for name, content in plugin.files(place).items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+    _, group = json.loads((tmp_path / "harken/hooks/hooks.json").read_bytes())["hooks"]["SessionStart"]
+    assert group["matcher"] == "startup|clear|compact"
+
+    def said(root: Path) -> bytes:
+        command = ["/bin/sh", "-c", group["hooks"][0]["command"]]
+        done = subprocess.run(command, env={"CLAUDE_PLUGIN_ROOT": str(root)}, capture_output=True, check=True)
+        return done.stdout + done.stderr
+
+    text = agent_instructions(Abilities(tool_prefix=plugin.TOOL_PREFIX))
+    assert json.loads(said(tmp_path / "harken"))["hookSpecificOutput"] == {
+        "hookEventName": "SessionStart",
+        "additionalContext": text,
+    }
+    assert len(text) < MOST_CHARS
+    assert said(tmp_path / "gone") == b""
 
 
 def test_plugin_with_other_contents_has_another_version(place: Place, tmp_path: Path) -> None:

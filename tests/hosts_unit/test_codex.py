@@ -252,7 +252,7 @@ def test_plan_without_codex_says_that_hooks_are_not_trusted(folder: Path) -> Non
     place = replace(PLACE, user=folder, environ={"PATH": str(folder)})
     plan = CONNECTOR.plan(place, Wishes())
     changes = [step for step in plan.steps if isinstance(step, FileChange)]
-    assert [change.path.name for change in changes] == ["config.toml", "hooks.json"]
+    assert [change.path.name for change in changes] == ["config.toml", "hooks.json", "AGENTS.md"]
     assert "review" in plan.notes[0]
     assert b"trusted_hash" not in (changes[0].after or b"")
 

@@ -246,7 +246,8 @@ def test_project_is_connected_by_a_file_that_git_leaves_alone(place: Place, tmp_
     exclude.write_text("*.log")
     here = replace(place, project=shop)
     put(CONNECTOR.plan(here, Wishes()))
-    assert exclude.read_text() == "*.log\n/.github/copilot/settings.local.json\n"
+    told = "/.github/instructions/harken.instructions.md"
+    assert exclude.read_text() == f"*.log\n/.github/copilot/settings.local.json\n{told}\n"
     assert not settings_file(place).exists()
     assert CONNECTOR.plan(here, Wishes()).steps == []
     assert plugin.folder(here) != plugin.folder(place)

@@ -175,7 +175,8 @@ def test_project_is_connected_in_its_own_folder_and_never_twice(tmp_path: Path) 
     plan = CONNECTOR.plan(place(tmp_path, project), Wishes())
     paths = [step.path for step in plan.steps if isinstance(step, FileChange)]
     own = tmp_path / "user" / ".gemini"
-    assert paths == [project / ".gemini" / "settings.json", own / "policies" / "harken.toml"]
+    settings = project / ".gemini" / "settings.json"
+    assert paths == [settings, own / "policies" / "harken.toml", project / "GEMINI.md"]
     own.mkdir(parents=True)
     (own / "settings.json").write_bytes(with_entries(None, place(tmp_path), file=FILE))
     assert CONNECTOR.plan(place(tmp_path, project), Wishes()).steps == ()

@@ -413,15 +413,16 @@ def write(plan: Plan) -> None:
         step.path.write_bytes(step.after)
 
 
-def test_connecting_writes_one_entry_and_one_file(place: Place) -> None:
+def test_connecting_writes_two_entries_and_two_files(place: Place) -> None:
     """What opencode needs, and nothing else; a second time there is nothing to do."""
     write(CONNECTOR.plan(place, Wishes()))
     folder = place.user / ".config" / "opencode"
-    assert {path.name for path in folder.rglob("*") if path.is_file()} == {"opencode.json", "harken.js"}
+    assert {path.name for path in folder.rglob("*") if path.is_file()} == {"opencode.json", "harken.js", "harken.md"}
     command = ["/usr/bin/python3", "-I", "-S", "/opt/harken/edge/mcp.py", "--home", "/h"]
     assert json.loads((folder / "opencode.json").read_text()) == {
         "$schema": "https://opencode.ai/config.json",
         "mcp": {"harken": {"type": "local", "command": command, "enabled": True, "timeout": 70_000}},
+        "instructions": [str(folder / "harken.md")],
     }
     assert 'const HOME = "/h"' in (folder / "plugins" / "harken.js").read_text()
     assert CONNECTOR.plan(place, Wishes()).steps == []
@@ -473,9 +474,10 @@ def test_folder_may_be_elsewhere_or_a_project(place: Place, tmp_path: Path) -> N
         return [step.path.relative_to(tmp_path).as_posix() for step in steps if isinstance(step, FileChange)]
 
     moved = replace(place, environ={"XDG_CONFIG_HOME": str(tmp_path / "etc")})
-    assert written(moved) == ["etc/opencode/opencode.json", "etc/opencode/plugins/harken.js"]
+    names = ("opencode.json", "plugins/harken.js", "harken.md")
+    assert written(moved) == [f"etc/opencode/{name}" for name in names]
     project = replace(place, project=tmp_path / "shop")
-    assert written(project) == ["shop/.opencode/opencode.json", "shop/.opencode/plugins/harken.js"]
+    assert written(project) == [f"shop/.opencode/{name}" for name in names]
     assert any("commits" in note for note in CONNECTOR.plan(project, Wishes()).notes)
 
 

@@ -33,7 +33,7 @@ from harken.cli.verbs import Invocation
 from harken.errors import HarkenError, NotFound, Refused, Unavailable, UserError
 from harken.hosts.apply import Undone, apply, fates, is_change, undo, verify
 from harken.hosts.plan import CommandStep, Connector, Finding, Found, Place, Plan, Step, Wishes
-from harken.hosts.record import Record, load, records
+from harken.hosts.record import Record, load, records, shared_blocks
 from harken.hosts.registry import connector
 from harken.model import WATCH
 
@@ -270,7 +270,8 @@ def _show_removal(asked: Invocation, target: Target, plan: Plan | None, *, is_to
     if plan is not None:
         show_plan(screen, plan)
     elif target.record:
-        screen.table([(short(path), fate.value) for path, fate in fates(target.record).items()])
+        shared = shared_blocks(target.place.harken, target.record.key)
+        screen.table([(short(path), fate.value) for path, fate in fates(target.record, shared).items()])
         for deed in reversed(target.record.deeds):
             if deed.undo:
                 screen.line(f"  {one_line(shlex.join(deed.undo))}")

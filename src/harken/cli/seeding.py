@@ -7,7 +7,7 @@ leave the new ones alone. `hosts/apply.py` writes and takes back; this decides w
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Final
@@ -89,17 +89,28 @@ class Ground:
 
     def paths(self, plan: Plan) -> list[Path]:
         """Return the files here that a plan writes."""
-        every = dict.fromkeys(path for step in plan.steps for path in _touched(step))
-        return [path for path in every if any(path.is_relative_to(top) for top in self.tops)]
+        return self.inside(dict.fromkeys(path for step in plan.steps for path in _touched(step)))
+
+    def inside(self, paths: Iterable[Path]) -> list[Path]:
+        """Return those that are in one of the work trees."""
+        return [path for path in paths if any(path.is_relative_to(top) for top in self.tops)]
 
     def patterns(self, plan: Plan) -> list[str]:
         """Return what git has to be told to leave alone: the files that are new."""
         new = [path for path in self.paths(plan) if not path.exists()]
-        return [pattern(path.relative_to(self._top_of(path))) for path in new]
+        return [self.pattern(path) for path in new]
+
+    def pattern(self, path: Path) -> str:
+        """Return how git is told to leave a file alone."""
+        return pattern(path.relative_to(self._top_of(path)))
+
+    def tracked(self, paths: Sequence[Path]) -> list[Path]:
+        """Return those that are files of the repository itself."""
+        return [path for path in self.inside(paths) if self.repository and is_tracked(self._top_of(path), path)]
 
     def refuse_tracked(self, plan: Plan) -> None:
         """Raise when a plan writes into a file of the repository itself."""
-        tracked = [path for path in self.paths(plan) if self.repository and is_tracked(self._top_of(path), path)]
+        tracked = self.tracked(self.paths(plan))
         if tracked:
             names = ", ".join(short(path) for path in tracked)
             raise UserError(f"git tracks {names}, or a link to it.", "Files of the repository are not changed.")
@@ -170,23 +181,30 @@ def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded
     host = found.name
     is_main = place.project != ground.folder
     blank = Seed(task=task, host=host, project=str(place.project), is_main=is_main)
-    known = [each for each in seeds(place.harken) if each.block == blank.block or each.shares(blank)]
+    every = seeds(place.harken)
+    known = [each for each in every if each.block == blank.block or each.shares(blank)]
     record = load(place.harken, host, place.project)
     if not known and record is not None:
         return Seeded()  # the person connected this folder themselves, and keeps it so
     # A checkout that has more, because the person or a task in it wants it so, keeps that.
     place = replace(place, is_for_tasks=is_main and (record is None or record.is_for_tasks))
     plan = _plan(found, place, ground)
+    notes: tuple[str, ...] = ()
+    if tracked := ground.tracked(plan.blocks):
+        names = ", ".join(short(path) for path in tracked)
+        notes = (f"git tracks {names}, so it stays as it is. Each message says by itself whose word it is.",)
+        place = replace(place, can_tell=False)
+        plan = _plan(found, place, ground)
     if not known and not plan.steps:
         return Seeded()
     ground.refuse_tracked(plan)
-    new = _with_block(blank, plan, ground, known)
+    new = _with_block(blank, plan, ground, known, [each for each in every if each.project == blank.project])
     if new not in known:
         _keep(place, new)
     if plan.steps:
         apply(plan, place, Wishes())
     files = tuple(str(path) for path in ground.paths(plan))
-    return Seeded(files=files, about=tuple(plan.notes) if plan.steps else ())
+    return Seeded(files=files, notes=notes if plan.steps else (), about=tuple(plan.notes) if plan.steps else ())
 
 
 def unseed(asked: Invocation, task: str) -> Seeded:
@@ -215,7 +233,7 @@ def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
     try:
         record = load(place.harken, old.host, here.project)
         if not any(old.shares(each) for each in every) and record is not None:
-            undone = undo(found, replace(here, is_for_tasks=record.is_for_tasks))
+            undone = undo(found, record.place(here))
             inside = [path for path in undone.restored if path.is_relative_to(old.project)]
             files = tuple(str(path) for path in inside if not any(path in each.parents for each in inside))
             notes += [f"{short(path)} was written since: only Harken's entries are gone." for path in undone.cleaned]
@@ -234,7 +252,7 @@ def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[st
         try:
             record = load(place.harken, found.name, here.project)
             if record is not None and Path(project).is_dir():
-                here = replace(here, is_for_tasks=record.is_for_tasks)
+                here = record.place(here)
                 plan = _plan(found, here, Ground.of(Path(project)))
                 if plan.steps:
                     apply(plan, here, Wishes())
@@ -265,9 +283,14 @@ def _touched(step: Step) -> tuple[Path, ...]:
     return step.touches if isinstance(step, CommandStep) else (step.path,)
 
 
-def _with_block(blank: Seed, plan: Plan, ground: Ground, known: Sequence[Seed]) -> Seed:
-    """Return a seed with what git is to leave alone: files that are new, and those that tasks beside it had made."""
-    lines = tuple(dict.fromkeys([*(line for each in known for line in each.lines), *ground.patterns(plan)]))
+def _with_block(blank: Seed, plan: Plan, ground: Ground, known: Sequence[Seed], beside: Sequence[Seed]) -> Seed:
+    """Return a seed with what git is to leave alone: files that are new, and those that tasks beside it had made.
+
+    Another host in the folder may have made a file that both read.
+    """
+    hidden = {line for each in beside for line in each.lines}
+    shared = [line for line in map(ground.pattern, ground.inside(plan.blocks)) if line in hidden]
+    lines = tuple(dict.fromkeys([*(line for each in known for line in each.lines), *ground.patterns(plan), *shared]))
     if ground.exclude is None or not lines:
         return blank
     has_made = any(each.block == blank.block and each.has_made_exclude for each in known)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from enum import StrEnum
@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import Conflict, Unavailable, UserError
+from harken.hosts.edits import block_remove, block_text
 from harken.hosts.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
@@ -34,7 +35,7 @@ from harken.hosts.files import (
     write,
 )
 from harken.hosts.plan import CommandStep, Connector, FileChange, Finding, Place, Plan, Step, Wishes
-from harken.hosts.record import Deed, Record, forget, kept, load, locked, save
+from harken.hosts.record import Deed, Record, forget, kept, load, locked, save, shared_blocks
 
 COMMAND_SECONDS: Final = 90.0
 SAID_CHARS: Final = 400
@@ -49,6 +50,7 @@ class Fate(StrEnum):
     RESTORED = "as it was before"
     REMOVED = "removed"
     CLEANED = "without Harken's entries"  # somebody has written since
+    STAYS = "stays, because another host reads it"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +74,8 @@ def apply(plan: Plan, place: Place, wishes: Wishes, told: Told = lambda _: None)
         project = str(place.project) if place.project else ""
         record = replace(found or Record(host=plan.host, project=project), is_whole=False)
         record = replace(record, python=place.python, wake=wishes.wake, is_for_tasks=place.is_for_tasks)
+        shared = shared_blocks(place.harken, record.key)
+        record = replace(record, can_tell=place.can_tell, blocks=_blocks(plan, record, shared))
         save(place.harken, record)
         try:
             for step in filter(is_change, plan.steps):
@@ -88,9 +92,20 @@ def apply(plan: Plan, place: Place, wishes: Wishes, told: Told = lambda _: None)
             record = replace(record, is_whole=True)
         finally:
             save(place.harken, record)
-            if not record.is_whole and found is None and not _take_back(record, place).is_partial:
+            if not record.is_whole and found is None and not _take_back(record, place, shared).is_partial:
                 forget(place.harken, record.key)
         return record
+
+
+def _blocks(plan: Plan, record: Record, shared: Collection[str]) -> tuple[str, ...]:
+    """Return the files whose marked block is ours to take out; one that stood there before any of us stays."""
+    changes = [step for step in plan.steps if isinstance(step, FileChange) and is_change(step)]
+    new = {
+        step.path for step in changes if step.path in plan.blocks and block_text(step.before, file=step.path) is None
+    }
+    paths = ((path, os.path.realpath(path)) for path in plan.blocks)
+    ours = (real for path, real in paths if path in new or real in shared)
+    return tuple(dict.fromkeys((*record.blocks, *ours)))
 
 
 def verify(connector: Connector, place: Place) -> Sequence[Finding]:
@@ -127,7 +142,8 @@ def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Und
         record = load(place.harken, connector.name, place.project)
         # Looked at before anything goes: some entries are only found by what another file holds.
         early = _removable(connector, place) if record else ()
-        taken = _take_back(record, place) if record else _Taken(is_partial=True, can_run=True)
+        shared = shared_blocks(place.harken, record.key) if record else frozenset[str]()
+        taken = _take_back(record, place, shared) if record else _Taken(is_partial=True, can_run=True)
         cleaned: list[Path] = []
         notes = list(taken.notes)
         if taken.is_partial:
@@ -144,9 +160,21 @@ def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Und
                 elif taken.can_run and (said := _run(step.argv, step.environ)):
                     notes.append(said)
         if record is not None:
+            for change in _blocks_left(record, shared):
+                told(change)
+                _put(change)
+                taken = replace(taken, restored=tuple(dict.fromkeys((*taken.restored, change.path))))
             _remove_folders(record)
             forget(place.harken, record.key)
         return Undone(restored=taken.restored, cleaned=tuple(cleaned), notes=tuple(notes))
+
+
+def _blocks_left(record: Record, shared: Collection[str]) -> Iterator[FileChange]:
+    """Yield the files with a block that another connection wrote, and of which this one was the last user."""
+    for path in (Path(name) for name in record.blocks if name not in shared):
+        change = FileChange(path=path, before=read(path), after=block_remove(read(path), file=path), why="the block")
+        if is_change(change):
+            yield change
 
 
 def _removable(connector: Connector, place: Place) -> Sequence[FileChange]:
@@ -158,9 +186,12 @@ def _removable(connector: Connector, place: Place) -> Sequence[FileChange]:
     return [step for step in steps if isinstance(step, FileChange) and is_change(step)]
 
 
-def fates(record: Record) -> Mapping[Path, Fate]:
-    """Return the files that connecting wrote, and what taking it back would make of each."""
-    found: dict[Path, Fate] = {}
+def fates(record: Record, shared: Collection[str] = ()) -> Mapping[Path, Fate]:
+    """Return the files that connecting wrote, and what taking it back would make of each.
+
+    Those that are shared hold a block that another connection uses.
+    """
+    found: dict[Path, Fate] = {Path(path): Fate.CLEANED for path in record.blocks}
     for deed in record.deeds:
         now, after = _now(deed), deed.after or {}
         for path in {**deed.before, **after}:
@@ -168,7 +199,7 @@ def fates(record: Record) -> Mapping[Path, Fate]:
             if was != became and State("folder") not in {was, became} and not deed.is_look:
                 back = Fate.RESTORED if was else Fate.REMOVED
                 found[Path(path)] = back if now.get(path) in {was, became} else Fate.CLEANED
-    return found
+    return found | {Path(path): Fate.STAYS for path in record.blocks if path in shared}
 
 
 def _begin(step: Step, place: Place, folder: Path) -> Deed:
@@ -270,8 +301,8 @@ class _Taken:
     notes: tuple[str, ...] = ()
 
 
-def _take_back(record: Record, place: Place) -> _Taken:
-    """Make every file that is as we left it what it was before, from the last step to the first."""
+def _take_back(record: Record, place: Place, shared: Collection[str]) -> _Taken:
+    """Make every file that is as we left it what it was before, from the last step to the first; not shared ones."""
     restored: dict[Path, None] = {}
     problems: list[str] = []
     is_partial = False
@@ -286,7 +317,7 @@ def _take_back(record: Record, place: Place) -> _Taken:
             if not deed.roots:
                 with suppress(FileNotFoundError, NotADirectoryError):
                     unfinished(Path(path)).unlink()
-            if then.get(path) == was:
+            if then.get(path) == was or path in shared:
                 continue
             if deed.after is not None and now.get(path) == deed.after.get(path):
                 restore(Path(path), was, folder)

@@ -99,8 +99,12 @@ class Abilities:
     """What a host can do with Harken, as far as its agent has to know."""
 
     has_hooks: bool = True  # what waits arrives by itself between tool calls, with prompts or at the end of a turn
-    can_be_woken: bool = True  # an idle session gets a turn for a message
+    can_be_woken: bool | None = True  # an idle session gets a turn for a message; None: not said
     tool_prefix: str = ""  # how this host begins the names of our tools, such as `mcp_harken_`
+
+
+ANY_HOST: Final = Abilities(can_be_woken=None)
+"""What is so wherever `connect` can connect: for a file that several hosts read."""
 
 
 def agent_instructions(abilities: Abilities) -> str:
@@ -128,6 +132,8 @@ def _arrival(abilities: Abilities) -> str:
     if not abilities.has_hooks:
         return _ASKED.format(tool=abilities.tool_prefix)
     arrives = "What waits arrives by itself, between tool calls or with the next prompt"
+    if abilities.can_be_woken is None:
+        return f"{arrives}. Nothing is gained by polling or waiting."
     if abilities.can_be_woken:
         return f"{arrives}, and an idle session is woken for it. Nothing is gained by polling or waiting."
     return f"{arrives}; an idle session is not woken. Nothing is gained by polling or waiting in between."

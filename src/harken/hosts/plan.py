@@ -24,6 +24,7 @@ class Place:
     edge: Path  # the folder with the edge's scripts
     has_shell: bool = True  # hosts run commands with `sh`; False on Windows
     is_for_tasks: bool = False  # the project is a main checkout: only what the host reads from there in its worktrees
+    can_tell: bool = True  # False: the file that agents are told by is the repository's own, and stays as it is
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +66,7 @@ class Plan:
     host: str
     steps: Sequence[Step]
     notes: Sequence[str] = ()  # what people should know: what this host cannot do, what they must do themselves
+    blocks: Sequence[Path] = ()  # files with a marked block of ours, changed now or not: other hosts may use the same
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,7 +13,7 @@ import shutil
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final
@@ -22,6 +22,7 @@ import msgspec
 
 from harken.errors import Conflict, UserError
 from harken.hosts.files import PRIVATE_FILE, PRIVATE_FOLDER, State, read, trouble, write
+from harken.hosts.plan import Place
 
 FOLDER: Final = "connected"
 VERSION: Final = 1
@@ -63,6 +64,8 @@ class Record:
     wake: str = ""
     is_whole: bool = False  # every step was done
     is_for_tasks: bool = False  # a main checkout, connected only as far as tasks in its worktrees need it
+    can_tell: bool = True  # the file that agents are told by may be written
+    blocks: tuple[str, ...] = ()  # files with a marked block that some connection wrote and this one uses
     deeds: tuple[Deed, ...] = ()
     version: int = VERSION
 
@@ -70,6 +73,10 @@ class Record:
     def key(self) -> str:
         """The name of its files."""
         return key_of(self.host, Path(self.project) if self.project else None)
+
+    def place(self, place: Place) -> Place:
+        """Return a place as far as it was connected there."""
+        return replace(place, is_for_tasks=self.is_for_tasks, can_tell=self.can_tell)
 
 
 def key_of(host: str, project: Path | None) -> str:
@@ -94,6 +101,11 @@ def records(harken: Path) -> list[Record]:
     """Return every connection that is recorded."""
     found = (_read(path) for path in sorted((harken / FOLDER).glob("*.json")))
     return [record for record in found if record is not None]
+
+
+def shared_blocks(harken: Path, key: str) -> frozenset[str]:
+    """Return the files whose marked block is used by connections other than this one."""
+    return frozenset(path for record in records(harken) if record.key != key for path in record.blocks)
 
 
 def save(harken: Path, record: Record) -> None:

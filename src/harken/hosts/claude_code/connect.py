@@ -1,7 +1,8 @@
 """Connecting Claude Code: a plugin in a marketplace of Harken's own, installed and removed by Claude Code's commands.
 
 Makes plans from what it finds and writes nothing. A folder is connected in Claude Code's local scope, whose settings
-file git does not track; the project's own files stay as they are. What the plugin contains is in `plugin.py`.
+file git does not track; the project's own files stay as they are, CLAUDE.md among them: the plugin itself tells each
+session what a message is. What it contains is in `plugin.py`.
 """
 
 from __future__ import annotations
@@ -207,7 +208,7 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
     {
         _ADD: "let Claude Code know where the plugin is",
         _FORGET: "let Claude Code forget where the plugin was",
-        _INSTALL: "install the plugin: MCP server, hooks and the skill /inbox",
+        _INSTALL: "install the plugin: MCP server, hooks, instructions and the skill /inbox",
         _UNINSTALL: "uninstall the plugin",
         _UPDATE: "let Claude Code copy the changed plugin",
     }

@@ -1,7 +1,9 @@
 """The plugin that Claude Code installs: MCP server, hooks, the skills `/inbox` and `/channel`. A marketplace of one.
 
 Pure: names and contents of files. Every command has the interpreter and Harken's home written out, because hosts
-start them with an environment of their own making. `connect.py` puts the files in place.
+start them with an environment of their own making. The agent is told whose word a message is by a hook at the start:
+what the server says of itself is missing from a turn that a message begins, and CLAUDE.md is read by other programs
+too, but not in every worktree. `connect.py` puts the files in place.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.command import hook_line, mcp_command
 from harken.hosts.hook import Moment
-from harken.hosts.instructions import SKILLS, Abilities, skill_text
+from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
 from harken.hosts.plan import Place
 
 HOST: Final = "claude-code"
@@ -34,6 +36,9 @@ _PREFIX: Final = "New in the inbox."
 # Claude Code waits for a hook before it goes on; a daemon that hangs must not hold up a person for long.
 _HOOK_SECONDS: Final = 10
 _MARK_CHARS: Final = 12
+_TOLD: Final = "instructions.json"
+# A session that is resumed has it in its transcript.
+_FRESH: Final = "startup|clear|compact"
 
 
 def marketplace(place: Place) -> str:
@@ -62,6 +67,7 @@ def files(place: Place) -> Mapping[str, bytes]:
     parts = {
         f"{PLUGIN}/.mcp.json": _json({"mcpServers": {SERVER: _server(place)}}),
         f"{PLUGIN}/hooks/hooks.json": _json({"hooks": _hooks(place)}),
+        f"{PLUGIN}/hooks/{_TOLD}": _json(_told(abilities)),
         **{f"{PLUGIN}/skills/{name}/SKILL.md": skill_text(abilities, name).encode() for name in SKILLS},
     }
     manifest = {
@@ -99,7 +105,11 @@ def _server(place: Place) -> Mapping[str, object]:
 
 
 def _hooks(place: Place) -> Mapping[str, object]:
-    hooks: dict[str, object] = {EVENTS[moment]: [_hook(place, moment)] for moment in EVENTS}
+    hooks: dict[str, list[Mapping[str, object]]] = {EVENTS[moment]: [_hook(place, moment)] for moment in EVENTS}
+    # Silent in another program that loads the plugin and does not say where it is.
+    command = f'cat "${{CLAUDE_PLUGIN_ROOT}}/hooks/{_TOLD}" 2>/dev/null || :'
+    telling = {"type": "command", "command": command, "timeout": _HOOK_SECONDS}
+    hooks[EVENTS[Moment.START]].append({"matcher": _FRESH, "hooks": [telling]})
     # Claude Code asks before it uses any tool of a server, in every mode; a person's own deny rules come before this.
     allow = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
     command = f"printf %s {shlex.quote(json.dumps(allow))}"
@@ -108,6 +118,12 @@ def _hooks(place: Place) -> Mapping[str, object]:
         {"matcher": f"^{TOOL_PREFIX}({names})$", "hooks": [{"type": "command", "command": command}]},
     ]
     return hooks
+
+
+def _told(abilities: Abilities) -> Mapping[str, object]:
+    """Return what the hook at the start of a session answers."""
+    text = agent_instructions(abilities)
+    return {"hookSpecificOutput": {"hookEventName": EVENTS[Moment.START], "additionalContext": text}}
 
 
 def _hook(place: Place, moment: Moment) -> Mapping[str, object]:

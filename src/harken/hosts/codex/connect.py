@@ -1,7 +1,8 @@
 """Connecting Codex: its MCP server and hooks as entries in its own files, with Codex's own trust in these hooks.
 
 The plan is made of file changes only, so it can be shown, and undone to the byte. How Codex counts the hash that it
-trusts is left to Codex: it is asked in a scratch home, where it can change nothing.
+trusts is left to Codex: it is asked in a scratch home, where it can change nothing. What the server says of itself
+does not reach every model of Codex's, so agents are told by a block in AGENTS.md.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import Unavailable
+from harken.hosts.briefing import AGENTS_FILE, telling_notes, told, untold
 from harken.hosts.codex import entries
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.verdict import Judge
 from harken.hosts.command import mcp_command
 from harken.hosts.files import read
+from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "codex"
 CONFIG: Final = "config.toml"
 HOOKS_FILE: Final = "hooks.json"
+TOOL_PREFIX: Final = f"mcp__{entries.SERVER}__"
+# Where this one is not empty, Codex reads it and not AGENTS.md.
+OVERRIDE_FILE: Final = "AGENTS.override.md"
 # Without this there is no queue, and no other way to start a turn in an idle session.
 FIRST_WITH_WAKE: Final = (0, 149)
 
@@ -53,6 +59,7 @@ class _Files:
     config: Path
     hooks: Path
     trust: Path
+    told: tuple[Path, Path]  # where agents may be told: the first where it has something in it
 
     @classmethod
     def of(cls, place: Place, project: Path | None) -> _Files:
@@ -60,7 +67,14 @@ class _Files:
         # Codex resolves the one, not the other; the path is part of the name that trust is kept under.
         home = Path(own).resolve() if own else place.user / ".codex"
         folder = project / ".codex" if project else home
-        return cls(home=home, config=folder / CONFIG, hooks=folder / HOOKS_FILE, trust=home / CONFIG)
+        told_in = project or home
+        return cls(
+            home=home,
+            config=folder / CONFIG,
+            hooks=folder / HOOKS_FILE,
+            trust=home / CONFIG,
+            told=(told_in / OVERRIDE_FILE, told_in / AGENTS_FILE),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,10 +109,15 @@ class CodexConnector:
             changed = {files.config: entries.with_server(read(files.config), place, file=files.config), **changed}
         before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.with_trust(before, files.hooks, hashes, file=files.trust)
+        block = _told(place, files)
         return Plan(
             host=NAME,
-            steps=list(_changes(files, changed)),
-            notes=list(_notes(judge, files, project, is_trusted=bool(hashes))),
+            steps=[*_changes(files, changed), *(change for change in block if change.before != change.after)],
+            notes=[
+                *_notes(judge, files, project, is_trusted=bool(hashes)),
+                *(note for change in block for note in telling_notes(place, change.path)),
+            ],
+            blocks=[change.path for change in block],
         )
 
     def removal(self, place: Place) -> Plan:
@@ -111,7 +130,9 @@ class CodexConnector:
         before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.without_trust(before, files.hooks, hooks, file=files.trust)
         # A file in which nothing is left was made by us.
-        return Plan(host=NAME, steps=list(_changes(files, {path: data or None for path, data in changed.items()})))
+        steps = list(_changes(files, {path: data or None for path, data in changed.items()}))
+        blocks = () if place.is_for_tasks else (untold(place, NAME, path) for path in files.told)
+        return Plan(host=NAME, steps=[*steps, *(change for change in blocks if change.before != change.after)])
 
     def check(self, place: Place) -> Sequence[Finding]:
         """Ask Codex what it makes of the files as they are."""
@@ -129,6 +150,15 @@ def _judge(place: Place) -> Judge | None:
     path = place.environ.get("PATH", os.defpath)
     program = shutil.which(PROGRAM, path=path)
     return Judge(program=Path(program), path=path) if program else None
+
+
+def _told(place: Place, files: _Files) -> Sequence[FileChange]:
+    """Return the file that Codex reads to its model; a main checkout is not read in its worktrees."""
+    if place.is_for_tasks or not place.can_tell:
+        return ()
+    override, usual = files.told
+    path = override if (read(override) or b"").strip() else usual
+    return (told(place, NAME, path, ANY_HOST if place.project else Abilities(tool_prefix=TOOL_PREFIX)),)
 
 
 def _has_hooks(files: _Files) -> bool:

@@ -2,7 +2,8 @@
 
 Copilot has commands that write the same two entries. They are not used: they drop every comment in the file, and what
 they leave behind when asked to remove them is not what was there. Its settings are changed in place instead, and
-Copilot is asked afterwards whether it sees the plugin. Nothing is written here; plans are, see `hosts/plan.py`.
+Copilot is asked afterwards whether it sees the plugin. What a server says of itself does not reach its model, so
+agents are told by a block in the instructions that it reads. Nothing is written here; plans are, see `hosts/plan.py`.
 """
 
 from __future__ import annotations
@@ -13,16 +14,25 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.briefing import AGENTS_FILE, is_told, told, untold, with_block
 from harken.hosts.copilot import plugin
 from harken.hosts.copilot.hooks import NAME
-from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.edits import (
+    block_remove,
+    json_append,
+    json_remove,
+    json_remove_items,
+    json_set,
+    json_value,
+)
 from harken.hosts.files import read
+from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "copilot"
@@ -45,7 +55,9 @@ _ENABLED: Final = ("enabledPlugins", plugin.PLUGIN_ID)
 _STARTS: Final = ("hooks", "sessionStart")
 _NO_HOOKS: Final = ("disableAllHooks",)
 _SECONDS: Final = 30.0
-_EXCLUDED: Final = b"/.github/copilot/settings.local.json"
+_TOLD: Final = ".github/instructions/harken.instructions.md"
+_FOR_ALL: Final = b'---\napplyTo: "**"\n---\n\n'  # Copilot gives such a file to its model whatever it works on
+_EXCLUDED: Final = (b"/.github/copilot/settings.local.json", f"/{_TOLD}".encode())
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +84,7 @@ class _CopilotConnector:
         if wishes.wake and wishes.wake not in _WAKES:
             raise UserError(f"Copilot CLI has no wake {wishes.wake[:40]!r}.", f"Choose one of: {', '.join(_WAKES)}.")
         _check_project(place)
+        changes, blocks = _telling(place, wishes.wake)
         file = settings_file(place)
         before = read(file)
         after = json_set(before, _MARKETPLACE, _source(place), file=file)
@@ -80,12 +93,18 @@ class _CopilotConnector:
             *_file_changes(place, plugin.files(place, wishes.wake)),
             FileChange(path=file, before=before, after=_armed(after, place, wishes.wake, file), why="names the plugin"),
             *_hidden(place),
+            *changes,
         ]
-        return Plan(host=NAME, steps=[step for step in steps if step.before != step.after], notes=_notes(place, wishes))
+        return Plan(
+            host=NAME,
+            steps=[step for step in steps if step.before != step.after],
+            notes=_notes(place, wishes),
+            blocks=blocks,
+        )
 
     def removal(self, place: Place) -> Plan:
         """Return how to take our entries out of the settings as they are now."""
-        file = settings_file(place)
+        file, told_in = settings_file(place), instructions_file(place)
         before = read(file)
         after = json_remove_items(before, _STARTS, plugin.is_arming, file=file)
         for path in (_MARKETPLACE, _ENABLED):
@@ -94,6 +113,7 @@ class _CopilotConnector:
             FileChange(path=file, before=before, after=after, why="without the plugin"),
             *_file_changes(place, {}),
             *_hidden(place, is_hidden=False),
+            _own_change(told_in, None) if place.project else untold(place, NAME, told_in),
         ]
         return Plan(host=NAME, steps=[step for step in steps if step.before != step.after])
 
@@ -129,6 +149,38 @@ def settings_file(place: Place) -> Path:
     return _state(place) / "settings.json"
 
 
+def instructions_file(place: Place) -> Path:
+    """Return the file that Copilot gives to its model: a person's, or one of ours among those of a project."""
+    return place.project / _TOLD if place.project else _state(place) / "copilot-instructions.md"
+
+
+def _telling(place: Place, wake: str) -> tuple[Sequence[FileChange], Sequence[Path]]:
+    """Return how the agent is told, and the files with a block that others may share.
+
+    A project has a file of ours, unless Copilot reads the block there anyway: the person's own, or in AGENTS.md.
+    """
+    own = instructions_file(place)
+    if place.project is None:
+        return (told(place, NAME, own, plugin.abilities(wake)),), (own,)
+    shared = place.project / AGENTS_FILE
+    if is_told(instructions_file(replace(place, project=None))):
+        return (_own_change(own, None),), ()
+    if is_told(shared):
+        return (_own_change(own, None), told(place, NAME, shared, ANY_HOST)), (shared,)
+    return (_own_change(own, plugin.abilities(wake)),), ()
+
+
+def _own_change(path: Path, abilities: Abilities | None) -> FileChange:
+    """Return our file in a project with the block, or without it; what somebody added to it stays."""
+    before = read(path)
+    if abilities is not None:
+        after: bytes | None = with_block(_FOR_ALL if before is None else before, abilities, path)
+    else:
+        after = block_remove(before, file=path)
+        after = None if after == _FOR_ALL else after
+    return FileChange(path=path, before=before, after=after, why="what the agent is told in this project")
+
+
 def _state(place: Place) -> Path:
     named = place.environ.get("COPILOT_HOME", "")
     return Path(named) if named else place.user / ".copilot"
@@ -155,13 +207,13 @@ def _hidden(place: Place, *, is_hidden: bool = True) -> Iterator[FileChange]:
         return
     path = place.project / ".git" / "info" / "exclude"
     before = read(path)
-    lines = [line for line in (before or b"").splitlines(keepends=True) if line.strip() != _EXCLUDED]
+    lines = [line for line in (before or b"").splitlines(keepends=True) if line.strip() not in _EXCLUDED]
     after = b"".join(lines)
     if is_hidden:
         gap = b"" if not after or after.endswith(b"\n") else b"\n"
-        after += gap + _EXCLUDED + b"\n"
-    is_there = _EXCLUDED in (before or b"").split()
-    if is_there is not is_hidden:
+        after += gap + b"".join(line + b"\n" for line in _EXCLUDED)
+    there = set(_EXCLUDED).intersection((before or b"").split())
+    if there != set(_EXCLUDED if is_hidden else ()):
         yield FileChange(path=path, before=before, after=after or None, why="what git leaves alone here")
 
 
@@ -208,7 +260,7 @@ def _notes(place: Place, wishes: Wishes) -> Sequence[str]:
         git = "git is told to leave it alone" if is_hidden else "keep it out of your commits"
         notes.append(
             "This folder only, on this machine only, by .github/copilot/settings.local.json: Copilot reads it where "
-            f"you trust the folder, and {git}."
+            f"you trust the folder, and {git}, and the file with instructions beside it."
         )
     return notes
 

@@ -64,13 +64,18 @@ def folder(place: Place) -> Path:
     return place.harken / "plugins" / f"{NAME}-{mark}"
 
 
+def abilities(wake: str) -> Abilities:
+    """Return what Copilot can do with Harken when it is connected with this wake."""
+    return Abilities(tool_prefix=TOOL_PREFIX, can_be_woken=wake != NO_WAKE)
+
+
 def files(place: Place, wake: str) -> Mapping[str, bytes]:
     """Return the files of the marketplace by their names in it."""
-    abilities = Abilities(tool_prefix=TOOL_PREFIX, can_be_woken=wake != NO_WAKE)
+    can = abilities(wake)
     parts = {
         f"{PLUGIN}/.mcp.json": _json({"mcpServers": {SERVER: _server(place)}}),
         f"{PLUGIN}/hooks/hooks.json": _json({"version": 1, "hooks": _hooks(place, wake)}),
-        **{f"{PLUGIN}/skills/{name}/SKILL.md": skill_text(abilities, name).encode() for name in SKILLS},
+        **{f"{PLUGIN}/skills/{name}/SKILL.md": skill_text(can, name).encode() for name in SKILLS},
     }
     manifest = {
         "name": PLUGIN,

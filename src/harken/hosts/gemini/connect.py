@@ -1,7 +1,8 @@
-"""Connecting Gemini CLI: an MCP server and hooks in its settings, and a rules file of our own beside them.
+"""Connecting Gemini CLI: an MCP server and hooks in its settings, a rules file of our own, a block in GEMINI.md.
 
 Makes plans from what it finds and writes nothing. Gemini leaves files behind whenever it runs, even for its version,
-so it is only ever asked in a scratch home, with a copy of the settings.
+so it is only ever asked in a scratch home, with a copy of the settings. It passes on the few words that the server
+says of itself; whose word a message is stands in the block.
 """
 
 from __future__ import annotations
@@ -15,16 +16,21 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.briefing import context_file, telling_notes, told, untold
 from harken.hosts.files import read
 from harken.hosts.gemini import entries
 from harken.hosts.gemini.hooks import NAME
+from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 from harken.hosts.program import find_program, output_of, version_numbers
+from harken.hosts.record import key_of, records
 
 PROGRAM: Final = "gemini"
 OLDEST: Final = (0, 61)  # the oldest that was seen to do all that is used here
 FOLDER: Final = ".gemini"
 SETTINGS: Final = "settings.json"
+CONTEXT_FILE: Final = "GEMINI.md"
+ABILITIES: Final = Abilities(tool_prefix=f"mcp_{entries.SERVER}_", can_be_woken=False)
 
 _ASLEEP: Final = (
     "Gemini CLI has no way to be woken. A message for an idle session waits and comes with your next prompt; while "
@@ -94,16 +100,27 @@ class GeminiConnector:
             (before, entries.with_entries(before, place, file=files.settings)),
             (read(files.rules), entries.RULES),
         )
-        return Plan(host=NAME, steps=list(steps), notes=list(_notes(place, files)))
+        context = _context(place, files)
+        block = told(place, NAME, context, ANY_HOST if place.project else ABILITIES)
+        return Plan(
+            host=NAME,
+            steps=[*steps, *([block] if block.before != block.after else [])],
+            notes=[*_notes(place, files), *telling_notes(place, context)],
+            blocks=[context] if place.can_tell else [],
+        )
 
     def removal(self, place: Place) -> Plan:
         """Return how to take out our entries, wherever they stand now."""
         files = _Files.of(place)
         before, rules = read(files.settings), read(files.rules)
-        # The rules serve every folder; they stay while the person's own settings still name our server.
+        # The rules serve every folder; they stay while the person's own settings name our server, or another folder's.
         is_needed = place.project is not None and entries.is_connected(read(files.own), file=files.own)
+        own = key_of(NAME, place.project)
+        is_needed = is_needed or any(each.host == NAME and each.key != own for each in records(place.harken))
         after = entries.without_entries(before, file=files.settings)
-        return Plan(host=NAME, steps=list(_changes(files, (before, after), (rules, rules if is_needed else None))))
+        steps = _changes(files, (before, after), (rules, rules if is_needed else None))
+        block = untold(place, NAME, _context(place, files))
+        return Plan(host=NAME, steps=[*steps, *([block] if block.before != block.after else [])])
 
     def check(self, place: Place) -> Sequence[Finding]:
         """Ask Gemini itself whether it understands the settings as they are."""
@@ -132,6 +149,12 @@ class GeminiConnector:
             ),
             _listed(str(found.program), place, files),
         ]
+
+
+def _context(place: Place, files: _Files) -> Path:
+    """Return the file that Gemini gives to its model."""
+    name = context_file((files.own, files.settings), CONTEXT_FILE)
+    return (place.project or files.own.parent) / name
 
 
 def _changes(

@@ -1,9 +1,11 @@
-"""How opencode is connected: one entry in its settings, which names the MCP server, and one file, our plugin.
+"""How opencode is connected: two entries in its settings, the MCP server and what the agent is told, and our plugin.
 
 opencode reads `config.json`, `opencode.json` and `opencode.jsonc` of its folder, the last one winning, and then the
-file that OPENCODE_CONFIG names. The entry goes where one of ours stands already, else into the file that wins. To be
-asked anything, opencode is run in a folder of its own: it leaves traces in every home. Nothing is written here; plans
-are, see `hosts/plan.py`.
+file that OPENCODE_CONFIG names. The entries go where one of ours stands already, else into the file that wins. The
+agent is told by a file of its own, named under `instructions`: an AGENTS.md that we made would hide a CLAUDE.md, which
+opencode reads only where there is no other. A project needs none where the person's own has the block, or an AGENTS.md
+that is there for another host. To be asked anything, opencode is run in a folder of its own: it leaves traces in every
+home. Nothing is written here; plans are, see `hosts/plan.py`.
 """
 
 from __future__ import annotations
@@ -14,27 +16,32 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.briefing import AGENTS_FILE, is_told, told, untold
 from harken.hosts.command import mcp_command
-from harken.hosts.edits import json_remove, json_set, json_value
+from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.files import read
+from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "opencode"
 ENTRY: Final = ("mcp", "harken")
+INSTRUCTIONS: Final = ("instructions",)
+ABILITIES: Final = Abilities(tool_prefix="harken_")
 SCHEMA: Final = "https://opencode.ai/config.json"
 # A call may wait 55 seconds for a message, and opencode gives it 60 unless told.
 TIMEOUT_MS: Final = 70_000
 
 _DEFAULT: Final = "opencode.json"
 _PLUGIN: Final = "plugins/harken.js"
+_TOLD: Final = "harken.md"
 _FIRST_LINE: Final = b"// Harken in opencode."
 _BLANK: Final = '"HARKEN_HOME"'
 _NO_WAKES: Final[Mapping[str, str]] = MappingProxyType({})
@@ -69,16 +76,19 @@ class OpencodeConnector:
         # opencode adds this line by itself, and the file would no longer be the one that was written.
         start = json_set(None, ("$schema",), SCHEMA, file=file) if before is None else before
         steps: list[FileChange] = []
-        after = json_set(start, ENTRY, _entry(place), file=file)
+        after = _with_told(json_set(start, ENTRY, _entry(place), file=file), place, file)
         if after != before:
-            steps.append(FileChange(path=file, before=before, after=after, why="the MCP server"))
+            why = "the MCP server, and where the agent is told about it"
+            steps.append(FileChange(path=file, before=before, after=after, why=why))
         path = _plugin_file(place)
         script, wanted = read(path), plugin_text(place.harken)
         if script is not None and not script.startswith(_FIRST_LINE):
             raise UserError(f"{path} is not a file of Harken's.", "Give it another name; nothing was changed.")
         if script != wanted:
             steps.append(FileChange(path=path, before=script, after=wanted, why="the plugin", is_ours=True))
-        return Plan(host=NAME, steps=steps, notes=tuple(_notes(place)))
+        changes, blocks = _telling(place)
+        steps += [change for change in changes if change.before != change.after]
+        return Plan(host=NAME, steps=steps, notes=tuple(_notes(place)), blocks=blocks)
 
     def removal(self, place: Place) -> Plan:
         """Return how to take our entry out of every settings file that has one, and the plugin away."""
@@ -86,12 +96,16 @@ class OpencodeConnector:
         for file in _settings_files(place):
             before = read(file)
             after = json_remove(before, ENTRY, file=file)
+            after = _without_told(after, place, file)
             if after != before:
                 steps.append(FileChange(path=file, before=before, after=after, why="takes the MCP server out"))
         path = _plugin_file(place)
         script = read(path)
         if script is not None and script.startswith(_FIRST_LINE):
             steps.append(FileChange(path=path, before=script, after=None, why="the plugin", is_ours=True))
+        block = untold(place, NAME, _own_file(place))
+        if block.before != block.after:
+            steps.append(block)
         return Plan(host=NAME, steps=steps)
 
     def check(self, place: Place) -> Sequence[Finding]:
@@ -140,6 +154,36 @@ def _plugin_file(place: Place) -> Path:
     return _folder(place) / _PLUGIN
 
 
+def _own_file(place: Place) -> Path:
+    return _folder(place) / _TOLD
+
+
+def _telling(place: Place) -> tuple[Sequence[FileChange], Sequence[Path]]:
+    """Return how the agent is told, and the files with the block: our own, unless opencode reads one here anyway."""
+    own = _own_file(place)
+    if place.project is not None:
+        if is_told(_own_file(replace(place, project=None))):
+            return (untold(place, NAME, own),), ()
+        shared = place.project / AGENTS_FILE
+        if is_told(shared):
+            return (told(place, NAME, shared, ANY_HOST), untold(place, NAME, own)), (shared,)
+    return (told(place, NAME, own, ABILITIES),), (own,)
+
+
+def _with_told(data: bytes, place: Place, file: Path) -> bytes | None:
+    """Return the settings with our file among the instructions, once, where it has the block."""
+    _, blocks = _telling(place)
+    name = str(_own_file(place))
+    if _own_file(place) not in blocks:
+        return _without_told(data, place, file)
+    there = json_value(data, INSTRUCTIONS, file=file)
+    return data if isinstance(there, list) and name in there else json_append(data, INSTRUCTIONS, name, file=file)
+
+
+def _without_told(data: bytes | None, place: Place, file: Path) -> bytes | None:
+    return json_remove_items(data, INSTRUCTIONS, lambda item: item == str(_own_file(place)), file=file)
+
+
 def _settings_files(place: Place) -> Sequence[Path]:
     """Return the files that opencode reads, the one that wins last."""
     own = [_folder(place) / name for name in (_DEFAULT, "opencode.jsonc")]
@@ -164,7 +208,7 @@ def _notes(place: Place) -> Iterator[str]:
     if place.project is not None:
         yield (
             "This project only, on this machine: what was written names folders of yours. Git does not ignore "
-            ".opencode/opencode.json and .opencode/plugins/harken.js by itself: keep them out of commits."
+            ".opencode/opencode.json, .opencode/harken.md and .opencode/plugins/harken.js: keep them out of commits."
         )
 
 

@@ -1,7 +1,8 @@
-"""Connecting Qwen Code: an MCP server, hooks and leave to read the inbox, as entries in its settings.
+"""Connecting Qwen Code: an MCP server, hooks and leave to read the inbox, all in its settings; a block for agents.
 
 Makes plans from what it finds and writes nothing. Qwen leaves files behind when it runs, so it is only ever asked in a
-scratch home, with a copy of the settings.
+scratch home, with a copy of the settings. Only current versions pass on what the server says of itself, and those few
+words are not enough: whose word a message is stands in a block in QWEN.md, in a project in AGENTS.md.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.briefing import AGENTS_FILE, context_file, telling_notes, told, untold
 from harken.hosts.files import read
+from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 from harken.hosts.program import find_program, output_of, version_numbers
 from harken.hosts.qwen import entries
@@ -25,6 +28,8 @@ PROGRAM: Final = "qwen"
 OLDEST: Final = (0, 24)  # the oldest that was seen to do all that is used here
 FOLDER: Final = ".qwen"
 SETTINGS: Final = "settings.json"
+CONTEXT_FILE: Final = "QWEN.md"
+ABILITIES: Final = Abilities(tool_prefix=f"mcp__{entries.SERVER}__")
 
 _WOKEN: Final = (
     "An idle session in a terminal is woken by Qwen's own inbox for messages between sessions, which is on unless you "
@@ -71,14 +76,23 @@ class QwenConnector:
             return Plan(host=NAME, steps=(), notes=(note,))
         before = read(settings)
         after = entries.with_entries(before, place, file=settings)
-        return Plan(host=NAME, steps=_change(settings, before, after), notes=list(_notes(place, settings)))
+        context = _context(place)
+        block = told(place, NAME, context, ANY_HOST if place.project else ABILITIES)
+        return Plan(
+            host=NAME,
+            steps=[*_change(settings, before, after), *([block] if block.before != block.after else [])],
+            notes=[*_notes(place, settings), *telling_notes(place, context)],
+            blocks=[context] if place.can_tell else [],
+        )
 
     def removal(self, place: Place) -> Plan:
         """Return how to take out our entries, wherever they stand now."""
         settings = _settings(place)
         before = read(settings)
         after = entries.without_entries(before, file=settings)
-        return Plan(host=NAME, steps=_change(settings, before, after or None))
+        block = untold(place, NAME, _context(place))
+        steps = [*_change(settings, before, after or None), *([block] if block.before != block.after else [])]
+        return Plan(host=NAME, steps=steps)
 
     def check(self, place: Place) -> Sequence[Finding]:
         """Ask Qwen itself whether it understands the settings as they are."""
@@ -116,6 +130,14 @@ def _own(place: Place) -> Path:
 
 def _settings(place: Place) -> Path:
     return place.project / FOLDER / SETTINGS if place.project else _own(place)
+
+
+def _context(place: Place) -> Path:
+    """Return the file that Qwen gives to its model; of the two that it reads in a project, the one of all hosts."""
+    own = _own(place)
+    if place.project is None:
+        return own.parent / context_file((own,), CONTEXT_FILE, AGENTS_FILE)
+    return place.project / context_file((own, _settings(place)), AGENTS_FILE, CONTEXT_FILE)
 
 
 def _change(path: Path, before: bytes | None, after: bytes | None) -> Sequence[FileChange]:
