@@ -313,6 +313,23 @@ class OverviewSuite(StoreSuite):
         assert await store.channel_states(10) == expected
         assert await store.channel_states(1) == expected[:1]
 
+    async def test_channels_are_found_by_source_and_by_name_however_long_they_were_silent(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        """Whoever names one must not be told that it is not there because others were active since."""
+        at = clock.now()
+        await add(store, new_message(channel="rare"), replace(new_message(channel="rare"), source="mail"))
+        await add(store, *(new_message(channel=f"c{number}") for number in range(20)))
+        rare = [
+            ChannelState(source=source, channel="rare", count=1, unread=1, last_at=at) for source in ("mail", "teams")
+        ]
+        assert await store.channel_states(5, channel="rare") == rare
+        assert await store.channel_states(5, source="mail") == rare[:1]
+        assert await store.channel_states(5, source="teams", channel="rare") == rare[1:]
+        assert await store.channel_states(1, channel="rare") == rare[:1]
+        assert await store.channel_states(5, source="mail", channel="c1") == []
+        assert await store.channel_states(5, channel="cli", source=LOCAL) == []
+
     async def test_a_channel_counts_its_unread_up_to_a_bound(self, store: Store) -> None:
         """Beyond it nobody reads the number, and counting on would cost as much as there is."""
         many = MOST_UNREAD_OF_CHANNEL + 20

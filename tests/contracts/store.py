@@ -10,6 +10,7 @@ backend (files, crashes) is tested beside that backend.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from itertools import count
 from pathlib import Path
@@ -20,6 +21,10 @@ from hypothesis.stateful import run_state_machine_as_test
 from harken.store.base import Store
 from harken.testing import FakeClock
 from tests.contracts.looking import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
+from tests.contracts.reaction_actions import ActionSuite, AnswerSuite
+from tests.contracts.reaction_model import ReactionMachine
+from tests.contracts.reaction_runs import AncestrySuite, RunSuite
+from tests.contracts.reactions import JudgingSuite, OnceSuite, RuleUpkeepSuite, WindowSuite
 from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
@@ -36,12 +41,7 @@ class ModelSuite:
 
     def test_store_agrees_with_the_model(self, backend: Backend, tmp_path: Path) -> None:
         """Counts, cursors, offers and the ledger are kept in different places; no story may drive them apart."""
-        stories = count()
-
-        def open_store(clock: FakeClock, journal: Journal) -> AbstractAsyncContextManager[Store]:
-            folder = tmp_path / str(next(stories))
-            folder.mkdir()
-            return backend(folder, clock, journal)
+        open_store = _fresh_folders(backend, tmp_path)
 
         class BackendMachine(Machine):
             """The story, on this backend."""
@@ -50,6 +50,32 @@ class ModelSuite:
                 super().__init__(open_store)
 
         run_state_machine_as_test(BackendMachine, settings=settings(max_examples=60, stateful_step_count=25))
+
+    def test_rules_actions_and_runs_agree_with_their_model(self, backend: Backend, tmp_path: Path) -> None:
+        """What waits, what decides and what happened are kept in different rows; no story may drive them apart."""
+        open_store = _fresh_folders(backend, tmp_path)
+
+        class BackendMachine(ReactionMachine):
+            """The story, on this backend."""
+
+            def __init__(self) -> None:
+                super().__init__(open_store)
+
+        run_state_machine_as_test(BackendMachine, settings=settings(max_examples=25, stateful_step_count=25))
+
+
+def _fresh_folders(
+    backend: Backend, folder: Path
+) -> Callable[[FakeClock, Journal], AbstractAsyncContextManager[Store]]:
+    """Return how each story gets a store of its own."""
+    stories = count()
+
+    def open_store(clock: FakeClock, journal: Journal) -> AbstractAsyncContextManager[Store]:
+        own = folder / str(next(stories))
+        own.mkdir()
+        return backend(own, clock, journal)
+
+    return open_store
 
 
 class StoreContract:
@@ -81,4 +107,12 @@ class StoreContract:
     TestOverview = OverviewSuite
     TestPulse = PulseSuite
     TestPrompts = PromptSuite
+    TestJudging = JudgingSuite
+    TestWindow = WindowSuite
+    TestOnce = OnceSuite
+    TestRuleUpkeep = RuleUpkeepSuite
+    TestAnswer = AnswerSuite
+    TestAction = ActionSuite
+    TestRun = RunSuite
+    TestAncestry = AncestrySuite
     TestModel = ModelSuite

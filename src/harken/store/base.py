@@ -42,6 +42,7 @@ from harken.model import (
     Trust,
 )
 from harken.store.looking import Looking
+from harken.store.reactions import ReactionRows
 from harken.store.tasks import TaskRows
 
 
@@ -233,12 +234,13 @@ class Changes(Protocol):
         """Call `wake` in the event loop after a commit, while the context is open.
 
         It gets the mailboxes in which something can be offered now: they grew, or a lease was ended. A new reply
-        rings for `OUTBOX`. `wake` must be quick and not raise. A ring may be spurious, never missing.
+        rings for `OUTBOX`, what changes about rules, actions and runs for `ACTIONS`. `wake` must be quick and not
+        raise. A ring may be spurious, never missing.
         """
         ...
 
 
-class Store(TaskRows, Looking, Protocol):
+class Store(TaskRows, Looking, ReactionRows, Protocol):
     """See the module docstring for what holds for every method."""
 
     @property
@@ -484,5 +486,5 @@ class Store(TaskRows, Looking, Protocol):
         ...
 
     async def stats(self) -> Mapping[str, int]:
-        """Return counts for people: messages, deliveries, mailboxes, events, bytes, not yet indexed."""
+        """Return counts for people: messages, deliveries, mailboxes, events, actions, runs, bytes, not yet indexed."""
         ...

@@ -121,8 +121,8 @@ class Looking(Protocol):
         """Return every mailbox, by name."""
         ...
 
-    async def channel_states(self, limit: int) -> Sequence[ChannelState]:
-        """Return the channels that messages came through, the last active first.
+    async def channel_states(self, limit: int, *, source: str = "", channel: str = "") -> Sequence[ChannelState]:
+        """Return the channels that messages came through, the last active first; of a source, or of a name, if given.
 
         Those that only say that something was said on this machine (`cli`, `page`, `agent`, `task`) are left out.
 
@@ -132,6 +132,8 @@ class Looking(Protocol):
 
     async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
         """Return the newest messages in some mailboxes that go with prompts, seen or not, oldest first.
+
+        Those whose attention says so, and those that a rule drew attention to.
 
         Nothing that is hushed; of each mailbox the newest `MOST_MUTED_AMONG_PROMPTS` are looked at. What else a
         mailbox holds costs nothing.

@@ -94,13 +94,19 @@ WHERE c.consumer = 'watch' AND c.seq < b.head AND c.mailbox NOT LIKE 'trial:%'
 """
 CHANNELS = """
 SELECT source, channel, count, last_n, last_at FROM channels
-WHERE source <> 'local' OR channel NOT IN ('', 'agent', 'cli', 'page', 'task') ORDER BY last_n DESC LIMIT ?
+WHERE (source <> 'local' OR channel NOT IN ('', 'agent', 'cli', 'page', 'task'))
+    AND (:source = '' OR source = :source) AND (:channel = '' OR channel = :channel)
+ORDER BY last_n DESC LIMIT :limit
 """
-# The attention is written out: the index is only of messages that have it.
+# The attention is written out: the index is only of messages that have it. What rules told of is found by its id.
 FOR_PROMPTS = f"""
 SELECT {COLUMNS}, m.n FROM (
-    SELECT * FROM messages WHERE mailbox = :mailbox AND attention = 'prompt' ORDER BY n DESC LIMIT :among) m
-WHERE m.channel NOT IN (SELECT value FROM json_each(:channels))
+    SELECT n FROM (
+        SELECT n FROM messages WHERE mailbox = :mailbox AND attention = 'prompt' ORDER BY n DESC LIMIT :among)
+    UNION
+    SELECT t.n FROM (SELECT message FROM actions WHERE state = 'told' ORDER BY n DESC LIMIT :among) a
+        CROSS JOIN messages t ON t.id = a.message WHERE +t.mailbox = :mailbox) p
+CROSS JOIN messages m ON m.n = p.n WHERE m.channel NOT IN (SELECT value FROM json_each(:channels))
     AND m.sender_id NOT IN (SELECT value FROM json_each(:senders))
     AND m.sender_name NOT IN (SELECT value FROM json_each(:senders))
 ORDER BY m.n DESC LIMIT :limit
@@ -224,19 +230,22 @@ def consumers(
     ]
 
 
-def channel_states(connection: sqlite3.Connection, limit: int) -> list[ChannelState]:
+def channel_states(
+    connection: sqlite3.Connection, limit: int, *, source: str = "", channel: str = ""
+) -> list[ChannelState]:
     """Return the channels, the last active first."""
+    named = {"limit": limit, "source": source, "channel": channel}
     first = connection.execute(FIRST_UNREAD).fetchone()[0]
     begin = MOST if first is None else int(first)
     return [
         ChannelState(
-            source=source,
-            channel=channel,
+            source=of,
+            channel=name,
             count=count,
-            unread=_unread(connection, source, channel) if last_n >= begin else 0,
+            unread=_unread(connection, of, name) if last_n >= begin else 0,
             last_at=from_micros(last_at),
         )
-        for source, channel, count, last_n, last_at in connection.execute(CHANNELS, (limit,)).fetchall()
+        for of, name, count, last_n, last_at in connection.execute(CHANNELS, named).fetchall()
     ]
 
 

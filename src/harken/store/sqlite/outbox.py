@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from harken.errors import NotFound
-from harken.model import OUTBOX, Consumer, MessageId, OutboxId, SessionKey, fresh_id
+from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
 from harken.store.base import CallKey, OutboxRow
 from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
@@ -62,14 +62,16 @@ def add_reply(
         (row_id, message.id, body, author, tx.now_micros, tx.now_micros,
          None if call is None else call.edge, None if call is None else call.request),
     )  # fmt: skip
-    tx.execute(NEW_CURSOR, (consumer, message.mailbox, 0))
+    if consumer != RULES:
+        tx.execute(NEW_CURSOR, (consumer, message.mailbox, 0))
     tx.execute(
         ANSWERED,
         (consumer, message.mailbox, message.seq, fresh_id("d-"), message.id, SessionKey(""), tx.now_micros,
          tx.now_micros, tx.now_micros),
     )  # fmt: skip
     delivery = tx.execute(OF_CONSUMER, (consumer, message.mailbox, message.seq)).fetchone()[0]
-    advance(tx, consumer, message.mailbox)
+    if consumer != RULES:
+        advance(tx, consumer, message.mailbox)
     tx.note(
         "answered",
         {"consumer": consumer, "delivery": delivery, "message_id": message.id, "reply": row_id, "author": author,

@@ -16,6 +16,7 @@ from harken.store.sqlite.transaction import Transaction, to_micros
 
 BATCH = 2_000
 _EVENTS_KEPT = 100_000
+_REACTIONS_KEPT = 1_000
 
 MAILBOXES = "SELECT name, head FROM mailboxes"
 SLOWEST = "SELECT coalesce(min(seq), 0) FROM cursors WHERE mailbox = ?"
@@ -23,6 +24,8 @@ OVER = """
 SELECT n, text, sender_name, channel, id FROM messages
 WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages)
     AND id NOT IN (SELECT message FROM outbox WHERE state <> 'sent')
+    AND id NOT IN (SELECT message FROM actions WHERE state IN ('waiting', 'queued'))
+    AND id NOT IN (SELECT message FROM runs WHERE state = 'running')
     AND NOT EXISTS (
         SELECT 1 FROM deliveries d WHERE d.message = messages.id AND d.state = 'expired' AND d.offered_at > ?)
 ORDER BY seq LIMIT ?
@@ -45,6 +48,20 @@ INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, ses
 ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'expired', reason = excluded.reason,
     offered_at = excluded.offered_at
 """
+# Of the oldest, so that a round reads no more than it may delete. What waits or runs stays, however old it is.
+OLD_ACTIONS = """
+DELETE FROM actions WHERE n IN (
+    SELECT n FROM (SELECT n, state, run, created_at FROM actions ORDER BY n LIMIT :batch) a
+    WHERE n <= (SELECT max(n) FROM actions) - :kept AND state NOT IN ('waiting', 'queued')
+        AND (created_at < :oldest OR n <= (SELECT max(n) FROM actions) - :most)
+        AND NOT EXISTS (SELECT 1 FROM runs r WHERE r.id = a.run))
+"""
+OLD_RUNS = """
+DELETE FROM runs WHERE n IN (
+    SELECT n FROM (SELECT n, state, started_at FROM runs ORDER BY n LIMIT :batch)
+    WHERE n <= (SELECT max(n) FROM runs) - :kept AND state <> 'running'
+        AND (started_at < :oldest OR n <= (SELECT max(n) FROM runs) - :most))
+"""
 OLD_EVENTS = "DELETE FROM events WHERE n <= min((SELECT max(n) FROM events) - ?, ?)"
 REASON = "older than what the mailbox keeps"
 
@@ -65,6 +82,10 @@ def prune(tx: Transaction, limits: Limits) -> Pruned:
             expired += _expire(tx, consumer, mailbox, cursor, cutoff)
     if deleted:
         tx.note("pruned", {"deleted": deleted})
+    over = {"batch": BATCH, "kept": _REACTIONS_KEPT, "most": max(limits.max_count, _REACTIONS_KEPT), "oldest": oldest}
+    # An action stays as long as its run: what the run was to do is there.
+    tx.connection.execute(OLD_RUNS, over)
+    tx.connection.execute(OLD_ACTIONS, over)
     tx.execute(OLD_EVENTS, (_EVENTS_KEPT, tx.now_micros if limits.journaled is None else limits.journaled))
     return Pruned(expired, deleted)
 
@@ -93,6 +114,6 @@ def _expire(tx: Transaction, consumer: str, mailbox: str, cursor: int, cutoff: i
 
 def stats(connection: sqlite3.Connection, path: Path) -> dict[str, int]:
     """Return counts for people."""
-    tables = ("messages", "deliveries", "mailboxes", "events")
+    tables = ("messages", "deliveries", "mailboxes", "events", "actions", "runs")
     counts = {name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in tables}
     return {**counts, "bytes": path.stat().st_size, "not_indexed": lag(connection)}

@@ -59,6 +59,7 @@ from harken.store.sqlite import messages as message_rows
 from harken.store.sqlite import outbox as outbox_rows
 from harken.store.sqlite import tasks as task_rows
 from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
+from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
 from harken.store.sqlite.standing import Standing, StandingOffers
@@ -90,7 +91,7 @@ class LocalChanges:
             wake(grown)
 
 
-class SqliteStore:
+class SqliteStore(Reacting):
     """The embedded store. Use `open_store`."""
 
     def __init__(
@@ -311,9 +312,9 @@ class SqliteStore:
         """Return every mailbox."""
         return await self._readers.run(looking.mailbox_states)
 
-    async def channel_states(self, limit: int) -> Sequence[ChannelState]:
+    async def channel_states(self, limit: int, *, source: str = "", channel: str = "") -> Sequence[ChannelState]:
         """Return the channels."""
-        return await self._readers.run(lambda db: looking.channel_states(db, limit))
+        return await self._readers.run(lambda db: looking.channel_states(db, limit, source=source, channel=channel))
 
     async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
         """Return the newest messages that go with prompts."""

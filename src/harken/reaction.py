@@ -1,0 +1,201 @@
+"""The nouns of reacting: what a rule asked for (an action), and one headless agent execution (a run).
+
+Values only, like `model`: rules decide in them, `store/` persists them, `runs/` carries them out. What a rule itself
+looks like is in `rules/rule.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+from typing import Final, NewType
+
+from harken.model import Mailbox, MessageId
+
+ActionId = NewType("ActionId", str)
+RunId = NewType("RunId", str)
+
+ACTIONS: Final = Mailbox("actions")  # never holds messages: named when the change feed rings for actions and runs
+MOST_WAITING: Final = 64  # actions that wait for an answer or for a free agent
+DEEPEST_CHAIN: Final = 3  # runs that lead to one another
+
+
+class Mode(StrEnum):
+    """What a rule does when it fires."""
+
+    NOTIFY = "notify"
+    CONFIRM = "confirm"
+    AUTO = "auto"
+
+
+class Outcome(StrEnum):
+    """What one rule makes of one message, in the order in which it is decided."""
+
+    NO_MATCH = "no match"
+    CANNOT_RUN = "cannot run"
+    PAUSED = "paused"
+    QUIET = "quiet hours"
+    UNTRUSTED = "not trusted"
+    LOOP = "loop"
+    TOO_DEEP = "chain too long"
+    DUPLICATE = "duplicate"
+    LIMITED = "rate limit"
+    FULL = "queue full"
+    FIRED = "fired"
+
+
+class ActionState(StrEnum):
+    """Where an action is. Those that wait are `waiting` and `queued`."""
+
+    TOLD = "told"  # notify: there is nothing left to do
+    WAITING = "waiting"  # for the person's yes or no
+    QUEUED = "queued"  # for its agent and its folder to be free
+    STARTED = "started"  # its run has the rest of the story
+    DECLINED = "declined"
+    EXPIRED = "expired"
+    REFUSED = "refused"  # it could not be run after all; the reason says why
+
+    @property
+    def is_waiting(self) -> bool:
+        """Whether it counts among those that may wait."""
+        return self in (ActionState.WAITING, ActionState.QUEUED)
+
+
+class RunState(StrEnum):
+    """Where a run is."""
+
+    RUNNING = "running"
+    DONE = "done"
+    FAILED = "failed"
+    ABORTED = "aborted"
+    TIMED_OUT = "timed out"
+    INTERRUPTED = "interrupted"  # the daemon ended while it ran; it is not started again by itself
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Order:
+    """What a run is to do. Kept with its action, so that rules that change meanwhile change nothing about it."""
+
+    agent: str  # the host that runs it; the first that can when empty
+    workdir: str  # one of its own when empty
+    tools: tuple[str, ...]
+    prompt: str  # complete: the message's text is in it, fenced
+    timeout: timedelta
+    max_turns: int
+    has_reply: bool = False  # its answer goes back to the channel
+
+
+@dataclass(frozen=True, slots=True)
+class Fired:
+    """When a rule fired last, and for which message."""
+
+    message: MessageId
+    at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """What one rule makes of one message, and why."""
+
+    message: MessageId
+    rule: str
+    mode: Mode
+    outcome: Outcome
+    reason: str = ""  # for people: which field, whose window
+    earlier: MessageId | None = None  # the message it duplicates, or whose window it is in
+    digest: bytes = b""  # of the beginning of its content; what duplicates are told by
+    order: Order | None = None  # of confirm and auto, when it fired
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Standing:
+    """Everything besides rules and messages that decides. `revision` changes with every change of the rest."""
+
+    revision: int = 0
+    judged: int = 0  # place in the order of receipt up to which every message was judged
+    head: int = 0  # place of the newest message
+    is_paused: bool = False
+    waiting: int = 0
+    fired: Mapping[str, Fired] = field(default_factory=dict[str, Fired])  # by rule
+    duplicates: Mapping[tuple[str, bytes], Fired] = field(default_factory=dict[tuple[str, bytes], Fired])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Action:
+    """What a match asked for."""
+
+    id: ActionId
+    rule: str  # empty: the person asked for it by hand
+    mode: Mode
+    message: MessageId
+    state: ActionState
+    created_at: datetime
+    order: Order | None = None
+    expires_at: datetime | None = None  # when its question can no longer be answered
+    decided_at: datetime | None = None
+    decided_by: str = ""
+    reason: str = ""
+    run: RunId | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One headless agent execution, and how it went."""
+
+    id: RunId
+    action: ActionId
+    rule: str
+    message: MessageId
+    agent: str
+    workdir: str
+    tools: tuple[str, ...]
+    state: RunState
+    started_at: datetime
+    pid: int = 0  # of its process group
+    leftover: tuple[str, ...] = ()  # built-in tools that the host cannot take away
+    ended_at: datetime | None = None
+    exit_code: int | None = None
+    turns: int = 0
+    denied: tuple[str, ...] = ()  # tools it asked for and was denied
+    answer: str = ""
+    reason: str = ""  # why it failed or was ended
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """How a run ended."""
+
+    state: RunState
+    exit_code: int | None = None
+    turns: int = 0
+    denied: tuple[str, ...] = ()
+    answer: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputLine:
+    """One line of what a run told. Its kind says what: `text`, `tool`, `denied`, `answer`, `begin` or `end`."""
+
+    at: str
+    kind: str
+    text: str = ""
+    tool: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class OutputPart:
+    """Some lines of a run's output, and the number of the line before those that follow."""
+
+    lines: Sequence[OutputLine]
+    following: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleCount:
+    """How often a rule matched, by what came of it, and when it fired last."""
+
+    outcomes: Mapping[Outcome, int] = field(default_factory=dict[Outcome, int])
+    last_fired_at: datetime | None = None

@@ -1,0 +1,143 @@
+"""The part of the store's contract that is about rules, actions and runs. What holds for every method is in `base`.
+
+Judging is exactly once: what was decided, the windows that follow from it, the actions and the place up to which
+everything was judged are one transaction, which happens only if nothing changed since the `Standing` it was decided
+from. Whoever comes too late gets `Conflict` and decides again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from harken.model import Message, MessageId
+from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, Run, RunEnd, RunId, Standing, Verdict
+
+CONFIRM_EXPIRES = timedelta(minutes=30)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settlement:
+    """What a round of judging decided: everything up to `judged` is settled by it.
+
+    `verdicts` are of matches only. `keep_since` says what is forgotten: windows that began before it.
+    """
+
+    revision: int
+    judged: int
+    verdicts: Sequence[Verdict]
+    keep_since: datetime
+
+
+class ReactionRows(Protocol):
+    """Verdicts, windows, actions and runs. Changes ring for `ACTIONS`."""
+
+    # -- judging ----------------------------------------------------------------------------------------------
+
+    async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> Standing:
+        """Return what decides now, with the windows of these rules and of these (rule, digest) pairs.
+
+        Judging begins with the first message after the store was made or brought to this schema: older mail is not
+        judged.
+        """
+        ...
+
+    async def unjudged(self, after: int, limit: int) -> Sequence[tuple[int, Message]]:
+        """Return messages after a place in the order of receipt, with their places, oldest first.
+
+        Nothing of trials; deletions are left out.
+        """
+        ...
+
+    async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
+        """Return the rules whose runs led to each of some messages, the nearest first; none for the others.
+
+        A message is said by a run when its source is `local` and its sender's id is `run:<id>`; that run's action was
+        for a message which may be said by a run in turn. A run by hand counts as a rule with an empty name.
+        """
+        ...
+
+    async def settle(self, settlement: Settlement) -> Sequence[Action]:
+        """Store verdicts, begin the windows of those that fired, and return their actions, in the same order.
+
+        A verdict that fired makes an action: `told` for notify, `waiting` for confirm until `CONFIRM_EXPIRES` is
+        over, `queued` for auto. Raises `Conflict` when `revision` is not the standing's any more. Judging what was
+        judged before changes nothing. Journals `judged` per verdict, with message, rule, outcome, reason, and action.
+        """
+        ...
+
+    async def verdicts(self, message: MessageId) -> Sequence[Verdict]:
+        """Return what was decided about a message, matches only, by rule in the order they were judged."""
+        ...
+
+    async def rule_counts(self) -> Mapping[str, RuleCount]:
+        """Return how often each rule that ever matched did so, and what came of it."""
+        ...
+
+    async def pause_rules(self, *, is_on: bool) -> bool:
+        """Pause every rule, or end that; return whether that changed anything. Journals `paused` or `resumed`."""
+        ...
+
+    # -- actions ----------------------------------------------------------------------------------------------
+
+    async def add_action(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
+        """Queue an action that no rule asked for. Raises `Refused` when `MOST_WAITING` wait already.
+
+        With a `key` that was used before, returns that action and changes nothing.
+        """
+        ...
+
+    async def action(self, ref: str) -> Action:
+        """Return an action by id or a unique beginning of it. Raises `NotFound`, `UserError` when it fits several."""
+        ...
+
+    async def actions(
+        self, states: Collection[ActionState] = (), *, message: MessageId | None = None, limit: int = 200
+    ) -> Sequence[Action]:
+        """Return actions, newest first, in some states or all; of one message or all."""
+        ...
+
+    async def answer(self, action: ActionId, *, is_yes: bool, by: str) -> Action:
+        """Let a waiting action be queued, or decline a waiting one, or a queued one that nobody has accepted.
+
+        The first answer counts. Raises `Conflict`, and says what it is now, for one that was answered before; one whose
+        time is over becomes `expired` by this call and can no longer be accepted. Journals `action`.
+        """
+        ...
+
+    async def expire_actions(self) -> Sequence[Action]:
+        """Let waiting actions whose time is over be `expired`; return them. Journals `action`."""
+        ...
+
+    async def refuse_action(self, action: ActionId, reason: str) -> Action:
+        """Let a queued action be `refused`. Raises `Conflict` for one that is not queued. Journals `action`."""
+        ...
+
+    # -- runs -------------------------------------------------------------------------------------------------
+
+    async def start_run(self, run: Run) -> Run:
+        """Store a run that begins: its action becomes `started`. Journals `run`.
+
+        Raises `Conflict` when the action is not queued, or another run is `running` in the same folder.
+        """
+        ...
+
+    async def run_began(self, run: RunId, pid: int) -> None:
+        """Note the process group of a run."""
+        ...
+
+    async def end_run(self, run: RunId, end: RunEnd) -> Run:
+        """Store how a run ended. The first end counts. Journals `run`."""
+        ...
+
+    async def run(self, ref: str) -> Run:
+        """Return a run by id or by a unique beginning of it. Raises `NotFound`, `UserError` when it fits several."""
+        ...
+
+    async def runs(
+        self, *, is_running: bool | None = None, message: MessageId | None = None, limit: int = 200
+    ) -> Sequence[Run]:
+        """Return runs, newest first."""
+        ...

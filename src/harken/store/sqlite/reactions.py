@@ -1,0 +1,162 @@
+"""Judging: what was decided about messages, the windows that follow from it, and where judging is.
+
+A settlement is one transaction that happens only if nothing changed since it was decided. Each verdict is stored
+once; its window, its count and its action follow from that row being new. Actions themselves are in `actions`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection, Mapping
+from datetime import datetime
+
+from harken.errors import Conflict
+from harken.model import Message, MessageId
+from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, Standing, Verdict
+from harken.store.reactions import Settlement
+from harken.store.sqlite import actions
+from harken.store.sqlite.messages import COLUMNS, from_row
+from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
+
+STATE = "SELECT revision, judged, is_paused, (SELECT coalesce(max(n), 0) FROM messages) FROM rule_state"
+SETTLED = "UPDATE rule_state SET revision = revision + 1, judged = max(judged, ?)"
+PAUSE = "UPDATE rule_state SET revision = revision + 1, is_paused = ? WHERE is_paused <> ?"
+WINDOW = "SELECT message, at FROM rule_windows WHERE rule = ? AND digest = ?"
+BEGIN_WINDOW = """
+INSERT INTO rule_windows (rule, digest, message, at) VALUES (?, ?, ?, ?)
+ON CONFLICT (rule, digest) DO UPDATE SET message = excluded.message, at = excluded.at
+"""
+FORGET = "DELETE FROM rule_windows WHERE at < ?"
+UNJUDGED = f"""
+SELECT {COLUMNS}, m.n FROM messages m
+WHERE m.n > ? AND m.kind <> 'deletion' AND m.mailbox NOT LIKE 'trial:%' ORDER BY m.n LIMIT ?
+"""
+# Not for a message that is gone or was judged in an earlier round, whatever rules there were then.
+INSERT = """
+INSERT OR IGNORE INTO verdicts (message, rule, place, mode, outcome, reason, earlier, digest, at)
+SELECT id, ?, ?, ?, ?, ?, ?, ?, ? FROM messages WHERE id = ? AND n > ?
+"""
+SET_ACTION = "UPDATE verdicts SET action = ? WHERE message = ? AND rule = ?"
+RECEIVED_AT = "SELECT received_at FROM messages WHERE id = ?"
+COUNT = """
+INSERT INTO rule_counts (rule, outcome, count, last_at) VALUES (?, ?, 1, ?)
+ON CONFLICT (rule, outcome) DO UPDATE SET count = count + 1, last_at = excluded.last_at
+"""
+COUNTS = "SELECT rule, outcome, count, last_at FROM rule_counts ORDER BY rule"
+OF_MESSAGE = """
+SELECT v.rule, v.mode, v.outcome, v.reason, v.earlier, v.digest, a.work
+FROM verdicts v LEFT JOIN actions a ON a.id = v.action WHERE v.message = ? ORDER BY v.place
+"""
+
+
+def standing(
+    connection: sqlite3.Connection, rules: Collection[str], digests: Collection[tuple[str, bytes]]
+) -> Standing:
+    """Return what decides now."""
+    revision, judged, is_paused, head = connection.execute(STATE).fetchone()
+    fired = {rule: _window(connection, rule, b"") for rule in rules}
+    duplicates = {pair: _window(connection, *pair) for pair in digests}
+    return Standing(
+        revision=revision,
+        judged=judged,
+        head=head,
+        is_paused=bool(is_paused),
+        waiting=actions.waiting(connection),
+        fired={rule: each for rule, each in fired.items() if each is not None},
+        duplicates={pair: each for pair, each in duplicates.items() if each is not None},
+    )
+
+
+def unjudged(connection: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Message]]:
+    """Return messages with their places in the order of receipt."""
+    return [(row[-1], from_row(row)) for row in connection.execute(UNJUDGED, (after, limit))]
+
+
+def settle(tx: Transaction, settlement: Settlement) -> list[Action]:
+    """Store what a round of judging decided, if nothing changed meanwhile."""
+    revision, judged, *_ = tx.execute(STATE).fetchone()
+    if revision != settlement.revision:
+        raise Conflict("Something changed since this was decided.", "Decide again.")
+    made: list[Action] = []
+    is_new = settlement.judged > judged
+    for place, verdict in enumerate(settlement.verdicts):
+        if _insert(tx, verdict, place, judged):
+            is_new = True
+            made += _follow(tx, verdict)
+    if is_new:
+        tx.execute(SETTLED, (settlement.judged,))
+        tx.execute(FORGET, (to_micros(settlement.keep_since),))
+        tx.grown.add(ACTIONS)
+    return made
+
+
+def of_message(connection: sqlite3.Connection, message: MessageId) -> list[Verdict]:
+    """Return what was decided about a message."""
+    return [
+        Verdict(
+            message=message,
+            rule=rule,
+            mode=Mode(mode),
+            outcome=Outcome(outcome),
+            reason=reason,
+            earlier=None if earlier is None else MessageId(earlier),
+            digest=digest,
+            order=actions.order_from(work),
+        )
+        for rule, mode, outcome, reason, earlier, digest, work in connection.execute(OF_MESSAGE, (message,))
+    ]
+
+
+def counts(connection: sqlite3.Connection) -> Mapping[str, RuleCount]:
+    """Return what came of each rule."""
+    outcomes: dict[str, dict[Outcome, int]] = {}
+    fired_at: dict[str, datetime] = {}
+    for rule, outcome, count, last_at in connection.execute(COUNTS):
+        outcomes.setdefault(rule, {})[Outcome(outcome)] = count
+        if outcome == Outcome.FIRED:
+            fired_at[rule] = from_micros(last_at)
+    return {rule: RuleCount(outcomes=each, last_fired_at=fired_at.get(rule)) for rule, each in outcomes.items()}
+
+
+def pause(tx: Transaction, *, is_on: bool) -> bool:
+    """Pause every rule, or end that."""
+    is_changed = bool(tx.execute(PAUSE, (is_on, is_on)).rowcount)
+    if is_changed:
+        data = {"waiting": actions.waiting(tx.connection)}
+        if is_on:
+            tx.note("paused", data)
+        else:
+            tx.note("resumed", data)
+        tx.grown.add(ACTIONS)
+    return is_changed
+
+
+def _window(connection: sqlite3.Connection, rule: str, digest: bytes) -> Fired | None:
+    row = connection.execute(WINDOW, (rule, digest)).fetchone()
+    return None if row is None else Fired(MessageId(row[0]), from_micros(row[1]))
+
+
+def _insert(tx: Transaction, verdict: Verdict, place: int, judged: int) -> bool:
+    row = (verdict.rule, place, verdict.mode.value, verdict.outcome.value, verdict.reason, verdict.earlier,
+           verdict.digest, tx.now_micros, verdict.message, judged)  # fmt: skip
+    return bool(tx.execute(INSERT, row).rowcount)
+
+
+def _follow(tx: Transaction, verdict: Verdict) -> list[Action]:
+    """Do what follows from a new verdict; return its action, if it has one."""
+    received_at = int(tx.execute(RECEIVED_AT, (verdict.message,)).fetchone()[0])
+    tx.execute(COUNT, (verdict.rule, verdict.outcome.value, received_at))
+    made: list[Action] = []
+    if verdict.outcome is Outcome.FIRED:
+        for digest in {b"", verdict.digest}:
+            tx.execute(BEGIN_WINDOW, (verdict.rule, digest, verdict.message, received_at))
+        action = actions.make(tx, rule=verdict.rule, mode=verdict.mode, message=verdict.message, order=verdict.order)
+        tx.execute(SET_ACTION, (action.id, verdict.message, verdict.rule))
+        made.append(action)
+    tx.note(
+        "judged",
+        {"message_id": verdict.message, "rule": verdict.rule, "mode": verdict.mode.value,
+         "outcome": verdict.outcome.value, "reason": verdict.reason, "earlier": verdict.earlier,
+         "action": made[0].id if made else None},
+    )  # fmt: skip
+    return made

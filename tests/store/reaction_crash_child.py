@@ -1,0 +1,91 @@
+"""A process that judges mail and lets a run begin and end until it is killed, and prints each step. Not a test.
+
+`reaction_crash_child.py PATH COMMIT SIDE` is killed before or after its n-th commit. `live` can be begun again after a
+crash and ends in the same state.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import sys
+from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import anyio
+
+from harken.errors import Conflict
+from harken.reaction import Action, Mode, RunEnd, RunId, RunState
+from harken.store.base import Store
+from harken.store.reactions import Settlement
+from harken.store.sqlite import open_store
+from harken.testing import FakeClock
+from tests.contracts.reactions import WINDOW, run_of, verdict
+from tests.contracts.store_suite import new_message
+from tests.store.crash_child import DyingConnection, observe, tell
+
+ASKS, ACTS, TELLS = "asks", "acts", "tells"
+MODES: Final = {ASKS: Mode.CONFIRM, ACTS: Mode.AUTO, TELLS: Mode.NOTIFY}
+RUN_ID: Final = RunId("r-000001")
+STEPS: Final = ("mail", "judged", "answered", "started", "ended", "refused", "paused")
+
+
+def steps(store: Store, clock: FakeClock) -> Mapping[str, Callable[[], Awaitable[object]]]:
+    """Return the story: each step is one commit."""
+
+    async def of_rule(name: str) -> Action:
+        return next(action for action in await store.actions() if action.rule == name)
+
+    async def judge() -> None:
+        standing = await store.standing()
+        found = await store.unjudged(standing.judged, 100)
+        verdicts = [verdict(message, rule, mode) for _, message in found[:1] for rule, mode in MODES.items()]
+        judged = found[-1][0] if found else standing.judged
+        await store.settle(
+            Settlement(revision=standing.revision, judged=judged, verdicts=verdicts, keep_since=clock.now() - WINDOW)
+        )
+
+    async def answer() -> None:
+        await store.answer((await of_rule(ASKS)).id, is_yes=True, by="cli")
+
+    async def start() -> None:
+        await store.start_run(run_of(await of_rule(ASKS), RUN_ID))
+
+    async def refuse() -> None:
+        await store.refuse_action((await of_rule(ACTS)).id, "no host")
+
+    return {
+        "mail": lambda: store.append([new_message(text, key=text.encode()) for text in ("one", "two")]),
+        "judged": judge,
+        "answered": answer,
+        "started": start,
+        "ended": lambda: store.end_run(RUN_ID, RunEnd(state=RunState.DONE, answer="fixed")),
+        "refused": refuse,
+        "paused": lambda: store.pause_rules(is_on=True),
+    }
+
+
+async def live(store: Store, clock: FakeClock) -> None:
+    """Live through the story; what was done before a crash is not done again."""
+    for name, step in steps(store, clock).items():
+        with suppress(Conflict):
+            await step()
+        tell(name)
+
+
+async def story(path: Path, commit: int, side: str) -> None:
+    """Live until the chosen commit."""
+
+    def opener(name: str) -> sqlite3.Connection:
+        connection = sqlite3.connect(name, isolation_level=None, check_same_thread=False, factory=DyingConnection)
+        connection.commits_left, connection.side = commit, side
+        return connection
+
+    clock = FakeClock()
+    async with open_store(path, clock, observer=observe, opener=opener) as store:
+        await live(store, clock)
+
+
+if __name__ == "__main__":
+    anyio.run(story, Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3])

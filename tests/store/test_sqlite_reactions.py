@@ -1,0 +1,215 @@
+"""Rules, actions and runs in a database file: what a kill leaves of them, what reading them costs, how they begin.
+
+`reaction_crash_child.py` judges mail, answers a question and lets a run begin and end; it is killed before or after
+each of its commits.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Final
+
+import anyio
+import pytest
+
+from harken.model import LOCAL, MessageId, Sender
+from harken.reaction import ActionState, Mode, Outcome, RuleCount, RunEnd, RunState
+from harken.store.base import Store
+from harken.store.reactions import Settlement
+from harken.store.sqlite import actions, open_store, reactions, runs
+from harken.store.sqlite.connection import connect, migrations
+from harken.testing import FakeClock
+from tests.contracts.reactions import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
+from tests.contracts.store_suite import WAIT_SECONDS, new_message, texts
+from tests.store.reaction_crash_child import ACTS, ASKS, MODES, STEPS, TELLS, live, steps
+
+CHILD = Path(__file__).with_name("reaction_crash_child.py")
+ROOT = Path(__file__).parents[2]
+FEW: Final = 400
+MANY: Final = 2_400
+TOLERANCE: Final = 1.3  # a deeper tree costs a few steps more; reading everything would cost six times as much
+EARLIER: Final = """
+INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversation, thread, kind, trust, attention,
+    priority, sender_id, sender_name, upstream_id, meta, text)
+VALUES (?, 'inbox', ?, 5000000, 'teams', 'c', '', '', 'message', 'known', 'wake', 'normal', 'ann', '', '', '{}', ?)
+"""
+
+Ask = Callable[[sqlite3.Connection], object]
+
+
+async def run_child(*arguments: str) -> tuple[int, Sequence[Any]]:
+    """Run the child; return how it ended and what it told."""
+    environment: Mapping[str, str] = {**os.environ, "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
+    with anyio.fail_after(WAIT_SECONDS):
+        done = await anyio.run_process([sys.executable, str(CHILD), *arguments], check=False, env=environment)
+    assert not done.stderr, done.stderr.decode()
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
+def expected_states(done: set[str]) -> dict[str, ActionState]:
+    """Return what each rule's action is after some steps of the story."""
+    if "judged" not in done:
+        return {}
+    asked = ActionState.WAITING
+    if "answered" in done:
+        asked = ActionState.STARTED if "started" in done else ActionState.QUEUED
+    acts = ActionState.REFUSED if "refused" in done else ActionState.QUEUED
+    return {ASKS: asked, ACTS: acts, TELLS: ActionState.TOLD}
+
+
+async def check_promises(store: Store, reached: int) -> None:
+    """Check that everything up to a step of the story is there, whole, and nothing of the next."""
+    done = set(STEPS[:reached])
+    assert await texts(store) == (["one", "two"] if "mail" in done else [])
+    states = {action.rule: action.state for action in await store.actions()}
+    assert states == expected_states(done)
+    standing = await store.standing(MODES, [(rule, FIRST) for rule in MODES])
+    assert standing.judged == (2 if "judged" in done else 0)
+    assert standing.waiting == sum(state.is_waiting for state in states.values())
+    assert standing.is_paused == ("paused" in done)
+    assert len(standing.fired) == len(standing.duplicates) == len(states)
+    fired = {rule: RuleCount(outcomes={Outcome.FIRED: 1}, last_fired_at=FakeClock().now()) for rule in states}
+    assert await store.rule_counts() == fired
+    if "mail" in done:
+        decided = await store.verdicts((await store.message("#1")).id)
+        assert [each.rule for each in decided] == (list(MODES) if states else [])
+    state = RunState.DONE if "ended" in done else RunState.RUNNING
+    assert [run.state for run in await store.runs()] == ([state] if "started" in done else [])
+    events = [event.n for event in await store.events(0, 1000)]
+    assert events == list(range(1, len(events) + 1))
+
+
+@pytest.mark.parametrize("side", ["before", "after"])
+@pytest.mark.parametrize("commit", range(1, len(STEPS) + 1))
+async def test_a_kill_leaves_every_step_of_a_reaction_whole(tmp_path: Path, commit: int, side: str) -> None:
+    """An action without its verdict would fire twice, one without its run would never end: all of it or nothing."""
+    path, clock = tmp_path / "harken.db", FakeClock()
+    code, told = await run_child(str(path), str(commit), side)
+    assert code == -signal.SIGKILL
+    assert [line[0] for line in told if line[0] in STEPS] == list(STEPS[: commit - 1])
+    async with open_store(path, clock) as store:
+        await check_promises(store, commit if side == "after" else commit - 1)
+        await live(store, clock)
+        await check_promises(store, len(STEPS))
+
+
+async def test_the_story_has_as_many_commits_as_are_tried(tmp_path: Path) -> None:
+    """If the story grows, the kills must grow with it."""
+    code, told = await run_child(str(tmp_path / "harken.db"), str(len(STEPS) + 1), "before")
+    assert code == 0
+    assert [line[0] for line in told if line[0] in STEPS] == list(STEPS)
+    async with open_store(tmp_path / "other.db", FakeClock()) as store:
+        assert tuple(steps(store, FakeClock())) == STEPS
+
+
+async def test_mail_that_was_here_before_the_rules_is_not_judged(tmp_path: Path) -> None:
+    """Whoever comes from an earlier version must not see years of mail set off their first rule."""
+    path, clock = tmp_path / "harken.db", FakeClock()
+    with closing(connect(str(path))) as connection:
+        for number, script in migrations():
+            if number <= 4:
+                connection.executescript(script)
+        connection.execute("PRAGMA user_version = 4")
+        connection.executemany(EARLIER, [("m-1", 1, "old"), ("m-2", 2, "older than the rules")])
+        connection.execute("INSERT INTO mailboxes VALUES ('inbox', 2)")
+    async with open_store(path, clock) as store:
+        standing = await store.standing()
+        assert (standing.judged, standing.head, standing.is_paused) == (2, 2, False)
+        [message] = await say(store, "new")
+        assert [each.text for _, each in await store.unjudged(standing.judged, 100)] == ["new"]
+        old = await store.message("m-1")
+        [action] = await settle(store, clock, [verdict(old), verdict(message)])
+        assert action.message == message.id
+
+
+async def fill_with_reactions(path: Path, count: int) -> None:
+    """Make a store in which rules fired so often, with as many runs; two of these run, and three actions wait."""
+    clock = FakeClock()
+    said_by_run = replace(new_message("done"), source=LOCAL, sender=Sender("run:r-000000"))
+    async with open_store(path, clock) as store:
+        for begin in range(0, count, 200):
+            messages = [each.message for each in await store.append([new_message()] * 199 + [said_by_run])]
+            place = (await store.standing()).head
+            fired = [verdict(each, mode=Mode.NOTIFY, digest=each.id.encode()) for each in messages]
+            await settle(store, clock, fired, judged=place)
+            async with anyio.create_task_group() as lives:
+                for number in range(begin, begin + 50):
+                    lives.start_soon(_run, store, messages[number % 200].id, number)
+        last = await say(store, "one", "two", "three")
+        await settle(store, clock, [verdict(each) for each in last])
+        for number in range(2):
+            action = await store.add_action(last[0].id, ORDER, "cli")
+            await store.start_run(run_of(action, f"r-now{number}", f"/w/{number}"))
+
+
+async def _run(store: Store, message: MessageId, number: int) -> None:
+    action = await store.add_action(message, ORDER, "cli")
+    run = await store.start_run(run_of(action, f"r-{number:06}", ""))
+    await store.end_run(run.id, RunEnd(state=RunState.DONE))
+
+
+def newest_messages(connection: sqlite3.Connection) -> list[MessageId]:
+    """Return the messages of the newest actions."""
+    return [action.message for action in actions.newest(connection, (), None, 20)]
+
+
+READS: Final[Mapping[str, Ask]] = {
+    "standing": lambda db: reactions.standing(db, ["red"], [("red", FIRST)]),
+    "unjudged": lambda db: reactions.unjudged(db, reactions.standing(db, (), ()).judged, 100),
+    "ancestry": lambda db: runs.ancestry(db, newest_messages(db)),
+    "verdicts": lambda db: [reactions.of_message(db, message) for message in newest_messages(db)],
+    "counts": reactions.counts,
+    "an action": lambda db: actions.find(db, actions.newest(db, (), None, 1)[0].id[:-1]),
+    "newest actions": lambda db: actions.newest(db, (), None, 20),
+    "what waits": lambda db: actions.newest(db, [ActionState.WAITING, ActionState.QUEUED], None, 20),
+    "told and waiting": lambda db: actions.newest(db, [ActionState.TOLD, ActionState.WAITING], None, 20),
+    "actions of a message": lambda db: actions.newest(db, (), newest_messages(db)[0], 20),
+    "a run": lambda db: runs.find(db, "r-now1"),
+    "newest runs": lambda db: runs.newest(db, is_running=None, message=None, limit=20),
+    "what runs": lambda db: runs.newest(db, is_running=True, message=None, limit=20),
+    "what ended": lambda db: runs.newest(db, is_running=False, message=None, limit=20),
+    "runs of a message": lambda db: runs.newest(db, is_running=None, message=newest_messages(db)[0], limit=20),
+}
+
+
+def steps_of(path: Path, ask: Ask) -> int:
+    """Return how many steps SQLite takes for a read."""
+    counted = 0
+
+    def count() -> int:
+        nonlocal counted
+        counted += 1
+        return 0
+
+    with closing(connect(str(path))) as connection:
+        connection.set_progress_handler(count, 1)
+        ask(connection)
+    return counted
+
+
+async def test_reading_costs_what_is_told_and_not_what_happened_before(tmp_path: Path) -> None:
+    """Judging asks these for every message, and the page for every look: a long history must not make it slow."""
+    few, many = tmp_path / "few.db", tmp_path / "many.db"
+    await fill_with_reactions(few, FEW)
+    await fill_with_reactions(many, MANY)
+    taken = {name: (steps_of(few, ask), steps_of(many, ask)) for name, ask in READS.items()}
+    assert all(before > 10 for before, _ in taken.values()), "nothing was read"
+    assert {name: pair for name, pair in taken.items() if pair[1] > pair[0] * TOLERANCE} == {}
+
+
+async def test_a_round_with_nothing_to_settle_leaves_no_trace(tmp_path: Path) -> None:
+    """The judge looks now and then: that must not fill the journal, nor make another judge decide again."""
+    clock = FakeClock()
+    async with open_store(tmp_path / "harken.db", clock) as store:
+        before = await store.standing(), await store.last_event()
+        empty = Settlement(revision=0, judged=0, verdicts=[], keep_since=clock.now() - WINDOW)
+        assert await store.settle(empty) == []
+        assert (await store.standing(), await store.last_event()) == before
