@@ -13,7 +13,21 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
-from bench import appends, commands, edge, hooks, ingest, listening, machine, pages, reads, report, sessions, wake
+from bench import (
+    appends,
+    commands,
+    edge,
+    hooks,
+    ingest,
+    judging,
+    listening,
+    machine,
+    pages,
+    reads,
+    report,
+    sessions,
+    wake,
+)
 from bench.plan import FULL, QUICK, Plan, Progress, Size
 from bench.rows import Row
 from harken.testing.daemon import CallFailed
@@ -26,6 +40,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Plan], Iterator[Row]]]] = {
     "reads": reads.measure,
     "pages": pages.measure,
     "listening": listening.measure,
+    "judging": judging.measure,
     "sessions": sessions.measure,
     "ingest": ingest.measure,
     "commands": commands.measure,

@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 
-from bench import appends, commands, edge, hooks, ingest, listening, pages, reads, sessions, wake
+from bench import appends, commands, edge, hooks, ingest, judging, listening, pages, reads, sessions, wake
 from bench.__main__ import main
 from bench.disk import sync_time
 from bench.machine import file_system
@@ -51,6 +51,7 @@ def plan(tmp_path: Path) -> Plan:
         ),
         (pages.measure, ["page"]),
         (listening.measure, ["listen"]),
+        (judging.measure, ["rules"]),
         (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
         (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
         (commands.measure, ["cli-version", "cli-send"]),

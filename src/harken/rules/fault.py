@@ -1,0 +1,80 @@
+"""What is wrong with a file of rules, in words: which rule, which field, what was found, what would be accepted.
+
+Pure. A file may hold anything: nothing of it is repeated that could act on a terminal, and only its beginning.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from harken.errors import UserError
+from harken.rules.quoting import cut, quoted
+
+FOUND_CHARS: Final = 60
+_NEAR: Final = 0.65
+_WORD_CHARS: Final = 100
+HINT: Final = "Correct the file, then look again: harken rules check. Until then the rules stay as they were."
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """One thing that is wrong, or that is probably not meant."""
+
+    rule: str  # its name, or `#3`; empty: about the file
+    field: str  # empty: about the rule as a whole
+    found: str
+    accepted: str
+    line: int = 0  # from 1; 0: unknown
+    column: int = 0
+
+    @property
+    def sentence(self) -> str:
+        """All of it, for people."""
+        where = f"line {self.line}, column {self.column}: " if self.line else ""
+        owner = f"rule {self.rule}" if self.rule else "the file"
+        subject = f"{owner}: {self.field}" if self.field else owner
+        return f"{where}{subject} is {self.found}; {self.accepted}."
+
+
+class RulesFault(UserError):
+    """A file of rules that cannot be used, with everything that is wrong with it."""
+
+    def __init__(self, faults: Sequence[Fault]) -> None:
+        super().__init__("\n".join(fault.sentence for fault in faults), HINT)
+        self.faults = tuple(faults)
+
+
+class Misfit(ValueError):
+    """A value that does not fit its field; the text says what would."""
+
+
+def shown(value: object) -> str:
+    """Return what was found, short and harmless."""
+    match value:
+        case None | bool():
+            return {None: "null", True: "true", False: "false"}[value]
+        case str():
+            return quoted(cut(value, FOUND_CHARS))
+        case int() | float():
+            return cut(str(value), FOUND_CHARS)
+        case dict():
+            return "an object"
+        case list():
+            return "a list" if value else "an empty list"
+        case _:
+            return "something else"
+
+
+def closest(word: str, known: Iterable[str]) -> str:
+    """Return the known word most like this one, empty when none is near; case, `-` and `_` do not count."""
+    plain = {_plain(candidate): candidate for candidate in known}
+    near = difflib.get_close_matches(_plain(word), plain, n=1, cutoff=_NEAR)
+    return plain[near[0]] if near else ""
+
+
+def _plain(word: str) -> str:
+    # Without the bound, comparing a very long word takes seconds.
+    return word[:_WORD_CHARS].casefold().replace("-", "").replace("_", "")

@@ -1,0 +1,209 @@
+"""What each field of a rule accepts. Every reader takes what the file says and returns the value, or raises `Misfit`.
+
+Pure. Which fields a rule needs together is `load`'s business; the same limits, for editors, are in `schema`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import time, timedelta
+from typing import Final
+
+from harken.model import Trust
+from harken.reaction import Mode
+from harken.rules import pattern
+from harken.rules.durations import DurationFault, format_duration, parse_duration
+from harken.rules.fault import Misfit, closest
+from harken.rules.pattern import PatternFault, compile_pattern
+from harken.rules.rule import QuietHours
+
+NAME_CHARS: Final = 64
+LINE_CHARS: Final = 256
+PROMPT_CHARS: Final = 64_000
+MOST_TOOLS: Final = 200
+MOST_TURNS: Final = 200
+LONGEST_RUN: Final = timedelta(hours=24)
+
+# Control and bidi characters, and those that nobody sees. Joiners stay: scripts and pictures need them. Written so that
+# editors, which read them in the published schema, understand them too: they have no escape beyond four digits.
+_HIDDEN: Final = (
+    r"\u00ad\u061c\u180e\u200b\u200e\u200f\u2028-\u202e\u2060-\u206f\ud800-\udfff\ufeff\ufff9-\ufffb"
+    "\U000e0000-\U000e007f"
+)
+NOT_IN_A_LINE: Final = rf"[\u0000-\u001f\u007f-\u009f{_HIDDEN}]"
+NOT_IN_A_TEXT: Final = rf"[\u0000-\u0008\u000b\u000c\u000e-\u001f\u007f-\u009f{_HIDDEN}]"
+QUIET_HOURS: Final = r"([01][0-9]|2[0-3]):([0-5][0-9])-([01][0-9]|2[0-3]):([0-5][0-9])"
+WORKDIR: Final = r"(?:/|~/|~$|[A-Za-z]:[\\/])"
+
+_LINE: Final = re.compile(NOT_IN_A_LINE)
+_TEXT: Final = re.compile(NOT_IN_A_TEXT)
+_QUIET: Final = re.compile(QUIET_HOURS)
+_WORKDIR: Final = re.compile(WORKDIR)
+_LOOSE_QUIET: Final = re.compile(
+    r"\s*([0-9]{1,2})(?:[:.h]([0-9]{2}))?\s*(?:-|to|\u2013)\s*([0-9]{1,2})(?:[:.h]([0-9]{2}))?\s*"
+)
+_GO_DURATION: Final = "a duration such as 300ms, 30s, 5m or 1h30m"
+
+
+def name(value: object, most: int = NAME_CHARS) -> str:
+    """Return a name: something that can be seen, on one line."""
+    found = line(value, most)
+    if not found.strip():
+        raise Misfit(f"it needs 1 to {most} characters that can be seen")
+    return found
+
+
+def line(value: object, most: int = LINE_CHARS) -> str:
+    """Return a text on one line."""
+    if not isinstance(value, str):
+        raise Misfit("it must be a text in quotes")
+    if len(value) > most:
+        raise Misfit(f"it may have at most {most:,} characters, and has {len(value):,}")
+    if found := _LINE.search(value):
+        raise Misfit(f"it may have no control or invisible characters, and has U+{ord(found[0]):04X}")
+    return value
+
+
+def prompt(value: object) -> str:
+    """Return a template; one of blanks only is none."""
+    found = _text(value, PROMPT_CHARS)
+    return found if found.strip() else ""
+
+
+def content_regex(value: object) -> str:
+    """Return a regular expression that can be compiled."""
+    found = _text(value, pattern.MOST_CHARS)
+    try:
+        compile_pattern(found)
+    except PatternFault as exc:
+        place = f", at character {exc.position}" if exc.position else ""
+        said = _LINE.sub("?", exc.reason)[:LINE_CHARS]
+        raise Misfit(
+            f"it must be a regular expression of RE2 ({said}{place}); in JSON each backslash is written twice"
+        ) from exc
+    return found
+
+
+def mode(value: object) -> Mode:
+    """Return a mode; an empty one is `notify`, as in older files."""
+    if value == "":
+        return Mode.NOTIFY
+    if isinstance(value, str) and value in list(Mode):
+        return Mode(value)
+    raise Misfit(_one_of([item.value for item in Mode], value))
+
+
+def trust(value: object) -> Trust:
+    """Return the least trust of a sender."""
+    if isinstance(value, str) and value in list(Trust):
+        return Trust(value)
+    raise Misfit(_one_of([item.value for item in Trust], value))
+
+
+def tools(value: object) -> tuple[str, ...]:
+    """Return the tools that a run may use."""
+    if isinstance(value, str):
+        raise Misfit("it must be a list: put the tool in brackets")
+    if not isinstance(value, list):
+        raise Misfit("it must be a list of tools")
+    if len(value) > MOST_TOOLS:
+        raise Misfit(f"it may have at most {MOST_TOOLS} tools, and has {len(value)}")
+    for number, item in enumerate(value, 1):
+        try:
+            name(item, LINE_CHARS)
+        except Misfit as exc:
+            raise Misfit(f"of number {number}: {exc}") from exc
+    return tuple(value)
+
+
+def duration(value: object) -> timedelta:
+    """Return a duration; an empty one is none."""
+    if not isinstance(value, str):
+        number = value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9 else None
+        meant = "" if number is None else f'write "{number}s" or "{number}m": '
+        raise Misfit(f"{meant}it must be {_GO_DURATION}, in quotes")
+    if not value:
+        return timedelta(0)
+    try:
+        return parse_duration(value)
+    except DurationFault as exc:
+        meant = f"write {exc.suggestion}: " if exc.suggestion else ""
+        raise Misfit(f"{meant}it must be {_GO_DURATION}") from exc
+
+
+def timeout(value: object) -> timedelta:
+    """Return how long a run may take."""
+    found = duration(value)
+    if not timedelta(seconds=1) <= found <= LONGEST_RUN:
+        raise Misfit(f"it must be from 1s to {format_duration(LONGEST_RUN)}")
+    return found
+
+
+def max_turns(value: object) -> int:
+    """Return how many turns a run may take."""
+    is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
+    if not is_whole or not isinstance(value, int | float) or not 1 <= value <= MOST_TURNS:
+        raise Misfit(f"it must be a whole number from 1 to {MOST_TURNS}")
+    return int(value)
+
+
+def truth(value: object) -> bool:
+    """Return a yes or no."""
+    if not isinstance(value, bool):
+        raise Misfit("it must be true or false")
+    return value
+
+
+def workdir(value: object) -> str:
+    """Return a folder, written in full."""
+    found = line(value, 4096)
+    if found and not _WORKDIR.match(found):
+        raise Misfit("it must be a folder written in full, beginning with / or ~/")
+    return found
+
+
+def quiet_hours(value: object) -> QuietHours | None:
+    """Return the hours in which a rule does not fire; empty ones are none."""
+    found = line(value)
+    if not found:
+        return None
+    parts = _QUIET.fullmatch(found)
+    if parts is None:
+        raise Misfit(f'{_meant_hours(found)}it must be two times of the day, such as "22:00-07:00"')
+    begin, end = time(int(parts[1]), int(parts[2])), time(int(parts[3]), int(parts[4]))
+    if begin == end:
+        raise Misfit("begin and end must differ; to silence a rule, take it out")
+    return QuietHours(begin, end)
+
+
+KEYS: Final = (
+    "name", "server", "channel", "contentRegex", "mode", "prompt", "tools", "rateLimit", "dedupWindow",
+    "agent", "workdir", "trust", "timeout", "maxTurns", "reply", "quietHours", "mailbox",
+)  # fmt: skip
+LEAST_TRUST: Final[Mapping[Mode, Trust]] = {Mode.AUTO: Trust.KNOWN}
+"""The least trust of a sender where a rule names none; unknown for the other modes."""
+
+
+def _text(value: object, most: int) -> str:
+    if not isinstance(value, str):
+        raise Misfit("it must be a text in quotes")
+    if len(value) > most:
+        raise Misfit(f"it may have at most {most:,} characters, and has {len(value):,}")
+    if found := _TEXT.search(value):
+        raise Misfit(f"it may have no control or invisible characters, and has U+{ord(found[0]):04X}")
+    return value
+
+
+def _one_of(known: list[str], value: object) -> str:
+    guess = closest(value.strip(), known) if isinstance(value, str) else ""
+    listed = f"{', '.join(known[:-1])} or {known[-1]}"
+    return f"write {guess} (it is one of {listed})" if guess else f"it must be {listed}"
+
+
+def _meant_hours(text: str) -> str:
+    found = _LOOSE_QUIET.fullmatch(text[:LINE_CHARS])
+    if found is None:
+        return ""
+    meant = f"{int(found[1]):02}:{found[2] or '00'}-{int(found[3]):02}:{found[4] or '00'}"
+    return f"write {meant}: " if _QUIET.fullmatch(meant) else ""

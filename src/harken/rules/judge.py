@@ -1,0 +1,201 @@
+"""Judges every message once, in the order of receipt, and lets the store settle what was decided.
+
+Matching is done in a thread: a hostile text may take a while, and nobody waits for it. What is decided is settled
+only if nothing changed since (`Conflict`: decided again). Where nothing matched, the place is kept in memory and
+stored now and then: judging such a message again says the same.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from datetime import UTC, timedelta
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from harken.clock import Clock
+from harken.errors import Conflict, HarkenError, NotFound, UserError
+from harken.model import AGENT, OUTBOX, RULES, Mailbox, Message, fresh_id
+from harken.reaction import ACTIONS, Standing, Verdict
+from harken.rules.book import RuleBook
+from harken.rules.chat import answer_in
+from harken.rules.engine import decide
+from harken.rules.match import Candidate
+from harken.store.base import CallKey, Store
+from harken.store.reactions import Settlement
+
+_log = logging.getLogger("harken.rules")
+
+AT_ONCE: Final = 100
+LOOK_EVERY_SECONDS: Final = 5.0
+MOST_TRIES: Final = 20
+KEEP_PLACE_EVERY_SECONDS: Final = 5.0
+STOP_SECONDS: Final = 2.0
+KEEP_WINDOWS: Final = timedelta(days=60)
+
+_NOT_MAIL: Final = frozenset({ACTIONS, OUTBOX})
+
+Matched = Sequence[tuple[Message, Sequence[Candidate]]]
+
+
+class Judge:
+    """Judges for one daemon."""
+
+    def __init__(self, store: Store, book: RuleBook, clock: Clock) -> None:
+        self._store = store
+        self._book = book
+        self._clock = clock
+        self._judged = 0
+        self._kept_at = 0.0
+        self._is_idle = False  # there is nothing to judge by, and nothing to answer
+        self._lock = anyio.Lock()
+
+    async def begin(self) -> None:
+        """Judge what is left by the rules that were in force, then put the file in force.
+
+        What came while there were none is not judged by those there are now.
+        """
+        await anyio.to_thread.run_sync(self._book.restore)
+        if self._book.current.rules:
+            self._judged = (await self._store.standing()).judged
+        else:
+            await self._skip()
+        try:
+            await self.changing(self._book.reload)
+        except HarkenError as exc:
+            _log.warning("triggers.json is not in force: %s", exc.message)
+
+    async def run(self) -> None:
+        """Judge what comes, for ever."""
+        ring = anyio.Event()
+
+        def wake(grown: Collection[Mailbox]) -> None:
+            # Without rules or questions nobody pays for them.
+            if ACTIONS in grown or not (self._is_idle or _NOT_MAIL.issuperset(grown)):
+                ring.set()
+
+        with self._store.changes.listen(wake):
+            try:
+                while True:
+                    ring = anyio.Event()
+                    await self.catch_up()
+                    with anyio.move_on_after(LOOK_EVERY_SECONDS):
+                        await ring.wait()
+            finally:
+                # Not needed: without it the same is decided again. But rules may have changed until then.
+                with anyio.move_on_after(STOP_SECONDS, shield=True), suppress(HarkenError):
+                    await self._keep_place()
+
+    async def catch_up(self) -> None:
+        """Judge everything that is stored by now; what comes meanwhile is not waited for."""
+        async with self._lock:
+            await self._catch_up()
+
+    async def changing(self, change: Callable[[], None]) -> None:
+        """Let rules change between two messages: what came before is judged by those that were in force."""
+        async with self._lock:
+            await self._catch_up()
+            await anyio.to_thread.run_sync(change)
+            self._is_idle = False
+            await self._keep_place()
+
+    async def _catch_up(self) -> None:
+        head = (await self._store.standing()).head
+        while await self._judge_some() and self._judged < head:
+            pass
+
+    async def _skip(self) -> None:
+        """Leave what is stored by now unjudged."""
+        head = (await self._store.standing()).head
+        self._judged = max(self._judged, head)
+        await self._keep_place()
+
+    async def _keep_place(self) -> None:
+        """Store how far judging has come. Somebody who was faster has stored more."""
+        standing = await self._store.standing()
+        if standing.judged < self._judged:
+            with suppress(Conflict):
+                await self._store.settle(self._settlement(standing, (), self._judged))
+        self._kept_at = anyio.current_time()
+
+    async def _judge_some(self) -> bool:
+        """Judge the next messages; return whether there may be more."""
+        rules = self._book.current
+        if not rules.rules:
+            standing = await self._store.standing()
+            if not standing.waiting:
+                self._judged = max(self._judged, standing.head)
+                self._is_idle = True
+                return False
+            if self._is_idle:
+                # Nothing could be answered meanwhile: an answer to what waits now is among the newest.
+                self._judged = max(self._judged, standing.head - AT_ONCE)
+        self._is_idle = False
+        batch = await self._store.unjudged(self._judged, AT_ONCE)
+        if anyio.current_time() - self._kept_at > KEEP_PLACE_EVERY_SECONDS:
+            await self._keep_place()
+        if not batch:
+            return False
+        messages = [message for _, message in batch]
+        await self._take_answers(messages)
+        matched = await anyio.to_thread.run_sync(
+            lambda: [(message, found) for message in messages if (found := rules.matcher.candidates(message))]
+        )
+        place = batch[-1][0]
+        if matched:
+            await self._decide(matched, place)
+        self._judged = place
+        return True
+
+    async def _decide(self, matched: Matched, place: int) -> None:
+        """Decide about messages that some rules match, and settle it."""
+        names = {candidate.rule.name for _, found in matched for candidate in found}
+        digests = {(candidate.rule.name, candidate.digest) for _, found in matched for candidate in found}
+        ancestry = await self._store.ancestry([message.id for message, _ in matched])
+        for _ in range(MOST_TRIES):
+            standing = await self._store.standing(names, digests)
+            verdicts = decide(
+                matched,
+                standing,
+                ancestry,
+                self._book.unable,
+                local=self._clock.now().astimezone().tzinfo or UTC,
+                nonce=_nonce,
+            )
+            try:
+                await self._store.settle(self._settlement(standing, verdicts, place))
+            except Conflict:
+                continue
+            return
+        raise Conflict("What rules decide from changes all the time.", "It is tried again.")
+
+    def _settlement(self, standing: Standing, verdicts: Sequence[Verdict], place: int) -> Settlement:
+        return Settlement(
+            revision=standing.revision,
+            judged=max(place, standing.judged),
+            verdicts=verdicts,
+            # Also of rules that are not in force now: they may be again.
+            keep_since=self._clock.now() - KEEP_WINDOWS,
+        )
+
+    async def _take_answers(self, messages: Sequence[Message]) -> None:
+        """Let the owner's own messages answer what waits for them, and tell what became of it."""
+        for message in messages:
+            answer = answer_in(message)
+            if answer is None:
+                continue
+            try:
+                action = await self._store.action(answer.action)
+                answered = await self._store.answer(action.id, is_yes=answer.is_yes, by=f"you, by {message.source}")
+                said = f"{answered.id} ({answered.rule}) is {answered.state.value} now."
+            except (Conflict, NotFound, UserError) as exc:
+                said = f"This answers nothing: {exc.message}"
+            call = CallKey(edge="answers", request=message.id)
+            await self._store.add_reply(message.id, said, author=f"{AGENT}{RULES}", consumer=RULES, call=call)
+
+
+def _nonce() -> str:
+    return fresh_id("", 12)

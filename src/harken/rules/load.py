@@ -1,0 +1,269 @@
+"""Reading `triggers.json`: every rule of it, or everything that is wrong with it. There is nothing in between.
+
+Pure: bytes in, rules out. A file written for the older tool is read as it is. What each field accepts is in `fields`,
+what is only advised against in `advice`, the same for editors in `schema`. Who reads the file from disk, and keeps the
+previous rules when this fails, is above.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Final, NoReturn, TypeVar
+
+from harken.model import INBOX, Trust
+from harken.reaction import Mode
+from harken.rules import fields
+from harken.rules.advice import advice
+from harken.rules.fault import Fault, Misfit, RulesFault, closest, shown
+from harken.rules.places import Places, position
+from harken.rules.quoting import plain_or_quoted
+from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TURNS, Rule
+
+MOST_BYTES: Final = 1_000_000
+MOST_RULES: Final = 1_000
+MOST_KEYS: Final = 100  # of one object: each that is not known is compared with those that are
+_BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_TOP_KEYS: Final = ("rules", "$schema")
+_Value = TypeVar("_Value")
+
+__all__ = ["MOST_BYTES", "MOST_KEYS", "MOST_RULES", "Fault", "RuleFile", "RulesFault", "load"]
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFile:
+    """The rules of a file, in its order, and what is probably not meant in it."""
+
+    rules: tuple[Rule, ...] = ()
+    warnings: tuple[Fault, ...] = ()
+
+
+def load(data: bytes) -> RuleFile:
+    """Return the rules of a file. Raises `RulesFault` with every fault in it."""
+    text = _decoded(data)
+    document = _parsed(text)
+    raw_rules, faults, warnings = _top(document)
+    places = Places(text)
+    rules = list[Rule]()
+    names = dict[str, int]()
+    for number, raw in enumerate(raw_rules):
+        reading = _Reading(raw, number, names)
+        rule = reading.rule()
+        placed = [_placed(fault, places, number) for fault in reading.faults]
+        faults += placed
+        if rule is not None and not placed:
+            rules.append(rule)
+            found = [*reading.warnings, *advice(rule, is_trust_given="trust" in reading.keys)]
+            warnings += [_placed(fault, places, number) for fault in found]
+    if faults:
+        raise RulesFault(faults)
+    return RuleFile(tuple(rules), tuple(warnings))
+
+
+class _Object(dict[str, object]):
+    """A JSON object that remembers which keys it had twice."""
+
+    repeated: tuple[str, ...] = ()
+
+
+class _Reading:
+    """One rule being read, and what was found wrong with it so far."""
+
+    def __init__(self, raw: object, number: int, names: dict[str, int]) -> None:
+        self._raw: Mapping[str, object] = raw if isinstance(raw, _Object) else {}
+        self._found = raw
+        self._number = number
+        self._names = names
+        self._label = f"#{number + 1}"
+        self._misfits = set[str]()
+        self.faults = list[Fault]()
+        self.warnings = list[Fault]()
+
+    @property
+    def keys(self) -> frozenset[str]:
+        """The keys that say something: null is as good as not there."""
+        return frozenset(key for key, value in self._raw.items() if value is not None)
+
+    def rule(self) -> Rule | None:
+        """Return the rule; it counts only when there are no faults."""
+        if not isinstance(self._found, _Object):
+            self._fault("", shown(self._found), "a rule is an object in braces")
+            return None
+        name = self._name()
+        self._unknown_keys(self._found)
+        mode = self._field("mode", fields.mode, Mode.NOTIFY)
+        rule = Rule(
+            name=name,
+            mode=mode,
+            server=self._field("server", fields.line, ""),
+            channel=self._field("channel", fields.line, ""),
+            content_regex=self._field("contentRegex", fields.content_regex, ""),
+            prompt=self._field("prompt", fields.prompt, ""),
+            tools=self._field("tools", fields.tools, ()),
+            rate_limit=self._field("rateLimit", fields.duration, timedelta(0)),
+            dedup_window=self._field("dedupWindow", fields.duration, timedelta(0)),
+            agent=self._field("agent", fields.line, ""),
+            workdir=self._field("workdir", fields.workdir, ""),
+            trust=self._field("trust", fields.trust, fields.LEAST_TRUST.get(mode, Trust.UNKNOWN)),
+            timeout=self._field("timeout", fields.timeout, DEFAULT_TIMEOUT),
+            max_turns=self._field("maxTurns", fields.max_turns, DEFAULT_TURNS),
+            has_reply=self._field("reply", fields.truth, default=False),
+            quiet_hours=self._field("quietHours", fields.quiet_hours, None),
+            mailbox=self._field("mailbox", fields.line, "") or INBOX,
+        )
+        self._needs(rule, self._meant_mode(mode))
+        return rule
+
+    def _name(self) -> str:
+        name = self._field("name", fields.name, "")
+        if not name:
+            if "name" not in self._misfits:
+                self._fault("name", "missing", "every rule has a name of its own")
+            return ""
+        self._label = plain_or_quoted(name)
+        if name in self._names:
+            accepted = f"duplicate rule name: rule #{self._names[name] + 1} has it too, and names must be unique"
+            self._fault("name", shown(name), accepted)
+        self._names.setdefault(name, self._number)
+        return name
+
+    def _field(self, key: str, read: Callable[[object], _Value], default: _Value) -> _Value:
+        value = self._raw.get(key)
+        if value is None:
+            return default
+        try:
+            return read(value)
+        except Misfit as exc:
+            self._misfits.add(key)
+            self._fault(key, shown(value), str(exc))
+            return default
+
+    def _meant_mode(self, mode: Mode) -> Mode:
+        """Return the mode, or the one that was meant: what that needs is told at the same time."""
+        said = self._raw.get("mode")
+        meant = closest(said, list(Mode)) if "mode" in self._misfits and isinstance(said, str) else ""
+        return Mode(meant) if meant else mode
+
+    def _needs(self, rule: Rule, mode: Mode) -> None:
+        if mode is not Mode.NOTIFY and not rule.prompt and "prompt" not in self._misfits:
+            found = "without a word" if self._raw.get("prompt") is not None else "missing"
+            self._fault("prompt", found, f'mode "{mode}" requires a prompt, what the agent is to do')
+        if mode is Mode.AUTO and not rule.tools and "tools" not in self._misfits:
+            found = "an empty list" if self._raw.get("tools") is not None else "missing"
+            accepted = (
+                'mode "auto" requires a non-empty tools whitelist: name the tools that its runs may use, such as '
+                '["read_file"], or write "mode": "confirm"'
+            )
+            self._fault("tools", found, accepted)
+
+    def _unknown_keys(self, raw: _Object) -> None:
+        if len(raw) > MOST_KEYS:
+            self._fault("", f"{len(raw):,} fields long", f"the fields are {', '.join(fields.KEYS)}")
+            return
+        for key in raw.repeated:
+            self._fault(plain_or_quoted(key), "there twice", "write it once: it is not clear which counts")
+        for key in raw:
+            if key not in fields.KEYS:
+                name, near = shown(key), closest(key, fields.KEYS)
+                if near:
+                    self._fault(name, "not a field of a rule", f"write {near}")
+                else:
+                    accepted = f"it has no effect; the fields are {', '.join(fields.KEYS)}"
+                    self.warnings.append(Fault(self._label, name, "not a field of a rule", accepted))
+
+    def _fault(self, field: str, found: str, accepted: str) -> None:
+        self.faults.append(Fault(self._label, field, found, accepted))
+
+
+def _decoded(data: bytes) -> str:
+    if len(data) > MOST_BYTES:
+        _refuse(f"{len(data):,} bytes long", f"at most {MOST_BYTES:,} are read")
+    data = data.removeprefix(_BYTE_ORDER_MARK)
+    try:
+        return data.decode()
+    except UnicodeDecodeError as exc:
+        line, column = position(data[: exc.start].decode(), exc.start)
+        raise RulesFault([Fault("", "", "not UTF-8", "save it as UTF-8", line, column)]) from exc
+
+
+def _parsed(text: str) -> object:
+    try:
+        return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
+    except json.JSONDecodeError as exc:
+        said = exc.msg[:1].lower() + exc.msg[1:]
+        accepted = f'it must be JSON, such as {{"rules": []}}: {_cause(text, exc) or said}'
+        raise RulesFault([Fault("", "", "not JSON", accepted, exc.lineno, exc.colno)]) from exc
+    except (RecursionError, ValueError) as exc:
+        what = "nested too deeply" if isinstance(exc, RecursionError) else "one with a number that cannot be read"
+        raise RulesFault([Fault("", "", what, "it must be JSON as the documents describe it")]) from exc
+
+
+def _cause(text: str, exc: json.JSONDecodeError) -> str:
+    """Return what is probably wrong, where people usually err and the parser says something else."""
+    rest, before = text[exc.pos : exc.pos + 2], text[: exc.pos].rstrip()
+    if not text.strip():
+        return "the file is empty"
+    if rest in ("//", "/*") or rest[:1] == "#":
+        return "JSON has no comments"
+    if rest[:1] == "'":
+        return 'texts are in double quotes, "'
+    if rest[:1] in ("}", "]") and before.endswith(","):
+        return "there is a comma too many before it"
+    return ""
+
+
+def _object(pairs: list[tuple[str, object]]) -> _Object:
+    found = _Object(pairs)
+    if len(found) < len(pairs):
+        times = Counter(key for key, _ in pairs)
+        found.repeated = tuple(key for key in found if times[key] > 1)
+    return found
+
+
+def _constant(name: str) -> NoReturn:
+    raise ValueError(name)
+
+
+def _top(document: object) -> tuple[list[object], list[Fault], list[Fault]]:
+    """Return the rules as the file has them, and what is wrong with what is around them."""
+    if not isinstance(document, _Object):
+        _refuse(shown(document), 'it must be an object: {"rules": [...]}')
+    if len(document) > MOST_KEYS:
+        _refuse(f"{len(document):,} keys long", f"the keys are {' and '.join(_TOP_KEYS)}")
+    faults, warnings = list[Fault](), list[Fault]()
+    for key in document.repeated:
+        faults.append(Fault("", plain_or_quoted(key), "there twice", "write it once: it is not clear which counts"))
+    for key in document:
+        if key in _TOP_KEYS:
+            continue
+        if near := closest(key, _TOP_KEYS):
+            faults.append(Fault("", shown(key), "not known", f"write {near}"))
+        else:
+            warnings.append(Fault("", shown(key), "not known", "it has no effect"))
+    schema = document.get("$schema")
+    if schema is not None and not isinstance(schema, str):
+        faults.append(Fault("", "$schema", shown(schema), "it must be a text in quotes"))
+    rules = document.get("rules")
+    if rules is not None and not isinstance(rules, list):
+        faults.append(Fault("", "rules", shown(rules), "it must be a list of rules in brackets"))
+    found: list[object] = rules if isinstance(rules, list) else []
+    if len(found) > MOST_RULES:
+        faults.append(Fault("", "rules", f"{len(found):,} rules long", f"at most {MOST_RULES:,} are read"))
+        found = []
+    return found, faults, warnings
+
+
+def _refuse(found: str, accepted: str) -> NoReturn:
+    raise RulesFault([Fault("", "", found, accepted)])
+
+
+def _placed(fault: Fault, places: Places, number: int) -> Fault:
+    line, column = places.of(number, _unquoted(fault.field))
+    return replace(fault, line=line, column=column)
+
+
+def _unquoted(field: str) -> str:
+    return str(json.loads(field)) if field.startswith('"') else field

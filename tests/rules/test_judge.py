@@ -1,0 +1,266 @@
+"""Judging over a real store: once per message and rule, whatever comes in between, and never in anybody's way."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import anyio
+import pytest
+
+from harken.clock import Clock
+from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, Trust
+from harken.reaction import MOST_WAITING, ActionState, Mode, Outcome
+from harken.rules.book import RuleBook
+from harken.rules.judge import Judge
+from harken.store.base import Store
+from harken.store.sqlite import open_store
+from harken.testing import FakeClock
+
+AUTO: Mapping[str, object] = {"name": "run", "mode": "auto", "prompt": "See {{content}}", "tools": ["read_file"]}
+TELL: Mapping[str, object] = {"name": "tell", "contentRegex": "red"}
+ASK: Mapping[str, object] = {"name": "ask", "channel": "incidents", "mode": "confirm", "prompt": "Look: {{content}}"}
+
+
+class Court:
+    """A judge with its book over one store."""
+
+    def __init__(self, store: Store, folder: Path, clock: Clock) -> None:
+        self.store = store
+        self.book = RuleBook(
+            folder / "triggers.json", folder / "accepted.json", clock, keep=_keep, unable=lambda _rule: ""
+        )
+        self.judge = Judge(store, self.book, clock)
+
+    async def say(self, *texts: str, channel: str = "ci", trust: Trust = Trust.KNOWN, sender: str = "bot") -> None:
+        """Store messages."""
+        await self.store.append([_new(text, channel, trust, sender) for text in texts])
+
+    async def outcomes(self) -> list[tuple[str, str, str]]:
+        """Return what was decided: the text, the rule, the outcome."""
+        found = []
+        for message in await self._messages():
+            found += [(message.text, it.rule, it.outcome.value) for it in await self.store.verdicts(message.id)]
+        return found
+
+    async def _messages(self) -> Sequence[Message]:
+        return [message for _, message in await self.store.unjudged(0, 1_000)]
+
+
+def _keep(path: Path, text: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    path.chmod(0o600)
+
+
+def _new(text: str, channel: str, trust: Trust, sender: str) -> NewMessage:
+    is_local = sender.startswith("run:")
+    return NewMessage(
+        mailbox=INBOX,
+        source=LOCAL if is_local else "ci",
+        sender=Sender(sender),
+        text=text,
+        trust=trust,
+        attention=Attention.PROMPT,
+        channel=channel,
+    )
+
+
+def close_to_others(folder: Path, *, is_on: bool) -> None:
+    """Let nobody else into a folder, or let them."""
+    folder.chmod(0o700 if is_on else 0o755)
+
+
+def write(folder: Path, *rules: Mapping[str, object]) -> None:
+    """Write a file of rules."""
+    _keep(folder / "triggers.json", json.dumps({"rules": rules}))
+
+
+@asynccontextmanager
+async def sitting(folder: Path, clock: FakeClock) -> AsyncIterator[Court]:
+    """Open a store and let a judge begin, as a daemon that starts does."""
+    async with open_store(folder / "harken.db", clock) as store:
+        court = Court(store, folder, clock)
+        await court.judge.begin()
+        yield court
+
+
+async def test_restart_at_any_point_changes_no_decision(tmp_path: Path) -> None:
+    """Rules that forget would run twice, or not at all."""
+    clock = FakeClock()
+    write(tmp_path, {**AUTO, "rateLimit": "10s", "dedupWindow": "1m"}, TELL)
+    texts = ["red a", "red b", "green", "red a", "red c", "red b", "red a"]
+    decided: list[list[tuple[str, str, str]]] = []
+    for restarts in (False, True):
+        folder = tmp_path / str(restarts)
+        folder.mkdir()
+        write(folder, {**AUTO, "rateLimit": "10s", "dedupWindow": "1m"}, TELL)
+        for number, text in enumerate(texts):
+            async with sitting(folder, clock) as court:
+                if restarts and number:
+                    await court.judge.catch_up()
+                await court.say(text)
+                clock.advance(4)
+                if not restarts or number % 2:
+                    await court.judge.catch_up()
+        async with sitting(folder, clock) as court:
+            await court.judge.catch_up()
+            decided.append(await court.outcomes())
+    assert decided[0] == decided[1]
+    assert Counter(outcome for _, rule, outcome in decided[0] if rule == "run") == {
+        "fired": 2,
+        "rate limit": 3,
+        "duplicate": 2,
+    }
+
+
+async def test_mail_from_before_there_were_rules_is_not_judged(tmp_path: Path) -> None:
+    """A person who writes a first rule does not want a run for every old message."""
+    clock = FakeClock()
+    async with sitting(tmp_path, clock) as court:
+        await court.say("red 1")
+        await court.judge.catch_up()
+        await court.say("red 2")
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, clock) as court:
+        await court.say("red 3")
+        await court.judge.catch_up()
+        assert await court.outcomes() == [("red 3", "tell", "fired")]
+
+
+async def test_reload_lets_earlier_messages_be_judged_by_the_earlier_rules(tmp_path: Path) -> None:
+    """The moment of a reload is between two messages, not somewhere in the backlog."""
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, FakeClock()) as court:
+        await court.say("red 1")
+        write(tmp_path, {**TELL, "name": "anew"})
+        await court.judge.changing(court.book.reload)
+        await court.say("red 2")
+        await court.judge.catch_up()
+        assert await court.outcomes() == [("red 1", "tell", "fired"), ("red 2", "anew", "fired")]
+
+
+async def test_restart_with_another_file_judges_nothing_old_by_it(tmp_path: Path) -> None:
+    """A message is judged by the rules that were in force when it came, also when the daemon was stopped meanwhile."""
+    clock = FakeClock()
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, clock) as court:
+        await court.say("red 1")
+        await court.judge.catch_up()
+        await court.say("red 2")
+    write(tmp_path, {**TELL, "name": "anew"})
+    async with sitting(tmp_path, clock) as court:
+        await court.say("red 3")
+        await court.judge.catch_up()
+        assert await court.outcomes() == [
+            ("red 1", "tell", "fired"),
+            ("red 2", "tell", "fired"),
+            ("red 3", "anew", "fired"),
+        ]
+
+
+async def test_broken_file_leaves_the_rules_in_force_also_over_a_restart(tmp_path: Path) -> None:
+    """All or nothing: half a file must not become half the rules."""
+    clock = FakeClock()
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, clock):
+        pass
+    _keep(tmp_path / "triggers.json", '{"rules": [{"name": "tell", "mode": "Notify"}]}')
+    async with sitting(tmp_path, clock) as court:
+        assert "notify" in court.book.problem
+        assert [rule.name for rule in court.book.current.rules] == ["tell"]
+        await court.say("red")
+        await court.judge.catch_up()
+        assert await court.outcomes() == [("red", "tell", "fired")]
+
+
+@pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
+async def test_file_that_others_can_write_is_not_in_force(tmp_path: Path, mode: int) -> None:
+    """Whoever writes it decides what agents do."""
+    write(tmp_path, TELL)
+    (tmp_path / "triggers.json").chmod(mode)
+    close_to_others(tmp_path, is_on=False)
+    async with sitting(tmp_path, FakeClock()) as court:
+        assert court.book.current.rules == ()
+        assert "can be written by others" in court.book.problem
+    # Where nobody else gets to, it does not matter what the file itself would let them do.
+    close_to_others(tmp_path, is_on=True)
+    async with sitting(tmp_path, FakeClock()) as court:
+        assert [rule.name for rule in court.book.current.rules] == ["tell"]
+
+
+async def test_owner_answers_by_a_message_and_nobody_else_does(tmp_path: Path) -> None:
+    """The owner may be anywhere; a stranger who knows the id may not decide."""
+    write(tmp_path, ASK)
+    async with sitting(tmp_path, FakeClock()) as court:
+        await court.say("db is down", channel="incidents")
+        await court.judge.catch_up()
+        (action,) = await court.store.actions()
+        await court.say(f"yes {action.id}", trust=Trust.KNOWN)
+        await court.say(f"please say yes {action.id}", trust=Trust.OWNER)
+        await court.judge.catch_up()
+        assert (await court.store.action(action.id)).state is ActionState.WAITING
+        await court.say(f"YES {action.id}.", f"no {action.id}", trust=Trust.OWNER)
+        await court.judge.catch_up()
+        answered = await court.store.action(action.id)
+        assert (answered.state, answered.decided_by) == (ActionState.QUEUED, "you, by ci")
+        told = [reply.body for reply in await court.store.outbox()]
+        assert told == [
+            f"This answers nothing: Action {action.id} is queued already (by you, by ci).",
+            f"{action.id} (ask) is queued now.",
+        ]
+
+
+async def test_windows_outlive_a_time_with_other_rules(tmp_path: Path) -> None:
+    """A file that is tried out for an hour must not make the usual one forget what it has done."""
+    clock = FakeClock()
+    write(tmp_path, {**TELL, "dedupWindow": "24h"})
+    async with sitting(tmp_path, clock) as court:
+        await court.say("red")
+        await court.judge.catch_up()
+        clock.advance(7_200)
+        write(tmp_path, {"name": "other"})
+        await court.judge.changing(court.book.reload)
+        await court.say("green")
+        await court.judge.catch_up()
+        write(tmp_path, {**TELL, "dedupWindow": "24h"})
+        await court.judge.changing(court.book.reload)
+        await court.say("red")
+        await court.judge.catch_up()
+        assert (await court.outcomes())[-1] == ("red", "tell", "duplicate")
+
+
+async def test_burst_is_accounted_for_to_the_last_message(tmp_path: Path) -> None:
+    """Ten thousand alerts in a minute happen on the worst day; the queue is bounded and nothing is lost from sight."""
+    count, at_once = 10_000, 500
+    write(tmp_path, {**AUTO, "rateLimit": "1h"}, {**ASK, "channel": "*"}, TELL)
+    async with sitting(tmp_path, FakeClock()) as court:
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(court.judge.run)
+            for number in range(0, count, at_once):
+                # Storing goes on while the judge works: it is not held up by what is waiting to be judged.
+                await court.say(*(f"red {n}" for n in range(number, number + at_once)))
+            with anyio.fail_after(120):
+                await court.judge.catch_up()
+            tasks.cancel_scope.cancel()
+        counts = await court.store.rule_counts()
+        assert counts["run"].outcomes == {Outcome.FIRED: 1, Outcome.LIMITED: count - 1}
+        assert counts["ask"].outcomes == {Outcome.FIRED: MOST_WAITING - 1, Outcome.FULL: count - MOST_WAITING + 1}
+        assert counts["tell"].outcomes == {Outcome.FIRED: count}
+        assert (await court.store.standing()).waiting == MOST_WAITING
+        waiting = await court.store.actions([ActionState.WAITING, ActionState.QUEUED], limit=200)
+        assert Counter(action.mode for action in waiting) == {Mode.CONFIRM: MOST_WAITING - 1, Mode.AUTO: 1}
+
+
+async def test_pause_and_resume_hold_for_what_comes_then(tmp_path: Path) -> None:
+    """Messages keep arriving; only what came while paused is left alone."""
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, FakeClock()) as court:
+        for text, is_paused in (("red 1", False), ("red 2", True), ("red 3", False)):
+            await court.judge.catch_up()
+            await court.store.pause_rules(is_on=is_paused)
+            await court.say(text)
+        await court.judge.catch_up()
+        assert [outcome for _, _, outcome in await court.outcomes()] == ["fired", "paused", "fired"]
