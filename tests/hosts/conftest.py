@@ -14,6 +14,7 @@ import pytest
 from harken.testing import DaemonProcess, running_daemon
 from harken.trial.launch import LAUNCHES, Launch
 from harken.trial.model import Model
+from tests.hosts.matrix import Matrix, rows, table
 from tests.hosts.stage import PROGRAMS, Stage
 
 pytest.register_assert_rewrite("tests.hosts.story")
@@ -26,6 +27,21 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if HERE in item.path.parents:
             item.add_marker(pytest.mark.hosts)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print what each host's jail was seen to do."""
+    reports = [each for some in terminalreporter.stats.values() for each in some if isinstance(each, pytest.TestReport)]
+    if found := rows(reports):
+        terminalreporter.section("what a run may do, by host")
+        for line in table(found):
+            terminalreporter.write_line(line)
+
+
+@pytest.fixture
+def matrix(request: pytest.FixtureRequest) -> Matrix:
+    """Where a test of a jail notes what it saw."""
+    return Matrix(request.node)
 
 
 @pytest.fixture(params=tuple(LAUNCHES))

@@ -18,6 +18,7 @@ from harken.errors import NotFound
 if TYPE_CHECKING:  # the command line reads the names, and imports nothing else until a verb is run
     from harken.hosts.hook import HookHost
     from harken.hosts.plan import Connector
+    from harken.runs.jail import Jail
 
 PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -57,7 +58,7 @@ def host_name(word: str) -> str:
 
 def connectable() -> list[str]:
     """Return the names of the hosts that this Harken can connect."""
-    return [name for name, package in PACKAGES.items() if (Path(__file__).parent / package / "connect.py").is_file()]
+    return [name for name, package in PACKAGES.items() if _has(package, "connect")]
 
 
 def connector(name: str) -> Connector:
@@ -70,6 +71,15 @@ def hook_host(name: str) -> HookHost:
     """Return how a host's hooks speak; raises `NotFound` for one that has none."""
     found: HookHost = _module(name, "hooks").HOOKS
     return found
+
+
+def jails() -> list[Jail]:
+    """Return how each host runs fenced, of those that can."""
+    return [_module(name, "headless").JAIL for name, package in PACKAGES.items() if _has(package, "headless")]
+
+
+def _has(package: str, part: str) -> bool:
+    return (Path(__file__).parent / package / f"{part}.py").is_file()
 
 
 def _module(name: str, part: str) -> ModuleType:

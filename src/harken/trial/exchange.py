@@ -105,6 +105,7 @@ class Call:
     arguments: Mapping[str, object]
     namespace: str = ""
     takes_text: bool = False
+    is_literal: bool = False  # made as it stands, also where no such tool is offered
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,6 +124,11 @@ class Say:
     def call(cls, tool: str, arguments: Mapping[str, object] | None = None) -> Say:
         """Return one tool call; the tool is named by the ending of its name."""
         return cls(calls=(Call(tool, arguments or {}),))
+
+    @classmethod
+    def literal(cls, tool: str, arguments: Mapping[str, object] | None = None) -> Say:
+        """Return a call of a tool by its whole name, whether it is offered or not: what a model may invent."""
+        return cls(calls=(Call(tool, arguments or {}, is_literal=True),))
 
     @classmethod
     def shell(cls, command: str) -> Say:
@@ -163,6 +169,8 @@ def resolve(say: Say, asked: Asked) -> Say:
 
 
 def _resolved(call: Call, asked: Asked) -> Call | None:
+    if call.is_literal:
+        return call
     found = _shell_call(call, asked) if call.tool == _SHELL else _plain_call(call, asked)
     return found or _program_call(call, asked)
 

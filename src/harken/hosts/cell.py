@@ -1,0 +1,137 @@
+"""What the jails of several hosts share: a small environment, what is carried over of a person's settings, and words.
+
+It knows no host. Nothing here writes; a file of the person's that is missing or broken carries nothing over.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Final
+
+from harken.errors import HarkenError
+from harken.hosts import shell_guard
+from harken.hosts.edits import json_value
+from harken.hosts.files import read
+from harken.runs.jail import ToolServer, Work
+from harken.runs.tools import Ability, Tool
+
+MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
+# Longer than any run: hosts go on without an answer that is late.
+GUARD_SECONDS: Final = 86_400
+# What any program needs of a person's environment; sign-ins and models are each host's own.
+_PLAIN: Final = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "TMPDIR", "TZ")
+_WORD: Final = re.compile(r"[A-Za-z0-9./_][A-Za-z0-9./_+=@-]*")
+_NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
+
+
+def environment(work: Work, variables: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
+    """Return a whole environment: what any program needs, some variables of the person's, and the host's own."""
+    kept = {name: value for name, value in work.environ.items() if name in _PLAIN or name in variables}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "TERM": "dumb", **own}
+
+
+def carried(file: Path, keys: Sequence[str]) -> dict[str, object]:
+    """Return some values of a JSON file of the person's; comments in it do no harm."""
+    try:
+        whole = json_value(read(file), (), file=file)
+    except HarkenError:
+        return {}
+    return {key: whole[key] for key in keys if key in whole} if isinstance(whole, dict) else {}
+
+
+def plain(name: str) -> str:
+    """Return a name as every host writes it in the names of tools."""
+    return _NOT_PLAIN.sub("_", name)
+
+
+def servers_file(servers: Mapping[str, ToolServer], more: Mapping[str, Mapping[str, object]]) -> str:
+    """Return the file that tells a host its MCP servers, as most hosts read it; `more` is added to each by name."""
+    entries = {plain(name): {**_entry(server), **more.get(name, {})} for name, server in servers.items()}
+    return json.dumps({"mcpServers": entries})
+
+
+def _entry(server: ToolServer) -> dict[str, object]:
+    if server.command:
+        program, *arguments = server.command
+        return {"type": "stdio", "command": program, "args": arguments, "env": dict(server.env)}
+    return {"type": "sse" if server.is_sse else "http", "url": server.url, "headers": dict(server.headers)}
+
+
+def unfit(title: str, tools: Sequence[Tool], own: Collection[str]) -> str:
+    """Return why a host cannot be given some tools by name; empty when it can."""
+    for tool in tools:
+        if tool.ability is Ability.OWN and tool.name not in own:
+            close = get_close_matches(tool.name, [*own, *Ability], 1, cutoff=0.4)
+            guess = f"did you mean {close[0]}" if close else f"it has {', '.join(own)}"
+            return f"{title} has no tool {tool.name[:60]!r} that a run can be given: {guess}?"
+    names = {tool.server for tool in tools if tool.server}
+    if len({plain(name) for name in names}) < len(names):
+        return f"{title} cannot tell the servers {', '.join(sorted(names))} apart: rename one of them."
+    return ""
+
+
+def unsayable(title: str, tools: Sequence[Tool]) -> str:
+    """Return why a host cannot be held to the beginnings of commands that some tools name; empty when it can."""
+    for tool in tools:
+        if tool.ability is Ability.SHELL_PREFIX and not (tool.prefix and all(map(_WORD.fullmatch, tool.prefix))):
+            return f"{title} cannot be held to {tool.text[:60]!r}: name plain words, such as `shell:git log`."
+    return ""
+
+
+def guard_command(tools: Sequence[Tool]) -> str:
+    """Return the command that a host asks before it runs another; empty when any may run, or none."""
+    beginnings = [tool.prefix for tool in tools if tool.ability is Ability.SHELL_PREFIX]
+    if not beginnings or any(tool.ability is Ability.SHELL for tool in tools):
+        return ""
+    return started_by_path(shell_guard.__file__, json.dumps(beginnings))
+
+
+def started_by_path(file: str, *arguments: str) -> str:
+    """Return the command that starts a guard; one that could not be asked has said no."""
+    return shlex.join([sys.executable, "-I", "-S", file, *arguments]) + " || exit 2"
+
+
+def entry(line: bytes) -> Mapping[str, object]:
+    """Return the object on a line of JSON; empty for anything else."""
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}
+
+
+def table(value: object) -> Mapping[str, object]:
+    """Return an object's members; none for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def row(value: object) -> Sequence[object]:
+    """Return an array's items; none for anything else."""
+    return value if isinstance(value, list) else ()
+
+
+def word(value: object) -> str:
+    """Return a string; empty for anything else."""
+    return value if isinstance(value, str) else ""
+
+
+def brief(value: object) -> str:
+    """Return the arguments of a tool on one line, cut."""
+    return json.dumps(value, ensure_ascii=False)[:MOST_TEXT]
+
+
+def first_line(stderr: str) -> str:
+    """Return what a program complained of first, where what follows is how to go on."""
+    return next((line.strip()[:MOST_TEXT] for line in stderr.splitlines() if line.strip()), "")
+
+
+def last_line(stderr: str) -> str:
+    """Return what a program complained of last, where it warns of much before it fails."""
+    return first_line("\n".join(reversed(stderr.splitlines())))

@@ -1,0 +1,216 @@
+"""How Claude Code runs fenced: its restricted mode, a list of its tools, and a home for its settings that is made anew.
+
+Isolation: the run has a configuration folder of its own, and is told to read no settings of a person or a project, no
+servers but ours, no instructions, commands or plugins. Managed settings of the machine's owner hold as always. The
+sign-in stays where the person has it, and is renewed there: the host can be told of that place apart from the rest.
+The choice of a model, and commands that fetch a key, are taken over from the person's settings.
+Confinement: restricted mode keeps the file tools in the folder, links included; it never writes `.git` and the like.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.cell import (
+    GUARD_SECONDS,
+    carried,
+    environment,
+    guard_command,
+    plain,
+    servers_file,
+    table,
+    unfit,
+    unsayable,
+)
+from harken.hosts.claude_code.output import Output
+from harken.runs.jail import Cell, Furnishing, Kept, Work
+from harken.runs.tools import Ability, Tool
+
+TITLE: Final = "Claude Code"
+VARIABLES: Final = (
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_AUTH_TOKEN",
+    "ANTHROPIC_BASE_URL",
+    "ANTHROPIC_CUSTOM_HEADERS",
+    "ANTHROPIC_MODEL",
+    "ANTHROPIC_SMALL_FAST_MODEL",
+    "ANTHROPIC_DEFAULT_OPUS_MODEL",
+    "ANTHROPIC_DEFAULT_SONNET_MODEL",
+    "ANTHROPIC_DEFAULT_HAIKU_MODEL",
+    "ANTHROPIC_VERTEX_PROJECT_ID",
+    "ANTHROPIC_FOUNDRY_API_KEY",
+    "ANTHROPIC_FOUNDRY_BASE_URL",
+    "ANTHROPIC_FOUNDRY_RESOURCE",
+    "CLAUDE_CODE_OAUTH_TOKEN",
+    "CLAUDE_CODE_USE_BEDROCK",
+    "CLAUDE_CODE_USE_VERTEX",
+    "CLAUDE_CODE_USE_FOUNDRY",
+    "CLAUDE_CODE_SKIP_BEDROCK_AUTH",
+    "CLAUDE_CODE_SKIP_VERTEX_AUTH",
+    "CLOUD_ML_REGION",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_PROFILE",
+    "AWS_REGION",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+)
+_SETTINGS: Final = (
+    "model",
+    "modelOverrides",
+    "effortLevel",
+    "apiKeyHelper",
+    "awsAuthRefresh",
+    "awsCredentialExport",
+    "gcpAuthRefresh",
+)
+_ACCOUNT: Final = ("oauthAccount", "primaryApiKey", "customApiKeyResponses")
+_QUIET: Final[Mapping[str, str]] = MappingProxyType(
+    dict.fromkeys(
+        (
+            "CLAUDE_CODE_DISABLE_ATTACHMENTS",  # else the model is told that the user mentioned what a message did
+            "CLAUDE_CODE_DISABLE_AUTO_MEMORY",
+            "CLAUDE_CODE_DISABLE_BACKGROUND_TASKS",
+            "CLAUDE_CODE_DISABLE_CLAUDE_MDS",
+            "CLAUDE_CODE_DISABLE_CRON",
+            "CLAUDE_CODE_DISABLE_FILE_MENTIONS",  # else `@path` in a message reads the file
+            "CLAUDE_CODE_DISABLE_GIT_INSTRUCTIONS",  # else names of branches and commits are read without any tool
+            "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC",
+            "DISABLE_AUTOUPDATER",
+            "DISABLE_ERROR_REPORTING",
+            "DISABLE_TELEMETRY",
+        ),
+        "1",
+    )
+)
+_NAMES: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
+    {
+        Ability.READ_FILE: ("Read",),
+        Ability.LIST_FILES: ("Glob",),
+        Ability.SEARCH_FILES: ("Grep",),
+        Ability.EDIT_FILE: ("Edit", "Write"),
+        Ability.SHELL: ("Bash",),
+        Ability.SHELL_PREFIX: ("Bash",),
+    }
+)
+# Any command is only for a rule that says `shell`.
+_OWN: Final = ("Read", "Glob", "Grep", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch")
+_HELD: Final = frozenset({"Read", "Glob", "Grep", "Bash"})  # need no permission in the folder, or have one of their own
+_CONFIG: Final = "claude"
+_SETTINGS_FILE: Final = "settings.json"
+_SERVERS_FILE: Final = "servers.json"
+
+
+@dataclass(frozen=True, slots=True)
+class _ClaudeCodeJail:
+    """Claude Code, fenced."""
+
+    host: str = "claude-code"
+    program: str = "claude"
+    variables: tuple[str, ...] = VARIABLES
+
+    def refusal(self, tools: Sequence[Tool]) -> str:
+        """Return why it cannot be fenced to these tools."""
+        return unsayable(TITLE, tools) or unfit(TITLE, tools, _OWN)
+
+    def cell(self, work: Work) -> Cell:
+        """Return how to start it."""
+        home = Path(work.environ.get("CLAUDE_CONFIG_DIR") or Path(work.environ.get("HOME", "/"), ".claude"))
+        servers = [Furnishing(_SERVERS_FILE, Kept.FILE, servers_file(work.servers, {}))] if work.servers else []
+        return Cell(
+            argv=_argv(work),
+            env=_env(work, home),
+            # What begins with a line break is no command of the host's.
+            stdin=b"\n" + work.prompt.encode("utf-8", "replace"),
+            furnishings=(
+                Furnishing(_SETTINGS_FILE, Kept.FILE, json.dumps(_settings(work, home))),
+                Furnishing(f"{_CONFIG}/.claude.json", Kept.FILE, json.dumps(_account(work, home))),
+                *servers,
+            ),
+            is_turn_limited=True,
+        )
+
+    def transcript(self) -> Output:
+        """Return a new reader of its output."""
+        return Output()
+
+
+def _argv(work: Work) -> tuple[str, ...]:
+    servers = ("--mcp-config", str(work.private / _SERVERS_FILE)) if work.servers else ()
+    return (
+        work.program,
+        "--print",
+        *("--output-format", "stream-json", "--verbose"),
+        "--restricted",
+        *("--setting-sources", ""),
+        *("--settings", str(work.private / _SETTINGS_FILE)),
+        "--strict-mcp-config",
+        *servers,
+        *("--permission-mode", "dontAsk"),
+        *("--tools", ",".join(dict.fromkeys(_built_in(work.tools)))),
+        "--disable-slash-commands",
+        "--no-session-persistence",
+        *("--max-turns", str(work.max_turns)),
+    )
+
+
+def _env(work: Work, home: Path) -> dict[str, str]:
+    # What a person's settings say wins over their environment, as in their own sessions.
+    said = table(carried(home / "settings.json", ("env",)).get("env"))
+    theirs = {name: value for name, value in said.items() if name in VARIABLES and isinstance(value, str)}
+    return environment(
+        work,
+        VARIABLES,
+        {
+            **theirs,
+            **_QUIET,
+            "CLAUDE_CONFIG_DIR": str(work.private / _CONFIG),
+            # Empty means the usual place, which has another name in a keychain than the same folder by its path.
+            "CLAUDE_SECURESTORAGE_CONFIG_DIR": work.environ.get("CLAUDE_CONFIG_DIR", ""),
+        },
+    )
+
+
+def _settings(work: Work, home: Path) -> dict[str, object]:
+    own = {"permissions": {"allow": list(_allowed(work.tools))}, "crossSessionInbound": "refuse"}
+    return {**carried(home / "settings.json", _SETTINGS), **own, **_guard(work.tools)}
+
+
+def _account(work: Work, home: Path) -> dict[str, object]:
+    file = home / ".claude.json" if work.environ.get("CLAUDE_CONFIG_DIR") else home.parent / ".claude.json"
+    return {"hasCompletedOnboarding": True, **carried(file, _ACCOUNT)}
+
+
+def _built_in(tools: Sequence[Tool]) -> Iterator[str]:
+    for tool in tools:
+        yield from (tool.name,) if tool.ability is Ability.OWN else _NAMES.get(tool.ability, ())
+
+
+def _allowed(tools: Sequence[Tool]) -> Iterator[str]:
+    for tool in tools:
+        if tool.ability is Ability.MCP:
+            yield f"mcp__{plain(tool.server)}__{plain(tool.name)}"
+        elif tool.ability is Ability.SHELL:
+            yield "Bash"
+        elif tool.ability is Ability.SHELL_PREFIX:
+            yield f"Bash({' '.join(tool.prefix)}:*)"
+    yield from dict.fromkeys(name for name in _built_in(tools) if name not in _HELD)
+
+
+def _guard(tools: Sequence[Tool]) -> dict[str, object]:
+    command = guard_command(tools)
+    asked = {"type": "command", "command": command, "timeout": GUARD_SECONDS}
+    return {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [asked]}]}} if command else {}
+
+
+JAIL: Final = _ClaudeCodeJail()

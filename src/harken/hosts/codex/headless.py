@@ -1,0 +1,255 @@
+"""Codex run headless and fenced. Starts nothing: says how, and has `output` read what it prints.
+
+The run has a home of its own with settings written for it, so nothing of the person's is there: no hooks, servers,
+plugins, skills, rules or AGENTS.md. Their sign-in is linked into it, and what chooses a model and its provider is
+copied. The folder is marked as untrusted, so its `.codex` and AGENTS.md stay unread. Codex has no tools for reading
+files: everything it reads, it reads with its shell. So reading cannot be given without the shell. Whatever it does on
+the disk is done in the system's sandbox.
+"""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import tomlkit
+
+from harken.errors import HarkenError, UserError
+from harken.hosts.cell import environment, plain, table, unfit, word
+from harken.hosts.codex.hooks import NAME
+from harken.hosts.codex.output import EDIT, SHELL, Output
+from harken.hosts.files import read
+from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.runs.tools import Ability, Tool
+
+TITLE: Final = "Codex"
+PROGRAM: Final = "codex"
+_CONFIG: Final = "config.toml"
+_SIGN_IN: Final = "auth.json"
+_TEMPORARY: Final = "scratch"  # not `tmp`: Codex keeps programs of its own there, and a shell may write here
+_VARIABLES: Final = (
+    "CODEX_API_KEY",
+    "CODEX_ACCESS_TOKEN",
+    "OPENAI_API_KEY",
+    "OPENAI_BASE_URL",
+    "OPENAI_ORGANIZATION",
+    "OPENAI_PROJECT",
+    "AZURE_OPENAI_API_KEY",
+    "OPENROUTER_API_KEY",
+    "MISTRAL_API_KEY",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_REGION",
+    "CODEX_CA_CERTIFICATE",
+    "SSL_CERT_FILE",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+)
+# Which model answers, who serves it, and how it is paid for: nothing else of a person's settings.
+_CARRIED: Final = (
+    "model",
+    "model_provider",
+    "model_providers",
+    "model_catalog_json",
+    "model_context_window",
+    "model_reasoning_effort",
+    "model_reasoning_summary",
+    "model_verbosity",
+    "service_tier",
+    "oss_provider",
+    "openai_base_url",
+    "chatgpt_base_url",
+    "forced_login_method",
+    "forced_chatgpt_workspace_id",
+)
+# Everything that brings tools, or text and programs of others, into a session.
+_FEATURES_OFF: Final = (
+    "apps",
+    "auth_elicitation",
+    "browser_use",
+    "browser_use_external",
+    "browser_use_full_cdp_access",
+    "computer_use",
+    "daemon_auto_start",
+    "goals",
+    "hooks",
+    "image_generation",
+    "in_app_browser",
+    "in_app_chat",
+    "in_app_local_automation",
+    "in_app_updates",
+    "memories",
+    "multi_agent",
+    "multi_agent_v2",
+    "plugin_discovery_prefetch",
+    "plugin_sharing",
+    "plugins",
+    "remote_plugin",
+    "shell_snapshot",
+    "skill_mcp_dependency_install",
+    "skill_search",
+    "sleep_tool",
+    "tool_call_mcp_elicitation",
+    "tool_suggest",
+    "view_image",
+    "workspace_dependencies",
+)
+_OWN: Final[Mapping[str, Ability]] = MappingProxyType({EDIT: Ability.EDIT_FILE, SHELL: Ability.SHELL})
+_READING: Final = frozenset({Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES})
+# Questions are answered by nobody; current models call the run's tools from a program, which can do nothing else.
+_ALWAYS: Final = ("request_user_input", "request_user_input_async", "exec", "wait", "clock__curr_time")
+_RESOURCES: Final = ("list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource")
+_SKILL: Final = re.compile(r"\$([A-Za-z0-9_][A-Za-z0-9_:.-]{0,127})")
+_TOOL_SECONDS: Final = 120
+_START_SECONDS: Final = 30
+
+
+@dataclass(frozen=True, slots=True)
+class CodexJail:
+    """How Codex runs fenced."""
+
+    host: str = NAME
+    program: str = PROGRAM
+    variables: Sequence[str] = _VARIABLES
+
+    def refusal(self, tools: Sequence[Tool]) -> str:
+        """Return why Codex cannot be fenced to these tools; empty when it can."""
+        abilities = _abilities(tools)
+        for tool in tools:
+            if tool.ability is Ability.SHELL_PREFIX:
+                return f"{TITLE} cannot limit its shell to {tool.text[:60]!r}: name `shell`, or another agent."
+            if tool.ability in _READING and Ability.SHELL not in abilities:
+                return (
+                    f"{TITLE} has no {tool.text}: it reads files with its shell only; name `shell`, or another agent."
+                )
+        return unfit(TITLE, tools, tuple(_OWN))
+
+    def cell(self, work: Work) -> Cell:
+        """Return how to start it."""
+        theirs = Path(work.environ.get("CODEX_HOME") or Path(work.environ.get("HOME") or Path.home()) / ".codex")
+        carried = _carried(theirs / _CONFIG)
+        variables = (*_VARIABLES, *_named_variables(carried))
+        own = {name: str(work.private) for name in ("HOME", "CODEX_HOME")}
+        return Cell(
+            argv=(
+                work.program,
+                "exec",
+                "--json",
+                "--ephemeral",
+                "--ignore-rules",
+                "--skip-git-repo-check",
+                "--color=never",
+                f"--cd={work.workdir}",
+                "-",
+            ),
+            env=environment(work, variables, {**own, "TMPDIR": str(work.private / _TEMPORARY)}),
+            stdin=work.prompt.encode(errors="replace"),
+            furnishings=(
+                Furnishing(_CONFIG, Kept.FILE, tomlkit.dumps({**carried, **_settings(work)})),
+                Furnishing(f"{_TEMPORARY}/.keep", Kept.FILE),
+                Furnishing(_SIGN_IN, Kept.LINK, target=theirs / _SIGN_IN),
+            ),
+            leftover=tuple(_leftover(work)),
+            has_told_errors=True,
+        )
+
+    def transcript(self) -> Transcript:
+        """Return a new reader of its output."""
+        return Output()
+
+
+def _abilities(tools: Sequence[Tool]) -> frozenset[Ability]:
+    return frozenset(
+        _OWN.get(tool.name, tool.ability) if tool.ability is Ability.OWN else tool.ability for tool in tools
+    )
+
+
+def _carried(file: Path) -> dict[str, object]:
+    try:
+        whole = tomllib.loads((read(file) or b"").decode(errors="replace"))
+    except (HarkenError, tomllib.TOMLDecodeError):
+        return {}
+    return {key: whole[key] for key in _CARRIED if key in whole}
+
+
+def _named_variables(carried: Mapping[str, object]) -> Iterator[str]:
+    """Return the variables that a provider of the person's takes its key from."""
+    for provider in map(table, table(carried.get("model_providers")).values()):
+        yield word(provider.get("env_key"))
+        yield from map(word, table(provider.get("env_http_headers")).values())
+
+
+def _settings(work: Work) -> dict[str, object]:
+    abilities = _abilities(work.tools)
+    has_shell = Ability.SHELL in abilities
+    can_write = has_shell or Ability.EDIT_FILE in abilities
+    return {
+        "approval_policy": "never",
+        "sandbox_mode": "workspace-write" if can_write else "read-only",
+        # A shell needs a place for what it throws away; a patch does not.
+        "sandbox_workspace_write": {
+            "network_access": False,
+            "exclude_slash_tmp": True,
+            "exclude_tmpdir_env_var": not has_shell,
+        },
+        "web_search": "disabled",
+        "check_for_update_on_startup": False,
+        "allow_login_shell": False,
+        "project_doc_max_bytes": 0,
+        "cli_auth_credentials_store": "file",
+        "analytics": {"enabled": False},
+        "feedback": {"enabled": False},
+        "history": {"persistence": "none"},
+        "agents": {"enabled": False},
+        "shell_environment_policy": {"inherit": "core"},  # no keys
+        "features": {**dict.fromkeys(_FEATURES_OFF, False), "shell_tool": has_shell},
+        "skills": {
+            "include_instructions": False,
+            "bundled": {"enabled": False},
+            "config": [{"name": name, "enabled": False} for name in _skills(work.prompt)],
+        },
+        "projects": {str(work.workdir): {"trust_level": "untrusted"}},
+        "mcp_servers": {plain(server.name): _server(work, server) for server in work.servers.values()},
+    }
+
+
+def _skills(prompt: str) -> Sequence[str]:
+    """Return what a prompt could name a skill of the folder by: Codex would put the skill's text into the prompt."""
+    found = _SKILL.findall(prompt)
+    return sorted({name for whole in found for name in (whole, whole.rstrip(":.-"))})
+
+
+def _server(work: Work, server: ToolServer) -> dict[str, object]:
+    kept: dict[str, object] = {
+        "enabled_tools": sorted({tool.name for tool in work.tools if tool.server == server.name}),
+        "default_tools_approval_mode": "approve",
+        "omit_tools_from": ["deferred"],  # else current models are not told of them
+        "required": True,
+        "startup_timeout_sec": _START_SECONDS,
+        "tool_timeout_sec": _TOOL_SECONDS,
+    }
+    if server.is_sse:
+        hint = "Run the rule with another agent, or give the server's newer address."
+        raise UserError(f"{TITLE} does not speak the older transport of the server {server.name}.", hint)
+    if server.url:
+        return {**kept, "url": server.url, "http_headers": dict(server.headers)}
+    command, *arguments = server.command
+    # A program of the person's, which keeps its things in their home.
+    home = {name: value for name, value in work.environ.items() if name == "HOME"}
+    return {**kept, "command": command, "args": arguments, "env": {**home, **server.env}}
+
+
+def _leftover(work: Work) -> Iterator[str]:
+    yield from _ALWAYS
+    if not _abilities(work.tools) & {Ability.EDIT_FILE, Ability.SHELL}:
+        yield EDIT  # offered to most models; the sandbox denies every use
+    if work.servers:
+        yield from _RESOURCES
+
+
+JAIL: Final[Jail] = CodexJail()

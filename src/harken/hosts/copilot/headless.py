@@ -1,0 +1,193 @@
+"""How Copilot CLI runs fenced: a list of the tools that it has at all, and a home of its own that is made anew.
+
+Isolation: `COPILOT_HOME` is a folder of the run, so that no hooks, servers, plugins, skills, instructions or approvals
+of the person are found; instructions of a project are turned off, and its settings and servers are not read, because
+the folder is not trusted there. The sign-in is kept: variables, the system's keyring, `gh`, and what the person's
+`config.json` says about accounts are taken over, as is the choice of a model.
+Confinement: the file tools stay in the folder, links included; the folder for temporary files is closed too. Of its
+hooks two are left: guards of our own, of a run that may run some commands, and of `.git` where it may edit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.cell import (
+    GUARD_SECONDS,
+    carried,
+    environment,
+    guard_command,
+    plain,
+    servers_file,
+    started_by_path,
+    unfit,
+    unsayable,
+)
+from harken.hosts.copilot import edit_guard
+from harken.hosts.copilot.output import Output
+from harken.runs.jail import Cell, Furnishing, Kept, Work
+from harken.runs.tools import Ability, Tool
+
+TITLE: Final = "Copilot CLI"
+_SECRETS: Final = (
+    "COPILOT_GITHUB_TOKEN",
+    "GH_TOKEN",
+    "GITHUB_TOKEN",
+    "COPILOT_PROVIDER_API_KEY",
+    "COPILOT_PROVIDER_API_KEY_COMMAND",
+    "COPILOT_PROVIDER_BEARER_TOKEN",
+    "COPILOT_PROVIDER_HEADERS",
+)
+VARIABLES: Final = (
+    *_SECRETS,
+    "COPILOT_PROVIDER_BASE_URL",
+    "COPILOT_PROVIDER_TYPE",
+    "COPILOT_PROVIDER_WIRE_API",
+    "COPILOT_PROVIDER_TRANSPORT",
+    "COPILOT_PROVIDER_AZURE_API_VERSION",
+    "COPILOT_PROVIDER_MODEL_ID",
+    "COPILOT_PROVIDER_WIRE_MODEL",
+    "COPILOT_PROVIDER_MAX_PROMPT_TOKENS",
+    "COPILOT_PROVIDER_MAX_OUTPUT_TOKENS",
+    "COPILOT_MODEL",
+    "COPILOT_AUTO_TIER",
+    "COPILOT_OFFLINE",
+    "COPILOT_GH_HOST",
+    "GH_HOST",
+    "GH_CONFIG_DIR",
+    "XDG_CACHE_HOME",  # where it has unpacked itself
+    "XDG_CONFIG_HOME",
+    "XDG_RUNTIME_DIR",  # where the keyring is reached, with the next
+    "DBUS_SESSION_BUS_ADDRESS",
+    "HTTP_PROXY",
+    "HTTPS_PROXY",
+    "NO_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+)
+_SETTINGS: Final = ("model", "contextTier", "autoTier", "effortLevel", "storeTokenPlaintext", "proxyUrl")
+_ACCOUNT: Final = ("lastLoggedInUser", "loggedInUsers", "copilotTokens", "authTokens")
+_NAMES: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
+    {
+        Ability.READ_FILE: ("view",),
+        Ability.LIST_FILES: ("glob",),
+        Ability.SEARCH_FILES: ("grep", "rg"),  # the one or the other, by the model
+        Ability.EDIT_FILE: ("create", "edit", "apply_patch"),
+        Ability.SHELL: ("bash", "read_bash", "stop_bash"),
+        Ability.SHELL_PREFIX: ("bash",),
+    }
+)
+_OWN: Final = ("view", "glob", "grep", "create", "edit")
+_WRITING: Final = frozenset({"create", "edit", "apply_patch"})
+_NONE: Final = "harken-no-tool"  # no such tool: an empty list would offer them all
+_HOME: Final = "copilot"
+
+
+@dataclass(frozen=True, slots=True)
+class _CopilotJail:
+    """Copilot CLI, fenced."""
+
+    host: str = "copilot-cli"
+    program: str = "copilot"
+    variables: tuple[str, ...] = VARIABLES
+
+    def refusal(self, tools: Sequence[Tool]) -> str:
+        """Return why it cannot be fenced to these tools."""
+        return unsayable(TITLE, tools) or unfit(TITLE, tools, _OWN)
+
+    def cell(self, work: Work) -> Cell:
+        """Return how to start it."""
+        home = Path(work.environ.get("COPILOT_HOME") or Path(work.environ.get("HOME", "/"), ".copilot"))
+        given = {server: {"tools": _of_server(work.tools, server)} for server in work.servers}
+        return Cell(
+            argv=_argv(work),
+            env=environment(
+                work,
+                VARIABLES,
+                {"COPILOT_HOME": str(work.private / _HOME), "COPILOT_AUTO_UPDATE": "false", "NO_COLOR": "1"},
+            ),
+            stdin=work.prompt.encode("utf-8", "replace"),
+            furnishings=(
+                Furnishing(f"{_HOME}/settings.json", Kept.FILE, json.dumps(_settings(work, home))),
+                Furnishing(f"{_HOME}/config.json", Kept.FILE, json.dumps(carried(home / "config.json", _ACCOUNT))),
+                Furnishing(f"{_HOME}/mcp-config.json", Kept.FILE, servers_file(work.servers, given)),
+                *_guards(work.tools),
+            ),
+        )
+
+    def transcript(self) -> Output:
+        """Return a new reader of its output."""
+        return Output()
+
+
+def _argv(work: Work) -> tuple[str, ...]:
+    available = ",".join(dict.fromkeys(_available(work.tools))) or _NONE
+    return (
+        work.program,
+        "--no-ask-user",
+        *("--output-format", "json"),
+        *("--log-level", "none"),
+        "--disable-builtin-mcps",
+        "--disable-client-telemetry",
+        "--no-custom-instructions",
+        "--disallow-temp-dir",
+        f"--available-tools={available}",
+        *dict.fromkeys(_allowed(work.tools)),
+        f"--secret-env-vars={','.join(_SECRETS)}",
+    )
+
+
+def _settings(work: Work, home: Path) -> dict[str, object]:
+    has_guards = any(_asked(work.tools))
+    quiet = {"memory": False, "disableAllHooks": not has_guards, "ide": {"autoConnect": False}}
+    return {**carried(home / "settings.json", _SETTINGS), **quiet}
+
+
+def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
+    if asked := list(_asked(tools)):
+        hooks = {"version": 1, "hooks": {"preToolUse": asked}}
+        yield Furnishing(f"{_HOME}/hooks/guards.json", Kept.FILE, json.dumps(hooks))
+
+
+def _asked(tools: Sequence[Tool]) -> Iterator[dict[str, object]]:
+    guards = {"bash": guard_command(tools)}
+    if not _WRITING.isdisjoint(_available(tools)):
+        guards["|".join(sorted(_WRITING))] = started_by_path(edit_guard.__file__)
+    for matcher, command in guards.items():
+        if command:
+            yield {"type": "command", "bash": command, "matcher": matcher, "timeoutSec": GUARD_SECONDS}
+
+
+def _of_server(tools: Sequence[Tool], server: str) -> list[str]:
+    return [tool.name for tool in tools if tool.server == server]
+
+
+def _available(tools: Sequence[Tool]) -> Iterator[str]:
+    for tool in tools:
+        if tool.ability is Ability.MCP:
+            yield f"{plain(tool.server)}-{tool.name}"
+        elif tool.ability is Ability.OWN:
+            yield tool.name
+        else:
+            yield from _NAMES.get(tool.ability, ())
+
+
+def _allowed(tools: Sequence[Tool]) -> Iterator[str]:
+    if not _WRITING.isdisjoint(_available(tools)):
+        yield "--allow-tool=write"
+    for tool in tools:
+        if tool.ability is Ability.MCP:
+            yield f"--allow-tool={plain(tool.server)}({tool.name})"
+        elif tool.ability is Ability.SHELL_PREFIX:
+            # The host knows programs only; the guard knows the words.
+            yield f"--allow-tool=shell({tool.prefix[0]}:*)"
+        elif tool.ability is Ability.SHELL:
+            # Besides commands this allows what they redirect; tools that are not available stay so.
+            yield "--allow-all-tools"
+
+
+JAIL: Final = _CopilotJail()

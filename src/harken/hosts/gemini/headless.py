@@ -1,0 +1,180 @@
+"""Gemini CLI run headless and fenced. Starts nothing: says how, and reads what it prints.
+
+The run has a home of its own, so nothing of the person's is there: no hooks, extensions, servers, skills, commands,
+policies or GEMINI.md. Their sign-in is linked into it, and the choice of a model copied. The folder's own `.gemini` and
+`.env` stay unread, because the folder is not trusted while settings are loaded; where a run has MCP servers it is
+trusted right after that, since Gemini connects to none otherwise. Only the tools of the rule are registered at all,
+and a policy of the highest order denies every other call.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harken.hosts.cell import carried, environment, table, unfit
+from harken.hosts.dotenv import written
+from harken.hosts.gemini.hooks import NAME
+from harken.hosts.gemini.output import Output
+from harken.hosts.gemini.policy import OWN, SHELL, alias, built_in, is_plain_command, policy
+from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.runs.tools import Ability, Tool
+
+TITLE: Final = "Gemini CLI"
+PROGRAM: Final = "gemini"
+_FOLDER: Final = ".gemini"
+_VARIABLES: Final = (
+    "GEMINI_API_KEY",
+    "GOOGLE_API_KEY",
+    "GEMINI_API_KEY_AUTH_MECHANISM",
+    "GEMINI_MODEL",
+    "GOOGLE_GEMINI_BASE_URL",
+    "GOOGLE_VERTEX_BASE_URL",
+    "GOOGLE_GENAI_USE_VERTEXAI",
+    "GOOGLE_GENAI_USE_GCA",
+    "GOOGLE_GENAI_API_VERSION",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_CLOUD_PROJECT_ID",
+    "GOOGLE_CLOUD_LOCATION",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GEMINI_CLI_USE_COMPUTE_ADC",
+    "GEMINI_FORCE_FILE_STORAGE",
+    "CLOUD_SHELL",
+    "DBUS_SESSION_BUS_ADDRESS",  # the key may be in the system's keyring
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+    "NODE_EXTRA_CA_CERTS",
+)
+_SIGN_IN: Final = ("oauth_creds.json", "google_accounts.json", "gemini-credentials.json")
+_CLOUD_SIGN_IN: Final = ".config/gcloud/application_default_credentials.json"
+# Gemini looks for GEMINI.md up to the folder that holds such a file: nowhere but in the run's own folder.
+_NO_SUCH_FILE: Final = "no-such-file"
+
+
+@dataclass(frozen=True, slots=True)
+class GeminiJail:
+    """How Gemini CLI runs fenced."""
+
+    host: str = NAME
+    program: str = PROGRAM
+    variables: Sequence[str] = _VARIABLES
+
+    def refusal(self, tools: Sequence[Tool]) -> str:
+        """Return why Gemini CLI cannot be fenced to these tools; empty when it can."""
+        for tool in tools:
+            if tool.ability is Ability.SHELL_PREFIX and not is_plain_command(tool.prefix):
+                return f"{TITLE} cannot be fenced to {tool.text[:60]!r}: name the command in plain words."
+            if tool.ability is Ability.OWN and tool.name == SHELL:
+                return f"{SHELL} is any command: write `shell`, or name the commands as in shell:git log."
+        names = {tool.server for tool in tools if tool.server}
+        if len({alias(name) for name in names}) < len(names):
+            return f"{TITLE} cannot tell the servers {', '.join(sorted(names))} apart: rename one of them."
+        return unfit(TITLE, tools, OWN)
+
+    def cell(self, work: Work) -> Cell:
+        """Return how to start it."""
+        person = Path(work.environ.get("GEMINI_CLI_HOME") or work.environ.get("HOME") or Path.home())
+        names = sorted({alias(name) for name in work.servers})
+        argv = [work.program, "--output-format", "stream-json", "--approval-mode", "default"]
+        if names:
+            argv += ["--skip-trust", *(part for name in names for part in ("--allowed-mcp-server-names", name))]
+        furnishings = (
+            Furnishing(f"{_FOLDER}/settings.json", Kept.FILE, json.dumps(_settings(work, person), indent=2)),
+            Furnishing(f"{_FOLDER}/policies/run.toml", Kept.FILE, policy(work.tools)),
+            *(Furnishing(f"{_FOLDER}/{name}", Kept.LINK, target=person / _FOLDER / name) for name in _SIGN_IN),
+            Furnishing(_CLOUD_SIGN_IN, Kept.LINK, target=Path(work.environ.get("HOME", person)) / _CLOUD_SIGN_IN),
+        )
+        return Cell(
+            argv=tuple(argv),
+            env=_environment(work, person),
+            stdin=_plain(work.prompt).encode(errors="replace"),
+            furnishings=furnishings,
+            is_turn_limited=True,
+        )
+
+    def transcript(self) -> Transcript:
+        """Return a new reader of its output."""
+        return Output()
+
+
+def _plain(prompt: str) -> str:
+    """Return the prompt so that Gemini puts no file in place of `@path`, and takes none for one of its commands."""
+    escaped = re.sub(r"(?<!\\)@", r"\\@", prompt)
+    return f" {escaped}" if escaped.startswith("/") else escaped
+
+
+def _settings(work: Work, person: Path) -> dict[str, object]:
+    # Who they are and which model answers; nothing else of theirs.
+    theirs = carried(person / _FOLDER / "settings.json", ("security", "model", "modelConfigs", "billing"))
+    auth = _some(table(theirs.pop("security", None)).get("auth"), "selectedType", "useExternal")
+    model = _some(theirs.pop("model", None), "name")
+    return {
+        **theirs,
+        "advanced": {"ignoreLocalEnv": True, "autoConfigureMemory": False},
+        "context": {"includeDirectoryTree": False, "memoryBoundaryMarkers": [_NO_SUCH_FILE]},
+        "experimental": {"enableAgents": False, "autoMemory": False},
+        "general": {"enableAutoUpdate": False, "enableAutoUpdateNotification": False, "plan": {"enabled": False}},
+        "hooksConfig": {"enabled": False},
+        "ide": {"enabled": False},
+        "mcp": {"allowed": sorted(map(alias, work.servers))},
+        "mcpServers": {alias(name): _server(work, server) for name, server in work.servers.items()},
+        "model": {**model, "maxSessionTurns": work.max_turns},
+        "privacy": {"usageStatisticsEnabled": False},
+        # Not trusted, by the environment; trust being off as a feature is what lets it start there.
+        "security": {
+            "auth": auth,
+            "folderTrust": {"enabled": False},
+            "environmentVariableRedaction": {"enabled": True},
+        },
+        "skills": {"enabled": False},
+        "telemetry": {"enabled": False},
+        "tools": {"core": built_in(work.tools)},
+    }
+
+
+def _some(value: object, *keys: str) -> dict[str, object]:
+    return {key: each for key, each in table(value).items() if key in keys}
+
+
+def _server(work: Work, server: ToolServer) -> dict[str, object]:
+    names = sorted({tool.name for tool in work.tools if tool.server == server.name})
+    kept: dict[str, object] = {"includeTools": names}
+    if server.url:
+        kind = "sse" if server.is_sse else "http"
+        return {**kept, "url": _literal(server.url), "type": kind, "headers": _literals(server.headers)}
+    command, *arguments = map(_literal, server.command)
+    return {**kept, "command": command, "args": arguments, "env": _literals(server.env)}
+
+
+def _literal(value: str) -> str:
+    """Return a value of a setting in which a dollar sign names no variable: none is set, and a dollar instead."""
+    return value.replace("$", "${NO_SUCH_VARIABLE:-$}")
+
+
+def _literals(values: Mapping[str, str]) -> dict[str, str]:
+    """Return the same where Gemini looks for variables a second time, and a backslash prevents it."""
+    return {name: _literal(value.replace("$", r"\$")) for name, value in values.items()}
+
+
+def _environment(work: Work, person: Path) -> dict[str, str]:
+    # As Gemini does: a key may stand in a file of the home instead.
+    kept = written((person / _FOLDER / ".env", person / ".env"), _VARIABLES)
+    own = {
+        **{name: value for name, value in kept.items() if not work.environ.get(name)},
+        "HOME": str(work.private),
+        "GEMINI_CLI_HOME": str(work.private),
+        "GEMINI_CLI_TRUST_WORKSPACE": "false",
+        "GEMINI_CLI_NO_RELAUNCH": "true",  # else it starts itself once more, and a signal ends only one of the two
+        "GEMINI_TELEMETRY_ENABLED": "false",
+        "NO_BROWSER": "true",
+        "NO_COLOR": "1",
+    }
+    return environment(work, _VARIABLES, own)
+
+
+JAIL: Final[Jail] = GeminiJail()

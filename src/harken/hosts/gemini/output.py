@@ -1,0 +1,96 @@
+"""What Gemini CLI prints when it runs headless: one event in JSON on each line. Pure.
+
+What the agent says comes in pieces, and is told when it stops to do something else. That a model step ended is not
+said; it is known from the first result that follows calls of tools.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import Final
+
+from harken.hosts.cell import brief, entry, last_line, table, word
+from harken.runs.jail import Happening, Told
+
+_DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
+_OUTSIDE: Final = "Path not in workspace"
+_EXITS: Final[Mapping[int, str]] = MappingProxyType({41: "Gemini CLI is not signed in."})
+_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    {"FatalTurnLimitedError": "It was ended: it took all the turns that it has."}
+)
+_MOST_SAID: Final = 256_000
+_MOST_TEXT: Final = 4_000
+_MOST_NAME: Final = 200
+_MOST_CALLS: Final = 1_000
+
+
+class Output:
+    """The output of one run."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._calls: dict[str, str] = {}
+        self._is_calling = False
+        self._has_failed = False
+
+    def feed(self, line: bytes) -> Sequence[Told]:
+        """Return what a line of standard output tells."""
+        told = tuple(self._read(entry(line)))
+        self._has_failed = self._has_failed or any(each.kind is Happening.ERROR for each in told)
+        return told
+
+    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+        """Return what is told by the end."""
+        if exit_code == 0 or self._has_failed:
+            return tuple(self._flush())
+        reason = _EXITS.get(exit_code) or last_line(stderr) or f"Gemini CLI ended with {exit_code}."
+        return (*self._flush(), Told(Happening.ERROR, reason))
+
+    def _read(self, event: Mapping[str, object]) -> Iterator[Told]:
+        match event.get("type"):
+            case "message" if event.get("role") == "assistant":
+                self._said = (self._said + word(event.get("content")))[:_MOST_SAID]
+            case "tool_use":
+                yield from self._flush()
+                yield self._use(event)
+            case "tool_result":
+                yield from self._result(event)
+            case "error" if event.get("severity") == "error":
+                yield Told(Happening.ERROR, word(event.get("message"))[:_MOST_TEXT])
+            case "result":
+                yield from self._end(event)
+            case _:
+                pass
+
+    def _use(self, event: Mapping[str, object]) -> Told:
+        name = word(event.get("tool_name"))[:_MOST_NAME]
+        if len(self._calls) < _MOST_CALLS:
+            self._calls[word(event.get("tool_id"))[:_MOST_NAME]] = name
+        self._is_calling = True
+        return Told(Happening.TOOL, brief(event.get("parameters")), name)
+
+    def _result(self, event: Mapping[str, object]) -> Iterator[Told]:
+        name = self._calls.pop(word(event.get("tool_id"))[:_MOST_NAME], "")
+        if self._is_calling:
+            self._is_calling = False
+            yield Told(Happening.TURN)
+        if error := table(event.get("error")):
+            text = word(error.get("message"))[:_MOST_TEXT]
+            if error.get("type") in _DENIALS or text.startswith(_OUTSIDE):
+                yield Told(Happening.DENIED, text, name)
+
+    def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
+        said = self._said
+        yield from self._flush()
+        if error := table(event.get("error")):
+            known = _ERRORS.get(word(error.get("type")))
+            yield Told(Happening.ERROR, known or word(error.get("message"))[:_MOST_TEXT])
+        else:
+            yield Told(Happening.TURN)
+            yield Told(Happening.ANSWER, said)
+
+    def _flush(self) -> Iterator[Told]:
+        said, self._said = self._said, ""
+        if said.strip():
+            yield Told(Happening.TEXT, said)

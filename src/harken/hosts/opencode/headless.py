@@ -1,0 +1,281 @@
+"""opencode run headless and fenced. Starts nothing: says how, and has `output` read what it prints.
+
+The run has a home, settings, data and state of its own, so nothing of the person's is there: no plugins, servers,
+agents, commands, skills or instructions. Their sign-in is linked into it; what chooses a model and its provider is
+copied; their cache is shared, for it holds what providers are made of. opencode's own fence ends at the repository and
+does not follow links, so every tool is denied by the settings, and `files/fence.js` opens those of the rule, for paths
+in the folder. The folder's own settings are not read, but plugins in it would run: such a folder is refused.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import UserError
+from harken.hosts.cell import carried, entry, environment, plain, table, unfit
+from harken.hosts.opencode.hooks import NAME
+from harken.hosts.opencode.output import Output
+from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.runs.tools import Ability, Tool
+
+TITLE: Final = "opencode"
+PROGRAM: Final = "opencode"
+AGENT: Final = "harken"
+_CONFIG: Final = "config/opencode"
+_SIGN_INS: Final = ("auth.json", "mcp-auth.json")
+_VARIABLES: Final = (
+    "OPENCODE_API_KEY",
+    "OPENCODE_AUTH_CONTENT",
+    "ANTHROPIC_API_KEY",
+    "ANTHROPIC_BASE_URL",
+    "OPENAI_API_KEY",
+    "GEMINI_API_KEY",
+    "GOOGLE_GENERATIVE_AI_API_KEY",
+    "GOOGLE_APPLICATION_CREDENTIALS",
+    "GOOGLE_CLOUD_PROJECT",
+    "GOOGLE_VERTEX_LOCATION",
+    "AZURE_API_KEY",
+    "AZURE_RESOURCE_NAME",
+    "AWS_ACCESS_KEY_ID",
+    "AWS_SECRET_ACCESS_KEY",
+    "AWS_SESSION_TOKEN",
+    "AWS_BEARER_TOKEN_BEDROCK",
+    "AWS_REGION",
+    "CEREBRAS_API_KEY",
+    "DEEPSEEK_API_KEY",
+    "FIREWORKS_API_KEY",
+    "GITHUB_TOKEN",
+    "GITLAB_TOKEN",
+    "GROQ_API_KEY",
+    "MISTRAL_API_KEY",
+    "MOONSHOT_API_KEY",
+    "OPENROUTER_API_KEY",
+    "TOGETHER_API_KEY",
+    "XAI_API_KEY",
+    "ZHIPU_API_KEY",
+    "NODE_EXTRA_CA_CERTS",
+    "HTTPS_PROXY",
+    "HTTP_PROXY",
+    "NO_PROXY",
+)
+_CARRIED: Final = ("model", "small_model", "provider", "enabled_providers", "disabled_providers")
+_FILES: Final = ("config.json", "opencode.json", "opencode.jsonc")
+_QUIET: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "OPENCODE_DISABLE_AUTOUPDATE": "1",
+        "OPENCODE_DISABLE_CLAUDE_CODE": "1",
+        "OPENCODE_DISABLE_EXTERNAL_SKILLS": "1",
+        "OPENCODE_DISABLE_LSP_DOWNLOAD": "1",
+        "OPENCODE_DISABLE_MODELS_FETCH": "1",
+        "OPENCODE_DISABLE_PROJECT_CONFIG": "1",
+        "OPENCODE_DISABLE_SHARE": "1",
+        "npm_config_offline": "true",  # else it waits at every start for a package that our plugin does not use
+    }
+)
+_PLACES: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "XDG_CONFIG_HOME": ".config",
+        "XDG_DATA_HOME": ".local/share",
+        "XDG_STATE_HOME": ".local/state",
+        "XDG_CACHE_HOME": ".cache",
+    }
+)
+# The host's own tools for each ability; its permission `edit` stands for the last three.
+_TOOLS: Final[Mapping[Ability, Sequence[str]]] = MappingProxyType(
+    {
+        Ability.READ_FILE: ("read",),
+        Ability.LIST_FILES: ("glob", "list"),
+        Ability.SEARCH_FILES: ("grep",),
+        Ability.EDIT_FILE: ("edit", "write", "apply_patch"),
+        Ability.SHELL: ("bash",),
+        Ability.SHELL_PREFIX: ("bash",),
+    }
+)
+_OWN: Final = ("apply_patch", "edit", "glob", "grep", "list", "read", "todowrite", "webfetch", "websearch", "write")
+_EDITS: Final = frozenset(_TOOLS[Ability.EDIT_FILE])
+# What decides about later runs and sessions, or is run by other programs.
+_HELD: Final = (
+    ".agents",
+    ".claude",
+    ".codex",
+    ".gemini",
+    ".git",
+    ".mcp.json",
+    ".opencode",
+    ".qwen",
+    "opencode.json",
+    "opencode.jsonc",
+)
+_PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_.,:=+@%/-]+")
+_IN_SETTINGS: Final = re.compile(r"\{(env|file):([^{}\"]+)\}")
+_KEY: Final = re.compile(r"KEY|TOKEN|SECRET|AUTH", re.IGNORECASE)
+_TOOL_MS: Final = 120_000
+
+
+@dataclass(frozen=True, slots=True)
+class OpencodeJail:
+    """How opencode runs fenced."""
+
+    host: str = NAME
+    program: str = PROGRAM
+    variables: Sequence[str] = _VARIABLES
+
+    def refusal(self, tools: Sequence[Tool]) -> str:
+        """Return why opencode cannot be fenced to these tools; empty when it can."""
+        for tool in tools:
+            if tool.ability is Ability.SHELL_PREFIX and not (
+                tool.prefix and all(_PLAIN_WORD.fullmatch(word) for word in tool.prefix)
+            ):
+                return f"{TITLE} cannot be fenced to {tool.text[:60]!r}: name the command in plain words."
+            if tool.ability is Ability.OWN and tool.name == "bash":
+                return "bash is any command: write `shell`, or name the commands as in shell:git log."
+        names = sorted({plain(tool.server) for tool in tools if tool.server})
+        if any(other.startswith(f"{name}_") for name in names for other in names):
+            return f"{TITLE} cannot tell the tools of the servers {', '.join(names)} apart: rename one of them."
+        return unfit(TITLE, tools, _OWN)
+
+    def cell(self, work: Work) -> Cell:
+        """Return how to start it; raises `UserError` for a folder with plugins, which opencode would run."""
+        _check_folder(work.workdir)
+        home = Path(work.environ.get("HOME") or Path.home())
+        theirs = _settings_of(work.environ, home)
+        data = Path(work.environ.get("XDG_DATA_HOME") or home / ".local/share") / "opencode"
+        variables = (*_VARIABLES, *(name for kind, name in _IN_SETTINGS.findall(json.dumps(theirs)) if kind == "env"))
+        own = {
+            **_QUIET,
+            "HOME": str(work.private),
+            "XDG_CONFIG_HOME": str(work.private / "config"),
+            "XDG_DATA_HOME": str(work.private / "data"),
+            "XDG_STATE_HOME": str(work.private / "state"),
+            "XDG_CACHE_HOME": work.environ.get("XDG_CACHE_HOME") or str(home / ".cache"),
+            "SHELL": "/bin/sh",
+        }
+        fence = files(__package__).joinpath("files/fence.js").read_text(encoding="utf-8")
+        return Cell(
+            # Without a title it would ask the model for one.
+            argv=(work.program, "run", "--format", "json", "--agent", AGENT, "--title", "run"),
+            env=environment(work, variables, own),
+            stdin=work.prompt.encode(errors="replace"),
+            furnishings=(
+                Furnishing(f"{_CONFIG}/opencode.json", Kept.FILE, json.dumps({**theirs, **_settings(work)})),
+                Furnishing(f"{_CONFIG}/fence.json", Kept.FILE, json.dumps(_fence(work, variables))),
+                Furnishing(f"{_CONFIG}/plugins/fence.js", Kept.FILE, fence),
+                *(Furnishing(f"data/opencode/{name}", Kept.LINK, target=data / name) for name in _SIGN_INS),
+            ),
+        )
+
+    def transcript(self) -> Transcript:
+        """Return a new reader of its output."""
+        return Output()
+
+
+def _check_folder(workdir: Path) -> None:
+    for folder in (workdir, *workdir.parents):
+        if found := next(_plugins(folder), None):
+            hint = "Run the rule in another folder, or with another agent."
+            raise UserError(f"opencode would run the plugins of the folder, outside of every fence: {found}.", hint)
+        if (folder / ".git").exists():
+            return
+
+
+def _plugins(folder: Path) -> Iterator[Path]:
+    own = folder / ".opencode"
+    yield from (own / name for name in ("plugin", "plugins") if (own / name).exists())
+    for file in (place / name for place in (folder, own) for name in _FILES[1:]):
+        try:
+            if b"plugin" in file.read_bytes():
+                yield file
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError:
+            yield file  # what cannot be read here may be read there
+
+
+def _settings_of(environ: Mapping[str, str], home: Path) -> dict[str, object]:
+    """Return what chooses the person's model, from all the places where opencode looks for it."""
+    folder = Path(environ.get("XDG_CONFIG_HOME") or home / ".config") / "opencode"
+    places = [folder / name for name in _FILES]
+    if environ.get("OPENCODE_CONFIG"):
+        places.append(Path(environ["OPENCODE_CONFIG"]))
+    found = [_rooted(carried(file, _CARRIED), file.parent, home) for file in places]
+    given = entry(environ.get("OPENCODE_CONFIG_CONTENT", "").encode(errors="replace"))
+    found.append({key: given[key] for key in _CARRIED if key in given})
+    providers = {name: each for settings in found for name, each in table(settings.get("provider")).items()}
+    merged = {key: value for settings in found for key, value in settings.items()}
+    return {**merged, "provider": providers} if providers else merged
+
+
+def _rooted(settings: Mapping[str, object], folder: Path, home: Path) -> dict[str, object]:
+    """Return settings whose references to files mean the same from another home."""
+
+    def root(found: re.Match[str]) -> str:
+        if found[1] == "env":
+            return found[0]
+        name = found[2].strip()
+        path = home / name[2:] if name.startswith("~/") else folder / name
+        return f"{{file:{json.dumps(str(path))[1:-1]}}}"
+
+    return dict(table(entry(_IN_SETTINGS.sub(root, json.dumps(settings)).encode())))
+
+
+def _settings(work: Work) -> dict[str, object]:
+    agent = {"mode": "primary", "steps": work.max_turns, "permission": {"*": "deny"}}
+    return {
+        "$schema": "https://opencode.ai/config.json",
+        "agent": {AGENT: agent},
+        "autoupdate": False,
+        "formatter": False,  # these two would start programs that the folder chooses
+        "lsp": False,
+        "mcp": {plain(server.name): _server(server, work.environ) for server in work.servers.values()},
+        "permission": {"*": "deny"},
+        "share": "disabled",
+        "snapshot": False,
+    }
+
+
+def _server(server: ToolServer, environ: Mapping[str, str]) -> dict[str, object]:
+    kept: dict[str, object] = {"enabled": True, "timeout": _TOOL_MS}
+    if server.url:
+        return {**kept, "type": "remote", "url": server.url, "headers": dict(server.headers), "oauth": False}
+    # A program of the person's, which keeps its things in their home, and may have to be fetched.
+    home = environ.get("HOME") or str(Path.home())
+    places = {name: environ.get(name) or f"{home}/{usual}" for name, usual in _PLACES.items()}
+    own = {"HOME": home, **places, "npm_config_offline": "false", **server.env}
+    return {**kept, "type": "local", "command": list(server.command), "environment": own}
+
+
+def _fence(work: Work, variables: Sequence[str]) -> dict[str, object]:
+    built_in = {name for tool in work.tools for name in _built_in(tool)}
+    of_servers = {f"{plain(tool.server)}_{plain(tool.name)}" for tool in work.tools if tool.ability is Ability.MCP}
+    is_shell = any(tool.ability is Ability.SHELL for tool in work.tools)
+    opened = {"edit" if name in _EDITS else name for name in built_in} | of_servers
+    return {
+        "agent": AGENT,
+        "builtIn": sorted(built_in),
+        "folder": str(work.workdir),
+        "held": _HELD,
+        "isShell": is_shell,
+        "keys": sorted(name for name in variables if _KEY.search(name) and work.environ.get(name)),
+        "permission": {
+            "*": "deny",
+            **dict.fromkeys(sorted(opened), "allow"),
+            # A shell goes where it likes; all other tools are held in the folder by the plugin.
+            "external_directory": "allow" if is_shell else "deny",
+        },
+        "prefixes": [tool.prefix for tool in work.tools if tool.ability is Ability.SHELL_PREFIX],
+        "tools": sorted(built_in | of_servers),
+    }
+
+
+def _built_in(tool: Tool) -> Sequence[str]:
+    return (tool.name,) if tool.ability is Ability.OWN else _TOOLS.get(tool.ability, ())
+
+
+JAIL: Final[Jail] = OpencodeJail()

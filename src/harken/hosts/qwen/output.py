@@ -1,0 +1,87 @@
+"""What Qwen Code prints when it runs headless: one event in JSON on each line. Pure.
+
+Each message of the agent is one model step. That a tool was denied is told by its result as it happens; what the last
+event says of that on its own is told then.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Final
+
+from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, row, table, word
+from harken.runs.jail import Happening, Told
+
+_DENIED: Final = re.compile(
+    r"requires permission to use|denied by permission rules|is not listed in the active core tools|"
+    r'^Tool "[^"]{1,200}" (?:not found|is a built-in tool that is disabled)|bridge refused'
+)
+_TURNS_EXIT: Final = 53
+_MOST_SAID: Final = 256_000
+_MOST_CALLS: Final = 1_000
+
+
+class Output:
+    """The output of one run."""
+
+    def __init__(self) -> None:
+        self._calls: dict[str, str] = {}
+        self._denied: set[str] = set()
+        self._has_failed = False
+
+    def feed(self, line: bytes) -> Sequence[Told]:
+        """Return what a line of standard output tells."""
+        told = tuple(self._read(entry(line)))
+        self._has_failed = self._has_failed or any(each.kind is Happening.ERROR for each in told)
+        return told
+
+    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+        """Return what is told by the end."""
+        if exit_code == 0 or self._has_failed:
+            return ()
+        if exit_code == _TURNS_EXIT:
+            return (Told(Happening.ERROR, "It was ended: it took all the turns that it has."),)
+        return (Told(Happening.ERROR, last_line(stderr) or f"Qwen Code ended with {exit_code}."),)
+
+    def _read(self, event: Mapping[str, object]) -> Iterator[Told]:
+        parts = [table(part) for part in row(table(event.get("message")).get("content"))]
+        match event.get("type"):
+            case "assistant":
+                for part in parts:
+                    yield from self._said(part)
+                yield Told(Happening.TURN)
+            case "user":
+                for part in parts:
+                    yield from self._result(part)
+            case "result":
+                yield from self._end(event)
+            case _:
+                pass
+
+    def _said(self, part: Mapping[str, object]) -> Iterator[Told]:
+        if part.get("type") == "text" and word(part.get("text")).strip():
+            yield Told(Happening.TEXT, word(part.get("text"))[:_MOST_SAID])
+        elif part.get("type") == "tool_use":
+            name = word(part.get("name"))[:MOST_TEXT]
+            if len(self._calls) < _MOST_CALLS:
+                self._calls[word(part.get("id"))[:MOST_TEXT]] = name
+            yield Told(Happening.TOOL, brief(part.get("input")), name)
+
+    def _result(self, part: Mapping[str, object]) -> Iterator[Told]:
+        call = word(part.get("tool_use_id"))[:MOST_TEXT]
+        text = word(part.get("content"))[:MOST_TEXT]
+        if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < _MOST_CALLS:
+            self._denied.add(call)
+            yield Told(Happening.DENIED, text, self._calls.get(call, ""))
+
+    def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
+        for denial in map(table, row(event.get("permission_denials"))):
+            if word(denial.get("tool_use_id")) not in self._denied:
+                yield Told(Happening.DENIED, brief(denial.get("tool_input")), word(denial.get("tool_name"))[:MOST_TEXT])
+        if event.get("is_error") is True:
+            yield Told(
+                Happening.ERROR, word(table(event.get("error")).get("message"))[:MOST_TEXT] or "Qwen Code failed."
+            )
+        else:
+            yield Told(Happening.ANSWER, word(event.get("result"))[:_MOST_SAID])

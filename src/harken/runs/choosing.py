@@ -1,0 +1,71 @@
+"""Which host carries out an order: one that is installed, and whose jail can be fenced to the tools.
+
+It looks for programs and reads no settings of theirs. What it refuses, it says why in one sentence, because that is
+what people read beside the rule.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from harken.runs.jail import Jail, ToolServer
+from harken.runs.tools import Ability, Tool, parse_tool
+
+ServerOf = Callable[[str], ToolServer | None]
+"""Returns the MCP server of a name, None when there is none that a run may use."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """A host that can do it, and the path of its program; or why none can."""
+
+    jail: Jail | None
+    program: str = ""
+    refusal: str = ""
+
+
+class Choosing:
+    """Chooses among the jails there are."""
+
+    def __init__(
+        self, jails: Sequence[Jail], server_of: ServerOf, environ: Mapping[str, str], preferred: str = ""
+    ) -> None:
+        self._jails = jails
+        self._server_of = server_of
+        self._environ = environ
+        self._preferred = preferred
+
+    def choose(self, agent: str, tools: Sequence[str]) -> Chosen:
+        """Return the host for an order: the one it names, else the preferred one, else the first that can."""
+        named = agent or self._preferred
+        jails = [jail for jail in self._jails if not named or jail.host == named]
+        if not jails:
+            return Chosen(None, refusal=f"there is no way to fence {named}")
+        wanted = [parse_tool(text) for text in tools]
+        if missing := self._unknown_server(wanted):
+            return Chosen(None, refusal=missing)
+        refusals = []
+        for jail in jails:
+            program = shutil.which(jail.program, path=self._environ.get("PATH", os.defpath))
+            if program is None:
+                refusals.append(f"{jail.host} is not installed")
+            elif refusal := jail.refusal(wanted):
+                refusals.append(f"{jail.host}: {refusal}")
+            else:
+                return Chosen(jail, program)
+        return Chosen(None, refusal="; ".join(refusals))
+
+    def servers(self, tools: Sequence[Tool]) -> dict[str, ToolServer]:
+        """Return the servers that some tools are of."""
+        names = {tool.server for tool in tools if tool.ability is Ability.MCP}
+        found = {name: self._server_of(name) for name in sorted(names)}
+        return {name: server for name, server in found.items() if server is not None}
+
+    def _unknown_server(self, tools: Sequence[Tool]) -> str:
+        for tool in tools:
+            if tool.ability is Ability.MCP and self._server_of(tool.server) is None:
+                return f"{tool.text}: there is no MCP server {tool.server!r} among the sources"
+        return ""

@@ -1,0 +1,93 @@
+"""What a run told so far, and what that makes of it when it ends. Pure, over a host's transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import Final
+
+from harken.reaction import RunEnd, RunState
+from harken.runs.jail import Happening, Told, Transcript
+
+MOST_ANSWER_CHARS: Final = 64_000
+MOST_DENIED: Final = 50
+MOST_REASON_CHARS: Final = 1_000
+
+
+class Record:
+    """What one run told."""
+
+    def __init__(self, transcript: Transcript, max_turns: int, *, is_counted: bool) -> None:
+        self._transcript = transcript
+        self._max_turns = max_turns
+        self._is_counted = is_counted
+        self._said = ""
+        self._answer = ""
+        self._error = ""
+        self._denied: dict[str, None] = {}
+        self.turns = 0
+        self.exit_code: int | None = None
+
+    @property
+    def is_over_budget(self) -> bool:
+        """Whether it has had more turns than it may, and its host does not end it."""
+        return self._is_counted and self.turns > self._max_turns
+
+    def take(self, line: bytes) -> Sequence[Told]:
+        """Note a line of output; return what it told."""
+        return self._noted(self._transcript.feed(line))
+
+    def finish(self, stderr: str) -> Sequence[Told]:
+        """Note the end of the process."""
+        code = self.exit_code if self.exit_code is not None else -1
+        return self._noted(self._transcript.finish(stderr, code))
+
+    def last_words(self) -> Sequence[Told]:
+        """Note what it said and had not finished, of one that was ended."""
+        told = self._transcript.finish("", 0)
+        return self._noted([each for each in told if each.kind in (Happening.TEXT, Happening.ANSWER, Happening.DENIED)])
+
+    def end(self, *, aborted_by: str, is_late: bool, timeout: timedelta) -> RunEnd:
+        """Return how it ended."""
+        state, reason = self._state(aborted_by, timeout if is_late else None)
+        return RunEnd(
+            state=state,
+            exit_code=self.exit_code,
+            turns=self.turns,
+            denied=tuple(self._denied),
+            answer=(self._answer or self._said)[:MOST_ANSWER_CHARS].strip(),
+            reason=reason[:MOST_REASON_CHARS],
+        )
+
+    def _state(self, aborted_by: str, late: timedelta | None) -> tuple[RunState, str]:
+        if aborted_by:
+            return RunState.ABORTED, f"aborted by {aborted_by}"
+        if late is not None:
+            return RunState.TIMED_OUT, f"it took longer than {late.total_seconds():g} seconds"
+        if self.is_over_budget:
+            return RunState.FAILED, f"it took more than {self._max_turns} turns"
+        if self._error:
+            return RunState.FAILED, self._error
+        if self.exit_code:
+            return RunState.FAILED, f"its program ended with {self.exit_code}"
+        return RunState.DONE, ""
+
+    def _noted(self, found: Sequence[Told]) -> Sequence[Told]:
+        told = [Told(each.kind, _whole(each.text), _whole(each.tool)) for each in found]
+        for each in told:
+            if each.kind is Happening.TURN:
+                self.turns += 1
+            elif each.kind is Happening.DENIED and len(self._denied) < MOST_DENIED:
+                self._denied.setdefault(each.tool or each.text[:100])
+            elif each.kind is Happening.ANSWER:
+                self._answer = each.text[:MOST_ANSWER_CHARS]
+            elif each.kind is Happening.TEXT:
+                self._said = each.text[:MOST_ANSWER_CHARS]
+            elif each.kind is Happening.ERROR:
+                self._error = each.text or "it failed"
+        return told
+
+
+def _whole(text: str) -> str:
+    """Return a text that can be stored: half of a pair of surrogates, as JSON may hold it, cannot."""
+    return text.encode("utf-8", "replace").decode()

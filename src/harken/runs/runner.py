@@ -1,0 +1,366 @@
+"""Carries out queued actions: starts each as a run when its agent and its folder are free, and sees it to its end.
+
+One run per host and one per folder at a time. A run that was going on when the daemon ended is `interrupted`, what is
+left of its processes is ended, and it is not started again by itself. Above is the daemon, below the store; how a host
+is started and what its output means is its jail's business.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import os
+import shutil
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio
+import anyio.to_thread
+import psutil
+from anyio.abc import TaskGroup
+
+from harken.clock import Clock
+from harken.errors import Conflict, HarkenError, NotFound, UserError
+from harken.model import Mailbox, fresh_id
+from harken.reaction import ACTIONS, Action, ActionState, Order, OutputPart, Run, RunEnd, RunId, RunState
+from harken.runs.choosing import Choosing, Chosen
+from harken.runs.furnish import furnished
+from harken.runs.jail import Cell, Jail, Told, Work
+from harken.runs.output import Output, Outputs
+from harken.runs.process import descendants, end_group, started
+from harken.runs.reading import Record
+from harken.runs.tools import parse_tool
+from harken.store.base import Store
+
+_log = logging.getLogger("harken.runs")
+
+LOOK_EVERY_SECONDS: Final = 5.0
+MOST_QUEUED: Final = 64
+MOST_RUNS_KEPT: Final = 5_000
+BORN_WITHIN_SECONDS: Final = 60.0
+ABORTED_WITHIN_SECONDS: Final = 20.0
+MOST_ANSWERED_AGAIN: Final = 50
+
+
+class Registry(Protocol):
+    """Knows which processes are agents, so that nothing that a run starts passes for the person."""
+
+    def run_began(self, run: RunId, pid: int) -> None:
+        """A run has this process now."""
+        ...
+
+    def run_ended(self, run: RunId) -> None:
+        """It has none any more."""
+        ...
+
+
+Answer = Callable[[Run], Awaitable[None]]
+"""Sends the answer of a run back to where its message came from. Asked again it is sent once. Raises `HarkenError`."""
+
+Contain = Callable[[str, Awaitable[None]], Coroutine[None, None, None]]
+"""Awaits some work; a fault in it is logged under a name and goes no further."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Places:
+    """Where runs live."""
+
+    outputs: Path
+    cells: Path  # private folders of runs that are going on
+    work: Path  # folders of rules that name none
+    kept_out: tuple[Path, ...]  # Harken's own: no run may have any of it in its folder; the first is its home
+    workdir: str = ""  # for rules that name none, if the person chose one
+
+
+class _Live:
+    """A run that is going on."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.scope = anyio.CancelScope()
+        self.aborted_by = ""
+        self.over = anyio.Event()
+
+
+class Runner:
+    """The runs of one daemon."""
+
+    def __init__(
+        self,
+        store: Store,
+        choosing: Choosing,
+        places: Places,
+        clock: Clock,
+        *,
+        environ: Mapping[str, str],
+        registry: Registry,
+        answer: Answer,
+        contain: Contain,
+    ) -> None:
+        self._store = store
+        self._choosing = choosing
+        self._places = places
+        self._clock = clock
+        self._environ = environ
+        self._registry = registry
+        self._answer = answer
+        self._contain = contain
+        self._live: dict[RunId, _Live] = {}
+        self.outputs = Outputs(places.outputs)
+
+    async def run(self) -> None:
+        """Start what is queued, for ever."""
+        await self._recover()
+        ring = anyio.Event()
+
+        def wake(grown: Collection[Mailbox]) -> None:
+            if ACTIONS in grown:
+                ring.set()
+
+        async with anyio.create_task_group() as runs:
+            with self._store.changes.listen(wake):
+                while True:
+                    ring = anyio.Event()
+                    await self._store.expire_actions()
+                    await self._start_queued(runs)
+                    with anyio.move_on_after(LOOK_EVERY_SECONDS):
+                        await ring.wait()
+
+    async def output(self, run: RunId, after: int, seconds: float) -> OutputPart:
+        """Return what a run told after a line, as soon as there is something, it is over, or the time is."""
+        return await self.outputs.wait(run, after, seconds)
+
+    async def abort(self, run: Run, by: str) -> Run:
+        """End a run that is going on. Raises `Conflict` for one that is over."""
+        live = self._live.get(run.id)
+        if live is None:
+            raise Conflict(f"The run {run.id} is over: {run.state.value}.", f"See it with: harken run show {run.id}")
+        live.aborted_by = by
+        live.scope.cancel()
+        with anyio.move_on_after(ABORTED_WITHIN_SECONDS):
+            await live.over.wait()
+        return await self._store.run(run.id)
+
+    # -- starting ----------------------------------------------------------------------------------------------
+
+    async def _recover(self) -> None:
+        """Let the runs of an earlier daemon be interrupted, and end what is left of them."""
+        for run in await self._store.runs(is_running=True):
+            if run.id in self._live:
+                continue
+            leader = run.pid if _is_left_over(run) else 0
+            await anyio.to_thread.run_sync(end_group, leader, run.id, descendants(leader))
+            reason = "the daemon ended while it ran"
+            await self._store.end_run(run.id, RunEnd(state=RunState.INTERRUPTED, reason=reason))
+        await anyio.to_thread.run_sync(self._clear_cells)
+        for run in await self._store.runs(limit=MOST_ANSWERED_AGAIN):
+            # The daemon may have ended between the end of a run and its answer.
+            await self._send_back(run)
+        self.outputs.sweep([run.id for run in await self._store.runs(limit=MOST_RUNS_KEPT)])
+
+    def _clear_cells(self) -> None:
+        """Remove what runs that are over have left: sign-ins may be linked there."""
+        for left in self._places.cells.glob("*"):
+            if left.name not in self._live:
+                shutil.rmtree(left, ignore_errors=True)
+
+    async def _start_queued(self, runs: TaskGroup) -> None:
+        """Start what can be started now, the oldest first. One that cannot be must not hold up the others."""
+        is_paused = (await self._store.standing()).is_paused
+        for action in reversed(await self._store.actions([ActionState.QUEUED], limit=MOST_QUEUED)):
+            if is_paused and action.rule:
+                continue  # what the person asks for by hand is no rule's doing
+            considered = anyio.Event()
+            await self._contain(f"action {action.id}", self._consider(runs, action, considered))
+            if not considered.is_set():
+                await self._refuse(action, "Harken itself failed; its log says how")
+
+    async def _consider(self, runs: TaskGroup, action: Action, considered: anyio.Event) -> None:
+        """Start an action's run if its agent and folder are free; refuse what cannot be run at all."""
+        try:
+            await self._start_if_free(runs, action)
+        except HarkenError as exc:
+            await self._refuse(action, exc.message)
+        except (OSError, ValueError) as exc:
+            await self._refuse(action, str(exc))
+        considered.set()
+
+    async def _start_if_free(self, runs: TaskGroup, action: Action) -> None:
+        order = action.order
+        if order is None:
+            raise UserError("nothing says what is to be run")
+        chosen = self._choosing.choose(order.agent, order.tools)
+        if chosen.jail is None:
+            raise UserError(chosen.refusal)
+        folder = self._folder(action, order)
+        if all(live.run.agent != chosen.jail.host and live.run.workdir != str(folder) for live in self._live.values()):
+            await self._start(runs, action, order, chosen, folder)
+
+    async def _refuse(self, action: Action, reason: str) -> None:
+        with suppress(Conflict, NotFound):
+            await self._store.refuse_action(action.id, reason)
+
+    async def _start(self, runs: TaskGroup, action: Action, order: Order, chosen: Chosen, folder: Path) -> None:
+        jail = chosen.jail
+        if jail is None:
+            return
+        run_id = RunId(fresh_id("r-", 6))
+        private = self._places.cells / run_id
+        tools = tuple(parse_tool(text) for text in order.tools)
+        work = Work(
+            prompt=order.prompt,
+            workdir=folder,
+            tools=tools,
+            servers=self._choosing.servers(tools),
+            max_turns=order.max_turns,
+            private=private,
+            program=chosen.program,
+            environ=self._environ,
+        )
+        private.mkdir(mode=0o700, parents=True)
+        try:
+            cell = await anyio.to_thread.run_sync(jail.cell, work)
+        except (HarkenError, OSError, ValueError):
+            shutil.rmtree(private, ignore_errors=True)
+            raise
+        run = Run(
+            id=run_id,
+            action=action.id,
+            rule=action.rule,
+            message=action.message,
+            agent=jail.host,
+            workdir=str(folder),
+            tools=order.tools,
+            state=RunState.RUNNING,
+            started_at=self._clock.now(),
+            leftover=cell.leftover,
+        )
+        try:
+            await self._store.start_run(run)
+        except Conflict:
+            # Another daemon was faster, or the person declined it meanwhile.
+            shutil.rmtree(private, ignore_errors=True)
+            return
+        live = self._live[run.id] = _Live(run)
+        runs.start_soon(self._contain, f"run {run.id}", self._see_through(live, order, jail, cell, private))
+
+    def _folder(self, action: Action, order: Order) -> Path:
+        """Return the folder of a run, without links. Raises `UserError` for one that a run must not have."""
+        named = order.workdir or self._places.workdir
+        if named:
+            folder = Path(os.path.realpath(self._expanded(named)))
+            if not folder.is_dir():
+                raise UserError(f"the folder {named} is not there")
+        else:
+            folder = Path(os.path.realpath(self._places.work / _folder_name(action.rule)))
+            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Where the person linked them from elsewhere, what counts is where they really are.
+        own = [Path(os.path.realpath(path)) for path in self._places.kept_out]
+        if any(path.is_relative_to(folder) for path in own) or (named and folder.is_relative_to(own[0])):
+            raise UserError(f"the folder {folder} holds Harken's own files")
+        if Path(os.path.realpath(self._environ.get("HOME") or own[0])).is_relative_to(folder):
+            raise UserError(f"the folder {folder} holds your home, with your sign-ins")
+        return folder
+
+    def _expanded(self, named: str) -> str:
+        """Return a folder with the person's own in place of `~`."""
+        own = self._environ.get("HOME", "")
+        return own + named[1:] if own and (named == "~" or named.startswith("~/")) else named
+
+    # -- one run -----------------------------------------------------------------------------------------------
+
+    async def _see_through(self, live: _Live, order: Order, jail: Jail, cell: Cell, private: Path) -> None:
+        """Run one to its end, whatever that is, and store how it went."""
+        run = live.run
+        record = Record(jail.transcript(), order.max_turns, is_counted=not cell.is_turn_limited)
+        end = RunEnd(state=RunState.FAILED, reason="Harken itself failed; its log says how")
+        output = self.outputs.begin(run.id)
+        try:
+            output.add(self._clock.now(), "begin", f"{run.agent} in {run.workdir} with {', '.join(run.tools)}")
+            with live.scope, anyio.move_on_after(order.timeout.total_seconds()) as time_left:
+                await self._execute(live, cell, private, record, output)
+            if record.exit_code is None:
+                self._keep(output, record.last_words())
+            end = record.end(
+                aborted_by=live.aborted_by if live.scope.cancelled_caught else "",
+                is_late=time_left.cancelled_caught,
+                timeout=order.timeout,
+            )
+        except HarkenError as exc:
+            end = RunEnd(state=RunState.FAILED, reason=exc.message)
+        except anyio.get_cancelled_exc_class():
+            # The daemon stops: whoever starts next says that it was interrupted, unless this is still stored.
+            end = RunEnd(state=RunState.INTERRUPTED, reason="the daemon was stopped while it ran")
+            raise
+        finally:
+            with anyio.CancelScope(shield=True):
+                await self._finish(live, output, end, private)
+
+    async def _execute(self, live: _Live, cell: Cell, private: Path, record: Record, output: Output) -> None:
+        await anyio.to_thread.run_sync(furnished, cell.furnishings, private)
+        async with started(cell, Path(live.run.workdir), live.run.id) as child:
+            self._registry.run_began(live.run.id, child.pid)
+            await self._store.run_began(live.run.id, child.pid)
+
+            def take(line: bytes) -> None:
+                self._keep(output, record.take(line))
+                if record.is_over_budget:
+                    live.scope.cancel()
+
+            record.exit_code = await child.converse(cell.stdin, take, has_errors=cell.has_told_errors)
+            self._keep(output, record.finish(child.stderr))
+            if record.exit_code and child.stderr:
+                output.add(self._clock.now(), "stderr", child.stderr)
+
+    def _keep(self, output: Output, told: Sequence[Told]) -> None:
+        for each in told:
+            output.add(self._clock.now(), each.kind, each.text, each.tool)
+
+    async def _finish(self, live: _Live, output: Output, end: RunEnd, private: Path) -> None:
+        run = live.run
+        self._registry.run_ended(run.id)
+        await anyio.to_thread.run_sync(lambda: shutil.rmtree(private, ignore_errors=True))
+        output.close(self._clock.now(), end.state.value + (f": {end.reason}" if end.reason else ""))
+        try:
+            ended = await self._store.end_run(run.id, end)
+            await self._send_back(ended)
+        except HarkenError as exc:
+            # The store is away: at the next start the run is said to be interrupted.
+            _log.warning("the end of run %s could not be stored: %s", run.id, exc)
+        finally:
+            self._live.pop(run.id, None)
+            self.outputs.finish(run.id)
+            live.over.set()
+
+    async def _send_back(self, run: Run) -> None:
+        """Answer on the channel, where the rule wants that and the run has something to say."""
+        if run.state is not RunState.DONE or not run.answer.strip():
+            return
+        try:
+            order = (await self._store.action(run.action)).order
+            if order is not None and order.has_reply:
+                await self._answer(run)
+        except HarkenError as exc:
+            _log.warning("the answer of run %s could not be sent: %s", run.id, exc.message)
+
+
+def _is_left_over(run: Run) -> bool:
+    """Whether the process of a run of an earlier daemon is still there, and not another with its number."""
+    if run.pid <= 1:
+        return False
+    try:
+        born = psutil.Process(run.pid).create_time()
+    except psutil.Error:
+        return False
+    return abs(born - run.started_at.timestamp()) < BORN_WITHIN_SECONDS
+
+
+def _folder_name(rule: str) -> str:
+    """Return the name of a rule's own folder: one that every disk takes, and no other rule has."""
+    if not rule:
+        return "by-hand"
+    plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in rule).strip("-")[:40]
+    return f"{plain}-{hashlib.sha256(rule.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}".lstrip("-")

@@ -1,0 +1,51 @@
+"""The tools that a rule may name, and what they mean on every host. Pure.
+
+A few words mean the same everywhere; `server/tool` is a tool of an MCP server; anything else is a host's own name for
+one of its tools, which only that host's jail can judge.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Final
+
+_OF_SERVER: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,63})/([\w.-]{1,128})")
+_SHELL_PREFIX: Final = "shell:"
+
+
+class Ability(StrEnum):
+    """What a portable word allows; files are those in the run's folder."""
+
+    READ_FILE = "read_file"
+    LIST_FILES = "list_files"
+    SEARCH_FILES = "search_files"
+    EDIT_FILE = "edit_file"  # change and make
+    SHELL = "shell"  # any command: no jail holds what a shell does but the system's own
+    SHELL_PREFIX = "shell:"  # `shell:git log`: commands that begin with these words
+    MCP = "mcp"
+    OWN = "own"  # a host's own name
+
+
+@dataclass(frozen=True, slots=True)
+class Tool:
+    """One tool that a rule names."""
+
+    ability: Ability
+    text: str  # as the rule says it
+    server: str = ""
+    name: str = ""  # of the server's tool, or the host's own
+    prefix: tuple[str, ...] = ()  # of commands
+
+
+def parse_tool(text: str) -> Tool:
+    """Return what a rule's word for a tool means."""
+    word = text.strip()
+    if word in (Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES, Ability.EDIT_FILE, Ability.SHELL):
+        return Tool(Ability(word), word)
+    if word.startswith(_SHELL_PREFIX):
+        return Tool(Ability.SHELL_PREFIX, word, prefix=tuple(word.removeprefix(_SHELL_PREFIX).split()))
+    if found := _OF_SERVER.fullmatch(word):
+        return Tool(Ability.MCP, word, server=found[1], name=found[2])
+    return Tool(Ability.OWN, word, name=word)

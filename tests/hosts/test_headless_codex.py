@@ -1,0 +1,248 @@
+"""Codex in its jail, the real one: what a rule names works, all else is denied, nothing of the person leaks.
+
+The model is ours and asks for what it should not get. What it got is read on its wire, and on the disk. Codex offers
+tools differently to some models, so the fence is tried with each kind.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import Final
+
+import pytest
+
+from harken.hosts.codex.headless import JAIL
+from harken.runs.jail import Happening
+from harken.runs.tools import parse_tool
+from harken.trial.exchange import Call, Say
+from harken.trial.launch import KEY, MODEL
+from tests.hosts import toolserver
+from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
+from tests.hosts.matrix import Matrix
+from tests.hosts.stage import Stage
+from tests.hosts.story import tree
+from tests.hosts.toolserver import marks
+
+pytestmark = pytest.mark.parametrize("host", ["codex"], indirect=True)
+
+THEIRS: Final = "INSTRUCTIONS-OF-THE-PERSON"
+SKILL: Final = "A-SKILL-OF-THE-FOLDER"
+# Offers tools plainly, with its tool for patches, and from inside a program that the model writes.
+PLAIN, PATCHING, PROGRAMMING = MODEL, "gpt-5.5", "gpt-6.1-sol"
+EVENTS: Final = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd")
+
+
+@pytest.fixture
+def lived_in(bare_stage: Stage) -> Stage:
+    """A person with hooks, a server, a skill and instructions of their own, in a folder that has such things too."""
+    stage = bare_stage
+    put_files(stage)
+    home, here = stage.user / ".codex", stage.project / ".codex"
+    here.mkdir()
+    arguments = json.dumps(["-I", str(toolserver.__file__), str(stage.folder), "person"])
+    server = f"\n[mcp_servers.person]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n"
+    config = (home / "config.toml").read_text(encoding="utf-8")
+    # Told of every end of a turn, and in need of no trust.
+    notify = f'notify = ["touch", "{stage.folder}/hook"]\n'
+    (home / "config.toml").write_text(notify + config + server, encoding="utf-8")
+    (here / "config.toml").write_text(server, encoding="utf-8")
+    command = {"type": "command", "command": f"touch {stage.folder}/hook"}
+    hooks = json.dumps({"hooks": {event: [{"hooks": [command]}] for event in EVENTS}})
+    for folder in (home, here):
+        (folder / "hooks.json").write_text(hooks, encoding="utf-8")
+    (home / "AGENTS.md").write_text(THEIRS, encoding="utf-8")
+    for skills in (stage.user / ".agents/skills/own", stage.project / ".agents/skills/own"):
+        skills.mkdir(parents=True)
+        (skills / "SKILL.md").write_text(f"---\nname: own\ndescription: {SKILL}\n---\n{SKILL}", encoding="utf-8")
+    return stage
+
+
+def choose(stage: Stage, model: str) -> None:
+    """Let the person's settings name a model."""
+    file = stage.user / ".codex" / "config.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace(f'"{MODEL}"', f'"{model}"'), encoding="utf-8")
+
+
+def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it") -> Ran:
+    """Run Codex with some tools, while the model says some things in order; it must end well."""
+    ran = ask(JAIL, stage, tools, *says, prompt=prompt)
+    assert (ran.exit_code, ran.answer) == (0, ANSWER), ran.stderr
+    everything = "\n".join(asked.text for asked in stage.model.requests)
+    assert not (stage.folder / "hook").exists()
+    assert marks(stage.folder, "person") == set()
+    assert THEIRS not in everything
+    assert SKILL not in everything
+    return ran
+
+
+def patch(*lines: str) -> Say:
+    """Return a call of the tool that changes files."""
+    text = "\n".join(("*** Begin Patch", *lines, "*** End Patch"))
+    return Say(calls=(Call("apply_patch", {"input": text}, takes_text=True, is_literal=True),))
+
+
+def program(text: str) -> Say:
+    """Return a call of the tool that takes a program."""
+    return Say(calls=(Call("exec", {"input": text}, "functions", takes_text=True, is_literal=True),))
+
+
+@pytest.mark.parametrize("model_name", [PLAIN, PATCHING])
+def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix, model_name: str) -> None:
+    """A rule that names one tool of a server has not named the server."""
+    choose(lived_in, model_name)
+    others = ("mcp__lab__other", "mcp__person__note", "exec_command", "shell", "view_image", "spawn_agent")
+    ran = run(lived_in, ("lab/note",), Say.call("note"), *(Say.literal(name, {"cmd": "touch made"}) for name in others))
+    offered = {name for name in lived_in.model.conversation[0].tool_names if name != "mcp__lab/note"}
+    assert offered <= set(ran.leftover)
+    assert ran.denied == list(others)
+    assert [told.tool for told in ran.of(Happening.TOOL)] == ["lab/note"]
+    assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation)
+    assert marks(lived_in.folder, "lab") == {"note"}
+    assert not (lived_in.project / "made").exists()
+    matrix.note(JAIL.host, "allowed: MCP tool", "ran")
+    matrix.note(JAIL.host, "shell write", "no such tool")
+    matrix.note(JAIL.host, "other tool of the server", "no such tool")
+    matrix.note(JAIL.host, "server of the person", "no such tool")
+
+
+def test_program_of_the_model_has_the_tools_of_the_rule_only(lived_in: Stage) -> None:
+    """Current models call tools from a program; it must not reach more than a plain call."""
+    choose(lived_in, PROGRAMMING)
+    before = tree(lived_in.project)
+    lines = (
+        "text(JSON.stringify(Object.keys(tools)))",
+        "text(await tools.mcp__lab__note({}))",
+        'text(await tools.exec_command({cmd: "touch made"}))',
+        'import fs from "fs"; text(fs.readFileSync("/etc/passwd"))',
+        "text([typeof require, typeof process, typeof fetch].join())",
+        'text(await tools.apply_patch("*** Begin Patch\\n*** Add File: made\\n+x\\n*** End Patch"))',
+    )
+    ran = run(lived_in, ("lab/note",), *map(program, lines))
+    offered = {name.rpartition("/")[2] for name in lived_in.model.conversation[0].tool_names}
+    assert offered <= set(ran.leftover)
+    listed, noted, shell, files, world, patched = results(lived_in)
+    inner = set(json.loads(listed[listed.index("[") :])) - {"mcp__lab__note"}
+    assert inner <= set(ran.leftover)
+    assert "MARKED note" in noted
+    assert "not a function" in shell
+    assert "Unsupported import" in files
+    assert "undefined,undefined,undefined" in world
+    assert "patch rejected" in patched
+    assert ran.denied == ["apply_patch"]
+    assert tree(lived_in.project) == before
+
+
+def test_files_in_the_folder_are_changed_and_no_others(lived_in: Stage, matrix: Matrix) -> None:
+    """The tool for patches takes any path; the sandbox must stop it where the folder ends, links included."""
+    choose(lived_in, PATCHING)
+    denied = (
+        patch("*** Add File: ../made", "+x"),
+        patch(f"*** Add File: {lived_in.folder}/made", "+x"),
+        patch("*** Add File: out/made", "+x"),
+        patch("*** Update File: link.txt", "@@", f"-{OUTSIDE}", "+x"),
+        patch("*** Delete File: ../outside.txt"),
+        patch("*** Update File: inside.txt", "*** Move to: ../made", "@@", f"-{INSIDE}", "+x"),
+        patch("*** Add File: .git/hooks/post-checkout", "+x"),
+        patch("*** Add File: .codex/made", "+x"),
+    )
+    change = patch("*** Update File: inside.txt", "@@", f"-{INSIDE}", "+changed")
+    ran = run(lived_in, ("edit_file",), *denied, change, patch("*** Add File: new.txt", "+new"))
+    assert ran.denied.count("apply_patch") == len(ran.denied) >= len(denied)
+    assert (lived_in.project / "inside.txt").read_text(encoding="utf-8") == "changed\n"
+    assert (lived_in.project / "new.txt").read_text(encoding="utf-8") == "new\n"
+    assert (lived_in.folder / "outside.txt").read_text(encoding="utf-8") == f"{OUTSIDE}\n"
+    assert not list(lived_in.folder.rglob("made"))
+    assert not (lived_in.project / ".git/hooks/post-checkout").exists()
+    matrix.note(JAIL.host, "allowed: edit_file", "ran")
+    matrix.note(JAIL.host, "edit outside", "denied")
+
+
+def test_edit_is_denied_where_the_rule_does_not_name_it(lived_in: Stage, matrix: Matrix) -> None:
+    """Codex cannot take the tool away from these models: the record names it, and the sandbox denies it."""
+    choose(lived_in, PATCHING)
+    before = tree(lived_in.project)
+    ran = run(lived_in, ("lab/note",), patch("*** Add File: made", "+x"))
+    assert ran.denied == ["apply_patch"]
+    assert "apply_patch" in ran.leftover
+    assert tree(lived_in.project) == before
+    matrix.note(JAIL.host, "edit", "denied")
+
+
+def test_shell_is_held_by_the_sandbox_and_sees_no_key(lived_in: Stage, matrix: Matrix) -> None:
+    """Whoever gives a shell away to Codex gives one that writes in the folder only, and has no network."""
+    port = lived_in.model.url.rpartition(":")[2]
+    network = f"(exec 3<>/dev/tcp/127.0.0.1/{port}) && echo REACHED"
+    command = f"env; echo x > made; echo x > ../made; bash -c '{network}'; mktemp"
+    ran = run(lived_in, ("shell", "read_file"), Say.shell(command))
+    (seen,) = results(lived_in)
+    assert (lived_in.project / "made").exists()
+    assert not (lived_in.folder / "made").exists()
+    assert "HOME=" in seen
+    assert KEY not in seen
+    assert "REACHED" not in seen
+    assert str(lived_in.folder / "run" / "scratch") in seen
+    assert [told.tool for told in ran.of(Happening.TOOL)] == ["exec_command"]
+    matrix.note(JAIL.host, "allowed: shell", "ran")
+
+
+def test_reading_is_refused_without_the_shell(lived_in: Stage, matrix: Matrix) -> None:
+    """Codex has no tool that only reads: a rule must say that it gives a shell away."""
+    for case in ("allowed: read_file", "read: absolute path", "read: ..", "read: link that leads out"):
+        assert "shell" in JAIL.refusal([parse_tool("read_file")])
+        matrix.note(JAIL.host, case, "refused")
+    assert "cannot limit its shell" in JAIL.refusal([parse_tool("shell:git log")])
+    matrix.note(JAIL.host, "allowed: shell:git log", "refused")
+    assert lived_in.model.requests == ()
+
+
+def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, matrix: Matrix) -> None:
+    """A run must not be steered by what happens to lie around, and is not a session of Harken."""
+    (lived_in.project / "AGENTS.md").write_text("INSTRUCTIONS-OF-THE-FOLDER", encoding="utf-8")
+    before = tree(lived_in.user)
+    run(lived_in, ("shell",), Say.shell("true"))
+    assert lived_in.model.conversation[0].count("INSTRUCTIONS-OF-THE-FOLDER") == 0
+    assert tree(lived_in.user) == before
+    assert lived_in.model.strays == ()
+    matrix.note(JAIL.host, "hook of the person", "kept out")
+    matrix.note(JAIL.host, "instructions of the person", "kept out")
+
+
+@pytest.mark.parametrize("is_in_file", [False, True])
+def test_key_of_the_person_reaches_the_model(lived_in: Stage, matrix: Matrix, *, is_in_file: bool) -> None:
+    """Isolated from everything else, the run is still theirs; a key may stand in a variable or in Codex's own file."""
+    file = lived_in.user / ".codex" / "config.toml"
+    config = file.read_text(encoding="utf-8")
+    env = {"HARKEN_TRIAL_KEY": "the-persons-key"}
+    if is_in_file:
+        config = config.replace('env_key="HARKEN_TRIAL_KEY"', "requires_openai_auth=true")
+        (file.parent / "auth.json").write_text(json.dumps({"OPENAI_API_KEY": "the-persons-key"}), encoding="utf-8")
+        env = {}
+    with door(lived_in.model) as standing:
+        file.write_text(config.replace(lived_in.model.url, standing.url), encoding="utf-8")
+        assert run_cell(JAIL, work_for(lived_in, "hello", "lab/note", env=env)).exit_code == 0
+    assert standing.has_header("authorization", "Bearer the-persons-key")
+    matrix.note(JAIL.host, "sign-in", "kept")
+
+
+@pytest.mark.parametrize(
+    "prompt", ["/help", "!touch made", "@inside.txt", "@{folder}/outside.txt", "--version", "-", "$own now", "$own."]
+)
+def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str) -> None:
+    """A message inside it may look like a command of Codex's, or name a skill that Codex would put in its place."""
+    before = tree(lived_in.project)
+    given = prompt.format(folder=lived_in.folder)
+    run(lived_in, ("lab/note",), prompt=given)
+    first = lived_in.model.conversation[0]
+    assert first.turns[-1].text == given
+    assert first.count(INSIDE) + first.count(OUTSIDE) == 0
+    assert tree(lived_in.project) == before
+    matrix.note(JAIL.host, "prompt that is a command", "plain text")
+
+
+def test_run_that_cannot_reach_its_model_says_so(lived_in: Stage) -> None:
+    """The person has to know what to do."""
+    ran = run_cell(JAIL, work_for(lived_in, "hello", "lab/note", env={"HARKEN_TRIAL_KEY": ""}))
+    (error,) = ran.of(Happening.ERROR)
+    assert "HARKEN_TRIAL_KEY" in error.text
+    assert ran.exit_code != 0

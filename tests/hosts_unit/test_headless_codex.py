@@ -1,0 +1,246 @@
+"""Codex in its jail, without Codex: what it is started with, and what its lines mean.
+
+The lines were printed by 0.166.0. Whether this is a fence is shown by the tests that run the real one.
+"""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.hosts.codex.headless import JAIL
+from harken.runs.jail import Cell, Happening, Kept, Told, ToolServer, Work
+from harken.runs.tools import parse_tool
+
+STARTED: Final = (
+    b'{"type":"item.started","item":{"id":"item_1","type":"mcp_tool_call","server":"lab","tool":"note","arguments":'
+    b'{"text":"x"},"result":null,"error":null,"status":"in_progress"}}'
+)
+ENDED: Final = (
+    b'{"type":"item.completed","item":{"id":"item_1","type":"mcp_tool_call","server":"lab","tool":"note","arguments":'
+    b'{"text":"x"},"result":{"content":[{"type":"text","text":"MARKED note"}],"structured_content":null},"error":null,'
+    b'"status":"completed"}}'
+)
+SAID: Final = b'{"type":"item.completed","item":{"id":"item_4","type":"agent_message","text":"that is all"}}'
+DONE: Final = b'{"type":"turn.completed","usage":{"input_tokens":70,"output_tokens":70}}'
+UNSUPPORTED: Final = "2026-11-16T05:38:50.2Z ERROR codex_core::tools::router: error=unsupported call: exec_command"
+REJECTED: Final = (
+    "2026-11-16T05:38:09.3Z ERROR codex_core::tools::router: error=patch rejected: writing outside of the project; "
+    "rejected by user approval settings"
+)
+NOT_FOUND: Final = (
+    "2026-11-16T05:38:09.3Z ERROR codex_core::tools::router: error=apply_patch verification failed: Failed to find "
+    "expected lines in /work/a.txt:\nnope"
+)
+
+
+def work_of(folder: Path, *tools: str, prompt: str = "do it", servers: Sequence[ToolServer] = ()) -> Work:
+    """Return a run in a folder, of a person whose home is beside it."""
+    return Work(
+        prompt=prompt,
+        workdir=folder,
+        tools=tuple(map(parse_tool, tools)),
+        servers={server.name: server for server in servers},
+        max_turns=5,
+        private=folder / "private",
+        program="/usr/bin/codex",
+        environ={
+            "HOME": str(folder / "home"),
+            "PATH": "/usr/bin",
+            "OPENAI_API_KEY": "a",
+            "MY_KEY": "b",
+            "HARKEN_HOME": "c",
+            "SSH_AUTH_SOCK": "d",
+        },
+    )
+
+
+def settings_of(cell: Cell) -> dict[str, object]:
+    """Return the settings that a run would have."""
+    (file,) = [each for each in cell.furnishings if each.path == "config.toml"]
+    return tomllib.loads(file.content)
+
+
+def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> None:
+    """The run is the person's, and none of their hooks, servers or wishes come with it."""
+    home = tmp_path / "home" / ".codex"
+    home.mkdir(parents=True)
+    (home / "config.toml").write_text(
+        'model = "m"\nmodel_provider = "p"\nnotify = ["x"]\nsandbox_mode = "danger-full-access"\n'
+        '[model_providers.p]\nname = "p"\nbase_url = "http://127.0.0.1:1/v1"\nenv_key = "MY_KEY"\n'
+        '[mcp_servers.own]\ncommand = "x"\n[features]\nhooks = true\n[profiles.x]\nmodel = "y"\n',
+        encoding="utf-8",
+    )
+    cell = JAIL.cell(work_of(tmp_path, "lab/note", servers=[ToolServer(name="lab", command=("run", "it"))]))
+    settings = settings_of(cell)
+    assert (settings["model"], settings["model_provider"], settings["sandbox_mode"]) == ("m", "p", "read-only")
+    assert settings.keys().isdisjoint({"notify", "profiles", "profile"})
+    servers = settings["mcp_servers"]
+    assert isinstance(servers, dict)
+    assert set(servers) == {"lab"}
+    (link,) = [each for each in cell.furnishings if each.kind is Kept.LINK]
+    assert (link.path, link.target) == ("auth.json", home / "auth.json")
+    assert cell.env == {
+        "HOME": str(tmp_path / "private"),
+        "CODEX_HOME": str(tmp_path / "private"),
+        "PATH": "/usr/bin",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "TMPDIR": str(tmp_path / "private" / "scratch"),
+        "OPENAI_API_KEY": "a",
+        "MY_KEY": "b",
+    }
+
+
+def test_broken_settings_of_the_person_carry_nothing(tmp_path: Path) -> None:
+    """A file that Codex itself would refuse must not make the run another one than it seems."""
+    (tmp_path / "home" / ".codex").mkdir(parents=True)
+    (tmp_path / "home" / ".codex" / "config.toml").write_text("model = \n", encoding="utf-8")
+    assert "model" not in settings_of(JAIL.cell(work_of(tmp_path, "shell")))
+
+
+@pytest.mark.parametrize(
+    ("tools", "mode", "has_shell"),
+    [
+        (("lab/note",), "read-only", False),
+        (("edit_file",), "workspace-write", False),
+        (("apply_patch",), "workspace-write", False),
+        (("shell",), "workspace-write", True),
+        (("shell", "read_file"), "workspace-write", True),
+    ],
+)
+def test_sandbox_is_as_wide_as_the_tools(tmp_path: Path, tools: tuple[str, ...], mode: str, *, has_shell: bool) -> None:
+    """Codex has no list of allowed tools: what is not switched off is held by the sandbox."""
+    settings = settings_of(JAIL.cell(work_of(tmp_path, *tools)))
+    features, sandbox = settings["features"], settings["sandbox_workspace_write"]
+    assert isinstance(features, dict)
+    assert isinstance(sandbox, dict)
+    assert settings["sandbox_mode"] == mode
+    assert features["shell_tool"] is has_shell
+    assert sandbox["exclude_tmpdir_env_var"] is not has_shell
+    assert (sandbox["network_access"], settings["approval_policy"]) == (False, "never")
+
+
+def test_server_gives_only_the_tools_that_are_named(tmp_path: Path) -> None:
+    """Another tool of the same server may do anything."""
+    server = ToolServer(name="my.lab", url="http://127.0.0.1:1/mcp", headers={"Authorization": "Bearer x"})
+    settings = settings_of(JAIL.cell(work_of(tmp_path, "my.lab/b", "my.lab/a", servers=[server])))
+    servers = settings["mcp_servers"]
+    assert isinstance(servers, dict)
+    entry = servers["my_lab"]
+    assert (entry["enabled_tools"], entry["http_headers"]) == (["a", "b"], {"Authorization": "Bearer x"})
+
+
+def test_older_transport_is_an_error_that_names_the_server(tmp_path: Path) -> None:
+    """Codex would take the address for one of the newer kind, and fail without saying so."""
+    server = ToolServer(name="lab", url="http://127.0.0.1:1/sse", is_sse=True)
+    with pytest.raises(UserError, match="server lab"):
+        JAIL.cell(work_of(tmp_path, "lab/note", servers=[server]))
+
+
+def test_prompt_is_in_no_argument_and_names_no_skill(tmp_path: Path) -> None:
+    """Arguments are seen by everyone on the machine; a skill's text would take the place of a message's."""
+    cell = JAIL.cell(work_of(tmp_path, "shell", prompt='--help $deploy. "\u2028 $a:b \U0001f600'))
+    assert cell.stdin == '--help $deploy. "\u2028 $a:b \U0001f600'.encode()
+    assert cell.argv[-1] == "-"
+    assert not any("deploy" in part for part in cell.argv)
+    skills = settings_of(cell)["skills"]
+    assert isinstance(skills, dict)
+    assert [each["name"] for each in skills["config"]] == ["a:b", "deploy", "deploy."]
+
+
+@pytest.mark.parametrize(
+    ("tools", "part"),
+    [
+        (("read_file",), "name `shell`"),
+        (("list_files", "edit_file"), "name `shell`"),
+        (("search_files",), "name `shell`"),
+        (("shell:git log",), "cannot limit its shell"),
+        (("view_image",), "no tool 'view_image'"),
+        (("aply_patch",), "did you mean apply_patch"),
+        (("a.b/x", "a_b/y"), "rename one"),
+        (("shell", "read_file", "edit_file", "lab/note"), ""),
+        (("exec_command", "read_file"), ""),
+        ((), ""),
+    ],
+)
+def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: tuple[str, ...], part: str) -> None:
+    """A rule that would get more than it names must not run at all, and the person should know what to write."""
+    said = JAIL.refusal(list(map(parse_tool, tools)))
+    assert part in said
+    assert bool(said) is bool(part)
+    assert said.count("\n") == 0
+
+
+def test_lines_tell_what_happened() -> None:
+    """The record of a run is made of this."""
+    transcript = JAIL.transcript()
+    told = [each for line in (b"", STARTED, ENDED, SAID, DONE) for each in transcript.feed(line)]
+    assert told == [
+        Told(Happening.TURN),
+        Told(Happening.TOOL, '{"text": "x"}', "lab/note"),
+        Told(Happening.TEXT, "that is all"),
+        Told(Happening.TURN),
+        Told(Happening.ANSWER, "that is all"),
+    ]
+    assert transcript.finish("", 0) == []
+
+
+@pytest.mark.parametrize("is_fed", [False, True])
+def test_denied_calls_are_told_once_whether_fed_or_at_the_end(*, is_fed: bool) -> None:
+    """Codex says on standard error only that it denied a call; a failed search for lines is no denial."""
+    transcript = JAIL.transcript()
+    stderr = f"{UNSUPPORTED}\n{NOT_FOUND}\n{REJECTED}"
+    lines = stderr.encode().splitlines() if is_fed else []
+    told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 0))
+    assert [each.tool for each in told if each.kind is Happening.DENIED] == ["exec_command", "apply_patch"]
+    assert [each.kind for each in told].count(Happening.TURN) == 2
+
+
+def test_calls_that_run_together_are_one_turn() -> None:
+    """Otherwise a model that works in parallel would use up its turns at once."""
+    transcript = JAIL.transcript()
+    second = STARTED.replace(b"item_1", b"item_2")
+    told = [each for line in (STARTED, second, ENDED, second) for each in transcript.feed(line)]
+    assert [each.kind for each in told].count(Happening.TURN) == 1
+
+
+@pytest.mark.parametrize(
+    ("lines", "stderr", "reason"),
+    [
+        ((b'{"type":"turn.failed","error":{"message":"no credit"}}',), "x", "no credit"),
+        ((b'{"type":"error","message":"Reconnecting... 2/5"}',), "x", "Reconnecting... 2/5"),
+        ((), "first\nlast words\n", "last words"),
+        ((), "", "Codex ended with 1."),
+    ],
+)
+def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: str) -> None:
+    """The best that was said is what the person sees."""
+    transcript = JAIL.transcript()
+    told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 1))
+    assert told == [Told(Happening.ERROR, reason)]
+
+
+@given(
+    st.binary() | st.recursive(st.none() | st.text(), lambda part: st.lists(part) | st.dictionaries(st.text(), part))
+)
+def test_no_line_is_too_strange(value: object) -> None:
+    """What a host prints is partly what a stranger wrote."""
+    transcript = JAIL.transcript()
+    if isinstance(value, bytes):
+        transcript.feed(value)
+        return
+    for kind in ("item.started", "item.completed", "turn.failed", "error"):
+        transcript.feed(json.dumps({"type": kind, "item": value, "error": value, "message": value}).encode())
+        for item in ("command_execution", "file_change", "mcp_tool_call", "agent_message"):
+            odd = {"type": item, "id": value, "changes": value, "error": value, "text": value, "status": "failed"}
+            transcript.feed(json.dumps({"type": kind, "item": odd}).encode())
+    transcript.finish("", 1)

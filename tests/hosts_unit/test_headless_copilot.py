@@ -1,0 +1,272 @@
+"""The jail of Copilot CLI without Copilot CLI: how it would be started, and what its recorded output tells."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.hosts.copilot import edit_guard
+from harken.hosts.copilot.headless import JAIL
+from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
+from harken.runs.tools import parse_tool
+from harken.testing.agent import Json
+
+SERVERS: Final = {
+    "near": ToolServer(name="near", command=("near", "--serve"), env={"NEAR_KEY": "n"}),
+    "far.away": ToolServer(name="far.away", url="https://example.org/mcp", headers={"Authorization": "Bearer f"}),
+}
+# Printed by 1.0.102; what does not matter here was taken out.
+RECORDED: Final = (
+    rb"""
+{"type":"session.info","data":{"infoType":"configuration","message":"Disabled tools: bash, create, edit"}}
+{"type":"user.message","data":{"content":"hello"}}
+{"type":"assistant.turn_start","data":{"turnId":"0"}}
+{"type":"assistant.message","data":{"content":"I look.","toolRequests":[{"toolCallId":"c0","name":"view",\
+"arguments":{"path":"/x"}}]}}
+{"type":"tool.execution_start","data":{"toolCallId":"c0","toolName":"view"}}
+{"type":"tool.execution_complete","data":{"toolCallId":"c0","success":false,\
+"error":{"message":"Permission denied because no\
+ interactive user response was available.","code":"denied"}}}
+{"type":"assistant.turn_end","data":{"turnId":"0"}}
+{"type":"assistant.message","data":{"content":"","toolRequests":[{"toolCallId":"c1","name":"rg","arguments":{}},\
+{"toolCallId":"c2","name":"view","arguments":{}}]}}
+{"type":"tool.execution_complete","data":{"toolCallId":"c1","success":false,\
+"error":{"message":"Tool 'rg' does not exist.",\
+"code":"failure"}}}
+{"type":"tool.execution_complete","data":{"toolCallId":"c2","success":false,\
+"error":{"message":"Path is missing","code":"failure"}}}
+{"type":"assistant.turn_end","data":{"turnId":"1"}}
+{"type":"assistant.message","data":{"content":"done","toolRequests":[]}}
+{"type":"assistant.turn_end","data":{"turnId":"2"}}
+{"type":"result","sessionId":"099c4410","exitCode":0,"usage":{"premiumRequests":0}}
+""".replace(b"\\\n", b"")
+    .strip()
+    .splitlines()
+)
+
+
+def _work(tmp_path: Path, *tools: str, **environ: str) -> Work:
+    parsed = tuple(parse_tool(tool) for tool in tools)
+    return Work(
+        prompt="do it",
+        workdir=tmp_path,
+        tools=parsed,
+        servers={tool.server: SERVERS[tool.server] for tool in parsed if tool.server},
+        max_turns=7,
+        private=tmp_path / "private",
+        program="/opt/copilot",
+        environ={"HOME": str(tmp_path), "PATH": "/bin", **environ},
+    )
+
+
+def _file(work: Work, name: str) -> Json:
+    found: Json = json.loads(
+        next(each.content for each in JAIL.cell(work).furnishings if each.path == f"copilot/{name}")
+    )
+    return found
+
+
+def _options(work: Work, *names: str) -> list[str]:
+    return [word for word in JAIL.cell(work).argv if word.partition("=")[0] in names]
+
+
+def test_it_is_a_jail() -> None:
+    """The runner knows only the protocol."""
+    jail: Jail = JAIL
+    assert (jail.host, jail.program) == ("copilot-cli", "copilot")
+
+
+def test_the_prompt_and_secrets_are_not_on_the_command_line(tmp_path: Path) -> None:
+    """Every user of the machine can read command lines."""
+    work = _work(tmp_path, "near/note", "far.away/look", COPILOT_MODEL="secret-key")
+    cell = JAIL.cell(work)
+    line = "\0".join(cell.argv)
+    assert not any(secret in line for secret in ("do it", "secret-key", "NEAR_KEY", "Bearer"))
+    assert cell.stdin == b"do it"
+    assert {each.kind for each in cell.furnishings} == {Kept.FILE}
+
+
+def test_each_word_becomes_exactly_its_tools(tmp_path: Path) -> None:
+    """A tool more than the rule names is authority that nobody gave."""
+    work = _work(tmp_path, "read_file", "list_files", "search_files", "near/note", "far.away/look", "view")
+    assert _options(work, "--available-tools", "--allow-tool", "--allow-all-tools") == [
+        "--available-tools=view,glob,grep,rg,near-note,far_away-look",
+        "--allow-tool=near(note)",
+        "--allow-tool=far_away(look)",
+    ]
+    far = {"url": "https://example.org/mcp", "headers": {"Authorization": "Bearer f"}, "tools": ["look"]}
+    near = {"command": "near", "args": ["--serve"], "env": {"NEAR_KEY": "n"}, "tools": ["note"]}
+    servers = {"near": {"type": "stdio", **near}, "far_away": {"type": "http", **far}}
+    assert _file(work, "mcp-config.json") == {"mcpServers": servers}
+
+
+@pytest.mark.parametrize(
+    ("tools", "options"),
+    [
+        ([], ["--available-tools=harken-no-tool"]),
+        (["edit_file"], ["--available-tools=create,edit,apply_patch", "--allow-tool=write"]),
+        (["edit"], ["--available-tools=edit", "--allow-tool=write"]),
+        (["shell:git log"], ["--available-tools=bash", "--allow-tool=shell(git:*)"]),
+        (["shell"], ["--available-tools=bash,read_bash,stop_bash", "--allow-all-tools"]),
+    ],
+)
+def test_what_changes_things_is_allowed_only_when_named(tmp_path: Path, tools: list[str], options: list[str]) -> None:
+    """Being there is not enough to be used, and an empty list would mean all tools to this host."""
+    work = _work(tmp_path, *tools)
+    assert _options(work, "--available-tools", "--allow-tool", "--allow-all-tools") == options
+
+
+def test_a_shell_is_guarded_unless_it_was_given_whole(tmp_path: Path) -> None:
+    """The host's own rules know programs only, and let through what they take to be harmless."""
+    work = _work(tmp_path, "shell:git log")
+    asked = _file(work, "hooks/guards.json")["hooks"]["preToolUse"]
+    assert [hook["matcher"] for hook in asked] == ["bash"]
+    assert asked[0]["bash"].endswith("""'[["git", "log"]]' || exit 2""")
+    assert _file(work, "settings.json")["disableAllHooks"] is False
+    whole = _work(tmp_path, "shell:git log", "shell")
+    assert not any("hooks" in each.path for each in JAIL.cell(whole).furnishings)
+    assert _file(whole, "settings.json")["disableAllHooks"] is True
+
+
+def test_edits_are_guarded(tmp_path: Path) -> None:
+    """The host takes a hook of git for a file like any other."""
+    asked = _file(_work(tmp_path, "edit_file"), "hooks/guards.json")["hooks"]["preToolUse"]
+    assert [hook["matcher"] for hook in asked] == ["apply_patch|create|edit"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "is_allowed"),
+    [
+        ({"path": "a.txt"}, True),
+        ({"path": ".gitignore"}, True),
+        ({"path": ".github/workflows/test.yml"}, True),
+        ({"path": ".github/hooks/h.json"}, False),
+        ({"path": ".git/hooks/pre-commit"}, False),
+        ({"path": "sub/.GIT/config"}, False),
+        ({"path": "sub/../.mcp.json"}, False),
+        ({"path": "link/config"}, False),
+        ('{"path": ".git/config"}', False),
+        ("*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch", True),
+        ("*** Begin Patch\n*** Update File: a.txt\n*** Move to: .git/config\n*** End Patch", False),
+        ({"input": "*** Begin Patch\n*** Delete File: .git/config\n*** End Patch"}, False),
+        ("no patch", False),
+        ({}, False),
+        (None, False),
+    ],
+)
+def test_the_guard_of_edits_keeps_what_is_executed_later(
+    tmp_path: Path, arguments: object, *, is_allowed: bool
+) -> None:
+    """What is written into git's folder runs as the person, later: no jail holds that."""
+    (tmp_path / ".git").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / ".git")
+    told = edit_guard.main(json.dumps({"toolName": "edit", "toolArgs": arguments, "cwd": str(tmp_path)}))
+    assert told == "" if is_allowed else json.loads(told)["permissionDecision"] == "deny"
+
+
+@pytest.mark.parametrize(
+    ("tools", "reason"),
+    [
+        (["read_file", "shell", "shell:git log", "near/note", "grep"], ""),
+        (["shell:git log; rm"], "name plain words"),
+        (["task"], "Copilot CLI has no tool 'task' that a run can be given"),
+        (["creat"], "did you mean create?"),
+        (["a.b/x", "a_b/x"], "cannot tell the servers a.b, a_b apart"),
+    ],
+)
+def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
+    """A rule with such a tool must not run at all; its author reads why."""
+    refusal = JAIL.refusal([parse_tool(tool) for tool in tools])
+    assert reason in refusal
+    assert bool(refusal) == bool(reason)
+
+
+def test_the_environment_is_small(tmp_path: Path) -> None:
+    """What is not named does not get in: least of all what would make the run a session of Harken, or allow it all."""
+    work = _work(tmp_path, COPILOT_MODEL="m", HARKEN_HOME="/h", COPILOT_ALLOW_ALL="true", OTHER="s")
+    assert JAIL.cell(work).env == {
+        "HOME": str(tmp_path),
+        "PATH": "/bin",
+        "LANG": "C.UTF-8",
+        "TERM": "dumb",
+        "COPILOT_MODEL": "m",
+        "COPILOT_HOME": str(tmp_path / "private" / "copilot"),
+        "COPILOT_AUTO_UPDATE": "false",
+        "NO_COLOR": "1",
+    }
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_sign_in_and_model_are_taken_over_and_nothing_else(tmp_path: Path, *, is_moved: bool) -> None:
+    """Accounts and the model are the person's; trust, hooks and plugins they gave to themselves only."""
+    home = tmp_path / ("moved" if is_moved else ".copilot")
+    home.mkdir()
+    settings = '{"model": "gpt-6", /* mine */ "hooks": {"agentStop": []}, "enabledPlugins": {"a@b": true}}'
+    (home / "settings.json").write_text(settings, encoding="utf-8")
+    user = {"host": "https://github.com", "login": "ann"}
+    config = {"loggedInUsers": [user], "lastLoggedInUser": user, "trustedFolders": ["/"]}
+    (home / "config.json").write_text(f"// managed\n{json.dumps(config)}", encoding="utf-8")
+    work = _work(tmp_path, **({"COPILOT_HOME": str(home)} if is_moved else {}))
+    quiet = {"memory": False, "disableAllHooks": True, "ide": {"autoConnect": False}}
+    assert _file(work, "settings.json") == {"model": "gpt-6", **quiet}
+    assert _file(work, "config.json") == {"lastLoggedInUser": user, "loggedInUsers": [user]}
+
+
+def test_recorded_output_is_told_in_order() -> None:
+    """The record of a run is made from this; a tool that only failed was not denied."""
+    output = JAIL.transcript()
+    told = [each for line in RECORDED for each in output.feed(line)]
+    assert told == [
+        Told(Happening.TEXT, "I look."),
+        Told(Happening.TOOL, '{"path": "/x"}', "view"),
+        Told(Happening.DENIED, tool="view"),
+        Told(Happening.TURN),
+        Told(Happening.TOOL, "{}", "rg"),
+        Told(Happening.TOOL, "{}", "view"),
+        Told(Happening.DENIED, tool="rg"),
+        Told(Happening.TURN),
+        Told(Happening.TEXT, "done"),
+        Told(Happening.TURN),
+    ]
+    assert list(output.finish("", 0)) == [Told(Happening.ANSWER, "done")]
+
+
+def test_a_failure_says_why() -> None:
+    """The person reads this and nothing else."""
+    output = JAIL.transcript()
+    output.feed(b'{"type":"session.error","data":{"message":"Could not connect to local model provider."}}')
+    assert list(output.finish("", 1)) == [Told(Happening.ERROR, "Could not connect to local model provider.")]
+    unsigned = JAIL.transcript().finish("Error: No authentication information found.\n\nTo authenticate,\n", 1)
+    assert list(unsigned) == [Told(Happening.ERROR, "Error: No authentication information found.")]
+    silent = JAIL.transcript().finish("", 3)
+    assert list(silent) == [Told(Happening.ERROR, "Copilot CLI ended with 3 and said nothing.")]
+
+
+_JSON: Final = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["type", "data", "content", "toolRequests", "name", "arguments", "success", "error", "code"]
+            ),
+            inner | st.sampled_from(["assistant.message", "tool.execution_complete", "session.error", "denied"]),
+            max_size=5,
+        )
+    ),
+    max_leaves=15,
+)
+
+
+@given(lines=st.lists(st.binary(max_size=30) | _JSON.map(lambda value: json.dumps(value).encode()), max_size=8))
+def test_no_output_is_too_odd_to_read(lines: list[bytes]) -> None:
+    """Another version prints other things, and what tools print is anybody's."""
+    output = JAIL.transcript()
+    for line in lines:
+        assert all(told.kind in Happening for told in output.feed(line))
+    assert [told.kind for told in output.finish("", 0)] == [Happening.ANSWER]

@@ -1,0 +1,276 @@
+"""Gemini CLI's jail without Gemini CLI: how it is started, what lies in its home, and what its output tells."""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from harken.hosts.gemini.headless import JAIL
+from harken.hosts.gemini.policy import policy
+from harken.runs.jail import Furnishing, Happening, Kept, Told, ToolServer, Work
+from harken.runs.tools import parse_tool
+
+
+def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> Work:
+    """Return a run in a folder, of a person whose home is beside it; its servers are programs."""
+    parsed = tuple(parse_tool(tool) for tool in tools)
+    names = {tool.server for tool in parsed if tool.server}
+    return Work(
+        prompt=prompt,
+        workdir=folder / "project",
+        tools=parsed,
+        servers={name: ToolServer(name=name, command=("serve", name), env={"A": "b"}) for name in names},
+        max_turns=7,
+        private=folder / "run",
+        program="/bin/gemini",
+        environ={"HOME": str(folder / "user"), "PATH": "/bin", "HARKEN_HOME": "/h", "OTHER": "x", **environ},
+    )
+
+
+def furnished(furnishings: tuple[Furnishing, ...], path: str) -> str:
+    """Return the content of one file."""
+    return next(each.content for each in furnishings if each.path == path)
+
+
+def rules(*tools: str) -> list[Mapping[str, object]]:
+    """Return the rules of the policy for some tools."""
+    found: list[Mapping[str, object]] = tomllib.loads(policy([parse_tool(tool) for tool in tools]))["rule"]
+    return found
+
+
+def decision(found: list[Mapping[str, object]], tool: str, **arguments: object) -> str:
+    """Return what a policy says to a call, as Gemini reads it."""
+    pairs = ",".join(f"\0{json.dumps(key)}:{json.dumps(arguments[key])}\0" for key in sorted(arguments))
+    fitting = (
+        rule
+        for rule in sorted(found, key=lambda rule: -int(str(rule["priority"])))
+        if rule["toolName"] in {tool, "*"} and re.search(str(rule.get("argsPattern", "")), f"{{{pairs}}}")
+    )
+    return str(next(fitting)["decision"])
+
+
+def test_environment_holds_what_is_needed_and_nothing_else(tmp_path: Path) -> None:
+    """A key that is not for this model, or a variable of Harken's, has no business in a run."""
+    env = JAIL.cell(work(tmp_path, "read_file", GEMINI_API_KEY="key", LANG="de_DE.UTF-8")).env
+    kept = {name: env[name] for name in ("PATH", "LANG", "TERM", "HOME", "GEMINI_API_KEY")}
+    assert kept == {
+        "PATH": "/bin",
+        "LANG": "de_DE.UTF-8",
+        "TERM": "dumb",
+        "HOME": str(tmp_path / "run"),
+        "GEMINI_API_KEY": "key",
+    }
+    assert not {"OTHER", "HARKEN_HOME"} & env.keys()
+    assert env["GEMINI_CLI_TRUST_WORKSPACE"] == "false"
+
+
+def test_prompt_is_not_among_the_arguments(tmp_path: Path) -> None:
+    """Everybody on the machine can read the arguments of a program."""
+    cell = JAIL.cell(work(tmp_path, "read_file", prompt="SECRET-WORD"))
+    assert "SECRET-WORD" not in " ".join(cell.argv)
+    assert cell.stdin == b"SECRET-WORD"
+    assert cell.is_turn_limited
+
+
+@given(st.text())
+def test_prompt_names_no_file_and_no_command(prompt: str) -> None:
+    """Gemini looks for both in any prompt; a message must not be able to use that."""
+    given_text = JAIL.cell(work(Path("/nowhere"), "read_file", prompt=prompt)).stdin.decode()
+    assert not re.search(r"(?<!\\)@", given_text)
+    assert not given_text.startswith("/")
+    assert given_text.replace("\\", "").strip() == prompt.encode(errors="replace").decode().replace("\\", "").strip()
+
+
+def test_home_of_a_run_carries_sign_in_and_model_only(tmp_path: Path) -> None:
+    """Everything else in a person's settings could widen what the run may do."""
+    home = tmp_path / "user" / ".gemini"
+    home.mkdir(parents=True)
+    theirs = {
+        "security": {"auth": {"selectedType": "vertex-ai", "x": 1}, "folderTrust": {"enabled": True}},
+        "model": {"name": "a-model", "maxSessionTurns": 99},
+        "hooks": {"AfterTool": []},
+        "mcpServers": {"theirs": {"command": "x"}},
+        "tools": {"allowed": ["run_shell_command"]},
+    }
+    (home / "settings.json").write_text("// mine\n" + json.dumps(theirs), encoding="utf-8")
+    cell = JAIL.cell(work(tmp_path, "read_file", "lab_1/note"))
+    settings = json.loads(furnished(cell.furnishings, ".gemini/settings.json"))
+    assert settings["security"]["auth"] == {"selectedType": "vertex-ai"}
+    assert settings["model"] == {"name": "a-model", "maxSessionTurns": 7}
+    assert settings["tools"] == {"core": ["read_file"]}
+    server = {"includeTools": ["note"], "command": "serve", "args": ["lab_1"], "env": {"A": "b"}}
+    assert settings["mcpServers"] == {"lab-1": server}
+    assert "hooks" not in settings
+    assert settings["hooksConfig"] == {"enabled": False}
+    links = {each.path: each.target for each in cell.furnishings if each.kind is Kept.LINK}
+    assert links[".gemini/oauth_creds.json"] == home / "oauth_creds.json"
+
+
+def test_key_in_a_file_of_the_home_counts_where_the_environment_has_none(tmp_path: Path) -> None:
+    """That is where Gemini tells people to put it; other variables there are not taken."""
+    home = tmp_path / "user" / ".gemini"
+    home.mkdir(parents=True)
+    (home / ".env").write_text('# x\nexport GEMINI_API_KEY="from-file"\nNODE_OPTIONS=x\n', encoding="utf-8")
+    env = JAIL.cell(work(tmp_path, "read_file")).env
+    assert (env["GEMINI_API_KEY"], "NODE_OPTIONS" in env) == ("from-file", False)
+    assert JAIL.cell(work(tmp_path, "read_file", GEMINI_API_KEY="given")).env["GEMINI_API_KEY"] == "given"
+
+
+def test_server_at_an_address_keeps_its_headers_to_the_letter(tmp_path: Path) -> None:
+    """Gemini puts variables in place of what follows a dollar sign, and a token may hold one."""
+    server = ToolServer(name="web", url="https://x.example/mcp", headers={"Authorization": "Bearer a$b"})
+    cell = JAIL.cell(replace(work(tmp_path, "web/note"), servers={"web": server}))
+    settings = json.loads(furnished(cell.furnishings, ".gemini/settings.json"))
+    assert settings["mcpServers"]["web"] == {
+        "includeTools": ["note"],
+        "url": "https://x.example/mcp",
+        "type": "http",
+        "headers": {"Authorization": r"Bearer a\${NO_SUCH_VARIABLE:-$}b"},
+    }
+
+
+def test_folder_is_trusted_only_for_servers(tmp_path: Path) -> None:
+    """Gemini connects to no server otherwise; everything else works without that trust."""
+    assert "--skip-trust" not in JAIL.cell(work(tmp_path, "read_file", "shell")).argv
+    assert "--skip-trust" in JAIL.cell(work(tmp_path, "lab/note")).argv
+
+
+@pytest.mark.parametrize(
+    ("tools", "word"),
+    [
+        (["shell:"], "plain words"),
+        (["shell:git log; rm"], "plain words"),
+        (["run_shell_command"], "shell"),
+        (["read_files"], "read_file"),
+        (["invoke_agent"], "no tool"),
+        (["a_b/x", "a.b/x"], "apart"),
+    ],
+)
+def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: list[str], word: str) -> None:
+    """A rule that cannot run says why when it is loaded, not when it fires."""
+    reason = JAIL.refusal([parse_tool(tool) for tool in tools])
+    assert word in reason
+    assert "\n" not in reason
+
+
+def test_what_can_be_fenced_is_not_refused() -> None:
+    """Every portable word means something on this host."""
+    words = ("read_file", "list_files", "search_files", "edit_file", "shell", "shell:git log", "a/b", "web_fetch")
+    assert JAIL.refusal([parse_tool(word) for word in words]) == ""
+
+
+@given(st.text())
+def test_only_a_plain_command_with_the_named_words_is_allowed(ending: str) -> None:
+    """Whatever follows the words of the rule, nothing in it may mean something to a shell."""
+    allowed = decision(rules("shell:git log"), "run_shell_command", command=f"git log{ending}") == "allow"
+    assert allowed == bool(re.fullmatch(r"(?: [ A-Za-z0-9_./:=@,+%^~'-]*)?", ending))
+
+
+@given(st.text(min_size=1))
+def test_search_pattern_is_never_an_option(pattern: str) -> None:
+    """An option of `git grep` can be a command."""
+    if decision(rules("search_files"), "grep_search", pattern=pattern) == "allow":
+        assert not pattern.startswith("-")
+        assert not set(pattern) & set('\\()[]{}?"\n\0')
+
+
+@given(st.text(alphabet=".,{}/*a~", min_size=1))
+def test_list_pattern_never_leads_out(pattern: str) -> None:
+    """However a step upwards is spelled, with braces too, it is one after they are expanded."""
+    if decision(rules("list_files"), "glob", pattern=pattern) == "allow":
+        for path in expanded(pattern):
+            assert not path.startswith("/")
+            assert ".." not in path.split("/")
+
+
+def expanded(pattern: str, depth: int = 6) -> list[str]:
+    """Return what the innermost braces of a pattern mean, one after the other."""
+    found = re.search(r"\{([^{}]*)\}", pattern)
+    if found is None or depth == 0:
+        return [pattern]
+    parts = found[1].split(",")
+    return [
+        path for part in parts for path in expanded(pattern[: found.start()] + part + pattern[found.end() :], depth - 1)
+    ]
+
+
+def test_tool_that_nobody_named_is_denied() -> None:
+    """A policy that says nothing of a tool leaves it to Gemini."""
+    found = rules("read_file", "lab/note")
+    assert decision(found, "read_file", file_path="x") == "allow"
+    assert decision(found, "write_file", file_path="x") == "deny"
+    assert [rule["mcpName"] for rule in found if "mcpName" in rule] == ["lab"]
+
+
+def line(kind: str, **more: object) -> bytes:
+    """Return a line as Gemini 0.61 prints it."""
+    return json.dumps({"type": kind, "timestamp": "2026-01-05T09:00:00.000Z", **more}).encode()
+
+
+def test_output_is_told_step_by_step() -> None:
+    """The record of a run is made of this."""
+    outside = 'Path not in workspace: Attempted path "/etc/passwd" resolves outside'
+    lines = (
+        line("init", session_id="s", model="auto"),
+        line("message", role="user", content="do it"),
+        line("message", role="assistant", content="I look", delta=True),
+        line("message", role="assistant", content=" first.", delta=True),
+        line("tool_use", tool_name="read_file", tool_id="1", parameters={"file_path": "/etc/passwd"}),
+        line("tool_use", tool_name="write_file", tool_id="2", parameters={}),
+        line("tool_result", tool_id="1", status="error", error={"type": "invalid_tool_params", "message": outside}),
+        line("tool_result", tool_id="2", status="error", error={"type": "tool_not_registered", "message": "none"}),
+        line("message", role="assistant", content="done", delta=True),
+        line("result", status="success", stats={}),
+    )
+    transcript = JAIL.transcript()
+    told = [each for each_line in lines for each in transcript.feed(each_line)]
+    assert [*told, *transcript.finish("", 0)] == [
+        Told(Happening.TEXT, "I look first."),
+        Told(Happening.TOOL, '{"file_path": "/etc/passwd"}', "read_file"),
+        Told(Happening.TOOL, "{}", "write_file"),
+        Told(Happening.TURN),
+        Told(Happening.DENIED, outside, "read_file"),
+        Told(Happening.DENIED, "none", "write_file"),
+        Told(Happening.TEXT, "done"),
+        Told(Happening.TURN),
+        Told(Happening.ANSWER, "done"),
+    ]
+
+
+def test_failure_is_told_once() -> None:
+    """Two reasons for one end would leave the person guessing."""
+    transcript = JAIL.transcript()
+    error = {"type": "FatalTurnLimitedError", "message": "Reached max session turns"}
+    told = [*transcript.feed(line("result", status="error", error=error)), *transcript.finish("noise", 53)]
+    assert told == [Told(Happening.ERROR, "It was ended: it took all the turns that it has.")]
+    assert JAIL.transcript().finish("a\nlast words\n", 1) == (Told(Happening.ERROR, "last words"),)
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.binary(),
+            st.recursive(
+                st.none() | st.text(),
+                lambda x: st.dictionaries(
+                    st.sampled_from(["type", "role", "error", "content", "tool_id", "severity", "parameters"]),
+                    x | st.sampled_from(["message", "assistant", "tool_use", "tool_result", "error", "result"]),
+                ),
+            ).map(lambda x: json.dumps(x).encode()),
+        )
+    )
+)
+def test_garbage_tells_nothing_and_breaks_nothing(lines: list[bytes]) -> None:
+    """A host may print anything, and a run must not fail for that."""
+    transcript = JAIL.transcript()
+    for each in lines:
+        assert all(isinstance(told, Told) for told in transcript.feed(each))
+    transcript.finish("", 1)

@@ -1,0 +1,1 @@
+"""Runs: real processes, steered from their prompts."""
