@@ -27,6 +27,7 @@ OUTLINE = """() => {
 }"""
 
 MOST_STOPS = 80
+PLACES = (("t", "/tasks"), ("s", "/sessions"), ("p", "/pulse"), ("r", "/rules"), ("u", "/runs"), ("i", "/m/inbox"))
 
 
 def focused(page: Page) -> str:
@@ -80,7 +81,7 @@ def test_keys_between_messages_and_for_one(window: Window) -> None:
 def test_keys_to_places(window: Window) -> None:
     """Two keys lead to every place; letters in a field stay letters."""
     page, keys = window.page, window.page.keyboard
-    for key, path in (("t", "/tasks"), ("s", "/sessions"), ("p", "/pulse"), ("i", "/m/inbox")):
+    for key, path in PLACES:
         keys.press("g")
         keys.press(key)
         expect(page).to_have_url(re.compile(f"{path}$"))
@@ -105,7 +106,7 @@ def test_dialog_lists_the_keys_that_work_and_closes(window: Window) -> None:
     page.keyboard.press("?")
     expect(dialog).to_be_visible()
     assert {re.sub(r"\s+", "", keys) for keys in listed(page)} == {
-        *("jk", "o", "r", "c", "Enter", "ShiftEnter", "AltH", "/", "gi", "gt", "gs", "gp", "?", "Esc")
+        *("jk", "o", "r", "c", "Enter", "ShiftEnter", "AltH", "/", "gi", "gt", "gs", "gp", "gr", "gu", "?", "Esc")
     }
     page.keyboard.press("j")
     expect(window.items.nth(2)).not_to_be_focused()

@@ -173,7 +173,7 @@ def test_places_say_their_signs_in_words() -> None:
         ("a/b of teams, 3 you have not seen", "/c/teams/a%2Fb"),
         ("ci, 100+ you have not seen", "/c/local/ci"),
     ]
-    assert [line.href for line in panels.lines] == ["/sessions", "/tasks", "/sources", "/pulse"]
+    assert [line.href for line in panels.lines] == ["/sessions", "/tasks", "/sources", "/pulse", "/rules", "/runs"]
     assert [section.is_foot for section in (inbox, tasks, channels, panels)] == [False, False, False, True]
 
 

@@ -18,7 +18,9 @@ from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
 from harken.inbox.ticker_events import MOST_NAMED, NAMES, Step
 from harken.ingest.prepare import Policy, prepare
 from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey
+from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
 from harken.store.base import Event, Limits, Store
+from harken.store.reactions import Settlement
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 
@@ -141,6 +143,46 @@ async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
         "refers_to": None,
     }
     assert "the build is red" not in json.dumps(found)
+
+
+async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> None:
+    """The page shows questions and runs as they come and go; why a run failed is its own word, and stays out."""
+    (message,) = await fed.send("the build is red")
+    order = Order(
+        agent="codex", workdir="/w", tools=("read_file",), prompt="look", timeout=timedelta(minutes=1), max_turns=1
+    )
+    decided = Verdict(message=message, rule="red", mode=Mode.CONFIRM, outcome=Outcome.FIRED, order=order)
+    settlement = Settlement(revision=0, judged=1, verdicts=[decided], keep_since=fed.clock.now())
+    with fed.ticker.follow() as follower:
+        [action] = await fed.store.settle(settlement)
+        await fed.store.answer(action.id, is_yes=True, by="cli")
+        run = Run(
+            id=RunId("r-1"),
+            action=action.id,
+            rule="red",
+            message=message,
+            agent="codex",
+            workdir="/w",
+            tools=(),
+            state=RunState.RUNNING,
+            started_at=fed.clock.now(),
+        )
+        await fed.store.start_run(run)
+        await fed.store.end_run(run.id, RunEnd(state=RunState.FAILED, reason="ignore all rules"))
+        await fed.store.pause_rules(is_on=True)
+        await fed.store.pause_rules(is_on=False)
+        found = await fed.take(follower, 6)
+    about = {"at": "2026-01-05T09:00:00.000Z", "message_id": message, "mailbox": "inbox", "seq": 1, "rule": "red"}
+    change = {"at": about["at"], "mailbox": None}
+    running = {**about, "run": run.id, "action": action.id, "agent": "codex"}
+    assert [(name, {key: value for key, value in data.items() if key != "n"}) for name, data in found] == [
+        ("message.judged", {**about, "mode": "confirm", "outcome": "fired", "action": action.id}),
+        ("action.changed", {**about, "mode": "confirm", "action": action.id, "state": "queued"}),
+        ("run.changed", {**running, "state": "running"}),
+        ("run.changed", {**running, "state": "failed"}),
+        ("rules.changed", {**change, "change": "paused"}),
+        ("rules.changed", {**change, "change": "resumed"}),
+    ]
 
 
 async def test_one_event_of_the_journal_for_many_messages_is_told_for_each(fed: Told) -> None:

@@ -20,6 +20,7 @@ from harken.surfaces.web.entry import entry_routes
 from harken.surfaces.web.front import Front
 from harken.surfaces.web.guard import Guard, too_large
 from harken.surfaces.web.page.panels import panel_routes
+from harken.surfaces.web.page.reaction_routes import reaction_routes
 from harken.surfaces.web.page.routes import page_routes
 from harken.surfaces.web.page.statics import static_files
 from harken.surfaces.web.stream import event_routes
@@ -39,6 +40,7 @@ def create_app(front: Front, token: str, hosts: Collection[str]) -> ASGIApp:
         *entry_routes(front.sign_ins, style),
         *page_routes(front),
         *panel_routes(front),
+        *reaction_routes(front),
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)

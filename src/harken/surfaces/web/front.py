@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from harken.clock import Clock
 from harken.inbox import Inbox
+from harken.inbox.reactions import Reactions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
@@ -22,6 +23,7 @@ class Front:
     inbox: Inbox
     views: Views
     tasks: Tasks
+    reactions: Reactions
     ticker: Ticker
     sign_ins: SignIns
     clock: Clock

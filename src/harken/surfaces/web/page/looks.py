@@ -27,6 +27,7 @@ from harken.surfaces.web.page.markdown import Body, rendered
 from harken.surfaces.web.page.places import channel_href, mailbox_href, message_href
 from harken.surfaces.web.page.rendering import Pages
 from harken.surfaces.web.page.sidebar import mailbox_title
+from harken.surfaces.web.page.visible import visible
 
 SEE_OTHER: Final = 303
 AROUND: Final = 25  # messages shown after the one that an address names
@@ -154,7 +155,7 @@ class Looks:
         item = await self._front.views.item(request.path_params["ref"])
         for row in item.replies:
             if row.id == request.path_params["reply"]:
-                return await self._text(row.id, row.body)
+                return await self._text(row.id, visible(row.body))
         raise NotFound("There is no such reply.", "Load the page again.")
 
     async def sidebar(self, request: Request) -> Response:

@@ -27,3 +27,8 @@ def task_href(task: str) -> str:
 def message_href(message: Message) -> str:
     """Return the address of a message in the timeline of its mailbox."""
     return f"{mailbox_href(message.mailbox)}?at={message.seq}#{message.id}"
+
+
+def message_rules_href(message: str) -> str:
+    """Return the address of what rules made of a message."""
+    return f"/message/{quote(message, safe=_SAFE)}/rules"

@@ -22,10 +22,11 @@ from harken.model import timestamp
 from harken.surfaces.web.front import Front
 from harken.surfaces.web.page.ledgers import ledger_of
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered
-from harken.surfaces.web.page.places import mailbox_href, message_href
+from harken.surfaces.web.page.places import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.senders import author_name, sender_of
 from harken.surfaces.web.page.sidebar import sections_of
 from harken.surfaces.web.page.statics import StaticFile, static_files
+from harken.surfaces.web.page.visible import visible
 
 OK = 200
 
@@ -54,9 +55,10 @@ class Pages:
             sender_of=sender_of,
             mailbox_href=mailbox_href,
             message_href=message_href,
+            message_rules_href=message_rules_href,
         )
         self._templates.filters.update(
-            when=when, path=lambda value: quote(str(value), safe=":@-._~"), author=author_name
+            when=when, path=lambda value: quote(str(value), safe=":@-._~"), author=author_name, visible=visible
         )
 
     def part(
@@ -82,8 +84,9 @@ class Pages:
         `ticker.newest` before reading anything, and the stream repeats what came meanwhile.
         """
         since = self._front.ticker.newest if after is None else after
-        sections = sections_of(overview or await self._front.views.overview(), here)
-        frame = {"here": here, "title": title, "after": since, "sections": sections}
+        summary = await self._front.reactions.summary()
+        sections = sections_of(overview or await self._front.views.overview(), here, summary)
+        frame = {"here": here, "title": title, "after": since, "sections": sections, "summary": summary}
         return await to_thread.run_sync(self._made, template, status, None, {**frame, **context})
 
     async def fragment(
@@ -94,7 +97,8 @@ class Pages:
 
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
-        return self.part("sidebar.html.j2", sections=sections_of(await self._front.views.overview(), here), here=here)
+        overview, summary = await self._front.views.overview(), await self._front.reactions.summary()
+        return self.part("sidebar.html.j2", sections=sections_of(overview, here, summary), here=here)
 
     async def problem(self, request: Request, error: HarkenError) -> Response:
         """Return what went wrong: a line for a part, a page for a page."""

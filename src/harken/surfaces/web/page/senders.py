@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.inbox.caller import OWNER_ID
-from harken.model import LOCAL, TASK, Message, Trust
+from harken.model import LOCAL, RUN, TASK, Message, Trust
 
 AGENT = "agent:"
 OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this machine: they say nothing new
@@ -18,7 +18,10 @@ _YOURS: Final = frozenset({"you", OWNER_ID})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SenderView:
-    """A sender. `look` is `owner`, `known` or `unknown`; `id` is shown where the name may mislead."""
+    """A sender. `look` is `owner`, `known` or `unknown`; `id` is shown where the name may mislead.
+
+    `run` is the run whose agent said it, by itself.
+    """
 
     name: str
     id: str
@@ -28,12 +31,13 @@ class SenderView:
     is_you: bool
     trust: str
     origin: str
+    run: str = ""
 
 
 def sender_of(message: Message) -> SenderView:
     """Return how to show who said a message."""
     sender = message.sender
-    is_agent = sender.id.startswith((AGENT, TASK))
+    is_agent = sender.id.startswith((AGENT, TASK, RUN))
     is_you = sender.id == OWNER_ID and message.source == LOCAL and message.trust is Trust.OWNER
     bare = sender.id.removeprefix(AGENT)
     name = sender.label.removeprefix(TASK) if is_agent else sender.label
@@ -48,11 +52,14 @@ def sender_of(message: Message) -> SenderView:
         is_you=is_you,
         trust=_trust(message, is_agent=is_agent),
         origin=_origin(message),
+        run=sender.id.removeprefix(RUN) if message.source == LOCAL and sender.id.startswith(RUN) else "",
     )
 
 
 def author_name(author: str) -> str:
     """Return what people call the author of a reply."""
+    if author.startswith(RUN):
+        return f"run {author.removeprefix(RUN)}"
     return "You" if author == OWNER_ID else author.removeprefix(AGENT).removeprefix(TASK)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from harken.inbox.reactions import Summary
 from harken.inbox.views import ChannelLine, MailboxLine, Overview
 from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
 from harken.surfaces.web.page.places import channel_href, mailbox_href
@@ -30,6 +31,7 @@ class Line:
     state: str = ""
     waits_for: str = ""
     unread: str = ""
+    is_asking: bool = False  # the person is asked something
 
     @property
     def title(self) -> str:
@@ -52,7 +54,7 @@ class Section:
     command: str = ""
 
 
-def sections_of(overview: Overview, here: str = "") -> Sequence[Section]:
+def sections_of(overview: Overview, here: str = "", summary: Summary | None = None) -> Sequence[Section]:
     """Return the list of places; the task whose address is `here` is always in it."""
     return [
         Section(name="Mailboxes", is_titled=False, lines=[_mailbox(line) for line in overview.mailboxes]),
@@ -70,7 +72,7 @@ def sections_of(overview: Overview, here: str = "") -> Sequence[Section]:
             empty="Where messages come from appears here. To listen to an MCP server:",
             command="harken source add",
         ),
-        Section(name="Harken", lines=_panels(), is_titled=False, is_foot=True),
+        Section(name="Harken", lines=_panels(summary), is_titled=False, is_foot=True),
     ]
 
 
@@ -167,11 +169,32 @@ def _is_own(line: ChannelLine) -> bool:
     return line.source == LOCAL and line.channel in OWN_CHANNELS
 
 
-def _panels() -> Sequence[Line]:
+def _panels(summary: Summary | None) -> Sequence[Line]:
     names = ("sessions", "tasks", "sources", "pulse")
     icons = {"tasks": "task"}
     return [
-        Line(id=f"place-{name}", href=f"/{name}", label=name.capitalize(), icon=icons.get(name, name)) for name in names
+        *(
+            Line(id=f"place-{name}", href=f"/{name}", label=name.capitalize(), icon=icons.get(name, name))
+            for name in names
+        ),
+        Line(
+            id="place-rules",
+            href="/rules",
+            label="Rules",
+            icon="rules",
+            state="paused" if summary and summary.is_paused else "",
+            badge=_badge(summary.asked if summary else 0),
+            waits_for="waiting for your answer",
+            is_asking=bool(summary and summary.asked),
+        ),
+        Line(
+            id="place-runs",
+            href="/runs",
+            label="Runs",
+            icon="runs",
+            badge=_badge(summary.running if summary else 0),
+            waits_for="running now",
+        ),
     ]
 
 

@@ -1,0 +1,232 @@
+"""What a person looks at of rules, actions and runs. Changes nothing.
+
+Each handler asks the use cases, lets `rules.py` and `runs.py` say it in the words of the page, and renders. What a
+person does about them is in `reaction_deeds.py`, the addresses are in `reaction_routes.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from harken.errors import HarkenError, NotFound
+from harken.hosts.registry import TITLES
+from harken.inbox.reactions import RunCard, Told
+from harken.model import fresh_id
+from harken.reaction import Action, ActionState, OutputPart, RunState
+from harken.rules.prompt import DEFAULT_PROMPT
+from harken.rules.rule import DEFAULT_TOOLS
+from harken.surfaces.web.front import Front
+from harken.surfaces.web.page import rules, runs
+from harken.surfaces.web.page.forms import number
+from harken.surfaces.web.page.markdown import body_of, rendered
+from harken.surfaces.web.page.rendering import OK, Pages
+from harken.surfaces.web.page.runs import Course
+
+MOST_RUNS: Final = 50
+MOST_LATELY: Final = 12
+MOST_SEARCHED: Final = 200
+WAIT_SECONDS: Final = 20.0  # below the patience of the page's script
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """What came of something that a person did; several lines for several faults."""
+
+    lines: Sequence[str]
+    hint: str = ""
+    is_problem: bool = False
+
+    @classmethod
+    def of(cls, error: HarkenError) -> Note:
+        """Return what an error says."""
+        return cls(lines=error.message.split("\n"), hint=error.hint, is_problem=True)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What a person has filled in for a run by hand."""
+
+    rule: str = ""
+    agent: str = ""
+    workdir: str = ""
+
+
+class ReactionLooks:
+    """What a person looks at."""
+
+    def __init__(self, front: Front, pages: Pages) -> None:
+        self._front = front
+        self._pages = pages
+
+    async def rules(self, _request: Request) -> Response:
+        """Answer with the rules, and with what waits for an answer."""
+        return await self.rules_page()
+
+    async def rules_page(self, note: Note | None = None, status: int = OK) -> Response:
+        """Return the page of the rules, with what came of something that was done."""
+        after, now = self._front.ticker.newest, self._front.clock.now()
+        overview = await self._front.reactions.overview()
+        if note and "\n".join(note.lines) == overview.problem:
+            note = Note(lines=["Not read: the file has faults. The rules stay as they were."], is_problem=True)
+        waiting = await self._front.reactions.actions([ActionState.WAITING], limit=overview.most_waiting)
+        lately = [
+            told
+            for told in await self._front.reactions.actions(limit=MOST_LATELY * 2)
+            if told.action.state is not ActionState.WAITING
+        ]
+        return await self._pages.page(
+            "panels/rules.html.j2",
+            here="/rules",
+            title="Rules",
+            after=after,
+            status=status,
+            now=now,
+            told=note,
+            standing=overview,
+            note=rules.counted(overview),
+            lines=rules.rule_lines(overview),
+            warnings=rules.file_warnings(overview),
+            # The one whose time is over first comes first.
+            waiting=[rules.action_card(told, now) for told in reversed(waiting)],
+            lately=[rules.action_card(told, now) for told in lately[:MOST_LATELY]],
+        )
+
+    async def runs(self, _request: Request) -> Response:
+        """Answer with the newest runs."""
+        after = self._front.ticker.newest
+        lines = [runs.run_line(card) for card in await self._front.reactions.runs(limit=MOST_RUNS)]
+        return await self._pages.page(
+            "panels/runs.html.j2",
+            here="/runs",
+            title="Runs",
+            after=after,
+            now=self._front.clock.now(),
+            note=runs.counted(lines),
+            lines=lines,
+            most=MOST_RUNS,
+        )
+
+    async def run(self, request: Request) -> Response:
+        """Answer with a run, what it prints and what came of it."""
+        return await self.run_page(request.path_params["run"], since=number(request.query_params.get("after")))
+
+    async def run_page(self, ref: str, *, since: int = 0, note: Note | None = None, status: int = OK) -> Response:
+        """Return the page of a run, with what came of something that was done."""
+        after = self._front.ticker.newest
+        card, part = await self._front.reactions.output(ref, since, 0.0)
+        line = runs.run_line(card)
+        return await self._pages.page(
+            "panels/run.html.j2",
+            here="/runs",
+            title=f"Run {line.id}",
+            after=after,
+            status=status,
+            now=self._front.clock.now(),
+            told=note,
+            line=line,
+            steps=runs.course_steps(card, await self._course(card)),
+            answer=rendered(line.answer),
+            output=runs.output_views(part),
+            following=part.following,
+            is_over=_is_over(card, part),
+        )
+
+    async def output(self, request: Request) -> Response:
+        """Answer with what a run told after a line, as soon as there is something."""
+        after = number(request.query_params.get("after"))
+        card, part = await self._front.reactions.output(request.path_params["run"], after, WAIT_SECONDS)
+        headers = {"Harken-Next": str(part.following)}
+        headers |= {"Harken-Over": "1"} if _is_over(card, part) else {}
+        return await self._pages.fragment("panels/output.html.j2", headers=headers, output=runs.output_views(part))
+
+    async def message(self, request: Request) -> Response:
+        """Answer with what rules made of a message, and would make of it now."""
+        after, now = self._front.ticker.newest, self._front.clock.now()
+        judged = await self._front.reactions.explain(request.path_params["ref"])
+        message = judged.message
+        found = await self._front.reactions.actions(message=message.id)
+        return await self._pages.page(
+            "panels/reactions.html.j2",
+            here="/rules",
+            title="What rules made of it",
+            after=after,
+            now=now,
+            message=message,
+            body=body_of(message.text),
+            shown=rules.glance(message),
+            traces=rules.traces(judged.decided, found, now),
+            verdicts=rules.traces(judged.verdicts, (), now),
+            runs=[runs.run_line(card) for card in await self._front.reactions.runs(message=message.id)],
+        )
+
+    async def reactions(self, request: Request) -> Response:
+        """Answer with what rules made of a message, in a few lines."""
+        ref, now = request.path_params["ref"], self._front.clock.now()
+        judged = await self._front.reactions.explain(ref)
+        found = await self._front.reactions.actions(message=ref)
+        traces = rules.traces(judged.decided, found, now)
+        return self._pages.part("reactions_part.html.j2", message=judged.message, traces=traces)
+
+    async def run_now(self, request: Request) -> Response:
+        """Answer with what would run if a person sent an agent to a message."""
+        return await self.run_now_page(
+            request.path_params["ref"], Wanted(rule=request.query_params.get("rule", "")), None
+        )
+
+    async def run_now_page(self, ref: str, wanted: Wanted, note: Note | None, status: int = OK) -> Response:
+        """Return the question before a run by hand, with what was filled in and why that did not work."""
+        item = await self._front.views.item(ref)
+        lines = [line for line in rules.rule_lines(await self._front.reactions.overview()) if line.is_run]
+        chosen = next((line for line in lines if line.name == wanted.rule), None)
+        if wanted.rule and chosen is None:
+            raise NotFound("There is no such rule that runs an agent.", "Choose another one.")
+        return await self._pages.page(
+            "panels/run_now.html.j2",
+            here="/runs",
+            title="Run an agent on this",
+            status=status,
+            told=note,
+            message=item.message,
+            shown=rules.glance(item.message),
+            wanted=wanted,
+            chosen=chosen,
+            rules=lines,
+            hosts=TITLES,
+            any_agent=rules.ANY_AGENT,
+            own_folder=rules.OWN_FOLDER,
+            tools=chosen.tools if chosen else DEFAULT_TOOLS,
+            prompt=chosen.prompt if chosen else DEFAULT_PROMPT,
+            key=fresh_id("", 20),
+        )
+
+    async def asks(self, _request: Request) -> Response:
+        """Answer with how much waits for the person's answer."""
+        return self._pages.part("asks.html.j2", summary=await self._front.reactions.summary())
+
+    async def _course(self, card: RunCard) -> Course:
+        """Return what is stored of the way of a run; a message may be gone, and what was decided with it."""
+        run = card.run
+        if card.message is None:
+            told = await self._front.reactions.actions(limit=MOST_SEARCHED)
+            return Course(action=_action(told, run.action))
+        judged = await self._front.reactions.explain(run.message)
+        item = await self._front.views.item(run.message)
+        return Course(
+            verdict=next((verdict for verdict in judged.decided if verdict.rule == run.rule), None),
+            action=_action(await self._front.reactions.actions(message=run.message, limit=MOST_SEARCHED), run.action),
+            reply=runs.reply_of(run, item.replies),
+        )
+
+
+def _action(found: Sequence[Told], name: str) -> Action | None:
+    return next((told.action for told in found if told.action.id == name), None)
+
+
+def _is_over(card: RunCard, part: OutputPart) -> bool:
+    """Whether nothing more comes: the last lines may come after the end was seen."""
+    return card.run.state is not RunState.RUNNING and not part.lines
