@@ -29,6 +29,7 @@ from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
 from harken.errors import HarkenError
 from harken.ingest.route import AttentionRule, Route
+from harken.rules.schema import json_schema
 from harken.surfaces import render
 from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.server import INBOX_URI, INSTRUCTIONS
@@ -402,7 +403,8 @@ def pages(words: Words, found: Examples) -> dict[str, str]:
         "errors.md": errors_page(words),
         "journal.md": journal_page(words, found),
     }
-    return {name: GENERATED + "".join(parts).rstrip() + "\n" for name, parts in written.items()}
+    schema = {"triggers.schema.json": json.dumps(json_schema(), indent=2) + "\n"}
+    return {name: GENERATED + "".join(parts).rstrip() + "\n" for name, parts in written.items()} | schema
 
 
 def differences(folder: Path, wanted: Mapping[str, str]) -> dict[str, str]:

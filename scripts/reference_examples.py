@@ -30,7 +30,18 @@ from harken.errors import HarkenError
 from harken.inbox import Caller, Note, Role, Session
 from harken.inbox.tasks import NewTask
 from harken.ingest.prepare import Policy, prepare
-from harken.model import INBOX, LOCAL, Consumer, DeliveryId, Draft, Mailbox, Message, Reader, Sender, SessionKey
+from harken.model import (
+    INBOX,
+    LOCAL,
+    Consumer,
+    DeliveryId,
+    Draft,
+    Mailbox,
+    Message,
+    Reader,
+    Sender,
+    SessionKey,
+)
 from harken.sources.local import LocalSender
 from harken.store.base import Event, Filter, Limits
 from harken.store.journal import line as journal_line
@@ -39,6 +50,7 @@ from harken.surfaces.calls import call
 from harken.surfaces.mcp.tool import Call
 from harken.surfaces.mcp.tools import TOOLS
 from harken.testing import FakeClock
+from scripts.reference_rules import furnished, play_reactions, play_rule_verbs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 COMMAND_SECONDS: Final = 60
@@ -55,9 +67,10 @@ WORKTREES: Final = "/home/you/code/shop.worktrees"
 Json: TypeAlias = Any
 """Whatever the JSON says: pages show it."""
 
-_ID: Final = re.compile(r"\b([mdr])-[0-9a-hjkmnp-tv-z]{10}\b")
+_ID: Final = re.compile(r"\b(?:([mdr])-[0-9a-hjkmnp-tv-z]{10}|([ar])-[0-9a-hjkmnp-tv-z]{6})\b")
 _PAIRING: Final = re.compile(r"\bpair-[0-9a-hjkmnp-tv-z]{8}\b")
 _CODE: Final = re.compile(r"(?<=code=)[\w-]+")
+_MARK: Final = re.compile(r"(?:(?<=the mark )|(?<=of message ))[0-9a-hjkmnp-tv-z]{12}\b")
 _URL: Final = re.compile(r"http://127\.0\.0\.1:\d+")
 
 
@@ -97,13 +110,14 @@ class Masked:
         value = _ID.sub(self._id, value)
         value = _PAIRING.sub("pair-7k3m9x2q", value)
         value = _CODE.sub("Jx2…", value)
+        value = _MARK.sub("7k3m9x2q4w6p", value)
         for place, shown in PLACES:
             value = value.replace(place, shown)
         return _URL.sub("http://127.0.0.1:8780", value)
 
     def json(self, value: Json) -> Json:
         """Return a JSON value in which nothing differs from run to run."""
-        fixed = {"pid": 4242, "bytes": 110592, "python": "3.12.4", "home": EXAMPLE_HOME}
+        fixed = {"pid": 4242, "bytes": 110592, "python": "3.12.4", "home": EXAMPLE_HOME, "toasts": "shown"}
         if isinstance(value, dict):
             return {
                 self.text(key): fixed[key] if key in fixed and item is not None else self.json(item)
@@ -114,8 +128,9 @@ class Masked:
         return self.text(value) if isinstance(value, str) else value
 
     def _id(self, found: re.Match[str]) -> str:
-        number = 1 + sum(known[0] == found[1] for known in self._known)
-        return self._known.setdefault(found[0], f"{found[1]}-{'0' * 9}{number}")
+        kind, width = found[0][0], len(found[0])
+        number = 1 + sum((known[0], len(known)) == (kind, width) for known in self._known)
+        return self._known.setdefault(found[0], f"{kind}-{number:0{width - 2}}")
 
 
 class _Silent:
@@ -237,6 +252,12 @@ async def play_verbs(scene: Scene) -> None:
     await play_task_verbs(scene)
     await play_channel_verbs(scene)
 
+    async def announce(channel: str, text: str) -> str:
+        draft = Draft(source="ci", sender=Sender("ci"), text=text, channel=channel)
+        return (await scene.daemon.intake.accept([draft]))[0].message.id
+
+    await play_rule_verbs(scene, announce)
+
 
 async def play_channel_verbs(scene: Scene) -> None:
     """Run every verb of channels once, after a server has announced something."""
@@ -312,6 +333,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")
     await store.append([prepare(_draft("news"), Policy())], dropped=3)
+    await play_reactions(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
     await scene.daemon.tasks.finish(owner, task.task.id)
     scene.clock.advance(86_400)
@@ -342,11 +364,22 @@ async def on_stage(play: Callable[[Scene], Awaitable[Json]]) -> Played:
     with tempfile.TemporaryDirectory() as folder:
         home, clock = Home(Path(folder) / "home"), FakeClock()
         ensure(home)
-        async with compose(home, Settings(sources={"ci": EXAMPLE_SOURCE}), clock) as daemon:
-            scene = Scene(daemon=daemon, clock=clock, taken={})
-            result = await play(scene)
-            messages = await daemon.store.page(Filter(), 100)
-            return Played(result=result, taken=scene.taken, messages=messages)
+        with furnished(home):
+            return await _played(play, home, clock)
+
+
+async def _played(play: Callable[[Scene], Awaitable[Json]], home: Home, clock: FakeClock) -> Played:
+    async with compose(home, Settings(sources={"ci": EXAMPLE_SOURCE}), clock) as daemon:
+        scene = Scene(daemon=daemon, clock=clock, taken={})
+        result = await play(scene)
+        messages = await daemon.store.page(Filter(), 100)
+        return Played(result=result, taken=_at_home(scene.taken, home), messages=messages)
+
+
+def _at_home(taken: Mapping[str, tuple[Json, Json]], home: Home) -> dict[str, tuple[Json, Json]]:
+    """Return examples as if they had been played at the usual place."""
+    found: dict[str, list[Json]] = json.loads(json.dumps(taken).replace(str(home.path), EXAMPLE_HOME))
+    return {name: (given, result) for name, (given, result) in found.items()}
 
 
 def run_commands() -> dict[str, Json]:
@@ -403,6 +436,13 @@ def run_everything() -> Examples:
             "channel": verbs["channels"][1]["channels"][0],
             "task": verbs["task_show"][1],
             "task_message": verbs["check_inbox"][1]["messages"][0],
+            "rule": verbs["rules"][1]["rules"][0],
+            "verdict": verbs["rules_explain"][1]["decided"][0],
+            "action": verbs["actions"][1]["actions"][0],
+            "run": verbs["run"][1],
+            "glance": verbs["run"][1]["message"],
+            "output_line": verbs["run_output"][1]["lines"][0],
+            "rule_summary": status["rules"],
         },
         tools=tools,
         failed_tool=anyio.run(on_stage, fail_tool).result,

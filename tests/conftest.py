@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Generator
 
 import pytest
 from hypothesis import settings
 
 pytest.register_assert_rewrite("tests.contracts")
+
+# A developer's desktop is not to be filled with the toasts of tests; those that are about toasts turn them on.
+os.environ["HARKEN_TOASTS_ENABLED"] = "false"
 
 settings.register_profile("harken", derandomize=True, deadline=None, database=None)
 settings.load_profile("harken")

@@ -48,7 +48,8 @@ def test_a_verb_starts_the_daemon(fresh: Rig) -> None:
     assert os.getsid(fresh.pid) == fresh.pid
     environment = Path(f"/proc/{fresh.pid}/environ").read_text().split("\0")
     names = {entry.partition("=")[0] for entry in environment if entry}
-    assert names <= {"PATH", "HOME", "USER", "LANG", "LC_ALL", "XDG_RUNTIME_DIR", "TMPDIR", "LC_CTYPE"}
+    desktop = {"DBUS_SESSION_BUS_ADDRESS", "DISPLAY", "WAYLAND_DISPLAY"}
+    assert names <= {"PATH", "HOME", "USER", "LANG", "LC_ALL", "XDG_RUNTIME_DIR", "TMPDIR", "LC_CTYPE"} | desktop
     assert Path(f"/proc/{fresh.pid}/cwd").resolve() == Path("/")
     assert {str(Path(f"/proc/{fresh.pid}/fd/{number}").readlink()) for number in (0, 1, 2)} == {"/dev/null"}
 

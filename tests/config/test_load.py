@@ -71,6 +71,10 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "trust.owner": [],
         "trust.known": [],
         "trust.default": "unknown",
+        "runs.agent": "",
+        "runs.workdir": "",
+        "runs.ask_in_session": True,
+        "toasts.enabled": True,
         "attention": {},
         "routes": [],
         "attention_rules": [],
@@ -162,6 +166,22 @@ def test_full_file_is_read(home: Home) -> None:
     assert found.projects == {"shop": Project(dirs=(Path("/home/u/code/shop"), Path("/srv/shop")))}
     assert found.sources == {"mail": {"kind": "imap", "password": "keyring:harken/mail", "folders": ["INBOX"]}}
     assert loaded.origins["routes"] == str(home.config_file)
+
+
+def test_every_group_of_the_file_reaches_the_settings(home: Home) -> None:
+    """A setting that is read, shown and then ignored is worse than an error."""
+    text = "".join(f"[{group}]\n{lines}" for group, lines in _examples().items())
+    found = read(home, text).settings
+    groups = {setting.group for setting in SCALARS}
+    assert {name for name in groups if getattr(found, name) == getattr(Settings(), name)} == set()
+
+
+def _examples() -> dict[str, str]:
+    groups: dict[str, str] = {}
+    for setting in SCALARS:
+        if setting.name != "http.allow_remote":
+            groups[setting.group] = groups.get(setting.group, "") + setting.example + "\n"
+    return groups
 
 
 @pytest.mark.parametrize("setting", SCALARS, ids=lambda setting: setting.name)

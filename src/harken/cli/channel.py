@@ -12,9 +12,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harken.cli.actions import confirm, pause, resume, run
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import channel_names, mailboxes, sources_of_channels
-from harken.cli.output import DIM, clock_time, note_to_person, one_line
+from harken.cli.output import DIM, Screen, clock_time, note_to_person, one_line
+from harken.cli.rules import LIST, RELOAD, look
 from harken.cli.verbs import Invocation, verb
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def list_channels(asked: Invocation, *, limit: int) -> None:
     if asked.as_json:
         asked.print_json(found)
         return
-    asked.screen.table([_row(each) for each in found["channels"]])
+    asked.screen.table([_row(each, asked.screen) for each in found["channels"]])
     if not found["channels"]:
         note_to_person("No channel yet. Listen to an MCP server: harken source add NAME --url URL")
 
@@ -133,16 +135,23 @@ def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
     asked.screen.line(f"{asked.screen.paint(place, DIM)}  {what}: {one_line(sentence)}")
 
 
-for _verb in (list_channels, show, ack, inject):
+@verb("rules")
+@click.argument("what", metavar="[reload]", required=False, type=click.Choice(["reload"]))
+def rules(asked: Invocation, *, what: str | None) -> None:
+    """Show the rules in force, as `harken rules list` does; with `reload`, put the file in force first."""
+    look(asked, RELOAD if what else LIST)
+
+
+for _verb in (list_channels, show, ack, inject, pause, resume, rules, confirm, run):
     channel.add_command(_verb)
 
 
-def _row(found: Result) -> tuple[str, ...]:
+def _row(found: Result, screen: Screen) -> tuple[str, ...]:
     more = "+" if found["unread"] >= COUNTED else ""
     newest = found["newest"]
     return (
-        found["channel"] or "-",
-        found["source"],
+        screen.short(found["channel"] or "-", 4),
+        screen.short(found["source"], 8),
         f"{found['unread']}{more} unread" if found["unread"] else "",
         f"{found['count']} in all",
         clock_time(found["last_at"]),

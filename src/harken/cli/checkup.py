@@ -66,7 +66,7 @@ def health_of(asked: Invocation, target: Target) -> Health:
     for record in records(asked.home.path):
         if record.host == target.connector.name and record.project:
             project = Path(record.project)
-            place = replace(target.place, project=project, is_for_tasks=record.is_for_tasks)
+            place = record.place(replace(target.place, project=project))
             inside = replace(target, place=place, record=record)
             findings += [(project, finding) for finding in _connection(inside)]
     return Health(target=target, findings=findings, is_connected=bool(findings))
@@ -167,7 +167,10 @@ def _show(screen: Screen, facts: Result, findings: Sequence[Finding]) -> None:
     screen.line(screen.paint(f"Harken {facts['version']}", BOLD))
     daemon = facts["daemon"]
     state = f"runs (process {daemon['pid']})" if daemon else "does not run: what was delivered is not known"
-    screen.table([("home", facts["home"]), ("python", facts["python"]), ("daemon", state)])
+    rows = [("home", facts["home"]), ("python", facts["python"]), ("daemon", state)]
+    if daemon and "toasts" in daemon:  # an older daemon has none
+        rows.append(("toasts", daemon["toasts"]))
+    screen.table(rows)
     show_findings(screen, findings)
 
 

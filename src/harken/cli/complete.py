@@ -73,9 +73,38 @@ def consumers(context: click.Context, _parameter: click.Parameter, begin: str) -
 
 def tasks(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
     """Offer the tasks that are not done."""
+    return _described({task["id"]: task["title"] for task in _ask(context, "task_list").get("tasks", [])}, begin)
+
+
+def rule_names(context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the rules in force."""
+    return _items({rule["name"] for rule in _ask(context, "rules").get("rules", [])}, begin)
+
+
+def waiting_actions(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the actions that wait for a yes or no."""
+    found = _ask(context, "actions", state="waiting", limit=NEWEST).get("actions", [])
+    return _described({each["id"]: f"{each['rule']}, {each['agent'] or 'any agent'}" for each in found}, begin)
+
+
+def runs(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the newest runs."""
+    return _runs(context, begin, running=None)
+
+
+def open_runs(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the runs that are not over."""
+    return _runs(context, begin, running=True)
+
+
+def _runs(context: click.Context, begin: str, *, running: bool | None) -> list[CompletionItem]:
+    found = _ask(context, "runs", limit=NEWEST, running=running).get("runs", [])
+    return _described({each["id"]: f"{each['state']}, {each['rule'] or 'by hand'}" for each in found}, begin)
+
+
+def _described(found: dict[str, str], begin: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
-    found = {task["id"]: task["title"] for task in _ask(context, "task_list").get("tasks", [])}
     return [CompletionItem(name, help=cut(one_line(found[name]), HELP_WIDTH)) for name in _items(set(found), begin)]
 
 

@@ -140,7 +140,21 @@ def _show_status(screen: Screen, found: Result) -> None:
     show_sources(screen, daemon["sources"], "  ")
     _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
     _section(screen, "Muted", [(m["kind"], m["name"], _until(m["until"])) for m in found["mutes"]])
+    _show_rules(screen, found["rules"])
     _show_troubles(screen, found)
+
+
+def _show_rules(screen: Screen, rules: Result) -> None:
+    if not (rules["rules"] or rules["asked"] or rules["running"] or rules["problem"]):
+        return
+    parts = [f"{rules['rules']} in force" + (", paused" if rules["is_paused"] else "")]
+    parts += [f"{rules[key]} {word}" for key, word in (("queued", "queued"), ("running", "running")) if rules[key]]
+    screen.line(f"Rules: {', '.join(parts)}")
+    if rules["asked"]:
+        since = clock_time(rules["oldest_asked_at"])
+        screen.line(f"  {rules['asked']} wait for your answer, the oldest since {since}: harken channel confirm")
+    if rules["problem"]:
+        screen.line(screen.paint("  triggers.json is not in force: ", "31") + screen.fit(rules["problem"], 33))
 
 
 def _show_troubles(screen: Screen, found: Result) -> None:

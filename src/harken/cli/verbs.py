@@ -45,6 +45,10 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
         "Channels": {
             "channel": "channel:channel",
         },
+        "Rules and runs": {
+            "rules": "rules:rules",
+            "run": "runs:run",
+        },
         "Sources": {
             "source": "source:source",
         },

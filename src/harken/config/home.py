@@ -43,6 +43,21 @@ class Home:
         return self.path / "triggers.json"
 
     @property
+    def accepted_rules_file(self) -> Path:
+        """The rules that were in force last: what is left of them when the file is broken."""
+        return self.path / "triggers.accepted.json"
+
+    @property
+    def runs_dir(self) -> Path:
+        """What runs told, a file for each."""
+        return self.path / "runs"
+
+    @property
+    def work_dir(self) -> Path:
+        """Folders of runs whose rule names none."""
+        return self.path / "workdirs"
+
+    @property
     def database(self) -> Path:
         """The embedded store."""
         return self.path / "harken.db"

@@ -23,9 +23,11 @@ from harken.config.settings import (
     HttpSettings,
     LimitSettings,
     LogSettings,
+    RunSettings,
     Setting,
     Settings,
     StoreSettings,
+    ToastSettings,
     TrustSettings,
 )
 from harken.config.suggest import closest, did_you_mean
@@ -219,6 +221,8 @@ def _build(chosen: Mapping[str, Any]) -> Settings:
         limits=LimitSettings(**group("limits")),
         log=LogSettings(**group("log")),
         trust=TrustSettings(**group("trust")),
+        runs=RunSettings(**group("runs")),
+        toasts=ToastSettings(**group("toasts")),
         **{table.name: chosen[table.name] for table in TABLES},
     )
 

@@ -36,6 +36,11 @@ def resolve(reference: str, home: Home, environ: Mapping[str, str]) -> str:
     raise UserError("A secret is written in the settings; only a reference to it may be.", _FORMS)
 
 
+def env_values(home: Home) -> dict[str, str]:
+    """Return what the file for `env:` references sets; raise `UserError` where it cannot be read as such."""
+    return _env_file(home.env_file)
+
+
 def _from_environment(name: str, home: Home, environ: Mapping[str, str]) -> str:
     if _NAME.fullmatch(name) is None:
         # The text is not repeated: people paste the secret itself here.

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from harken.config.values import Choice, Duration, Flag, Host, SenderIds, StoreUrl, ValueType, Whole
+from harken.config.values import Choice, Duration, Flag, Folder, Host, SenderIds, StoreUrl, ValueType, Whole
 from harken.ingest.route import AttentionRule, Route
 from harken.model import Attention, Trust
 
@@ -194,6 +194,48 @@ class TrustSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RunSettings:
+    """How rules run agents."""
+
+    agent: str = field(
+        default="",
+        metadata=_about(
+            Choice(("", "claude-code", "copilot-cli", "codex", "gemini-cli", "opencode", "qwen-code")),
+            "The agent for rules that name none; when empty, the first that is installed and can be fenced.",
+            'agent = "claude-code"',
+        ),
+    )
+    workdir: str = field(
+        default="",
+        metadata=_about(
+            Folder(),
+            "The folder for rules that name none; when empty, an empty one of each rule's own.",
+            'workdir = "~/code/shop"',
+        ),
+    )
+    ask_in_session: bool = field(
+        default=True,
+        metadata=_about(
+            Flag(),
+            "Whether a rule's question is also shown in a session of Claude Code or Copilot CLI that you used lately.",
+            "ask_in_session = false",
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToastSettings:
+    """Toasts on the person's desktop."""
+
+    enabled: bool = field(
+        default=True,
+        metadata=_about(
+            Flag(), "Whether a toast on your desktop tells what a rule notifies of or asks.", "enabled = false"
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Project:
     """A project: sessions that run in one of these folders also read the mailbox `project:<name>`."""
 
@@ -210,6 +252,8 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     log: LogSettings = field(default_factory=LogSettings)
     trust: TrustSettings = field(default_factory=TrustSettings)
+    runs: RunSettings = field(default_factory=RunSettings)
+    toasts: ToastSettings = field(default_factory=ToastSettings)
     attention: Mapping[str, Attention] = field(
         default_factory=dict[str, Attention],
         metadata=_about(None, "How far the messages of a source may push.", '[attention]\nteams = "wake"'),

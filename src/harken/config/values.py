@@ -281,6 +281,33 @@ class Host:
 
 
 @dataclass(frozen=True, slots=True)
+class Folder:
+    """A folder, or nothing."""
+
+    is_secret: bool = False
+
+    @property
+    def wanted(self) -> str:
+        """What would be accepted."""
+        return 'a path from the root or from ~/, such as "~/code/shop"'
+
+    def read(self, value: object) -> str:
+        """Accept a path that means the same wherever Harken was started."""
+        text = _text(value)
+        if text and not text.startswith(("/", "~/")):
+            raise ValueError
+        return text
+
+    def parse(self, text: str) -> str:
+        """Accept a path."""
+        return self.read(text.strip())
+
+    def show(self, value: object) -> object:
+        """Return the path."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class StoreUrl:
     """Which store: the embedded one, or a PostgreSQL database, its password kept elsewhere."""
 

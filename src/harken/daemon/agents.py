@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 
 import msgspec
@@ -18,7 +18,8 @@ from harken.daemon.peers import descends_from, is_alive
 from harken.errors import HarkenError
 from harken.hosts.base import GENERIC
 from harken.inbox import Session
-from harken.model import Consumer, SessionKey
+from harken.model import RULES, RUN, Consumer, SessionKey
+from harken.reaction import RunId
 
 _log = logging.getLogger("harken.daemon")
 
@@ -44,12 +45,23 @@ class Agents:
         self._path = path
         self._before = _read(path)  # of an earlier daemon, and not heard of since
         self._here: dict[int, Agent] = {}
+        self._runs: dict[RunId, Agent] = {}
 
     def above(self, pid: int) -> Agent | None:
         """Return the agent that a process descends from."""
-        known = self._before | self._here
+        known = self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
         agent = known.get(descends_from(pid, known))
         return agent if agent is not None and is_alive(agent.pid, agent.since) else None
+
+    def run_began(self, run: RunId, pid: int) -> None:
+        """A run has this process: what it starts is neither the person nor another agent."""
+        self._runs[run] = Agent(pid, RULES, f"{RUN}{run}", datetime.now(UTC))
+        self._keep()
+
+    def run_ended(self, run: RunId) -> None:
+        """A run has no process any more."""
+        if self._runs.pop(run, None):
+            self._keep()
 
     def note(self, sessions: Sequence[Session]) -> None:
         """Learn who is here, the last active first."""
@@ -66,8 +78,11 @@ class Agents:
         self._before = {
             pid: agent for pid, agent in self._before.items() if pid not in here and is_alive(pid, agent.since)
         }
+        self._keep()
+
+    def _keep(self) -> None:
         try:
-            known = [*self._before.values(), *here.values()]
+            known = [*self._before.values(), *self._here.values(), *self._runs.values()]
             write_private(self._path, msgspec.json.encode(known).decode() + "\n")
         except (OSError, HarkenError) as exc:
             # Worth less than the hook that told of it: after a restart they are known again as soon as they speak.

@@ -12,7 +12,7 @@ import secrets
 import signal
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
@@ -27,20 +27,25 @@ from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
+from harken.daemon.asking import Asking
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.lock import single_instance
+from harken.daemon.peers import run_of
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
+from harken.daemon.reacting import Reacting, join
 from harken.daemon.sources import make_sources, report
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
+from harken.dispatch.desktop import Desktop
 from harken.dispatch.outbox import Outbox
 from harken.dispatch.push import Push
+from harken.dispatch.toast import Toasts
 from harken.errors import UserError
 from harken.hosts.base import Hello
-from harken.inbox import Caller, Inbox, Role, Sessions
+from harken.inbox import Caller, Inbox, Role, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.channels import Channels
@@ -52,7 +57,7 @@ from harken.inbox.views import Views
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
+from harken.model import INBOX, LOCAL, RULES, RUN, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
 from harken.store.base import Event, Limits, Store
@@ -61,7 +66,8 @@ from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.surfaces import shapes
 from harken.surfaces.desk import Desk
-from harken.surfaces.mcp.connection import Connection
+from harken.surfaces.mcp.asking import Ask
+from harken.surfaces.mcp.connection import Connection, Notify
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import Front
@@ -92,7 +98,10 @@ class Daemon:
     bells: Bells
     reaching: Reaching
     feeding: Feeding
+    reacting: Reacting
+    asking: Asking
     started_at: datetime
+    desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
     supervisor: Supervisor | None = None
 
@@ -106,6 +115,7 @@ class Daemon:
             "home": str(self.home.path),
             "store": self.settings.store.url,
             "started_at": timestamp(self.started_at),
+            "toasts": self.desktop.state if self.settings.toasts.enabled else "off",
             "journal_problem": self.journal.problem,
             "store_problem": self.intake.problem,
             "sources": [shapes.source(each) for each in self.sources()],
@@ -123,6 +133,7 @@ class Daemon:
             access=self.access,
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox, self.views),
+            reactions=self.reacting.reactions,
             caller=caller,
             session=session,
             request=request,
@@ -140,6 +151,7 @@ class Daemon:
             inbox=self.inbox,
             views=self.views,
             tasks=self.tasks,
+            reactions=self.reacting.reactions,
             ticker=self.ticker,
             sign_ins=self.sign_ins,
             clock=self.clock,
@@ -155,7 +167,7 @@ class Daemon:
             tasks=self.tasks,
             clock=self.clock,
             reading_of=self.reading_of,
-            greet=self.reaching.greet,
+            greet=self._greet,
         )
         await connection.serve()
 
@@ -169,7 +181,14 @@ class Daemon:
             with anyio.CancelScope(shield=True):
                 await self.store.release(session)
 
+    def _greet(self, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:
+        self.reaching.greet(session, hello, notify)
+        if ask is not None:
+            self.asking.welcome(session, hello.edge, ask)
+
     def _caller(self, peer: int) -> Caller:
+        if run := run_of(peer):
+            return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"))
         agent = self.agents.above(peer)
         if agent is None:
             return Caller(role=Role.OWNER)
@@ -202,12 +221,15 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         intake = Intake(store, policies, pairings)
         book = TaskBook(store)
         reading_of = partial(_reading, home, settings, book)
-        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=_bounds(settings), tasks=book)
+        bounds = _bounds(settings)
+        inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
         agents = Agents(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
         inbox.sessions.observe(ticker.poke)
+        reacting = join(home, settings.runs, store, clock, agents=agents, bounds=bounds, sources=sources)
+        await reacting.begin()
         try:
             yield Daemon(
                 home=home,
@@ -227,6 +249,8 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 bells=bells,
                 reaching=Reaching(inbox, store, clock, bells, reading_of),
                 feeding=Feeding(sources, intake, store),
+                reacting=reacting,
+                asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
                 started_at=clock.now(),
             )
         finally:
@@ -274,6 +298,8 @@ async def _serve(daemon: Daemon) -> None:
             daemon.ticker.close()
             tasks.cancel_scope.cancel()
     finally:
+        with anyio.CancelScope(shield=True):
+            await daemon.desktop.close()
         for leftover in (home.address_file, home.daemon_file):
             leftover.unlink(missing_ok=True)
 
@@ -292,6 +318,11 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("sessions", daemon.reaching.reap)
     supervisor.start("tasks", daemon.tasks.keep)
     daemon.feeding.start(supervisor)
+    if settings.toasts.enabled:
+        supervisor.start("toasts", Toasts(store, daemon.clock, daemon.desktop.show).run)
+    daemon.reacting.start(supervisor)
+    if settings.runs.ask_in_session:
+        supervisor.start("asking", daemon.asking.run)
     supervisor.start("index", lambda: upkeep.keep_index(store))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))

@@ -12,7 +12,7 @@ import anyio
 import msgspec
 from anyio.abc import SocketStream
 
-from harken.daemon.peers import check_user
+from harken.daemon.peers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import HarkenError, Refused, Unavailable, UserError
 from harken.hosts.base import Hello
@@ -100,6 +100,9 @@ class Listener:
             if line is None:
                 return
             serve = self._surface(line)
+            if line.kind != "call" and run_of(peer):
+                # What a run says would pass for an agent's word, and it would take mail that is for others.
+                raise Refused("A run has no session of its own.", "What it is about stands in its prompt.")
         except HarkenError as exc:
             await _refuse(stream, exc)
             return

@@ -13,6 +13,7 @@ import psutil
 from anyio.abc import SocketAttribute, SocketStream
 
 from harken.errors import Refused
+from harken.runs.process import mark_of
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -49,6 +50,14 @@ def is_alive(pid: int, since: datetime) -> bool:
         return False
     except psutil.Error:
         return True
+
+
+def run_of(pid: int) -> str:
+    """Return the run that a process was started in, however far it went from it; empty when in none."""
+    try:
+        return mark_of(psutil.Process(pid)) if pid > 0 else ""
+    except psutil.Error:
+        return ""
 
 
 def descends_from(pid: int, hosts: Collection[int]) -> int:

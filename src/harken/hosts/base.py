@@ -29,6 +29,8 @@ class Host:
     has_many: bool = False  # one process may have several conversations
     shares_connection: bool = False  # and one MCP connection for all of them
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
+    asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
+    unmanned_flags: frozenset[str] = frozenset()  # with one of these arguments it works for a program
 
     @property
     def modern_surfaces(self) -> tuple[str, ...]:
@@ -78,12 +80,16 @@ HOSTS = (
         session_variable="CLAUDE_CODE_SESSION_ID",
         keys_by_process=True,
         needs_handshake=True,
+        asks_person=True,
+        unmanned_flags=frozenset({"-p", "--print", "--input-format", "--output-format"}),
     ),
     Host(
         name="copilot-cli",
         client_names=("copilot-cli", "github-copilot-cli", "copilot"),
         session_variable="COPILOT_AGENT_SESSION_ID",
         needs_handshake=True,
+        asks_person=True,
+        unmanned_flags=frozenset({"-p", "--prompt", "--acp", "--server", "--headless", "--output-format"}),
     ),
     Host(name="codex", client_names=("codex-mcp-client",), session_variable="CODEX_THREAD_ID", has_many=True),
     Host(name="gemini-cli", client_names=("gemini-cli-mcp-client",), session_variable="GEMINI_SESSION_ID"),

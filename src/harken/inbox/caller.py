@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harken.errors import Refused
-from harken.model import AGENT, TASK, WATCH, Consumer, Sender, SessionKey
+from harken.model import AGENT, RUN, TASK, WATCH, Consumer, Sender, SessionKey
 
 OWNER_ID = "owner"
 CHANNELS_ID = "channels"  # who says what the person injects: nobody's own word, so nobody else may use it
@@ -45,7 +45,14 @@ class Caller:
             return Sender(OWNER_ID, caller_name(Role.OWNER))
         if self.consumer.startswith(TASK):
             return Sender(self.consumer, self.consumer)
+        if self.is_run:
+            return Sender(self.session, f"run {self.session.removeprefix(RUN)}")
         return Sender(f"{AGENT}{self.consumer}", self.consumer)
+
+    @property
+    def is_run(self) -> bool:
+        """Whether it is the agent of a run, or something that it started."""
+        return self.role is Role.AGENT and self.session.startswith(RUN)
 
     def require_owner(self, what: str) -> None:
         """Refuse what only the person may do."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from harken.errors import Refused, UserError
 from harken.inbox.bounds import Bounds
 from harken.inbox.caller import CHANNELS_ID, OWNER_ID, Caller, Role, caller_name
-from harken.model import AGENT, TASK, Message, Priority, Sender
+from harken.model import AGENT, RUN, TASK, Message, Priority, Sender
 
 
 def speaker(caller: Caller, name: str) -> Sender:
@@ -16,7 +16,7 @@ def speaker(caller: Caller, name: str) -> Sender:
     folded = "".join(char for char in name if char.isprintable()).strip().lower()
     if folded == CHANNELS_ID:
         raise Refused(f"Nobody may speak as {CHANNELS_ID!r}.", "To hand channel messages over: harken channel inject")
-    if folded.startswith((TASK, AGENT)):
+    if folded.startswith((TASK, AGENT, RUN)):
         raise Refused(f"Nobody can speak as {name[:40]!r} from here.", "Name a person or a program: --from ci-bot")
     if caller.role is Role.OWNER:
         return Sender(name, name)

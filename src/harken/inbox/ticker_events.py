@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 import msgspec
 
@@ -17,6 +18,7 @@ from harken.store.base import Event
 
 QUEUED, OFFERED, SEEN, ANSWERED = "message.queued", "message.offered", "message.seen", "message.answered"
 CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed", "session.changed", "reset"
+JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED = "message.judged", "action.changed", "run.changed", "rules.changed"
 
 MOST_NAMED = 200
 """Of one event of the journal so many messages are named; the rest are told as a number."""
@@ -24,7 +26,19 @@ MOST_NAMED = 200
 Place = tuple[Mailbox, int]
 """The mailbox of a message, and its sequence number."""
 
-NAMES = (QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET)
+NAMES = (
+    QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED, TASK_CHANGED,
+    SESSION_CHANGED, RESET,
+)  # fmt: skip
+
+_OF_REACTION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
+    {
+        "judged": (JUDGED, ("message_id", "rule", "mode", "outcome", "action")),
+        "action": (ACTION_CHANGED, ("message_id", "action", "rule", "mode", "state")),
+        "run": (RUN_CHANGED, ("message_id", "run", "action", "rule", "agent", "state")),
+    }
+)
+"""What these events of the journal are called, and what they say. Reasons are left out: a run may have made them up."""
 
 _Fields = dict[str, object]
 
@@ -106,7 +120,15 @@ def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
         case "task":
             yield TASK_CHANGED, {**data, "mailbox": f"{TASK}{data['task']}"}
         case _:
-            pass
+            yield from _reaction(event)
+
+
+def _reaction(event: Event) -> Iterator[tuple[str, _Fields]]:
+    if event.kind in _OF_REACTION:
+        name, fields = _OF_REACTION[event.kind]
+        yield name, {field: event.data[field] for field in fields}
+    elif event.kind in ("paused", "resumed"):
+        yield RULES_CHANGED, {"change": event.kind, "mailbox": None}
 
 
 def _deliveries(data: Mapping[str, Any]) -> Sequence[_Fields]:

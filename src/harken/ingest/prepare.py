@@ -18,7 +18,21 @@ from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route, attention, route
 from harken.ingest.sanitise import clean, one_line, visible
 from harken.ingest.trust import judge
-from harken.model import Attention, Draft, Kind, Mailbox, NewMessage, Sender, SenderRule, Trust
+from harken.model import (
+    INBOX,
+    LOCAL,
+    REPLIES,
+    RUN,
+    Attention,
+    Draft,
+    Kind,
+    Mailbox,
+    NewMessage,
+    Sender,
+    SenderRule,
+    Trust,
+)
+from harken.rules.chat import answer_of
 
 MAX_CHARS = 64_000
 MAX_NAME = 128
@@ -54,10 +68,15 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
         channel=one_line(draft.channel, MAX_NAME),
     )
     text = redact(clean(draft.text, draft.format, policy.max_chars).text).text or _nothing(draft.kind)
-    default_trust = policy.default_trust.get(draft.source, Trust.UNKNOWN)
+    # A run was told to look at somebody's text: what it says then is worth no more than a stranger's word.
+    is_run = draft.source == LOCAL and draft.sender.id.startswith(RUN)
+    default_trust = Trust.UNKNOWN if is_run else policy.default_trust.get(draft.source, Trust.UNKNOWN)
     trust = judge(known, policy.sender_rules, default_trust, decisions=policy.decisions)
     default = policy.default_attention.get(draft.source, Attention.PROMPT)
     mailbox = check_mailbox(draft.mailbox if draft.mailbox is not None else route(known, text, policy.routes))
+    if trust is Trust.OWNER and mailbox == INBOX and answer_of(text) is not None:
+        # It is said to Harken: an agent that read it would take it for an instruction.
+        mailbox = REPLIES
     return NewMessage(
         mailbox=mailbox,
         source=draft.source,

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
-from harken.model import AGENT, INBOX, LOCAL, REPLIES, TASK, WATCH, Consumer, Draft, Mailbox, Outgoing, Sender
+from harken.model import AGENT, INBOX, LOCAL, REPLIES, RUN, TASK, WATCH, Consumer, Draft, Mailbox, Outgoing, Sender
+
+_PROGRAMS = (AGENT, TASK, RUN)
 
 Post = Callable[[Draft], Awaitable[str]]
 """Hands a draft in; returns the id of the message it became."""
@@ -42,7 +44,7 @@ def _mailbox(reply: Outgoing) -> Mailbox:
     asker = reply.to.sender.id
     if asker.startswith(TASK):
         return Mailbox(asker)
-    return INBOX if asker.startswith(AGENT) and not reply.author.startswith((AGENT, TASK)) else REPLIES
+    return INBOX if asker.startswith(AGENT) and not reply.author.startswith(_PROGRAMS) else REPLIES
 
 
 def _author(reply: Outgoing) -> Consumer | None:
@@ -50,4 +52,4 @@ def _author(reply: Outgoing) -> Consumer | None:
 
     An agent's name is that of all its sessions, and the others have not heard it.
     """
-    return None if reply.author.startswith((AGENT, TASK)) else WATCH
+    return None if reply.author.startswith(_PROGRAMS) else WATCH

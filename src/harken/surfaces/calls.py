@@ -14,9 +14,10 @@ import msgspec
 from harken.errors import UserError
 from harken.inbox import Role
 from harken.model import DeliveryId, Message, timestamp
-from harken.surfaces import shapes
+from harken.surfaces import reaction_shapes, shapes
 from harken.surfaces.channel_calls import CHANNEL_VERBS
 from harken.surfaces.desk import Arguments, Desk, Verb, about, position
+from harken.surfaces.rule_calls import RULE_VERBS
 from harken.surfaces.task_calls import TASK_VERBS
 
 _LONGEST_MUTE_SECONDS = 10 * 365 * 86_400.0
@@ -299,7 +300,11 @@ async def _source_list(desk: Desk, _a: SourceList) -> object:
 
 
 async def _status(desk: Desk, _a: GetStatus) -> object:
-    return {"daemon": dict(desk.daemon()), **shapes.status(await desk.inbox.status())}
+    return {
+        "daemon": dict(desk.daemon()),
+        **shapes.status(await desk.inbox.status()),
+        "rules": reaction_shapes.summary(await desk.reactions.summary()),
+    }
 
 
 async def _reply(desk: Desk, a: Reply) -> object:
@@ -371,10 +376,11 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("sign_in", Verb(SignIn, _sign_in)),
     *TASK_VERBS,
     *CHANNEL_VERBS,
+    *RULE_VERBS,
 )
 
 
-LONG_VERBS = frozenset({"wait"})
+LONG_VERBS = frozenset({"wait", "run_output"})
 """Those that may take long, and whose client may give up meanwhile."""
 
 

@@ -17,6 +17,7 @@ from harken.errors import NotFound, Refused, UserError
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.channels import Channels
+from harken.inbox.reactions import Reactions
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Reader, SessionKey
 from harken.sources.base import SourceReport
@@ -47,6 +48,7 @@ class Desk:
     access: Access
     tasks: Tasks
     channels: Channels
+    reactions: Reactions
     caller: Caller
     session: SessionKey
     request: str
@@ -56,6 +58,8 @@ class Desk:
 
     async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
         """Return how the caller reads: a person as any consumer, an agent as itself."""
+        if self.caller.is_run:
+            raise Refused("A run takes no mail.", "What it is about stands in its prompt.")
         consumer = Consumer(name or self.caller.consumer)
         if self.caller.role is Role.AGENT:
             if consumer != self.caller.consumer:

@@ -25,6 +25,7 @@ from harken.inbox.sessions import ReadingOf
 from harken.inbox.tasks import Tasks
 from harken.model import DeliveryId
 from harken.surfaces import render
+from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import Outlet, request_key
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer
@@ -33,7 +34,8 @@ from harken.surfaces.wire import Lines, LineTooLong
 MAX_OPEN = 1_024
 TOO_MANY = -32000
 CHANNEL = "claude/channel"
-Greet = Callable[[Session, Hello, Callable[[str, Mapping[str, object]], bool]], None]
+Notify = Callable[[str, Mapping[str, object]], bool]
+Greet = Callable[[Session, Hello, Notify, Ask | None], None]
 _CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 
 
@@ -101,9 +103,9 @@ class Connection:
             self._outlet.hint("notifications/resources/updated", {"uri": INBOX_URI})
 
     def _greeted(self, session: Session) -> None:
-        """The session is known: let whoever can push to it over this connection have the way to do so."""
+        """The session is known: let whoever can push to it, or ask its person, have the way to do so."""
         if self._greet is not None:
-            self._greet(session, self._hello, self._outlet.hint)
+            self._greet(session, self._hello, self._outlet.hint, self._agent.ask)
 
     def notify(self, method: str, params: Mapping[str, object]) -> bool:
         """Send any notification, as a probe does."""

@@ -29,6 +29,7 @@ from harken.inbox.sessions import ReadingOf
 from harken.inbox.tasks import Tasks
 from harken.model import SessionKey
 from harken.surfaces import render
+from harken.surfaces.mcp.asking import Ask, way
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
@@ -77,6 +78,7 @@ class AgentServer:
         self.is_subscribed = False
         self.wants_pings = True
         self.is_modern = False
+        self.ask: Ask | None = None
 
     def build(self) -> Server[Any]:
         """Return the SDK's server with our handlers."""
@@ -142,6 +144,7 @@ class AgentServer:
         version = params.client_info.version if params is not None else ""
         self.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         host = detect(client)
+        self.ask = way(host, context.session)
         session = self._inbox.sessions.open(self._new_session(host, client), self._hello.edge, self._pusher)
         await self._restore(session)
         self._greeted(session)

@@ -1,0 +1,185 @@
+"""The verbs of `channel` that let things happen or not: pause, resume, confirm, run.
+
+Each is one question to the daemon, which refuses an agent: only the person answers. What an action would do is shown
+before it is asked for, and what follows from it afterwards.
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from time import monotonic, sleep
+from typing import TYPE_CHECKING
+
+import click
+
+from harken.cli.client import ANSWER_SECONDS, Client, Daemon, Result, dial
+from harken.cli.complete import messages, rule_names, waiting_actions
+from harken.cli.connect import hosts
+from harken.cli.output import Patience, note_to_person
+from harken.cli.verbs import Invocation, verb
+from harken.errors import Conflict, NotFound, Unavailable, UserError
+
+if TYPE_CHECKING:
+    from harken.cli.action_show import Wish
+
+STAYED = 1  # the person said no
+POLL_SECONDS = 0.5
+BEGIN_SECONDS = 3600.0  # a folder may be taken by another run for long
+YES, NO = "yes", "no"
+
+
+@verb("pause")
+def pause(asked: Invocation) -> None:
+    """Let no rule fire, and start no run of one, until `resume`. Messages keep arriving, and runs that began go on."""
+    _switch(asked, "rules_pause", "paused: messages keep arriving, and no rule fires. harken channel resume", "paused")
+
+
+@verb("resume")
+def resume(asked: Invocation) -> None:
+    """Let rules fire again. What came meanwhile was judged, and stays held back."""
+    _switch(asked, "rules_resume", "resumed: rules fire for what comes from now on", "in force")
+
+
+def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask(method)
+        was_tried = daemon.tries > 1
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    asked.screen.line(sentence)
+    if found["is_paused"] and (found["queued"] or found["running"]):
+        note_to_person(
+            f"{found['queued']} wait to be run after that; {found['running']} run now: harken run list --running"
+        )
+    if not (found["is_changed"] or was_tried):
+        note_to_person(f"The rules were {state} before.")
+
+
+@verb("confirm")
+@click.argument("action", metavar="[ACTION]", default="", shell_complete=waiting_actions)
+@click.argument("answer", metavar="[yes|no]", default=YES, type=click.Choice([YES, NO]))
+def confirm(asked: Invocation, *, action: str, answer: str) -> None:
+    """Answer what a rule asked you, with yes or no. Without ACTION, show what waits for an answer.
+
+    ACTION is an action id or its beginning. The first answer counts; after 30 minutes there is nothing to accept.
+    """
+    from harken.cli.action_show import show_action, show_waiting
+
+    with Daemon(asked.home) as daemon:
+        if not action:
+            found = daemon.ask("actions", state="waiting")
+        else:
+            found = _answered(daemon, action, is_yes=answer == YES)
+    if asked.as_json:
+        asked.print_json(found)
+    elif action:
+        show_action(asked.screen, found)
+    else:
+        show_waiting(asked.screen, found["actions"])
+
+
+def _answered(daemon: Daemon, ref: str, *, is_yes: bool) -> Result:
+    try:
+        return daemon.ask("confirm", action=ref, yes=is_yes)
+    except Conflict:
+        # Asked again because the connection broke: the answer that was faster may be this one.
+        states = ("queued", "started") if is_yes else ("declined",)
+        found = daemon.ask("actions")["actions"] if daemon.tries > 1 else []
+        same: list[Result] = [each for each in found if each["id"].startswith(ref) and each["state"] in states]
+        if len(same) != 1:
+            raise
+        return same[0]
+
+
+@verb("run")
+@click.argument("ref", metavar="SEQ", shell_complete=messages)
+@click.option("--rule", metavar="NAME", default="", shell_complete=rule_names, help="As this rule says.")
+@click.option("--agent", metavar="HOST", default="", shell_complete=hosts, help="The agent that runs.")
+@click.option("--tool", "tools", metavar="TOOL", multiple=True, help="A tool it may use; again for each.")
+@click.option(
+    "--workdir",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    help="The folder it works in; else one of its own.",
+)
+@click.option("--prompt", metavar="TEXT", default="", help="What to do; {{content}} becomes the message.")
+@click.option("--follow", "-f", "is_followed", is_flag=True, help="Show what it prints until it is over.")
+@click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do it without asking.")
+def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wish: object) -> None:
+    """Let an agent look into a message, without a person beside it. Shows what would run, and asks.
+
+    SEQ is the number of a message in the inbox, or a message id. Without tools, the agent may only look at files in its
+    folder.
+    """
+    import msgspec
+
+    from harken.cli.action_show import Wish, show_action
+
+    wished = msgspec.convert(wish, Wish, strict=False)
+    with Daemon(asked.home) as daemon:
+        record = daemon.ask("read", ref=ref)["message"]
+        if not is_agreed:
+            _agree(asked, daemon, record, wished)
+        action = _ask_once(asked, "run_now", message=record["id"], **wished.arguments())
+        if not is_followed:
+            if asked.as_json:
+                asked.print_json(action)
+            else:
+                show_action(asked.screen, action)
+            return
+        from harken.cli.runs import follow_run
+
+        follow_run(asked, daemon, _begun(daemon, action))
+
+
+def _ask_once(asked: Invocation, method: str, **params: object) -> Result:
+    """Ask what must not be asked twice: who asks again after a broken connection may start two runs."""
+    try:
+        client = Client(*dial(asked.home))
+        try:
+            return client.call(method, params, ANSWER_SECONDS)
+        finally:
+            client.close()
+    except OSError as exc:
+        hint = "Look whether it happened: harken run list"
+        raise Unavailable("The connection to the daemon broke before it answered.", hint) from exc
+
+
+def _agree(asked: Invocation, daemon: Daemon, record: Result, wish: Wish) -> None:
+    """Show what would run, and go on only with a yes."""
+    from harken.cli.action_show import show_wish
+
+    if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError("This needs your yes, and nobody can be asked here.", "Say --yes.")
+    rule: Result | None = None
+    if wish.rule:
+        known = daemon.ask("rules")["rules"]
+        rule = next((each for each in known if each["name"] == wish.rule), None)
+        if rule is None:
+            raise NotFound(f"There is no rule {wish.rule!r}.", "See: harken rules list")
+    asked.screen.row(record)
+    show_wish(asked.screen, wish, rule)
+    if not click.confirm("Run?", default=True):
+        asked.screen.line("Nothing was run.")
+        click.get_current_context().exit(STAYED)
+
+
+def _begun(daemon: Daemon, action: Result) -> str:
+    """Wait until an action's run begins, and return the run."""
+    from harken.cli.action_show import what_follows
+
+    waiting = Patience(f"{action['id']}: {what_follows(action)}. Ctrl-C leaves it there.")
+    end = monotonic() + BEGIN_SECONDS
+    while monotonic() < end:
+        if action["run"]:
+            return str(action["run"])
+        if action["state"] not in ("queued", "started"):
+            raise Conflict(f"{action['id']} is {action['state']}: {action['reason']}", "See: harken rules list")
+        waiting.check()
+        sleep(POLL_SECONDS)
+        found = daemon.ask("actions", message=action["message_id"])["actions"]
+        action = next((each for each in found if each["id"] == action["id"]), action)
+    hint = f"It stays queued. Take it back: harken channel confirm {action['id']} no"
+    raise Unavailable("Its agent and folder were not free for an hour.", hint)

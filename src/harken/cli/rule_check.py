@@ -1,0 +1,134 @@
+"""`harken rules check`: reads a file of rules and says everything that is wrong with it. No daemon is asked.
+
+What is right and wrong is `harken.rules.load`'s business; this only reads and shows. The file may hold anything: what
+was found in it is printed like any text from outside.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+from harken.cli.client import Result
+from harken.cli.names import short
+from harken.cli.output import BOLD, DIM, RED, Screen, cut, note_to_person, one_line, width_of, wrapped
+from harken.cli.rule_show import begin_hint, counted
+from harken.cli.verbs import Invocation
+from harken.errors import NotFound, UserError
+
+if TYPE_CHECKING:
+    from harken.rules.load import Fault
+
+MOST_BYTES = 2 * 1024 * 1024  # more than any file that is accepted, so that the reader says what is wrong with it
+STDIN = "-"
+FOUND_WIDTH = 40
+MIN_ACCEPTED = 40
+GAP = 2
+HEADS = ("rule", "field", "found", "accepted")
+
+
+def check_file(asked: Invocation, file: str) -> None:
+    """Say what is wrong with a file of rules, and end with 2 when something is."""
+    from harken.rules.load import RulesFault, load
+
+    name, data = _read(asked, file)
+    faults: Sequence[Fault] = ()
+    warnings: Sequence[Fault] = ()
+    count = 0
+    try:
+        found = load(data)
+        warnings, count = found.warnings, len(found.rules)
+    except RulesFault as exc:
+        faults = exc.faults
+    if asked.as_json:
+        records = {"faults": [_record(each) for each in faults], "warnings": [_record(each) for each in warnings]}
+        asked.print_json({"file": name, "is_good": not faults, "rules": count, **records})
+    else:
+        _show(asked.screen, name, faults, RED)
+        _show(asked.screen, name, warnings, DIM)
+        _sum_up(asked.screen, len(faults), len(warnings), count)
+    if faults:
+        click.get_current_context().exit(UserError.exit_code)
+
+
+def _read(asked: Invocation, file: str) -> tuple[str, bytes]:
+    if file == STDIN:
+        return "stdin", sys.stdin.buffer.read(MOST_BYTES)
+    path = Path(file) if file else asked.home.triggers_file
+    if not file and path.exists():
+        from harken.rules.book import read_file
+
+        # As the daemon reads it: it refuses a file that others can write.
+        return short(path), read_file(path)
+    try:
+        with path.open("rb") as stream:
+            return str(path) if file else short(path), stream.read(MOST_BYTES)
+    except FileNotFoundError as exc:
+        hint = "Look at the name." if file else begin_hint(path, asked.home_option)
+        raise NotFound(f"There is no file {path}.", hint) from exc
+
+
+def _record(fault: Fault) -> Result:
+    return {
+        "rule": fault.rule,
+        "field": fault.field,
+        "found": fault.found,
+        "accepted": fault.accepted,
+        "line": fault.line,
+        "column": fault.column,
+        "sentence": fault.sentence,
+    }
+
+
+def _show(screen: Screen, name: str, faults: Sequence[Fault], style: str) -> None:
+    if not faults:
+        return
+    rows = [HEADS, *(_row(each) for each in faults)]
+    sizes = [max(width_of(row[i]) for row in rows) + GAP for i in range(len(HEADS) - 1)]
+    room = screen.width - GAP - sum(sizes)
+    if room >= MIN_ACCEPTED:
+        for row in rows:
+            _show_row(screen, row, sizes, room, BOLD if row is HEADS else style)
+        return
+    for each in faults:
+        _show_lines(screen, name, each, style)
+
+
+def _show_row(screen: Screen, row: tuple[str, ...], sizes: Sequence[int], room: int, style: str) -> None:
+    head = "".join(word + " " * (size - width_of(word)) for word, size in zip(row[:-1], sizes, strict=True))
+    first, *more = wrapped(row[-1], room)
+    screen.line("  " + screen.paint(head + first, style))
+    for line in more:
+        screen.line("  " + " " * sum(sizes) + screen.paint(line, style))
+
+
+def _show_lines(screen: Screen, name: str, fault: Fault, style: str) -> None:
+    if not screen.width:
+        screen.line(one_line(f"{name}{_place(fault)}: {replace(fault, line=0).sentence}"))
+        return
+    head = "  ".join(one_line(word) for word in (fault.rule, fault.field) if word) or "the file"
+    screen.line(screen.paint(screen.fit(head), style))
+    screen.text(f"found: {fault.found}" if fault.found else "found: nothing")
+    screen.text(f"accepted: {fault.accepted}")
+
+
+def _row(fault: Fault) -> tuple[str, ...]:
+    found = cut(one_line(fault.found), FOUND_WIDTH) + (f" (line {fault.line})" if fault.line else "")
+    return (one_line(fault.rule) or "-", one_line(fault.field) or "-", found, one_line(fault.accepted))
+
+
+def _place(fault: Fault) -> str:
+    return f":{fault.line}:{fault.column}" if fault.line else ""
+
+
+def _sum_up(screen: Screen, faults: int, warnings: int, rules: int) -> None:
+    if faults:
+        note_to_person(f"{counted(faults, 'fault')}. Nothing of this file is in force before it has none.")
+        return
+    more = f", {counted(warnings, 'warning')}" if warnings else ""
+    screen.line(f"ok: {counted(rules, 'rule')}{more}")

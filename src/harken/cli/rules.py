@@ -1,0 +1,134 @@
+"""The verb `rules`: what is in force, what is wrong with the file, and what the rules make of messages.
+
+Looking and trying only: nothing here runs anything. `check` and `schema` ask no daemon. Answering and pausing are in
+`actions`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+import click
+
+from harken.cli.client import Daemon
+from harken.cli.complete import messages, rule_names
+from harken.cli.output import note_to_person
+from harken.cli.verbs import Invocation, verb
+
+LIST, RELOAD = "rules", "rules_reload"
+TEST_SECONDS = 300.0
+MOST_LOOKED_AT = 1000
+_SPAN = re.compile(r"([0-9]{1,9})([smhdw])")
+_SECONDS_OF: Final[Mapping[str, int]] = MappingProxyType({"s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800})
+
+
+class Span(click.ParamType[int]):
+    """A stretch of time as people write it: 7d, 12h, 30m."""
+
+    name = "span"
+
+    def convert(self, value: str | int, param: click.Parameter | None, ctx: click.Context | None) -> int:
+        """Return its seconds."""
+        if isinstance(value, int):
+            return value
+        found = _SPAN.fullmatch(value.strip())
+        if found is None:
+            self.fail(f"{value[:40]!r} is no stretch of time: 7d, 12h or 30m, for example.", param, ctx)
+        return int(found[1]) * _SECONDS_OF[found[2]]
+
+
+@click.group()
+def rules() -> None:
+    """React to messages: look at the rules, check the file, and try them on stored mail."""
+
+
+@verb("list")
+def list_rules(asked: Invocation) -> None:
+    """Show the rules in force: what each is about, how often it fired, and what cannot run."""
+    look(asked, LIST)
+
+
+@verb("check")
+@click.argument("file", metavar="[FILE]", default="", type=click.Path(dir_okay=False, allow_dash=True))
+def check(asked: Invocation, *, file: str) -> None:
+    """Say everything that is wrong with a file of rules; exits with 2 when something is.
+
+    Without FILE, triggers.json in the home; `-` reads stdin. No daemon is needed, and nothing changes.
+    """
+    from harken.cli.rule_check import check_file
+
+    check_file(asked, file)
+
+
+@verb("reload")
+def reload(asked: Invocation) -> None:
+    """Put the file of rules in force. With a fault in it, the rules stay as they were."""
+    look(asked, RELOAD)
+
+
+@verb("test")
+@click.option("--since", default="7d", show_default=True, type=Span(), help="How far back: 7d, 12h, 30m.")
+@click.option("--rule", metavar="NAME", default="", shell_complete=rule_names, help="Only this rule.")
+@click.option("--limit", default=MOST_LOOKED_AT, show_default=True, help="At most this many messages, the newest.")
+@click.option("--all", "is_all", is_flag=True, help="Also messages and rules that do not fit, and why.")
+def test(asked: Invocation, *, since: int, rule: str, limit: int, is_all: bool) -> None:
+    """Try the rules in force on stored messages: which would fire, and why not. Nothing is run."""
+    from harken.cli.rule_show import show_test
+
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask_within(TEST_SECONDS, "rules_test", since=since, limit=limit, rule=rule, all=is_all)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    show_test(asked.screen, found, is_all=is_all)
+    if found["looked_at"] and not found["messages"]:
+        note_to_person("No rule fits any of them. For one message, it is said why: harken rules explain MESSAGE")
+    if found["looked_at"] >= limit:
+        note_to_person(f"Only the newest {limit} messages were looked at. Look at more with --limit.")
+
+
+@verb("explain")
+@click.argument("message", metavar="MESSAGE", shell_complete=messages)
+def explain(asked: Invocation, *, message: str) -> None:
+    """Say what each rule made of a message when it came, and what it would make of it now.
+
+    MESSAGE is a message id, its beginning, or #seq.
+    """
+    from harken.cli.rule_show import show_explained
+
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("rules_explain", message=message)
+        if asked.as_json:
+            asked.print_json(found)
+            return
+        actions = daemon.ask("actions", message=found["message"]["id"])["actions"]
+    show_explained(asked.screen, found, actions)
+
+
+@verb("schema")
+def schema(asked: Invocation) -> None:
+    """Print the JSON Schema of the file of rules, for editors."""
+    from harken.rules.schema import json_schema
+
+    asked.print_json(json_schema())
+
+
+def look(asked: Invocation, method: str) -> None:
+    """Ask for the rules in force, or for the file to be put in force, and show them."""
+    from harken.cli.rule_show import counted, show_rules
+
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask(method)
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    show_rules(asked.screen, found, asked.home_option)
+    if method == RELOAD:
+        note_to_person(f"In force: {counted(len(found['rules']), 'rule')}.")
+
+
+for _verb in (list_rules, check, reload, test, explain, schema):
+    rules.add_command(_verb)

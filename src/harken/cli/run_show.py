@@ -1,0 +1,159 @@
+"""How runs and their output look on the screen: always in an envelope that says AUTO.
+
+What a run prints is text of a model that read text from outside. Each line of it begins with the envelope's mark, so
+that none can pose as something else, and nothing in it can act on the terminal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+from harken.cli.client import Result
+from harken.cli.names import short, title_of
+from harken.cli.output import (
+    BOLD,
+    CYAN,
+    DIM,
+    NARROW,
+    RED,
+    Screen,
+    clock_time,
+    cut,
+    one_line,
+    place_of,
+    visible,
+    wrapped,
+)
+from harken.cli.rule_show import glance
+
+GREEN = "32"
+MARK = "┃ "
+EDGE = "━━ AUTO ━━ "
+BY_HAND = "by hand"
+DONE = "done"
+MINUTE = 60
+RULE_WIDTH = 24
+_WORDS: Final[Mapping[str, str]] = MappingProxyType(
+    {"tool": "tool ", "denied": "DENIED ", "error": "error: ", "stderr": "stderr: ", "answer": "answer: "}
+)
+_STYLES: Final[Mapping[str, str]] = MappingProxyType(
+    {"tool": CYAN, "denied": RED, "error": RED, "stderr": DIM, "answer": BOLD}
+)
+_LEFT_OUT = frozenset({"begin", "end", "turn"})  # the envelope itself says it
+
+
+def show_runs(screen: Screen, runs: Sequence[Result]) -> None:
+    """Print one line for each run."""
+    is_narrow = 0 < screen.width < NARROW
+    rows = [_short_row(each) if is_narrow else _row(each) for each in runs]
+    screen.table(rows)
+
+
+def _short_row(run: Result) -> tuple[str, ...]:
+    return run["id"], run["state"], _result(run)
+
+
+def _row(run: Result) -> tuple[str, ...]:
+    return (
+        run["id"],
+        run["state"],
+        cut(run["rule"] or BY_HAND, RULE_WIDTH),
+        place_of(run["message"]) if run["message"] else "-",
+        title_of(run["agent"]),
+        clock_time(run["started_at"]),
+        lasted(run["seconds"]),
+        _result(run),
+    )
+
+
+def _result(run: Result) -> str:
+    denied = f"{len(run['denied'])} denied. " if run["denied"] else ""
+    return f"{denied}{run['reason'] or run['answer']}"
+
+
+def lasted(seconds: float | None) -> str:
+    """Return how long something took, short."""
+    if seconds is None:
+        return ""
+    if seconds < MINUTE:
+        return f"{seconds:.0f}s"
+    minutes, rest = divmod(int(seconds), MINUTE)
+    return f"{minutes}m{rest:02}s"
+
+
+def open_envelope(screen: Screen, run: Result) -> None:
+    """Print what begins an envelope: which run, for whom, by which agent, and where."""
+    about = f"run {run['id']}  {run['rule'] or BY_HAND}  {title_of(run['agent'])} in {_folder(run)}"
+    screen.line(screen.paint(screen.fit(EDGE + about), BOLD))
+
+
+def close_envelope(screen: Screen, run: Result) -> None:
+    """Print what ends an envelope: how it went."""
+    words = [run["state"]]
+    words += [f"exit code {run['exit_code']}"] if run["exit_code"] is not None else []
+    words += [lasted(run["seconds"]), turns_of(run)]
+    words += [f"denied: {', '.join(run['denied'])}"] if run["denied"] else []
+    words += [run["reason"]] if run["reason"] else []
+    style = GREEN if run["state"] == DONE else CYAN if run["state"] == "running" else RED
+    for number, line in enumerate(_lines(screen, ", ".join(word for word in words if word), EDGE)):
+        screen.line(screen.paint((EDGE if not number else MARK) + line, style))
+
+
+def turns_of(run: Result) -> str:
+    """Return how many turns a run took."""
+    return "1 turn" if run["turns"] == 1 else f"{run['turns']} turns"
+
+
+def show_output(screen: Screen, lines: Sequence[Result]) -> None:
+    """Print lines of a run's output, inside its envelope."""
+    for each in lines:
+        if each["kind"] in _LEFT_OUT:
+            continue
+        text = f"{each['tool']} {each['text']}".strip() if each["tool"] else each["text"]
+        inside(screen, _WORDS.get(each["kind"], "") + text, _STYLES.get(each["kind"], ""))
+
+
+def inside(screen: Screen, text: str, style: str = "") -> None:
+    """Print text inside an envelope."""
+    mark = screen.paint(MARK, BOLD)
+    for line in visible(text).split("\n"):
+        for piece in _lines(screen, line):
+            screen.line((mark + (screen.paint(piece, style) if style else piece)).rstrip())
+
+
+def show_run(screen: Screen, run: Result) -> None:
+    """Print everything about a run: what it answers, what it could use, and how it went."""
+    open_envelope(screen, run)
+    rows = {
+        "message": glance(run["message"]),
+        "tools": ", ".join(run["tools"]) or "none",
+        "left over": ", ".join(run["leftover"]),
+        "denied": ", ".join(run["denied"]),
+        "turns": str(run["turns"]),
+        "began": clock_time(run["started_at"]),
+        "ended": clock_time(run["ended_at"]) if run["ended_at"] else "",
+        "reason": run["reason"],
+    }
+    size = max(len(name) for name in rows) + 2
+    for name, value in rows.items():
+        if value:
+            head = MARK + name.ljust(size)
+            screen.line(screen.paint(MARK, BOLD) + name.ljust(size) + screen.fit(value, len(head)))
+    if run["leftover"]:
+        inside(screen, "Left over are tools of the agent's own that its host cannot take away.", DIM)
+    if run["answer"]:
+        inside(screen, "answer:", BOLD)
+        inside(screen, run["answer"])
+    close_envelope(screen, run)
+
+
+def _folder(run: Result) -> str:
+    return short(Path(run["workdir"])) if run["workdir"] else "a folder of its own"
+
+
+def _lines(screen: Screen, text: str, mark: str = MARK) -> list[str]:
+    safe = one_line(text)
+    return list(wrapped(safe, max(1, screen.width - len(mark)))) if screen.width else [safe]

@@ -1,0 +1,137 @@
+"""Joins rules and runs for one daemon: the file, the judge, the jails of the hosts, and who carries runs out."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from harken.clock import Clock
+from harken.config.home import Home, write_private
+from harken.config.secrets import env_values
+from harken.config.settings import RunSettings
+from harken.daemon.agents import Agents
+from harken.daemon.supervisor import Supervisor, contain
+from harken.errors import HarkenError
+from harken.hosts.registry import jails
+from harken.inbox.bounds import Bounds
+from harken.inbox.reactions import Fit, Reactions
+from harken.inbox.saying import check_answerable
+from harken.ingest.sanitise import visible
+from harken.model import RULES, RUN
+from harken.reaction import Run
+from harken.rules.book import RuleBook
+from harken.rules.judge import Judge
+from harken.runs.choosing import Choosing, ServerOf
+from harken.runs.jail import ToolServer
+from harken.runs.runner import Answer, Places, Runner
+from harken.sources.base import Source
+from harken.sources.mcp.settings import Transport
+from harken.sources.mcp.source import McpSource
+from harken.store.base import CallKey, Store
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reacting:
+    """The joined parts."""
+
+    judge: Judge
+    runner: Runner
+    reactions: Reactions
+
+    async def begin(self) -> None:
+        """Read the rules."""
+        await self.judge.begin()
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Start the loops."""
+        supervisor.start("rules", self.judge.run)
+        supervisor.start("runs", self.runner.run)
+
+
+def join(
+    home: Home,
+    settings: RunSettings,
+    store: Store,
+    clock: Clock,
+    *,
+    agents: Agents,
+    bounds: Bounds,
+    sources: Sequence[Source],
+) -> Reacting:
+    """Join rules and runs over a store."""
+    known = jails()
+    environ = _environment(home)
+    choosing = Choosing(known, _servers(sources), environ, preferred=settings.agent)
+
+    def fit_of(agent: str, tools: Sequence[str]) -> Fit:
+        chosen = choosing.choose(agent, tools)
+        return Fit(chosen.jail.host if chosen.jail else "", chosen.refusal)
+
+    book = RuleBook(
+        home.triggers_file,
+        home.accepted_rules_file,
+        clock,
+        keep=write_private,
+        unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal,
+    )
+    judge = Judge(store, book, clock)
+    runner = Runner(
+        store,
+        choosing,
+        Places(
+            outputs=home.runs_dir,
+            cells=home.run_dir / "cells",
+            work=home.work_dir,
+            kept_out=(home.path, home.triggers_file, home.config_file, home.env_file, home.token_file),
+            workdir=settings.workdir,
+        ),
+        clock,
+        environ=environ,
+        registry=agents,
+        answer=_answering(store, bounds),
+        contain=contain,
+    )
+    reactions = Reactions(store, book, judge, clock, runs=runner, fit_of=fit_of)
+    return Reacting(judge=judge, runner=runner, reactions=reactions)
+
+
+def _answering(store: Store, bounds: Bounds) -> Answer:
+    async def answer(run: Run) -> None:
+        message = await store.message(run.message)
+        check_answerable(message, bounds)
+        # Whoever reads it may read it in a terminal.
+        body = visible(run.answer)[: bounds.max_reply_chars]
+        call = CallKey(edge="runs", request=run.id)
+        await store.add_reply(message.id, body, author=f"{RUN}{run.id}", consumer=RULES, call=call)
+
+    return answer
+
+
+def _environment(home: Home) -> Mapping[str, str]:
+    """Return the person's environment as far as the daemon knows it; the file for secrets adds to the daemon's own.
+
+    What a run gets of it is up to its jail: providers name their own variables for keys.
+    """
+    try:
+        return {**env_values(home), **os.environ}
+    except HarkenError:
+        return dict(os.environ)
+
+
+def _servers(sources: Sequence[Source]) -> ServerOf:
+    """Return the MCP servers that runs may use: those that are listened to."""
+    found = {source.name: _server(source) for source in sources if isinstance(source, McpSource)}
+    return found.get
+
+
+def _server(source: McpSource) -> ToolServer:
+    settings = source.settings
+    if settings.transport is Transport.STDIO:
+        return ToolServer(name=source.name, command=(settings.command, *settings.args), env=settings.env)
+    return ToolServer(
+        name=source.name,
+        url=settings.url,
+        headers=settings.headers,
+        is_sse=settings.transport is Transport.SSE,
+    )

@@ -1,0 +1,166 @@
+"""Toasts: the person is told on the desktop that a rule has something to tell or to ask.
+
+Looks whenever actions change, and shows the first at once. What follows is gathered: at most one toast in a while,
+which then says how many more there are, of which rules. What an earlier daemon told is not told again; what still
+waits for an answer is. Best effort: whether a toast was shown changes nothing. How one gets on the screen is the
+business of `desktop`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Final
+
+import anyio
+
+from harken.clock import Clock
+from harken.ingest.sanitise import one_line
+from harken.model import Mailbox, Message, MessageId
+from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState
+from harken.store.base import Store
+
+PAUSE_SECONDS: Final = 10.0
+LOOK_EVERY_SECONDS: Final = 30.0
+AT_ONCE: Final = 500  # more than can wait for an answer: some of a page stay in it, and tell what is new
+MOST_RULES: Final = 4
+RULE_CHARS: Final = 32
+TEXT_CHARS: Final = 80
+WHO_CHARS: Final = 40
+
+_TOLD_OF: Final = (ActionState.TOLD, ActionState.WAITING)
+# Desktops take markup in a toast: pictures and links of a stranger must stay text, also where nothing is unescaped.
+_NO_MARKUP: Final = str.maketrans({"<": "\u2039", ">": "\u203a", "&": "\uff06"})
+
+
+@dataclass(frozen=True, slots=True)
+class Toast:
+    """What is shown: two short texts, safe on any desktop."""
+
+    title: str
+    body: str
+
+
+Show = Callable[[Toast], Awaitable[bool]]
+"""Puts a toast on the screen; returns whether somebody may have seen it. Takes a bounded time and does not raise."""
+
+
+class Toasts:
+    """The loop that shows toasts, for one daemon."""
+
+    def __init__(self, store: Store, clock: Clock, show: Show) -> None:
+        self._store = store
+        self._clock = clock
+        self._show = show
+        self._began_at = clock.now()
+        self._shown_at = self._began_at
+        self._is_burst = False
+        self._seen: Collection[ActionId] | None = None
+        self._untold: list[Action] = []  # the oldest first
+
+    async def run(self) -> None:
+        """Show what comes, for ever."""
+        ring = anyio.Event()
+
+        def wake(grown: Collection[Mailbox]) -> None:
+            if ACTIONS in grown:
+                ring.set()
+
+        with self._store.changes.listen(wake):
+            while True:
+                ring = anyio.Event()
+                await self.look()
+                if self._rest() > 0:
+                    await anyio.sleep(self._rest())
+                    continue
+                with anyio.move_on_after(LOOK_EVERY_SECONDS):
+                    await ring.wait()
+
+    async def look(self) -> None:
+        """Show what is new, unless something was shown a moment ago."""
+        if self._rest() > 0:
+            return
+        self._untold = await self._still_true([*self._untold, *await self._fresh()])
+        if not self._untold:
+            self._is_burst = False
+            return
+        if self._is_burst and len(self._untold) > 1:
+            told, self._untold = self._untold, []
+        else:
+            # A question has an end: it goes first.
+            first = next((each for each in self._untold if _is_question(each)), self._untold[0])
+            told = [first]
+            self._untold.remove(first)
+        self._is_burst = True
+        self._shown_at = self._clock.now()
+        messages = await self._store.messages([action.message for action in told])
+        await self._show(toast_of(told, messages))
+
+    def _rest(self) -> float:
+        """Return for how many seconds nothing more is shown. A clock that was set back does not make it longer."""
+        if not self._is_burst:
+            return 0.0
+        return max(0.0, PAUSE_SECONDS - abs((self._clock.now() - self._shown_at).total_seconds()))
+
+    async def _fresh(self) -> Sequence[Action]:
+        """Return what nobody was told of, the oldest first."""
+        newest = await self._store.actions(_TOLD_OF, limit=1)
+        if self._seen is not None and (not newest or newest[0].id in self._seen):
+            return ()
+        page = await self._store.actions(_TOLD_OF, limit=AT_ONCE)
+        seen, self._seen = self._seen, frozenset(action.id for action in page)
+        if seen is None:
+            fresh = [each for each in page if _is_question(each) or each.created_at >= self._began_at]
+        else:
+            fresh = list(takewhile(lambda action: action.id not in seen, page))
+        return fresh[::-1]
+
+    async def _still_true(self, actions: Sequence[Action]) -> list[Action]:
+        """Return the actions without questions that were answered meanwhile."""
+        if not any(map(_is_question, actions)):
+            return list(actions)
+        waiting = {action.id for action in await self._store.actions([ActionState.WAITING], limit=MOST_WAITING)}
+        return [action for action in actions if not _is_question(action) or action.id in waiting]
+
+
+def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message]) -> Toast:
+    """Return the toast for one action, or for several that follow another toast. Pure."""
+    newest = actions[-1]
+    if len(actions) == 1:
+        return _single(newest, messages.get(newest.message))
+    counted = Counter(action.rule for action in actions).most_common()
+    named = [f"{_safe(rule, RULE_CHARS)} {count}" for rule, count in counted[:MOST_RULES]]
+    if others := sum(count for _, count in counted[MOST_RULES:]):
+        named.append(f"others {others}")
+    number = f"{len(actions)}+" if len(actions) >= AT_ONCE else f"{len(actions)}"
+    lines = [f"Newest: {_headline(newest, messages.get(newest.message))}"]
+    if asked := sum(map(_is_question, actions)):
+        lines.append(f"{asked} wait{'s' if asked == 1 else ''} for your answer: harken channel confirm")
+    return Toast(f"{number} more: {', '.join(named)}", "\n".join(lines))
+
+
+def _single(action: Action, message: Message | None) -> Toast:
+    lines = [_who(message)] if message else []
+    if action.expires_at and _is_question(action):
+        until = action.expires_at.astimezone().strftime("%H:%M")
+        lines.append(f"Waits for your answer until {until}: harken channel confirm {action.id}")
+    return Toast(_headline(action, message), "\n".join(lines))
+
+
+def _headline(action: Action, message: Message | None) -> str:
+    return f"{_safe(action.rule, RULE_CHARS)}: {_safe(message.text if message else '', TEXT_CHARS)}"
+
+
+def _who(message: Message) -> str:
+    sender, channel = _safe(message.sender.label, WHO_CHARS), _safe(message.channel or message.source, WHO_CHARS)
+    return f"{sender} in {channel}"
+
+
+def _safe(text: str, most: int) -> str:
+    return one_line(text, most).translate(_NO_MARKUP)
+
+
+def _is_question(action: Action) -> bool:
+    return action.state is ActionState.WAITING

@@ -1,0 +1,396 @@
+"""`Reactions`: what people do with rules, actions and runs: look, try out, answer, start, end.
+
+Only the person decides here: an agent may look and is refused everything else, so that no message can talk one into
+giving itself authority. Above are the verbs, below the rules and the store; starting and ending runs is somebody
+else's doing, known here by `Runs`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta, tzinfo
+from typing import Final, Protocol
+
+import anyio.to_thread
+
+from harken.clock import Clock
+from harken.errors import NotFound, Refused
+from harken.inbox.bounds import bounded
+from harken.inbox.caller import Caller
+from harken.inbox.inbox import TRIAL
+from harken.model import Message, MessageId, fresh_id
+from harken.reaction import (
+    MOST_WAITING,
+    Action,
+    ActionState,
+    Order,
+    Outcome,
+    OutputPart,
+    RuleCount,
+    Run,
+    RunId,
+    Standing,
+    Verdict,
+)
+from harken.rules.book import InForce, RuleBook
+from harken.rules.engine import decide
+from harken.rules.judge import Judge
+from harken.rules.load import Fault
+from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
+from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TOOLS, DEFAULT_TURNS, Rule
+from harken.store.base import Filter, Store
+
+MOST_TESTED: Final = 10_000
+MOST_COMPARED: Final = 200_000  # rules times messages, when all are shown
+MOST_LISTED: Final = 200
+MOST_WAIT_SECONDS: Final = 55.0
+
+
+@dataclass(frozen=True, slots=True)
+class Fit:
+    """Which agent would run something, or why none can."""
+
+    agent: str
+    refusal: str
+
+
+FitOf = Callable[[str, Sequence[str]], Fit]
+"""Returns which agent would run an order for an agent (empty: any) and some tools."""
+
+
+class Runs(Protocol):
+    """Whoever carries runs out."""
+
+    async def abort(self, run: Run, by: str) -> Run:
+        """End a run that is going on; raises `Conflict` for one that is over."""
+        ...
+
+    async def output(self, run: RunId, after: int, seconds: float) -> OutputPart:
+        """Return what a run told after a line, as soon as there is something, it is over, or the time is."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RuleCard:
+    """A rule as people see it: with what came of it, and who would run it."""
+
+    rule: Rule
+    count: RuleCount
+    fit: Fit | None  # None: it runs nothing
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Overview:
+    """The rules in force, and how things stand."""
+
+    cards: Sequence[RuleCard]
+    warnings: Sequence[Fault]
+    path: str
+    loaded_at: datetime
+    problem: str
+    is_changed: bool
+    is_paused: bool
+    waiting: int
+    refused: int
+    most_waiting: int = MOST_WAITING
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Summary:
+    """How many rules there are, what waits for the person's answer, and what runs."""
+
+    rules: int
+    is_paused: bool
+    problem: str
+    asked: int
+    oldest: datetime | None
+    queued: int
+    running: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Judged:
+    """A message, and what every rule makes of it."""
+
+    message: Message
+    verdicts: Sequence[Verdict]
+    decided: Sequence[Verdict] = ()  # when it came
+    actions: Mapping[str, Action] | None = None  # by rule
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tested:
+    """What a replay found."""
+
+    judged: Sequence[Judged]
+    fired: int
+    looked_at: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Told:
+    """An action or a run, with the message it is about (None: retention took it)."""
+
+    action: Action
+    message: Message | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wish:
+    """What the person wants of a run by hand; what is empty is as the rule says, or as usual."""
+
+    rule: str = ""
+    agent: str = ""
+    tools: tuple[str, ...] = ()
+    workdir: str = ""
+    prompt: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunCard:
+    """A run, with the message it is about."""
+
+    run: Run
+    message: Message | None
+
+
+class Reactions:
+    """The use cases of rules, actions and runs. One per daemon."""
+
+    def __init__(self, store: Store, book: RuleBook, judge: Judge, clock: Clock, *, runs: Runs, fit_of: FitOf) -> None:
+        self._store = store
+        self._book = book
+        self._judge = judge
+        self._runs = runs
+        self._fit_of = fit_of
+        self._clock = clock
+
+    # -- rules -------------------------------------------------------------------------------------------------
+
+    async def overview(self) -> Overview:
+        """Return the rules in force."""
+        self._book.refit()
+        standing = await self._store.standing()
+        counts = await self._store.rule_counts()
+        current = self._book.current
+        return Overview(
+            cards=[self._card(rule, counts.get(rule.name, RuleCount())) for rule in current.rules],
+            warnings=current.warnings,
+            path=str(self._book.path),
+            loaded_at=current.loaded_at,
+            problem=self._book.problem,
+            is_changed=self._book.is_changed,
+            is_paused=standing.is_paused,
+            waiting=standing.waiting,
+            refused=sum(count.outcomes.get(Outcome.FULL, 0) for count in counts.values()),
+        )
+
+    async def summary(self) -> Summary:
+        """Return how things stand, in a few numbers."""
+        standing = await self._store.standing()
+        waiting = await self._store.actions([ActionState.WAITING], limit=MOST_WAITING)
+        return Summary(
+            rules=len(self._book.current.rules),
+            is_paused=standing.is_paused,
+            problem=self._book.problem,
+            asked=len(waiting),
+            oldest=min((action.created_at for action in waiting), default=None),
+            queued=standing.waiting - len(waiting),
+            running=len(await self._store.runs(is_running=True, limit=MOST_WAITING)),
+        )
+
+    async def reload(self, caller: Caller) -> Overview:
+        """Put the file in force; what is wrong with it is raised, and then nothing has changed."""
+        caller.require_owner("change the rules")
+        await self._judge.changing(self._book.reload)
+        return await self.overview()
+
+    async def pause(self, caller: Caller, *, is_on: bool) -> bool:
+        """Pause every rule, or end that; return whether that changed anything. Messages keep arriving."""
+        caller.require_owner("pause or resume the rules")
+        if not is_on:
+            # What came while they were paused is decided as things stood then.
+            await self._judge.catch_up()
+        return await self._store.pause_rules(is_on=is_on)
+
+    async def test(self, since: timedelta, limit: int, rule: str = "", *, has_all: bool = False) -> Tested:
+        """Replay stored mail, oldest first: what the rules in force would have decided, had they been there.
+
+        Nothing is run and nothing is stored. Windows begin empty; the queue is as full as it is now. Messages that no
+        rule fits are only counted, unless all are wanted.
+        """
+        current = self._only(rule)
+        most = bounded(limit, MOST_TESTED, "limit")
+        if has_all:
+            most = min(most, max(1, MOST_COMPARED // max(1, len(current.rules))))
+        found = await self._store.page(Filter(since=self._clock.now() - since), most, newest_first=True)
+        messages = [message for message in reversed(found) if not message.mailbox.startswith(TRIAL)]
+        ancestry = await self._store.ancestry([message.id for message in messages])
+        standing = Standing(waiting=(await self._store.standing()).waiting)
+        # In a thread: it may take seconds, and nobody's mail waits for that.
+        return await anyio.to_thread.run_sync(
+            lambda: self._replayed(current, messages, standing, ancestry, has_all=has_all)
+        )
+
+    def _replayed(
+        self,
+        current: InForce,
+        messages: Sequence[Message],
+        standing: Standing,
+        ancestry: Mapping[MessageId, tuple[str, ...]],
+        *,
+        has_all: bool,
+    ) -> Tested:
+        matched = [(message, found) for message in messages if (found := current.matcher.candidates(message))]
+        verdicts = decide(
+            matched, standing, ancestry, self._book.unable, local=self._local(), nonce=str, is_replay=True
+        )
+        by_message: dict[MessageId, list[Verdict]] = {}
+        for verdict in verdicts:
+            by_message.setdefault(verdict.message, []).append(verdict)
+        return Tested(
+            judged=[
+                Judged(message=message, verdicts=self._complete(current, message, by_message.get(message.id, ())))
+                for message in messages
+                if has_all or message.id in by_message
+            ],
+            fired=sum(verdict.outcome is Outcome.FIRED for verdict in verdicts),
+            looked_at=len(messages),
+        )
+
+    async def explain(self, ref: str) -> Judged:
+        """Return what every rule in force would make of a message now, and what was decided when it came."""
+        message = await self._store.message(ref)
+        current = self._book.current
+        found = await anyio.to_thread.run_sync(current.matcher.candidates, message)
+        standing = await self._store.standing(
+            [each.rule.name for each in found], [(each.rule.name, each.digest) for each in found]
+        )
+        ancestry = await self._store.ancestry([message.id])
+        # What this very message began does not count against it.
+        own = replace(
+            standing,
+            fired={name: fired for name, fired in standing.fired.items() if fired.message != message.id},
+            duplicates={key: fired for key, fired in standing.duplicates.items() if fired.message != message.id},
+        )
+        verdicts = decide([(message, found)], own, ancestry, self._book.unable, local=self._local(), nonce=str)
+        actions = await self._store.actions(message=message.id)
+        return Judged(
+            message=message,
+            verdicts=await anyio.to_thread.run_sync(self._complete, current, message, verdicts),
+            decided=await self._store.verdicts(message.id),
+            actions={action.rule: action for action in actions},
+        )
+
+    # -- actions -----------------------------------------------------------------------------------------------
+
+    async def actions(
+        self, states: Sequence[ActionState] = (), *, message: str = "", limit: int = 50
+    ) -> Sequence[Told]:
+        """Return actions, newest first."""
+        about = (await self._store.message(message)).id if message else None
+        found = await self._store.actions(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
+        messages = await self._store.messages([action.message for action in found])
+        return [Told(action=action, message=messages.get(action.message)) for action in found]
+
+    async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> Told:
+        """Accept or decline an action. The first answer counts; one that is too late is told so."""
+        caller.require_owner("answer for you")
+        action = await self._store.action(ref.strip())
+        answered = await self._store.answer(action.id, is_yes=is_yes, by=by)
+        return await self._told(answered)
+
+    async def run_now(self, caller: Caller, ref: str, wish: Wish, *, key: str = "") -> Told:
+        """Queue a run that the person asks for by hand: as a rule would run it, or with tools that only read."""
+        caller.require_owner("start runs")
+        message = await self._store.message(ref)
+        base = self._named(wish.rule) if wish.rule else None
+        asked = wish.prompt or (base.prompt if base else "") or DEFAULT_PROMPT
+        order = Order(
+            agent=wish.agent or (base.agent if base else ""),
+            workdir=wish.workdir or (base.workdir if base else ""),
+            tools=wish.tools or (base.allowed if base else DEFAULT_TOOLS),
+            prompt=render_prompt(asked, message, fresh_id("", 12)),
+            timeout=base.timeout if base else DEFAULT_TIMEOUT,
+            max_turns=base.max_turns if base else DEFAULT_TURNS,
+            has_reply=base.has_reply if base else False,
+        )
+        fit = self._fit_of(order.agent, order.tools)
+        if fit.refusal:
+            raise Refused(f"No agent can run this: {fit.refusal}.", "Name other tools, or another agent.")
+        return await self._told(await self._store.add_action(message.id, order, caller.sender.label, key=key))
+
+    # -- runs --------------------------------------------------------------------------------------------------
+
+    async def runs(self, *, is_running: bool | None = None, message: str = "", limit: int = 20) -> Sequence[RunCard]:
+        """Return runs, newest first."""
+        about = (await self._store.message(message)).id if message else None
+        found = await self._store.runs(is_running=is_running, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
+        messages = await self._store.messages([run.message for run in found])
+        return [RunCard(run=run, message=messages.get(run.message)) for run in found]
+
+    async def run(self, ref: str) -> RunCard:
+        """Return a run."""
+        run = await self._store.run(ref.strip())
+        messages = await self._store.messages([run.message])
+        return RunCard(run=run, message=messages.get(run.message))
+
+    async def output(self, ref: str, after: int, seconds: float) -> tuple[RunCard, OutputPart]:
+        """Return what a run told after a line, waiting for it for a while."""
+        card = await self.run(ref)
+        part = await self._runs.output(card.run.id, after, min(max(seconds, 0.0), MOST_WAIT_SECONDS))
+        # It may have ended while this waited.
+        return await self.run(card.run.id), part
+
+    async def drop(self, caller: Caller, ref: str) -> Told:
+        """Let an action that waits to be run not be run."""
+        caller.require_owner("end runs")
+        action = await self._store.action(ref.strip())
+        return await self._told(await self._store.refuse_action(action.id, f"aborted by {caller.sender.label}"))
+
+    async def abort(self, caller: Caller, ref: str) -> RunCard:
+        """End a run."""
+        caller.require_owner("end runs")
+        run = await self._store.run(ref.strip())
+        await self._runs.abort(run, caller.sender.label)
+        return await self.run(run.id)
+
+    def _local(self) -> tzinfo:
+        return self._clock.now().astimezone().tzinfo or UTC
+
+    # -- inside ------------------------------------------------------------------------------------------------
+
+    def _card(self, rule: Rule, count: RuleCount) -> RuleCard:
+        return RuleCard(rule=rule, count=count, fit=self._fit_of(rule.agent, rule.allowed) if rule.is_run else None)
+
+    def _named(self, name: str) -> Rule:
+        rule = self._book.current.by_name.get(name)
+        if rule is None:
+            raise NotFound(f"There is no rule {name[:64]!r}.", "See them with: harken rules list")
+        return rule
+
+    def _only(self, rule: str) -> InForce:
+        current = self._book.current
+        if not rule:
+            return current
+        return current.only(self._named(rule))
+
+    async def _told(self, action: Action) -> Told:
+        messages = await self._store.messages([action.message])
+        return Told(action=action, message=messages.get(action.message))
+
+    def _complete(self, current: InForce, message: Message, verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
+        """Add why the other rules do not match."""
+        known = {verdict.rule: verdict for verdict in verdicts}
+        return [
+            known.get(rule.name)
+            or Verdict(
+                message=message.id,
+                rule=rule.name,
+                mode=rule.mode,
+                outcome=Outcome.NO_MATCH,
+                reason=current.matcher.mismatch(rule, message),
+            )
+            for rule in current.rules
+        ]

@@ -1,0 +1,125 @@
+"""A question to the person behind an MCP connection: the form that their host shows, and what the answer means.
+
+Only hosts that were seen to show such a form to the person, and never to answer it themselves, are asked: an agent
+must not confirm for its owner. Whom to ask, and when, is decided above, in `daemon.asking`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import partial
+from typing import Any, Final
+
+import mcp_types as types
+from mcp.server.session import ServerSession
+from mcp.shared.exceptions import MCPError
+from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
+
+from harken.hosts.base import Host
+from harken.inbox.reactions import Told
+from harken.model import Message
+from harken.reaction import ActionId, Order
+
+# Claude Code shows four lines at most, each cut at the width of the terminal.
+LINE_CHARS: Final = 76
+TEXT_CHARS: Final = 240
+
+
+class Choice(StrEnum):
+    """What the person can choose. The first is what a key pressed by mistake chooses."""
+
+    LATER = "decide later"
+    YES = "yes, run it"
+    NO = "no"
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """What is asked, about which action."""
+
+    action: ActionId
+    text: str
+
+    @property
+    def form(self) -> dict[str, Any]:
+        """The schema of the answer. Its one field has the name of the action, so that an answer names its question."""
+        choice = {
+            "type": "string",
+            "title": "Answer",
+            "description": f"Or later: harken channel confirm {self.action}",
+            "enum": [each.value for each in Choice],
+        }
+        return {"type": "object", "properties": {self.action: choice}, "required": [self.action]}
+
+
+Ask = Callable[[Question], Awaitable[Choice | None]]
+"""Asks the person behind a connection. None: the host gave no answer that could be one."""
+
+
+def question(told: Told, *, agent: str, folder: str) -> Question | None:
+    """Return what to ask about an action; None when not all of what would run can be shown.
+
+    `agent` and `folder` are what is taken where the rule names none.
+    """
+    action, order = told.action, told.action.order
+    if order is None or told.message is None:
+        return None
+    lines = (
+        f"Run {order.agent or agent or 'the first agent that can'}? Rule {action.rule}, {action.id}",
+        f"Folder: {order.workdir or folder or 'one of its own'}",
+        f"Tools: {_tools(order)}",
+    )
+    shown = [_plain(line) for line in lines]
+    if any(len(line) > LINE_CHARS for line in shown):
+        # Nobody should say yes to what they cannot see.
+        return None
+    return Question(action.id, "\n".join((*shown, _said(told.message))))
+
+
+def way(host: Host, session: ServerSession) -> Ask | None:
+    """Return how to ask the person behind a connection; None when that is not possible, or not known to be safe."""
+    declared = session.client_capabilities.elicitation if session.client_capabilities is not None else None
+    # Without a mode it is a form: the other mode came later.
+    has_form = declared is not None and (declared.form is not None or declared.url is None)
+    if not host.asks_person or not has_form or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return partial(_ask, session)
+
+
+async def _ask(session: ServerSession, asked: Question) -> Choice | None:
+    """Show a question until it is answered. The host is told when this is cancelled, and takes it away."""
+    try:
+        result = await session.elicit_form(asked.text, asked.form)
+    except (MCPError, ValidationError):
+        return None
+    return _choice(asked, result)
+
+
+def _choice(asked: Question, result: types.ElicitResult) -> Choice | None:
+    if result.action != "accept":
+        return Choice.LATER
+    answer = (result.content or {}).get(asked.action)
+    if answer is None:
+        # To a question of an earlier daemon, which had the same number.
+        return None
+    # Copilot CLI lets people type something else.
+    return Choice(answer) if answer in set(Choice) else Choice.LATER
+
+
+def _tools(order: Order) -> str:
+    return ", ".join(order.tools) or "none"
+
+
+def _said(message: Message) -> str:
+    """Return who said what, on one line and attributed."""
+    text = _plain(message.text)
+    cut = text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…"
+    return f"{_plain(message.sender.label)[:40]} ({message.trust.value}), {_plain(message.channel)[:24]}: “{cut}”"
+
+
+def _plain(text: str) -> str:
+    """Return a text on one line, without anything that a terminal would obey."""
+    return "".join(each for each in " ".join(text.split()) if each.isprintable())

@@ -1,0 +1,198 @@
+"""A daemon with rules: killed in the middle of a run and of a question, and what a run may do to Harken itself.
+
+The agent is a program that prints what Gemini CLI prints; what the real hosts do is tried in `tests/hosts`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import pytest
+
+from harken.testing import CallFailed, DaemonProcess
+from harken.testing.daemon import Json
+from tests.loss.rig import until
+
+# Does what the prompt says: `run WORDS` runs harken with them, `hold` waits for ever.
+PROGRAM = f"""#!{sys.executable}
+import json, signal, subprocess, sys
+def say(**event):
+    print(json.dumps(event), flush=True)
+for line in sys.stdin.read().splitlines():
+    if line.startswith("run "):
+        command = [{sys.executable!r}, "-I", "-m", "harken", *line.split()[1:]]
+        done = subprocess.run(command, capture_output=True, text=True)
+        say(type="message", role="assistant", content=f"{{done.returncode}} {{done.stderr.strip()[:200]}}")
+    if line == "hold":
+        say(type="tool_use", tool_name="read_file", tool_id="1", parameters={{}})
+        signal.pause()
+say(type="result", status="success")
+"""
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A home on a machine where Gemini CLI seems to be installed."""
+    program = tmp_path / "bin" / "gemini"
+    program.parent.mkdir()
+    program.write_text(PROGRAM, encoding="utf-8")
+    program.chmod(0o700)
+    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+    (tmp_path / "home").mkdir(mode=0o700)
+    return tmp_path / "home"
+
+
+@contextmanager
+def ruled(home: Path, *rules: Mapping[str, object]) -> Iterator[DaemonProcess]:
+    """Serve a home with these rules."""
+    file = home / "triggers.json"
+    file.write_text(json.dumps({"rules": rules}))
+    file.chmod(0o600)
+    daemon = DaemonProcess(home).start()
+    try:
+        yield daemon
+    finally:
+        daemon.stop()
+
+
+def rule(name: str, prompt: str, **more: object) -> Mapping[str, object]:
+    """Return a rule that runs by itself."""
+    return {"name": name, "mode": "auto", "agent": "gemini-cli", "tools": ["read_file"], "prompt": prompt, **more}
+
+
+def the_run(daemon: DaemonProcess, state: str, *, of: str = "") -> Json:
+    """Return the run in a state, once there is one."""
+
+    def look() -> Json:
+        found = [each for each in daemon.call("runs")["runs"] if each["state"] == state and of in ("", each["rule"])]
+        return found[0] if found else None
+
+    return until(look, f"a run that is {state}")
+
+
+def decided(daemon: DaemonProcess, message: str) -> Mapping[str, str]:
+    """Return what each rule decided about a message, once all did."""
+
+    def look() -> Json:
+        return daemon.call("rules_explain", message=message)["decided"]
+
+    return {each["rule"]: each["outcome"] for each in until(look, "a verdict")}
+
+
+def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(home: Path) -> None:
+    """Nobody knows how far it came: doing it again by itself may do harm, and leaving it alone too."""
+    with ruled(home, rule("hold", "hold", channel="ci")) as daemon:
+        daemon.call("send", text="red", sender="bot", channel="ci")
+        run = the_run(daemon, "running")
+        output = until(lambda: daemon.call("run_output", run=run["id"], after=1)["lines"], "its words")
+        assert output[0]["tool"] == "read_file"
+        (agent,) = [p for p in psutil.Process(daemon.pid).children(recursive=True) if "gemini" in " ".join(p.cmdline())]
+        daemon.kill()
+        daemon.start()
+        after = the_run(daemon, "interrupted")
+        assert (after["id"], after["reason"]) == (run["id"], "the daemon ended while it ran")
+        agent.wait(30)
+        daemon.call("send", text="green", sender="bot", channel="other")
+        assert [each["id"] for each in daemon.call("runs")["runs"]] == [run["id"]]
+        assert daemon.call("actions")["actions"][0]["state"] == "started"
+
+
+def test_question_outlives_the_daemon_and_is_answered_once(home: Path) -> None:
+    """A yes that was given must count, and count once, whatever was killed meanwhile."""
+    ask = {**rule("ask", "run version", channel="ci"), "mode": "confirm"}
+    with ruled(home, ask) as daemon:
+        daemon.call("send", text="red", sender="bot", channel="ci")
+        (action,) = until(lambda: daemon.call("actions", state="waiting")["actions"], "the question")
+        daemon.kill()
+        daemon.start()
+        (again,) = daemon.call("actions", state="waiting")["actions"]
+        assert (again["id"], again["expires_at"]) == (action["id"], action["expires_at"])
+        daemon.call("confirm", action=action["id"], yes=True)
+        daemon.kill()
+        daemon.start()
+        # It may have begun before the second kill: then it is interrupted, and still the only one.
+        until(lambda: [each for each in daemon.call("runs")["runs"] if each["state"] != "running"], "an end")
+        for answer in (True, False):
+            with pytest.raises(CallFailed) as failed:
+                daemon.call("confirm", action=action["id"], yes=answer)
+            assert failed.value.error["code"] == "conflict"
+        assert len(daemon.call("runs")["runs"]) == 1
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "rules reload",
+        "channel pause",
+        "channel confirm a-000000",
+        "channel run 1 --yes",
+        "allow stranger",
+        "pair",
+        "send --from you hello",
+        "pull",
+    ],
+)
+def test_run_may_not_change_what_rules_and_people_decide(home: Path, words: str) -> None:
+    """A message that talks an agent into something must not get authority by it, not even with a shell."""
+    command = f"run --home {home} {words}"
+    with ruled(home, rule("shell", command, channel="ci")) as daemon:
+        daemon.call("send", text="red", sender="bot", channel="ci")
+        run = the_run(daemon, "done")
+    refused = "7 "  # the exit code of what is refused
+    assert run["answer"].startswith(refused), run["answer"]
+
+
+def test_word_of_a_run_is_a_strangers_and_never_triggers_its_own_rule(home: Path) -> None:
+    """A rule that answers itself would go on for ever."""
+    say = f"run --home {home} send --channel ci again"
+    tell = {"name": "tell", "channel": "ci"}
+    with ruled(home, rule("say", say, channel="ci", trust="unknown"), tell, rule("known", say, channel="ci")) as daemon:
+        daemon.call("send", text="red", sender="bot", channel="ci")
+        run = the_run(daemon, "done", of="say")
+        said = until(lambda: _said_by(daemon, run["id"]), "what the run said")
+        assert (said["trust"], said["from"]) == ("unknown", f"run {run['id']}")
+        outcomes = decided(daemon, said["id"])
+        assert (outcomes["say"], outcomes["tell"], outcomes["known"]) == ("loop", "fired", "not trusted")
+
+
+def _said_by(daemon: DaemonProcess, run: str) -> Json:
+    found = daemon.call("list", limit=50)["messages"]
+    return next((each for each in found if each["sender_id"] == f"run:{run}"), None)
+
+
+def test_chain_of_runs_has_an_end(home: Path) -> None:
+    """Two rules that trigger each other are found out, too; so is a longer round."""
+    names = ["a", "b", "c", "d"]
+    rules = [
+        rule(each, f"run --home {home} send --channel {after} on", channel=each, trust="unknown")
+        for each, after in zip(names, [*names[1:], "e"], strict=True)
+    ]
+    with ruled(home, *rules) as daemon:
+        daemon.call("send", text="go", sender="bot", channel="a")
+        last = the_run(daemon, "done", of="c")
+        said = until(lambda: _said_by(daemon, last["id"]), "what the last run said")
+        assert decided(daemon, said["id"]) == {"d": "chain too long"}
+        assert sorted(each["rule"] for each in daemon.call("runs")["runs"]) == ["a", "b", "c"]
+
+
+def test_answer_of_a_run_goes_back_to_where_the_message_came_from(home: Path) -> None:
+    """Whoever asked is told, on the channel where they asked."""
+    with ruled(home, rule("answer", "run version", channel="ask", reply=True)) as daemon:
+        sent = daemon.call("send", text="which version", sender="colleague", channel="ask")
+        run = the_run(daemon, "done")
+        reply = until(lambda: _reply_to(daemon, sent["id"]), "the reply")
+        assert (reply["from"], reply["content_text_sanitized"]) == (f"run:{run['id']}", run["answer"])
+        ledger = daemon.call("read", ref=sent["id"])["ledger"]
+        assert [each["state"] for each in ledger if each["consumer"] == "rules"] == ["answered"]
+        assert "rules" not in {each["consumer"] for each in daemon.call("status")["consumers"]}
+
+
+def _reply_to(daemon: DaemonProcess, message: str) -> Json:
+    found = daemon.call("list", mailbox="replies")["messages"]
+    return next((each for each in found if each["refers_to"] == message), None)
