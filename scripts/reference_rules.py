@@ -52,7 +52,7 @@ class Stage(Protocol):
 @contextmanager
 def furnished(home: Home) -> Iterator[None]:
     """Let a home have a rule, and the machine an agent, for the time of the block."""
-    home.triggers_file.write_text(json.dumps({"rules": [RULE]}))
+    home.triggers_file.write_text(json.dumps({"rules": [dict(RULE)]}))
     home.triggers_file.chmod(0o600)
     program = home.path / "bin" / "claude"
     program.parent.mkdir()
@@ -119,6 +119,7 @@ async def play_reactions(stage: Stage, message: Message) -> None:
     )
     await store.start_run(run)
     await store.end_run(run.id, RunEnd(state=RunState.DONE, exit_code=0, turns=3, answer="the test is fixed"))
+    await store.keep_rules(json.dumps({"rules": [dict(RULE)]}), 1)
     await store.pause_rules(is_on=True)
     await store.pause_rules(is_on=False)
 

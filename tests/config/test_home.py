@@ -88,7 +88,6 @@ def test_layout_is_what_the_documentation_says() -> None:
     home = Home(Path("/h"))
     names = {name: str(getattr(home, name)) for name in dir(Home) if not name.startswith("_") and name != "path"}
     assert names == {
-        "accepted_rules_file": "/h/triggers.accepted.json",
         "runs_dir": "/h/runs",
         "work_dir": "/h/workdirs",
         "address_file": "/h/run/address",

@@ -12,6 +12,7 @@ import anyio
 import pytest
 
 from harken.clock import Clock
+from harken.errors import UserError
 from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, Trust
 from harken.reaction import MOST_WAITING, ActionState, Mode, Outcome
 from harken.rules.book import RuleBook
@@ -30,9 +31,7 @@ class Court:
 
     def __init__(self, store: Store, folder: Path, clock: Clock) -> None:
         self.store = store
-        self.book = RuleBook(
-            folder / "triggers.json", folder / "accepted.json", clock, keep=_keep, unable=lambda _rule: ""
-        )
+        self.book = RuleBook(folder / "triggers.json", clock, unable=lambda _rule: "")
         self.judge = Judge(store, self.book, clock)
 
     async def say(self, *texts: str, channel: str = "ci", trust: Trust = Trust.KNOWN, sender: str = "bot") -> None:
@@ -136,14 +135,14 @@ async def test_reload_lets_earlier_messages_be_judged_by_the_earlier_rules(tmp_p
     async with sitting(tmp_path, FakeClock()) as court:
         await court.say("red 1")
         write(tmp_path, {**TELL, "name": "anew"})
-        await court.judge.changing(court.book.reload)
+        await court.judge.reload()
         await court.say("red 2")
         await court.judge.catch_up()
         assert await court.outcomes() == [("red 1", "tell", "fired"), ("red 2", "anew", "fired")]
 
 
-async def test_restart_with_another_file_judges_nothing_old_by_it(tmp_path: Path) -> None:
-    """A message is judged by the rules that were in force when it came, also when the daemon was stopped meanwhile."""
+async def test_file_that_changed_is_not_in_force_before_the_person_says_so(tmp_path: Path) -> None:
+    """Only the person puts rules in force: a file can be written by much, an agent with a shell among it."""
     clock = FakeClock()
     write(tmp_path, TELL)
     async with sitting(tmp_path, clock) as court:
@@ -153,12 +152,11 @@ async def test_restart_with_another_file_judges_nothing_old_by_it(tmp_path: Path
     write(tmp_path, {**TELL, "name": "anew"})
     async with sitting(tmp_path, clock) as court:
         await court.say("red 3")
+        await court.judge.reload()
+        await court.say("red 4")
         await court.judge.catch_up()
-        assert await court.outcomes() == [
-            ("red 1", "tell", "fired"),
-            ("red 2", "tell", "fired"),
-            ("red 3", "anew", "fired"),
-        ]
+        decided = [(text, rule) for text, rule, _ in await court.outcomes()]
+    assert decided == [("red 1", "tell"), ("red 2", "tell"), ("red 3", "tell"), ("red 4", "anew")]
 
 
 async def test_broken_file_leaves_the_rules_in_force_also_over_a_restart(tmp_path: Path) -> None:
@@ -169,6 +167,9 @@ async def test_broken_file_leaves_the_rules_in_force_also_over_a_restart(tmp_pat
         pass
     _keep(tmp_path / "triggers.json", '{"rules": [{"name": "tell", "mode": "Notify"}]}')
     async with sitting(tmp_path, clock) as court:
+        assert court.book.is_changed
+        with pytest.raises(UserError, match="notify"):
+            await court.judge.reload()
         assert "notify" in court.book.problem
         assert [rule.name for rule in court.book.current.rules] == ["tell"]
         await court.say("red")
@@ -222,11 +223,11 @@ async def test_windows_outlive_a_time_with_other_rules(tmp_path: Path) -> None:
         await court.judge.catch_up()
         clock.advance(7_200)
         write(tmp_path, {"name": "other"})
-        await court.judge.changing(court.book.reload)
+        await court.judge.reload()
         await court.say("green")
         await court.judge.catch_up()
         write(tmp_path, {**TELL, "dedupWindow": "24h"})
-        await court.judge.changing(court.book.reload)
+        await court.judge.reload()
         await court.say("red")
         await court.judge.catch_up()
         assert (await court.outcomes())[-1] == ("red", "tell", "duplicate")

@@ -145,7 +145,7 @@ def _show_status(screen: Screen, found: Result) -> None:
 
 
 def _show_rules(screen: Screen, rules: Result) -> None:
-    if not (rules["rules"] or rules["asked"] or rules["running"] or rules["problem"]):
+    if not any(rules[key] for key in ("rules", "asked", "running", "problem", "is_changed")):
         return
     parts = [f"{rules['rules']} in force" + (", paused" if rules["is_paused"] else "")]
     parts += [f"{rules[key]} {word}" for key, word in (("queued", "queued"), ("running", "running")) if rules[key]]
@@ -153,6 +153,8 @@ def _show_rules(screen: Screen, rules: Result) -> None:
     if rules["asked"]:
         since = clock_time(rules["oldest_asked_at"])
         screen.line(f"  {rules['asked']} wait for your answer, the oldest since {since}: harken channel confirm")
+    if rules["is_changed"] and not rules["problem"]:
+        screen.line("  triggers.json has changed since it was put in force: harken rules reload")
     if rules["problem"]:
         screen.line(screen.paint("  triggers.json is not in force: ", "31") + screen.fit(rules["problem"], 33))
 

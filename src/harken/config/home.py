@@ -43,11 +43,6 @@ class Home:
         return self.path / "triggers.json"
 
     @property
-    def accepted_rules_file(self) -> Path:
-        """The rules that were in force last: what is left of them when the file is broken."""
-        return self.path / "triggers.accepted.json"
-
-    @property
     def runs_dir(self) -> Path:
         """What runs told, a file for each."""
         return self.path / "runs"

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from harken.clock import Clock
-from harken.config.home import Home, write_private
+from harken.config.home import Home
 from harken.config.secrets import env_values
 from harken.config.settings import RunSettings
 from harken.daemon.agents import Agents
@@ -68,13 +68,7 @@ def join(
         chosen = choosing.choose(agent, tools)
         return Fit(chosen.jail.host if chosen.jail else "", chosen.refusal)
 
-    book = RuleBook(
-        home.triggers_file,
-        home.accepted_rules_file,
-        clock,
-        keep=write_private,
-        unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal,
-    )
+    book = RuleBook(home.triggers_file, clock, unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal)
     judge = Judge(store, book, clock)
     runner = Runner(
         store,

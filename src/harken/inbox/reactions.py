@@ -103,6 +103,7 @@ class Summary:
     rules: int
     is_paused: bool
     problem: str
+    is_changed: bool
     asked: int
     oldest: datetime | None
     queued: int
@@ -170,7 +171,7 @@ class Reactions:
 
     async def overview(self) -> Overview:
         """Return the rules in force."""
-        self._book.refit()
+        await anyio.to_thread.run_sync(self._book.refit)
         standing = await self._store.standing()
         counts = await self._store.rule_counts()
         current = self._book.current
@@ -194,6 +195,7 @@ class Reactions:
             rules=len(self._book.current.rules),
             is_paused=standing.is_paused,
             problem=self._book.problem,
+            is_changed=await anyio.to_thread.run_sync(lambda: self._book.is_changed),
             asked=len(waiting),
             oldest=min((action.created_at for action in waiting), default=None),
             queued=standing.waiting - len(waiting),
@@ -203,7 +205,7 @@ class Reactions:
     async def reload(self, caller: Caller) -> Overview:
         """Put the file in force; what is wrong with it is raised, and then nothing has changed."""
         caller.require_owner("change the rules")
-        await self._judge.changing(self._book.reload)
+        await self._judge.reload()
         return await self.overview()
 
     async def pause(self, caller: Caller, *, is_on: bool) -> bool:

@@ -127,7 +127,7 @@ def _reaction(event: Event) -> Iterator[tuple[str, _Fields]]:
     if event.kind in _OF_REACTION:
         name, fields = _OF_REACTION[event.kind]
         yield name, {field: event.data[field] for field in fields}
-    elif event.kind in ("paused", "resumed"):
+    elif event.kind in ("paused", "resumed", "rules"):
         yield RULES_CHANGED, {"change": event.kind, "mailbox": None}
 
 

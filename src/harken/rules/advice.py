@@ -24,6 +24,7 @@ def advice(rule: Rule, *, is_trust_given: bool = False) -> Iterator[Fault]:
         yield Fault(label, "tools", "given, and never used", 'a rule of mode "notify" runs nothing')
     if rule.mode is Mode.NOTIFY and rule.has_reply:
         yield Fault(label, "reply", "given, and has no effect", 'a rule of mode "notify" runs nothing')
+    yield from _of_tools(rule, label)
     for field, value in (("server", rule.server), ("channel", rule.channel)):
         fits_below = field == "channel" and value.endswith("/*") and ANY not in value[:-1]
         if ANY in value and value != ANY and not fits_below:
@@ -36,6 +37,15 @@ def advice(rule: Rule, *, is_trust_given: bool = False) -> Iterator[Fault]:
             near = closest(word.strip(), WORDS)
             meant = f"write {{{{{near}}}}}" if near else f"known are {', '.join(WORDS)}"
             yield Fault(label, "prompt", f"a text with {shown('{{' + word + '}}')}, which stays as it is", meant)
+
+
+def _of_tools(rule: Rule, label: str) -> Iterator[Fault]:
+    for tool in rule.tools:
+        if tool.startswith("shell:"):
+            accepted = (
+                "the rest of the line is not limited: many commands can write files or run others by their options"
+            )
+            yield Fault(label, "tools", shown(tool), accepted)
 
 
 def _of_auto(rule: Rule, label: str, *, is_trust_given: bool) -> Iterator[Fault]:

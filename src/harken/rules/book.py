@@ -1,8 +1,8 @@
-"""The rules in force: read from the person's file, all or nothing, and kept over a restart.
+"""The rules in force: those of the person's file as they were when the person put them in force, all or nothing.
 
-What was in force last is kept beside (`accepted`): a file that was broken meanwhile changes nothing, also over a
-restart. A file that others could write is refused: whoever writes it decides what agents do. It reads files and knows
-no store; how a file is read as rules is in `load`.
+A file that is changed, broken or gone changes nothing before the person says so, also over a restart: many programs
+can write a file. So those in force are kept in the store, by `judge`. A file that other users could write is refused.
+It reads files and knows no store; how a file is read as rules is in `load`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import stat
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
@@ -23,11 +23,9 @@ from harken.rules.load import MOST_BYTES, RuleFile, load
 from harken.rules.match import Matcher
 from harken.rules.rule import Rule
 
+REFIT_AFTER: Final = timedelta(seconds=20)
 _OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
-
-Keep = Callable[[Path, str], None]
-"""Replaces a private file by a text, durably."""
 
 Unable = Callable[[Rule], str]
 """Returns why a rule cannot be run by any agent here, empty when it can."""
@@ -41,7 +39,12 @@ class InForce:
     matcher: Matcher
     warnings: tuple[Fault, ...]
     loaded_at: datetime
-    digest: str
+    text: str  # as they were written
+
+    @property
+    def digest(self) -> str:
+        """What tells them from others."""
+        return _digest(self.text.encode("utf-8", "surrogateescape"))
 
     @property
     def by_name(self) -> Mapping[str, Rule]:
@@ -56,15 +59,14 @@ class InForce:
 class RuleBook:
     """The rules of one home."""
 
-    def __init__(self, path: Path, accepted: Path, clock: Clock, *, keep: Keep, unable: Unable) -> None:
+    def __init__(self, path: Path, clock: Clock, unable: Unable) -> None:
         self.path = path
-        self._accepted = accepted
         self._clock = clock
-        self._keep = keep
         self._unable = unable
         self._problem = ""
         self._unfit: Mapping[str, str] = {}
-        self._current = self._made(RuleFile(rules=(), warnings=()), b"")
+        self._fitted_at = clock.now()
+        self._current = self.made("")
 
     @property
     def current(self) -> InForce:
@@ -73,7 +75,7 @@ class RuleBook:
 
     @property
     def problem(self) -> str:
-        """Why the file as it was read last is not in force, empty when it is."""
+        """What was wrong with the file when it was read last, empty when nothing was."""
         return self._problem
 
     @property
@@ -89,40 +91,36 @@ class RuleBook:
         except HarkenError:
             return True
 
-    def restore(self) -> None:
-        """Put in force what was so last, when the daemon starts."""
-        self._take(self._last_accepted())
-
-    def reload(self) -> None:
-        """Put the file in force. Raises what is wrong with it, and then changes nothing."""
+    def read(self) -> InForce:
+        """Return the rules of the file. Raises what is wrong with it."""
         try:
             data = read_file(self.path)
-            self._take(data)
+            self._problem = ""
+            return self.made(data.decode("utf-8", "surrogateescape"))
         except HarkenError as exc:
             self._problem = exc.message
             raise
-        self._problem = ""
-        self._keep(self._accepted, data.decode("utf-8", "replace"))
+
+    def made(self, text: str) -> InForce:
+        """Return rules that were written as a text, ready to be matched. Raises what is wrong with them."""
+        data = text.encode("utf-8", "surrogateescape")
+        file = load(data) if data.strip() else RuleFile(rules=(), warnings=())
+        return InForce(file.rules, Matcher(file.rules), file.warnings, self._clock.now(), text)
+
+    def take(self, rules: InForce) -> None:
+        """Put rules in force."""
+        self._current = rules
+        self.refit()
 
     def refit(self) -> None:
         """Look again at which rules can be run: programs come and go."""
         self._unfit = {rule.name: why for rule in self._current.rules if rule.is_run and (why := self._unable(rule))}
+        self._fitted_at = self._clock.now()
 
-    def _take(self, data: bytes) -> None:
-        self._current = self._made(load(data) if data.strip() else RuleFile(rules=(), warnings=()), data)
-        self.refit()
-
-    def _made(self, file: RuleFile, data: bytes) -> InForce:
-        return InForce(file.rules, Matcher(file.rules), file.warnings, self._clock.now(), _digest(data))
-
-    def _last_accepted(self) -> bytes:
-        """Return what was in force last, nothing when that cannot be read: it is ours, and only a copy."""
-        try:
-            data = read_file(self._accepted)
-            load(data or b'{"rules": []}')
-        except HarkenError:
-            return b""
-        return data
+    def refit_in_time(self) -> None:
+        """Look again if some cannot be run, and that was found out a while ago."""
+        if self._unfit and abs(self._clock.now() - self._fitted_at) > REFIT_AFTER:
+            self.refit()
 
 
 def _digest(data: bytes) -> str:

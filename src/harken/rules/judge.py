@@ -8,7 +8,7 @@ stored now and then: judging such a message again says the same.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from typing import Final
@@ -54,19 +54,18 @@ class Judge:
         self._lock = anyio.Lock()
 
     async def begin(self) -> None:
-        """Judge what is left by the rules that were in force, then put the file in force.
-
-        What came while there were none is not judged by those there are now.
-        """
-        await anyio.to_thread.run_sync(self._book.restore)
-        if self._book.current.rules:
+        """Put in force what was so last; without any, the file. What came while there were none is not judged."""
+        text = await self._store.rules_text()
+        if text:
+            self._book.take(await anyio.to_thread.run_sync(self._book.made, text))
             self._judged = (await self._store.standing()).judged
-        else:
-            await self._skip()
-        try:
-            await self.changing(self._book.reload)
-        except HarkenError as exc:
-            _log.warning("triggers.json is not in force: %s", exc.message)
+            return
+        await self._skip()
+        if self._book.is_changed:
+            try:
+                await self.reload()
+            except HarkenError as exc:
+                _log.warning("no rules are in force: %s", exc.message)
 
     async def run(self) -> None:
         """Judge what comes, for ever."""
@@ -94,11 +93,16 @@ class Judge:
         async with self._lock:
             await self._catch_up()
 
-    async def changing(self, change: Callable[[], None]) -> None:
-        """Let rules change between two messages: what came before is judged by those that were in force."""
+    async def reload(self) -> None:
+        """Put the file in force; raises what is wrong with it, and then changes nothing.
+
+        That is between two messages: what came before is judged by the rules that were in force.
+        """
+        rules = await anyio.to_thread.run_sync(self._book.read)
         async with self._lock:
             await self._catch_up()
-            await anyio.to_thread.run_sync(change)
+            await self._store.keep_rules(rules.text, len(rules.rules))
+            await anyio.to_thread.run_sync(self._book.take, rules)
             self._is_idle = False
             await self._keep_place()
 
@@ -154,6 +158,7 @@ class Judge:
         """Decide about messages that some rules match, and settle it."""
         names = {candidate.rule.name for _, found in matched for candidate in found}
         digests = {(candidate.rule.name, candidate.digest) for _, found in matched for candidate in found}
+        await anyio.to_thread.run_sync(self._book.refit_in_time)
         ancestry = await self._store.ancestry([message.id for message, _ in matched])
         for _ in range(MOST_TRIES):
             standing = await self._store.standing(names, digests)

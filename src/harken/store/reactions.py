@@ -80,6 +80,14 @@ class ReactionRows(Protocol):
         """Pause every rule, or end that; return whether that changed anything. Journals `paused` or `resumed`."""
         ...
 
+    async def rules_text(self) -> str | None:
+        """Return the rules that the person put in force last, as they were written; None when they never did."""
+        ...
+
+    async def keep_rules(self, text: str, count: int) -> None:
+        """Keep what the person puts in force. Journals `rules` with their number."""
+        ...
+
     # -- actions ----------------------------------------------------------------------------------------------
 
     async def add_action(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:

@@ -80,6 +80,7 @@ def summary(found: Summary) -> dict[str, object]:
         "rules": found.rules,
         "is_paused": found.is_paused,
         "problem": found.problem,
+        "is_changed": found.is_changed,
         "asked": found.asked,
         "oldest_asked_at": timestamp(found.oldest) if found.oldest else None,
         "queued": found.queued,

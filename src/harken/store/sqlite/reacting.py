@@ -52,6 +52,14 @@ class Reacting:
         """Pause every rule, or end that."""
         return await self._writer.run(lambda tx: reactions.pause(tx, is_on=is_on))
 
+    async def rules_text(self) -> str | None:
+        """Return the rules in force, as they were written."""
+        return await self._readers.run(reactions.rules_text)
+
+    async def keep_rules(self, text: str, count: int) -> None:
+        """Keep what the person puts in force."""
+        await self._writer.run(lambda tx: reactions.keep_rules(tx, text, count))
+
     async def add_action(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
         """Queue an action by hand."""
         return await self._writer.run(lambda tx: actions.add(tx, message, order, by, key))

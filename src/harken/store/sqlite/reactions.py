@@ -20,6 +20,8 @@ from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
 
 STATE = "SELECT revision, judged, is_paused, (SELECT coalesce(max(n), 0) FROM messages) FROM rule_state"
 SETTLED = "UPDATE rule_state SET revision = revision + 1, judged = max(judged, ?)"
+TEXT = "SELECT text FROM rule_state"
+KEEP_TEXT = "UPDATE rule_state SET text = ?"
 PAUSE = "UPDATE rule_state SET revision = revision + 1, is_paused = ? WHERE is_paused <> ?"
 WINDOW = "SELECT message, at FROM rule_windows WHERE rule = ? AND digest = ?"
 BEGIN_WINDOW = """
@@ -116,6 +118,19 @@ def counts(connection: sqlite3.Connection) -> Mapping[str, RuleCount]:
         if outcome == Outcome.FIRED:
             fired_at[rule] = from_micros(last_at)
     return {rule: RuleCount(outcomes=each, last_fired_at=fired_at.get(rule)) for rule, each in outcomes.items()}
+
+
+def rules_text(connection: sqlite3.Connection) -> str | None:
+    """Return the rules that are in force, as they were written."""
+    found: str | None = connection.execute(TEXT).fetchone()[0]
+    return found
+
+
+def keep_rules(tx: Transaction, text: str, count: int) -> None:
+    """Keep the rules that are in force."""
+    tx.execute(KEEP_TEXT, (text,))
+    tx.note("rules", {"rules": count})
+    tx.grown.add(ACTIONS)
 
 
 def pause(tx: Transaction, *, is_on: bool) -> bool:

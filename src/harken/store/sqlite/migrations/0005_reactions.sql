@@ -3,7 +3,8 @@ CREATE TABLE rule_state (
     one       INTEGER PRIMARY KEY CHECK (one = 1),
     revision  INTEGER NOT NULL,
     judged    INTEGER NOT NULL,    -- messages.n up to which every message was judged
-    is_paused INTEGER NOT NULL
+    is_paused INTEGER NOT NULL,
+    text      TEXT                 -- the rules that the person put in force; here, because files can be written by many
 );
 -- Mail that was here before there were rules is not judged.
 INSERT INTO rule_state (one, revision, judged, is_paused)
