@@ -177,6 +177,30 @@ async def test_broken_file_leaves_the_rules_in_force_also_over_a_restart(tmp_pat
         assert await court.outcomes() == [("red", "tell", "fired")]
 
 
+async def test_rules_that_this_version_cannot_read_do_not_keep_the_daemon_from_starting(tmp_path: Path) -> None:
+    """Mail must arrive whatever is wrong with rules; and correcting the file must help."""
+    clock = FakeClock()
+    async with sitting(tmp_path, clock) as court:
+        await court.store.keep_rules('{"rules": [{"name": "x", "mode": "later"}]}', 1)
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, clock) as court:
+        assert (court.book.current.rules, "later" in court.book.problem) == ((), True)
+        await court.judge.reload()
+        assert [rule.name for rule in court.book.current.rules] == ["tell"]
+
+
+async def test_rules_that_the_person_took_out_stay_out(tmp_path: Path) -> None:
+    """A file that turns up later is not what they said."""
+    clock = FakeClock()
+    write(tmp_path, TELL)
+    async with sitting(tmp_path, clock) as court:
+        write(tmp_path)
+        await court.judge.reload()
+    write(tmp_path, AUTO)
+    async with sitting(tmp_path, clock) as court:
+        assert (court.book.current.rules, court.book.is_changed) == ((), True)
+
+
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 async def test_file_that_others_can_write_is_not_in_force(tmp_path: Path, mode: int) -> None:
     """Whoever writes it decides what agents do."""

@@ -63,7 +63,7 @@ class RuleBook:
         self.path = path
         self._clock = clock
         self._unable = unable
-        self._problem = ""
+        self.problem = ""  # what was wrong with the rules when they were read last, empty when nothing was
         self._unfit: Mapping[str, str] = {}
         self._fitted_at = clock.now()
         self._current = self.made("")
@@ -72,11 +72,6 @@ class RuleBook:
     def current(self) -> InForce:
         """The rules in force."""
         return self._current
-
-    @property
-    def problem(self) -> str:
-        """What was wrong with the file when it was read last, empty when nothing was."""
-        return self._problem
 
     @property
     def unable(self) -> Mapping[str, str]:
@@ -95,10 +90,10 @@ class RuleBook:
         """Return the rules of the file. Raises what is wrong with it."""
         try:
             data = read_file(self.path)
-            self._problem = ""
+            self.problem = ""
             return self.made(data.decode("utf-8", "surrogateescape"))
         except HarkenError as exc:
-            self._problem = exc.message
+            self.problem = exc.message
             raise
 
     def made(self, text: str) -> InForce:

@@ -54,18 +54,22 @@ class Judge:
         self._lock = anyio.Lock()
 
     async def begin(self) -> None:
-        """Put in force what was so last; without any, the file. What came while there were none is not judged."""
+        """Put in force what was so last; the very first time, the file. What came without rules is not judged."""
         text = await self._store.rules_text()
-        if text:
-            self._book.take(await anyio.to_thread.run_sync(self._book.made, text))
-            self._judged = (await self._store.standing()).judged
-            return
-        await self._skip()
-        if self._book.is_changed:
-            try:
+        try:
+            if text is None and self._book.is_changed:
+                await self._skip()
                 await self.reload()
-            except HarkenError as exc:
-                _log.warning("no rules are in force: %s", exc.message)
+            else:
+                self._book.take(await anyio.to_thread.run_sync(self._book.made, text or ""))
+        except HarkenError as exc:
+            # A later version may read them otherwise. The person is told, and everything else works.
+            self._book.problem = exc.message
+            _log.warning("no rules are in force: %s", exc.message)
+        if self._book.current.rules:
+            self._judged = max(self._judged, (await self._store.standing()).judged)
+        else:
+            await self._skip()
 
     async def run(self) -> None:
         """Judge what comes, for ever."""
