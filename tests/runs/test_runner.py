@@ -148,6 +148,22 @@ async def test_one_run_per_folder_and_per_host_at_a_time(tmp_path: Path) -> None
             assert (await rig.ended(action)).state is RunState.DONE
 
 
+async def test_folder_inside_another_runs_folder_is_not_free(tmp_path: Path) -> None:
+    """They would trip over each other as much as in one folder."""
+    inner = tmp_path / "a" / "b"
+    inner.mkdir(parents=True)
+    go = tmp_path / "go"
+    async with running(tmp_path, StandIn("one"), StandIn("two")) as rig:
+        first = await rig.ask(f"until={go}", workdir=inner, agent="one")
+        await rig.running(first)
+        outer = await rig.ask("answer=x", workdir=inner.parent, agent="two")
+        go.touch()
+        begun = (await rig.ended(outer)).started_at
+        ended = (await rig.ended(first)).ended_at
+    assert ended is not None
+    assert begun >= ended
+
+
 async def test_abort_ends_the_whole_group_and_what_it_started(tmp_path: Path) -> None:
     """A person who aborts wants it to stop, not only to be out of sight."""
     child = tmp_path / "child"

@@ -86,7 +86,7 @@ def join(
         answer=_answering(store, bounds),
         contain=contain,
     )
-    reactions = Reactions(store, book, judge, clock, runs=runner, fit_of=fit_of)
+    reactions = Reactions(store, book, judge, clock, runs=runner, fit_of=fit_of, announcers=bounds.announcers)
     return Reacting(judge=judge, runner=runner, reactions=reactions)
 
 

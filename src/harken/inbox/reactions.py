@@ -7,7 +7,7 @@ else's doing, known here by `Runs`.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Final, Protocol
@@ -35,8 +35,8 @@ from harken.reaction import (
 )
 from harken.rules.book import InForce, RuleBook
 from harken.rules.engine import decide
+from harken.rules.fault import Fault
 from harken.rules.judge import Judge
-from harken.rules.load import Fault
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TOOLS, DEFAULT_TURNS, Rule
 from harken.store.base import Filter, Store
@@ -159,13 +159,24 @@ class RunCard:
 class Reactions:
     """The use cases of rules, actions and runs. One per daemon."""
 
-    def __init__(self, store: Store, book: RuleBook, judge: Judge, clock: Clock, *, runs: Runs, fit_of: FitOf) -> None:
+    def __init__(
+        self,
+        store: Store,
+        book: RuleBook,
+        judge: Judge,
+        clock: Clock,
+        *,
+        runs: Runs,
+        fit_of: FitOf,
+        announcers: Collection[str] = (),
+    ) -> None:
         self._store = store
         self._book = book
         self._judge = judge
         self._runs = runs
         self._fit_of = fit_of
         self._clock = clock
+        self._announcers = announcers
 
     # -- rules -------------------------------------------------------------------------------------------------
 
@@ -177,7 +188,7 @@ class Reactions:
         current = self._book.current
         return Overview(
             cards=[self._card(rule, counts.get(rule.name, RuleCount())) for rule in current.rules],
-            warnings=current.warnings,
+            warnings=(*current.warnings, *self._unanswerable(current)),
             path=str(self._book.path),
             loaded_at=current.loaded_at,
             problem=self._book.problem,
@@ -365,6 +376,11 @@ class Reactions:
 
     def _card(self, rule: Rule, count: RuleCount) -> RuleCard:
         return RuleCard(rule=rule, count=count, fit=self._fit_of(rule.agent, rule.allowed) if rule.is_run else None)
+
+    def _unanswerable(self, current: InForce) -> Iterator[Fault]:
+        for rule in current.rules:
+            if rule.has_reply and rule.server in self._announcers:
+                yield Fault(rule.name, "reply", "true", f"what {rule.server} announces cannot be answered")
 
     def _named(self, name: str) -> Rule:
         rule = self._book.current.by_name.get(name)

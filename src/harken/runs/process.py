@@ -127,7 +127,8 @@ def descendants(pid: int) -> Sequence[psutil.Process]:
 
 def marked(mark: str) -> Sequence[psutil.Process]:
     """Return the processes that carry the mark of a run, wherever they are now."""
-    return [each for each in psutil.process_iter() if mark_of(each) == mark]
+    # Not ourselves: somebody may have started this daemon from inside a run.
+    return [each for each in psutil.process_iter() if each.pid != os.getpid() and mark_of(each) == mark]
 
 
 def mark_of(process: psutil.Process) -> str:

@@ -196,7 +196,7 @@ class Runner:
         if chosen.jail is None:
             raise UserError(chosen.refusal)
         folder = self._folder(action, order)
-        if all(live.run.agent != chosen.jail.host and live.run.workdir != str(folder) for live in self._live.values()):
+        if all(live.run.agent != chosen.jail.host and not _overlap(live.run, folder) for live in self._live.values()):
             await self._start(runs, action, order, chosen, folder)
 
     async def _refuse(self, action: Action, reason: str) -> None:
@@ -356,6 +356,12 @@ def _is_left_over(run: Run) -> bool:
     except psutil.Error:
         return False
     return abs(born - run.started_at.timestamp()) < BORN_WITHIN_SECONDS
+
+
+def _overlap(run: Run, folder: Path) -> bool:
+    """Whether a run works in a folder, in one above it or in one below it."""
+    other = Path(run.workdir)
+    return folder.is_relative_to(other) or other.is_relative_to(folder)
 
 
 def _folder_name(rule: str) -> str:
