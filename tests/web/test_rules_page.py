@@ -80,7 +80,9 @@ def test_each_rule_says_what_it_hears_and_what_came_of_it(browser: Browser) -> N
     cards = {said(LexborHTMLParser(node.html or ""), "h3").split()[0]: node.text() for node in page.css(".rule")}
     words = {name: " ".join(text.split()) for name, text in cards.items()}
     assert list(words) == ["ask", "tell", "cannot", "back"]
-    assert "asks you, then runs an agent confirm source any source channel incidents from anyone" in words["ask"]
+    assert "asks you, then runs an agent confirm" in words["ask"]
+    assert "source any source channel incidents from anyone" in words["ask"]
+    assert "anybody who can write to you can fill the queue" in words["ask"]
     assert "text (?i)red" in words["tell"]
     assert "Quiet 00:00-00:01" in words["tell"]
     assert "Cannot run: " in words["cannot"]

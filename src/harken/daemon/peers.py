@@ -12,8 +12,8 @@ from datetime import datetime
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
 
-from harken.errors import Refused
-from harken.runs.process import mark_of
+from harken.errors import Refused, Unavailable
+from harken.runs.process import MARK
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -53,11 +53,18 @@ def is_alive(pid: int, since: datetime) -> bool:
 
 
 def run_of(pid: int) -> str:
-    """Return the run that a process was started in, however far it went from it; empty when in none."""
+    """Return the run that a process was started in, however far it went from it; empty when in none.
+
+    Raises `Unavailable` when nobody can look now: taken for the person's own, it could do what a run may not.
+    """
     try:
-        return mark_of(psutil.Process(pid)) if pid > 0 else ""
+        return psutil.Process(pid).environ().get(MARK, "") if pid > 0 else ""
     except psutil.Error:
         return ""
+    except OSError as exc:
+        raise Unavailable(
+            f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again."
+        ) from exc
 
 
 def descends_from(pid: int, hosts: Collection[int]) -> int:
