@@ -94,7 +94,9 @@ def test_each_word_becomes_exactly_its_tools(tmp_path: Path) -> None:
     work = _work(tmp_path, *tools)
     assert _option(work, "--tools") == "Read,Glob,Grep,Edit,Write,WebSearch"
     allowed = ["mcp__near__note", "mcp__far_away__look", "Edit", "Write", "WebSearch"]
-    assert _file(work, "settings.json")["permissions"] == {"allow": allowed}
+    permissions = _file(work, "settings.json")["permissions"]
+    assert permissions["allow"] == allowed
+    assert {"Edit(**/.git/**)", "Edit(**/.mcp.json)", "Edit(**/.gemini/**)"} <= set(permissions["deny"])
     assert _file(work, "servers.json") == {
         "mcpServers": {
             "near": {"type": "stdio", "command": "near", "args": ["--serve"], "env": {"NEAR_KEY": "n"}},
@@ -130,6 +132,7 @@ def test_a_shell_is_guarded_unless_it_was_given_whole(tmp_path: Path) -> None:
         (["shell:git log; rm"], "name plain words"),
         (["shell:a,b"], "name plain words"),
         (["shell:x)"], "name plain words"),
+        (["a/b__x", "a__b/y"], "cannot tell the servers a, a__b apart"),
         (["a.b/x", "a_b/x"], "cannot tell the servers a.b, a_b apart"),
     ],
 )
@@ -144,7 +147,7 @@ def test_the_environment_is_small(tmp_path: Path) -> None:
     """What is not named does not get in: least of all what would make the run a session of Harken."""
     work = _work(tmp_path, ANTHROPIC_API_KEY="k", HARKEN_HOME="/h", CLAUDECODE="1", OTHER="s", LANG="de_DE.UTF-8")
     env = JAIL.cell(work).env
-    own = {name: value for name, value in env.items() if "DISABLE" not in name}
+    own = {name: value for name, value in env.items() if "DISABLE" not in name and not name.startswith("GIT_")}
     assert own == {
         "HOME": str(tmp_path),
         "PATH": "/bin",
@@ -294,6 +297,14 @@ def test_a_long_run_needs_no_more_memory_than_a_short_one() -> None:
         ("git log > x", False),
         ("git log $HOME", False),
         ("git log \\\n touch", False),
+        ("git log --output=x", False),
+        ("git log '--output' x", False),
+        ("git log --out''put=x", False),
+        ("git log -p --ext-diff", False),
+        ("git log -p --textconv", False),
+        ("git log *", False),
+        ("git log ?-output=x", False),
+        ("git log [-]-output=x", False),
     ],
 )
 def test_the_guard_knows_a_beginning(command: str, *, is_allowed: bool) -> None:

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.hosts.cell import table
 from harken.hosts.codex.headless import JAIL
 from harken.runs.jail import Cell, Happening, Kept, Told, ToolServer, Work
 from harken.runs.tools import parse_tool
@@ -88,7 +89,7 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
     assert set(servers) == {"lab"}
     (link,) = [each for each in cell.furnishings if each.kind is Kept.LINK]
     assert (link.path, link.target) == ("auth.json", home / "auth.json")
-    assert cell.env == {
+    assert {name: value for name, value in cell.env.items() if not name.startswith("GIT_")} == {
         "HOME": str(tmp_path / "private"),
         "CODEX_HOME": str(tmp_path / "private"),
         "PATH": "/usr/bin",
@@ -108,25 +109,28 @@ def test_broken_settings_of_the_person_carry_nothing(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("tools", "mode", "has_shell"),
-    [
-        (("lab/note",), "read-only", False),
-        (("edit_file",), "workspace-write", False),
-        (("apply_patch",), "workspace-write", False),
-        (("shell",), "workspace-write", True),
-        (("shell", "read_file"), "workspace-write", True),
-    ],
+    ("tools", "has_shell"),
+    [(("edit_file",), False), (("apply_patch",), False), (("shell",), True), (("shell", "read_file"), True)],
 )
-def test_sandbox_is_as_wide_as_the_tools(tmp_path: Path, tools: tuple[str, ...], mode: str, *, has_shell: bool) -> None:
+def test_sandbox_is_as_wide_as_the_tools(tmp_path: Path, tools: tuple[str, ...], *, has_shell: bool) -> None:
     """Codex has no list of allowed tools: what is not switched off is held by the sandbox."""
     settings = settings_of(JAIL.cell(work_of(tmp_path, *tools)))
-    features, sandbox = settings["features"], settings["sandbox_workspace_write"]
-    assert isinstance(features, dict)
-    assert isinstance(sandbox, dict)
-    assert settings["sandbox_mode"] == mode
+    features = table(settings["features"])
+    profile = table(table(settings["permissions"])[str(settings["default_permissions"])])
+    places = table(profile["filesystem"])
+    inside = table(places[":workspace_roots"])
+    assert "sandbox_mode" not in settings
     assert features["shell_tool"] is has_shell
-    assert sandbox["exclude_tmpdir_env_var"] is not has_shell
-    assert (sandbox["network_access"], settings["approval_policy"]) == (False, "never")
+    assert (places["/"], places.get(":tmpdir")) == ("read", "write" if has_shell else None)
+    assert (inside["."], inside[".git"], inside[".mcp.json"], inside[".github"]) == ("write", "read", "read", "read")
+    assert (profile["network"], settings["approval_policy"]) == ({"enabled": False}, "never")
+
+
+def test_sandbox_changes_nothing_for_a_tool_of_a_server(tmp_path: Path) -> None:
+    """Most models are offered the tool for patches whatever the settings say."""
+    settings = settings_of(JAIL.cell(work_of(tmp_path, "lab/note")))
+    assert settings["sandbox_mode"] == "read-only"
+    assert settings.keys().isdisjoint({"default_permissions", "permissions"})
 
 
 def test_server_gives_only_the_tools_that_are_named(tmp_path: Path) -> None:

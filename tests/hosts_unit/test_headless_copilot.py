@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.hosts.cell import HELD
 from harken.hosts.copilot import edit_guard
 from harken.hosts.copilot.headless import JAIL
 from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
@@ -150,6 +151,7 @@ def test_edits_are_guarded(tmp_path: Path) -> None:
         ({"path": "sub/.GIT/config"}, False),
         ({"path": "sub/../.mcp.json"}, False),
         ({"path": "link/config"}, False),
+        ({"path": "sub/opencode.json"}, False),
         ('{"path": ".git/config"}', False),
         ("*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch", True),
         ("*** Begin Patch\n*** Update File: a.txt\n*** Move to: .git/config\n*** End Patch", False),
@@ -165,7 +167,9 @@ def test_the_guard_of_edits_keeps_what_is_executed_later(
     """What is written into git's folder runs as the person, later: no jail holds that."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / ".git")
-    told = edit_guard.main(json.dumps({"toolName": "edit", "toolArgs": arguments, "cwd": str(tmp_path)}))
+    told = edit_guard.main(
+        json.dumps(HELD), json.dumps({"toolName": "edit", "toolArgs": arguments, "cwd": str(tmp_path)})
+    )
     assert told == "" if is_allowed else json.loads(told)["permissionDecision"] == "deny"
 
 
@@ -189,7 +193,8 @@ def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
 def test_the_environment_is_small(tmp_path: Path) -> None:
     """What is not named does not get in: least of all what would make the run a session of Harken, or allow it all."""
     work = _work(tmp_path, COPILOT_MODEL="m", HARKEN_HOME="/h", COPILOT_ALLOW_ALL="true", OTHER="s")
-    assert JAIL.cell(work).env == {
+    env = JAIL.cell(work).env
+    assert {name: value for name, value in env.items() if not name.startswith("GIT_")} == {
         "HOME": str(tmp_path),
         "PATH": "/bin",
         "LANG": "C.UTF-8",

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.errors import UserError
 from harken.hosts.gemini.headless import JAIL
 from harken.hosts.gemini.policy import policy
 from harken.runs.jail import Furnishing, Happening, Kept, Told, ToolServer, Work
@@ -170,8 +171,96 @@ def test_what_can_be_fenced_is_not_refused() -> None:
 @given(st.text())
 def test_only_a_plain_command_with_the_named_words_is_allowed(ending: str) -> None:
     """Whatever follows the words of the rule, nothing in it may mean something to a shell."""
-    allowed = decision(rules("shell:git log"), "run_shell_command", command=f"git log{ending}") == "allow"
+    allowed = decision(rules("shell:make log"), "run_shell_command", command=f"make log{ending}") == "allow"
     assert allowed == bool(re.fullmatch(r"(?: [ A-Za-z0-9_./:=@,+%^~'-]*)?", ending))
+
+
+@pytest.mark.parametrize(
+    ("ending", "is_allowed"),
+    [
+        (" --oneline -n 3 HEAD~1", True),
+        (" --grep 'a b' -o", True),
+        (" --output=x", False),
+        (" --output x", False),
+        (" '--output=x'", False),
+        (" --o'utput'=x", False),
+        (" -''-output=x", False),
+        (" -1  -p --ext-diff", False),
+        (" --textconv", False),
+        (" -Ox", False),
+    ],
+)
+def test_option_by_which_git_writes_or_starts_something_is_denied(ending: str, *, is_allowed: bool) -> None:
+    """`git log` only reads, until it is asked to put what it found into a file of the model's choice."""
+    found = decision(rules("shell:git log"), "run_shell_command", command=f"git log{ending}")
+    assert (found == "allow") is is_allowed
+
+
+@pytest.mark.parametrize("tool", ["write_file", "replace"])
+@pytest.mark.parametrize(
+    ("path", "is_allowed"),
+    [
+        ("a.txt", True),
+        ("/p/.gitignore", True),
+        (".github/workflows/x.yml", True),
+        ("x.claude/a", True),
+        (".claude/settings.json", False),
+        ("/p/sub/.GIT/hooks/x", False),
+        ("./.mcp.json", False),
+        ("sub/opencode.json", False),
+        (".github/hooks/x.json", False),
+    ],
+)
+def test_settings_of_agents_are_not_changed(tool: str, path: str, *, is_allowed: bool) -> None:
+    """What is written there is executed later, as the person, by other programs."""
+    assert (decision(rules("edit_file"), tool, file_path=path, content="x") == "allow") is is_allowed
+
+
+def test_command_runs_in_the_folder_itself() -> None:
+    """A folder inside can be a repository that came with it, with settings that name programs."""
+    found = rules("shell:git log")
+    assert decision(found, "run_shell_command", command="git log", dir_path="sub") == "deny"
+    assert decision(found, "run_shell_command", command="git log", dir_path=".") == "allow"
+    assert decision(rules("shell"), "run_shell_command", command="git log", dir_path="sub") == "allow"
+
+
+def test_folder_whose_variables_gemini_would_take_is_refused(tmp_path: Path) -> None:
+    """With a server the folder is trusted, and its variables could name another model, or a program."""
+    theirs = tmp_path / "user" / "project"
+    given = replace(work(tmp_path, "lab/note"), workdir=theirs)
+    for folder in (tmp_path / "user", theirs):
+        (folder / ".gemini").mkdir(parents=True)
+    (tmp_path / "user" / ".gemini" / ".env").touch()
+    JAIL.cell(given)
+    (theirs / ".gemini" / ".env").symlink_to("nowhere")
+    with pytest.raises(UserError, match="go where no tool"):
+        JAIL.cell(given)
+    JAIL.cell(replace(given, tools=(parse_tool("read_file"),), servers={}))
+
+
+def test_folder_with_instructions_from_elsewhere_is_refused(tmp_path: Path) -> None:
+    """Gemini gives its model every GEMINI.md, and a link of that name can lead to a key."""
+    given = work(tmp_path, "lab/note")
+    (given.workdir / "sub").mkdir(parents=True)
+    (given.workdir / "AGENTS.md").touch()
+    (given.workdir / "GEMINI.md").symlink_to("AGENTS.md")
+    JAIL.cell(given)
+    (given.workdir / "sub" / "GEMINI.md").symlink_to(tmp_path / "key")
+    with pytest.raises(UserError, match="go where no tool"):
+        JAIL.cell(given)
+    JAIL.cell(work(tmp_path, "read_file"))
+
+
+def test_folder_with_another_name_for_settings_is_refused_where_it_can_be_edited(tmp_path: Path) -> None:
+    """The policy knows paths as they are written."""
+    given = work(tmp_path, "edit_file")
+    (given.workdir / ".claude").mkdir(parents=True)
+    (given.workdir / ".claude" / "skills").symlink_to(given.workdir / ".agents")
+    JAIL.cell(given)
+    (given.workdir / "other").symlink_to(".claude")
+    with pytest.raises(UserError, match="go where no tool"):
+        JAIL.cell(given)
+    JAIL.cell(work(tmp_path, "read_file"))
 
 
 @given(st.text(min_size=1))

@@ -156,6 +156,8 @@ def test_prompt_is_in_no_argument(tmp_path: Path) -> None:
         (".opencode/plugins/x.js", ""),
         ("project/opencode.json", '{"plugin": ["x"]}'),
         ("project/.opencode/opencode.jsonc", '{"plugins": ["x"]}'),
+        ("project/opencode.json", '{"pl\\u0075gin": ["x"]}'),
+        ("project/opencode.json", '{"{file:./name.txt}": ["x"]}'),
     ],
 )
 def test_folder_whose_plugins_would_run_is_refused(tmp_path: Path, place: str, content: str) -> None:

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import HarkenError
-from harken.hosts import shell_guard
+from harken.hosts import repository, shell_guard
 from harken.hosts.edits import json_value
 from harken.hosts.files import read
 from harken.runs.jail import ToolServer, Work
@@ -25,16 +25,39 @@ from harken.runs.tools import Ability, Tool
 MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
 # Longer than any run: hosts go on without an answer that is late.
 GUARD_SECONDS: Final = 86_400
+# Parts of paths that a run does not change, in any folder: what is there decides about other sessions and agents, or is
+# executed later by other programs and as the person.
+HELD: Final = (
+    ".agents",
+    ".claude",
+    ".codex",
+    ".copilot",
+    ".cursor",
+    ".gemini",
+    ".git",
+    ".github/copilot",
+    ".github/extensions",
+    ".github/hooks",
+    ".github/mcp.json",
+    ".idea",
+    ".mcp.json",
+    ".opencode",
+    ".qwen",
+    ".vscode",
+    "opencode.json",
+    "opencode.jsonc",
+)
 # What any program needs of a person's environment; sign-ins and models are each host's own.
 _PLAIN: Final = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "TMPDIR", "TZ")
 _WORD: Final = re.compile(r"[A-Za-z0-9./_][A-Za-z0-9./_+=@-]*")
+_KEY: Final = re.compile(r"KEY|TOKEN|SECRET|HEADERS|CREDENTIALS")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def environment(work: Work, variables: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
     """Return a whole environment: what any program needs, some variables of the person's, and the host's own."""
     kept = {name: value for name, value in work.environ.items() if name in _PLAIN or name in variables}
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "TERM": "dumb", **own}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "TERM": "dumb", **repository.VARIABLES, **own}
 
 
 def carried(file: Path, keys: Sequence[str]) -> dict[str, object]:
@@ -72,7 +95,8 @@ def unfit(title: str, tools: Sequence[Tool], own: Collection[str]) -> str:
             guess = f"did you mean {close[0]}" if close else f"it has {', '.join(own)}"
             return f"{title} has no tool {tool.name[:60]!r} that a run can be given: {guess}?"
     names = {tool.server for tool in tools if tool.server}
-    if len({plain(name) for name in names}) < len(names):
+    called = {plain(name) for name in names}
+    if len(called) < len(names) or any(other.startswith(f"{name}__") for name in called for other in called):
         return f"{title} cannot tell the servers {', '.join(sorted(names))} apart: rename one of them."
     return ""
 
@@ -83,6 +107,14 @@ def unsayable(title: str, tools: Sequence[Tool]) -> str:
         if tool.ability is Ability.SHELL_PREFIX and not (tool.prefix and all(map(_WORD.fullmatch, tool.prefix))):
             return f"{title} cannot be held to {tool.text[:60]!r}: name plain words, such as `shell:git log`."
     return ""
+
+
+def without_keys(server: ToolServer, names: Collection[str]) -> dict[str, str]:
+    """Return the variables of a server whose host would hand it the keys of the model: they are empty for it."""
+    return {
+        **{name: "" for name in sorted(names) if _KEY.search(name) and name not in repository.VARIABLES},
+        **server.env,
+    }
 
 
 def guard_command(tools: Sequence[Tool]) -> str:

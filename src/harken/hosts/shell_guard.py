@@ -9,13 +9,19 @@ to Claude Code, which says which event it asks about, and to Copilot CLI, which 
 from __future__ import annotations
 
 import json
+import re
 import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-# What joins, nests, redirects or replaces. Stricter than a shell: inside quotes they would do no harm.
-_JOINERS: Final = frozenset("\n\r;&|<>`$(){}\\#")
+# What joins, nests, redirects or replaces, with names of files too: one could be an option. Stricter than a shell:
+# inside quotes they would do no harm.
+_JOINERS: Final = frozenset("\n\r;&|<>`$(){}\\#*?[]")
+# Options by which git, asked to read, writes a file, starts a program, or reads what is not in the repository.
+_OPTIONS_OF_GIT: Final = re.compile(
+    r"--(?:ou|ext-|textc|exec|open|upload-p|receive-p|no-index|contents|config|git-dir|work-tree)|-O"
+)
 _DENY: Final = "deny"
 _REASON: Final = "This run may only run commands that begin with the words that its rule names."
 
@@ -28,7 +34,13 @@ def allows(command: str, beginnings: Sequence[Sequence[str]]) -> bool:
         words = shlex.split(command)
     except ValueError:
         return False
+    if words and _is_git(words[0]) and any(map(_OPTIONS_OF_GIT.match, words)):
+        return False
     return any(beginning and words[: len(beginning)] == list(beginning) for beginning in beginnings)
+
+
+def _is_git(program: str) -> bool:
+    return program.rpartition("/")[2] == "git"
 
 
 def main(given: str, asked: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from harken.runs.jail import Jail, ToolServer
-from harken.runs.tools import Ability, Tool, parse_tool
+from harken.runs.tools import Ability, Tool, is_too_short, parse_tool
 
 ServerOf = Callable[[str], ToolServer | None]
 """Returns the MCP server of a name, None when there is none that a run may use."""
@@ -47,6 +47,8 @@ class Choosing:
         wanted = [parse_tool(text) for text in tools]
         if missing := self._unknown_server(wanted):
             return Chosen(None, refusal=missing)
+        if short := next((tool for tool in wanted if is_too_short(tool)), None):
+            return Chosen(None, refusal=f"{short.text} allows any command: name more of it, or say shell")
         refusals = []
         for jail in jails:
             program = shutil.which(jail.program, path=self._environ.get("PATH", os.defpath))

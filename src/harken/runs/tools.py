@@ -13,6 +13,47 @@ from typing import Final
 
 _OF_SERVER: Final = re.compile(r"([A-Za-z0-9][\w.-]{0,63})/([\w.-]{1,128})")
 _SHELL_PREFIX: Final = "shell:"
+_RUN_ANYTHING: Final = frozenset(
+    [
+        "awk",
+        "bash",
+        "busybox",
+        "dash",
+        "doas",
+        "env",
+        "eval",
+        "exec",
+        "find",
+        "fish",
+        "git",
+        "go",
+        "ksh",
+        "make",
+        "nice",
+        "node",
+        "nohup",
+        "npm",
+        "npx",
+        "perl",
+        "php",
+        "pip",
+        "python",
+        "python3",
+        "ruby",
+        "sed",
+        "sh",
+        "sudo",
+        "su",
+        "tcsh",
+        "time",
+        "timeout",
+        "uv",
+        "uvx",
+        "watch",
+        "xargs",
+        "zsh",
+    ]
+)
 
 
 class Ability(StrEnum):
@@ -37,6 +78,11 @@ class Tool:
     server: str = ""
     name: str = ""  # of the server's tool, or the host's own
     prefix: tuple[str, ...] = ()  # of commands
+
+
+def is_too_short(tool: Tool) -> bool:
+    """Whether a beginning is a program that runs whatever its next words say: as much as any command."""
+    return tool.ability is Ability.SHELL_PREFIX and len(tool.prefix) == 1 and tool.prefix[0] in _RUN_ANYTHING
 
 
 def parse_tool(text: str) -> Tool:

@@ -18,6 +18,7 @@ from typing import Final
 
 from harken.hosts.cell import (
     GUARD_SECONDS,
+    HELD,
     carried,
     environment,
     guard_command,
@@ -26,8 +27,10 @@ from harken.hosts.cell import (
     table,
     unfit,
     unsayable,
+    without_keys,
 )
 from harken.hosts.claude_code.output import Output
+from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
 
@@ -106,6 +109,7 @@ _NAMES: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
 # Any command is only for a rule that says `shell`.
 _OWN: Final = ("Read", "Glob", "Grep", "Edit", "Write", "NotebookEdit", "WebFetch", "WebSearch")
 _HELD: Final = frozenset({"Read", "Glob", "Grep", "Bash"})  # need no permission in the folder, or have one of their own
+_EDITING: Final = frozenset({"Edit", "Write", "NotebookEdit"})
 _CONFIG: Final = "claude"
 _SETTINGS_FILE: Final = "settings.json"
 _SERVERS_FILE: Final = "servers.json"
@@ -126,10 +130,13 @@ class _ClaudeCodeJail:
     def cell(self, work: Work) -> Cell:
         """Return how to start it."""
         home = Path(work.environ.get("CLAUDE_CONFIG_DIR") or Path(work.environ.get("HOME", "/"), ".claude"))
-        servers = [Furnishing(_SERVERS_FILE, Kept.FILE, servers_file(work.servers, {}))] if work.servers else []
+        check_repository(work.workdir, work.tools)
+        env = _env(work, home)
+        more = {name: {"env": without_keys(each, env)} for name, each in work.servers.items() if each.command}
+        servers = [Furnishing(_SERVERS_FILE, Kept.FILE, servers_file(work.servers, more))] if work.servers else []
         return Cell(
             argv=_argv(work),
-            env=_env(work, home),
+            env=env,
             # What begins with a line break is no command of the host's.
             stdin=b"\n" + work.prompt.encode("utf-8", "replace"),
             furnishings=(
@@ -182,7 +189,10 @@ def _env(work: Work, home: Path) -> dict[str, str]:
 
 
 def _settings(work: Work, home: Path) -> dict[str, object]:
-    own = {"permissions": {"allow": list(_allowed(work.tools))}, "crossSessionInbound": "refuse"}
+    permissions = {"allow": list(_allowed(work.tools))}
+    if not _EDITING.isdisjoint(_built_in(work.tools)):
+        permissions["deny"] = [f"Edit(**/{part}{end})" for part in HELD for end in ("", "/**")]
+    own = {"permissions": permissions, "crossSessionInbound": "refuse"}
     return {**carried(home / "settings.json", _SETTINGS), **own, **_guard(work.tools)}
 
 

@@ -20,7 +20,7 @@ from typing import Final
 import tomlkit
 
 from harken.errors import HarkenError, UserError
-from harken.hosts.cell import environment, plain, table, unfit, word
+from harken.hosts.cell import HELD, environment, plain, table, unfit, word
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.output import EDIT, SHELL, Output
 from harken.hosts.files import read
@@ -105,6 +105,7 @@ _READING: Final = frozenset({Ability.READ_FILE, Ability.LIST_FILES, Ability.SEAR
 _ALWAYS: Final = ("request_user_input", "request_user_input_async", "exec", "wait", "clock__curr_time")
 _RESOURCES: Final = ("list_mcp_resources", "list_mcp_resource_templates", "read_mcp_resource")
 _SKILL: Final = re.compile(r"\$([A-Za-z0-9_][A-Za-z0-9_:.-]{0,127})")
+_PROFILE: Final = "run"
 _TOOL_SECONDS: Final = 120
 _START_SECONDS: Final = 30
 
@@ -190,13 +191,7 @@ def _settings(work: Work) -> dict[str, object]:
     can_write = has_shell or Ability.EDIT_FILE in abilities
     return {
         "approval_policy": "never",
-        "sandbox_mode": "workspace-write" if can_write else "read-only",
-        # A shell needs a place for what it throws away; a patch does not.
-        "sandbox_workspace_write": {
-            "network_access": False,
-            "exclude_slash_tmp": True,
-            "exclude_tmpdir_env_var": not has_shell,
-        },
+        **(_writing(work.workdir, has_shell=has_shell) if can_write else {"sandbox_mode": "read-only"}),
         "web_search": "disabled",
         "check_for_update_on_startup": False,
         "allow_login_shell": False,
@@ -216,6 +211,17 @@ def _settings(work: Work) -> dict[str, object]:
         "projects": {str(work.workdir): {"trust_level": "untrusted"}},
         "mcp_servers": {plain(server.name): _server(work, server) for server in work.servers.values()},
     }
+
+
+def _writing(workdir: Path, *, has_shell: bool) -> dict[str, object]:
+    """Return the settings of a sandbox in which the folder can be changed, but for what a run does not change."""
+    # Codex can only hold what is there, or could be made in a folder that is there.
+    held = {part if (workdir / part).parent.is_dir() else Path(part).parts[0] for part in HELD}
+    files: dict[str, object] = {"/": "read", ":workspace_roots": {".": "write", **dict.fromkeys(sorted(held), "read")}}
+    if has_shell:
+        files[":tmpdir"] = "write"  # for what a shell throws away; a patch needs none
+    profile = {"filesystem": files, "network": {"enabled": False}}
+    return {"default_permissions": _PROFILE, "permissions": {_PROFILE: profile}}
 
 
 def _skills(prompt: str) -> Sequence[str]:

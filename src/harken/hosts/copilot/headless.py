@@ -19,6 +19,7 @@ from typing import Final
 
 from harken.hosts.cell import (
     GUARD_SECONDS,
+    HELD,
     carried,
     environment,
     guard_command,
@@ -30,6 +31,7 @@ from harken.hosts.cell import (
 )
 from harken.hosts.copilot import edit_guard
 from harken.hosts.copilot.output import Output
+from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
 
@@ -102,6 +104,7 @@ class _CopilotJail:
     def cell(self, work: Work) -> Cell:
         """Return how to start it."""
         home = Path(work.environ.get("COPILOT_HOME") or Path(work.environ.get("HOME", "/"), ".copilot"))
+        check_repository(work.workdir, work.tools)
         given = {server: {"tools": _of_server(work.tools, server)} for server in work.servers}
         return Cell(
             argv=_argv(work),
@@ -156,7 +159,7 @@ def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
 def _asked(tools: Sequence[Tool]) -> Iterator[dict[str, object]]:
     guards = {"bash": guard_command(tools)}
     if not _WRITING.isdisjoint(_available(tools)):
-        guards["|".join(sorted(_WRITING))] = started_by_path(edit_guard.__file__)
+        guards["|".join(sorted(_WRITING))] = started_by_path(edit_guard.__file__, json.dumps(HELD))
     for matcher, command in guards.items():
         if command:
             yield {"type": "command", "bash": command, "matcher": matcher, "timeoutSec": GUARD_SECONDS}

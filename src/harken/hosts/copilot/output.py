@@ -14,6 +14,7 @@ from harken.runs.jail import Happening, Told
 
 _MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
 _DENIED: Final = "denied"
+_TOOL: Final = "Tool '"
 _GONE: Final = "does not exist."
 _BLOCKED: Final = "Command blocked:"
 
@@ -66,6 +67,7 @@ class Output:
     def _result(self, data: Mapping[str, object]) -> Iterator[Told]:
         error = table(data.get("error"))
         message = word(error.get("message"))
-        is_denied = error.get("code") == _DENIED or _GONE in message[:200] or message.startswith(_BLOCKED)
+        is_gone = message.startswith(_TOOL) and _GONE in message
+        is_denied = error.get("code") == _DENIED or is_gone or message.startswith(_BLOCKED)
         if data.get("success") is False and is_denied:
             yield Told(Happening.DENIED, tool=self._calls.get(word(data.get("toolCallId")), ""))

@@ -3,24 +3,29 @@
 The run has a home of its own, so nothing of the person's is there: no hooks, extensions, servers, skills, commands,
 policies or GEMINI.md. Their sign-in is linked into it, and the choice of a model copied. The folder's own `.gemini` and
 `.env` stay unread, because the folder is not trusted while settings are loaded; where a run has MCP servers it is
-trusted right after that, since Gemini connects to none otherwise. Only the tools of the rule are registered at all,
-and a policy of the highest order denies every other call.
+trusted right after that, since Gemini connects to none otherwise. It then reads `.gemini/.env`, and every GEMINI.md
+wherever it leads: a folder with the first, or with the second leading out, is refused. Only the tools of the rule are
+registered at all, and a policy of the highest order denies every other call. It knows paths as they are written: where
+a run may edit, no link may be another name for what it must not change.
 """
 
 from __future__ import annotations
 
 import json
+import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.cell import carried, environment, table, unfit
+from harken.errors import UserError
+from harken.hosts.cell import HELD, carried, environment, table, unfit
 from harken.hosts.dotenv import written
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.gemini.output import Output
-from harken.hosts.gemini.policy import OWN, SHELL, alias, built_in, is_plain_command, policy
+from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
+from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -52,8 +57,10 @@ _VARIABLES: Final = (
 )
 _SIGN_IN: Final = ("oauth_creds.json", "google_accounts.json", "gemini-credentials.json")
 _CLOUD_SIGN_IN: Final = ".config/gcloud/application_default_credentials.json"
-# Gemini looks for GEMINI.md up to the folder that holds such a file: nowhere but in the run's own folder.
-_NO_SUCH_FILE: Final = "no-such-file"
+# Gemini looks for GEMINI.md up to the folder that holds such a file. It is longer than a name can be: none does.
+_NO_SUCH_FILE: Final = "no-such-file-" * 24
+_INSTRUCTIONS: Final = "gemini.md"
+_MOST_FILES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +84,12 @@ class GeminiJail:
         return unfit(TITLE, tools, OWN)
 
     def cell(self, work: Work) -> Cell:
-        """Return how to start it."""
+        """Return how to start it; raises `UserError` for a folder that would lead Gemini astray."""
+        check_repository(work.workdir, work.tools)
         person = Path(work.environ.get("GEMINI_CLI_HOME") or work.environ.get("HOME") or Path.home())
         names = sorted({alias(name) for name in work.servers})
         argv = [work.program, "--output-format", "stream-json", "--approval-mode", "default"]
+        _check_folder(work, person)
         if names:
             argv += ["--skip-trust", *(part for name in names for part in ("--allowed-mcp-server-names", name))]
         furnishings = (
@@ -100,6 +109,50 @@ class GeminiJail:
     def transcript(self) -> Transcript:
         """Return a new reader of its output."""
         return Output()
+
+
+def _check_folder(work: Work, person: Path) -> None:
+    """Raise `UserError` for a folder in which Gemini could be led astray by what is there."""
+    can_edit = not set(built_in(work.tools)).isdisjoint(EDITING)
+    found = next(_variables(work.workdir, person), None) if work.servers else None
+    if found is None and (work.servers or can_edit):
+        found = next((file for file in _links(work.workdir) if _leads_astray(work, file, can_edit=can_edit)), None)
+    if found is not None:
+        hint = "Run the rule in another folder, with another agent, or with other tools."
+        raise UserError(f"{TITLE} would go where no tool was to lead it: {found}.", hint)
+
+
+def _variables(workdir: Path, person: Path) -> Iterator[Path]:
+    """Yield the files of variables that Gemini would take over, where they are not the person's own."""
+    theirs = person.resolve()
+    files = (folder / _FOLDER / ".env" for folder in (workdir, *workdir.parents) if folder != theirs)
+    yield from filter(os.path.lexists, files)
+
+
+def _links(workdir: Path) -> Iterator[Path]:
+    looked_at = 0
+    for folder, folders, names in os.walk(workdir):
+        looked_at += len(folders) + len(names)
+        if looked_at > _MOST_FILES:
+            hint = "Run the rule in a smaller folder, or with another agent."
+            raise UserError(f"{workdir} has too many files to be looked through for {TITLE}.", hint)
+        yield from (file for name in (*folders, *names) if (file := Path(folder, name)).is_symlink())
+
+
+def _leads_astray(work: Work, link: Path, *, can_edit: bool) -> bool:
+    """Whether a link is instructions from elsewhere, or another name for what a run does not change."""
+    try:
+        end = link.resolve()
+    except (OSError, RuntimeError):
+        return False  # in a circle
+    if not end.is_relative_to(work.workdir):
+        return bool(work.servers) and link.name.casefold() == _INSTRUCTIONS
+    return can_edit and _is_held(work, end) and not _is_held(work, link)
+
+
+def _is_held(work: Work, path: Path) -> bool:
+    inner = f"/{path.relative_to(work.workdir).as_posix()}/".casefold()
+    return any(f"/{part}/" in inner for part in HELD)
 
 
 def _plain(prompt: str) -> str:

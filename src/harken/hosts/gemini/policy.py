@@ -1,6 +1,6 @@
 """The rules that fence Gemini CLI to some tools, in the words of its policy files. Pure.
 
-A tool that no rule allows is denied. Three tools can be led out of the folder, or to a command, by their arguments:
+A tool that no rule allows is denied. Some tools can be led to where no run may be, or to a command, by their arguments:
 for these, only arguments are allowed of which that is sure. Above it is the jail, which puts the text into the home
 of a run.
 """
@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
+from harken.hosts.cell import HELD
 from harken.runs.tools import Ability, Tool
 
 SHELL: Final = "run_shell_command"
@@ -28,6 +29,7 @@ _TOOLS: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
         Ability.SHELL_PREFIX: (SHELL,),
     }
 )
+EDITING: Final = frozenset(_TOOLS[Ability.EDIT_FILE])
 OWN: Final = (
     "list_directory",
     _GLOB,
@@ -43,15 +45,22 @@ _PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_./:=@,+%^~-]+")
 # Policies see arguments as JSON with a zero byte on both sides of each pair. No pattern may nest what repeats, or
 # Gemini leaves the whole rule out. Of a command, only characters that mean nothing to a shell are let through.
 _PLAIN_ARGUMENTS: Final = r"[ A-Za-z0-9_./:=@,+%^~'-]{0,2000}"
+# By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
+_OF_GIT: Final = (
+    *("--ou", "--ext-", "--textc", "--exec", "--open", "--upload-p", "--receive-p", "--no-index", "--contents"),
+    *("--config", "--git-dir", "--work-tree", "-O"),
+)
 # Gemini hands a pattern to `git grep` as it is: one that begins with a dash would be an option, and can be a command.
 # What git and grep do not understand is searched by Gemini itself, which follows links out of the folder.
 _PLAIN_PATTERN: Final = r"(?!-)[ \w\u00a0-\uffff./:=@,#%&;!~<>'|^$*+-]{1,400}"
 # The names that `glob` finds are not held to the folder: neither whole paths, nor steps upwards, however spelled.
 _PLAIN_GLOB: Final = r"(?![/~:!^-])[^\x00\\()\[\]]{1,400}"
 _UPWARDS: Final = r"(?:\.\.|\{[.,/}]|,[.,/}])"
+_NOT_CHANGED: Final = "A run does not change .git, or the settings of agents and editors."
 _LIMITED: Final[Mapping[str, str]] = {
     SHELL: "Only plain commands that were named are allowed, without anything that means something to a shell.",
     _SEARCH: "Only plain patterns are allowed: no brackets, no backslash, no dash in front, files in this folder.",
+    **dict.fromkeys(EDITING, _NOT_CHANGED),
     _GLOB: "Only patterns for files in this folder are allowed: no path from the root, no step upwards.",
 }
 _DENY_ALL: Final = 980
@@ -84,15 +93,26 @@ def policy(tools: Sequence[Tool]) -> str:
         else:
             rules.append(_rule(name, "deny", _DENY_REST, says=_LIMITED[name]))
             rules.extend(_limits(name))
+    if not any(tool.ability is Ability.SHELL for tool in tools):
+        # A folder inside may be a repository that came with it, and its settings may name programs.
+        rules.append(_rule(SHELL, "deny", _DENY, _begins("dir_path", r'(?!"\.?"\x00)')))
     for tool in tools:
         if tool.ability is Ability.SHELL:
             rules.append(_rule(SHELL, "allow", _ALLOW, _begins("command", '"'), is_redirected=True))
         elif tool.ability is Ability.SHELL_PREFIX:
-            words = re.escape(" ".join(tool.prefix)).replace(r"\ ", " ")
-            rules.append(_rule(SHELL, "allow", _ALLOW, _is("command", rf'{words}(?=[ "]){_PLAIN_ARGUMENTS}')))
+            rules.append(_rule(SHELL, "allow", _ALLOW, _is("command", _command(tool.prefix))))
         elif tool.server:
             rules.append(_rule(tool.name, "allow", _ALLOW, server=alias(tool.server)))
     return "\n".join(rules)
+
+
+def _command(prefix: Sequence[str]) -> str:
+    words = re.escape(" ".join(prefix)).replace(r"\ ", " ")
+    if prefix[0].rpartition("/")[2] != "git":
+        return rf'{words}(?=[ "]){_PLAIN_ARGUMENTS}'
+    # Quotes may stand anywhere in a word.
+    options = "|".join("'*".join(map(re.escape, option)) for option in _OF_GIT)
+    return rf"""{words}(?=[ "])(?![^"]* '*(?:{options})){_PLAIN_ARGUMENTS}"""
 
 
 def _limits(name: str) -> Iterator[str]:
@@ -105,9 +125,17 @@ def _limits(name: str) -> Iterator[str]:
             yield _rule(name, "allow", _ALLOW, _is("pattern", _PLAIN_PATTERN))
             yield _rule(name, "deny", _DENY, _begins("include_pattern", rf'(?!"{_PLAIN_GLOB}"\x00)'))
             yield _rule(name, "deny", _DENY, _begins("include_pattern", rf"[^\x00]*{_UPWARDS}"))
+        case "replace" | "write_file":
+            held = "|".join(map(_either_case, HELD))
+            fits = rf'(?!"(?:{held})[/"])(?![^\x00]*/(?:{held})[/"])"'
+            yield _rule(name, "allow", _ALLOW, _begins("file_path", fits))
         case _:
             # It would live on when the run has ended.
             yield _rule(name, "deny", _DENY, _begins("is_background", r"(?!false\x00)"))
+
+
+def _either_case(text: str) -> str:
+    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else re.escape(char) for char in text)
 
 
 def _is(argument: str, pattern: str) -> str:

@@ -19,9 +19,10 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.cell import carried, entry, environment, plain, table, unfit
+from harken.hosts.cell import HELD, carried, entry, environment, plain, table, unfit
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.opencode.output import Output
+from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -100,21 +101,9 @@ _TOOLS: Final[Mapping[Ability, Sequence[str]]] = MappingProxyType(
 )
 _OWN: Final = ("apply_patch", "edit", "glob", "grep", "list", "read", "todowrite", "webfetch", "websearch", "write")
 _EDITS: Final = frozenset(_TOOLS[Ability.EDIT_FILE])
-# What decides about later runs and sessions, or is run by other programs.
-_HELD: Final = (
-    ".agents",
-    ".claude",
-    ".codex",
-    ".gemini",
-    ".git",
-    ".mcp.json",
-    ".opencode",
-    ".qwen",
-    "opencode.json",
-    "opencode.jsonc",
-)
 _PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_.,:=+@%/-]+")
 _IN_SETTINGS: Final = re.compile(r"\{(env|file):([^{}\"]+)\}")
+_CAN_NAME_PLUGINS: Final = re.compile(rb"plugin|\\u|\{file:", re.IGNORECASE)
 _KEY: Final = re.compile(r"KEY|TOKEN|SECRET|AUTH", re.IGNORECASE)
 _TOOL_MS: Final = 120_000
 
@@ -144,6 +133,7 @@ class OpencodeJail:
     def cell(self, work: Work) -> Cell:
         """Return how to start it; raises `UserError` for a folder with plugins, which opencode would run."""
         _check_folder(work.workdir)
+        check_repository(work.workdir, work.tools)
         home = Path(work.environ.get("HOME") or Path.home())
         theirs = _settings_of(work.environ, home)
         data = Path(work.environ.get("XDG_DATA_HOME") or home / ".local/share") / "opencode"
@@ -190,7 +180,8 @@ def _plugins(folder: Path) -> Iterator[Path]:
     yield from (own / name for name in ("plugin", "plugins") if (own / name).exists())
     for file in (place / name for place in (folder, own) for name in _FILES[1:]):
         try:
-            if b"plugin" in file.read_bytes():
+            # A letter may be written by its number, and a part of the file stand in another.
+            if _CAN_NAME_PLUGINS.search(file.read_bytes()):
                 yield file
         except (FileNotFoundError, NotADirectoryError):
             continue
@@ -260,7 +251,7 @@ def _fence(work: Work, variables: Sequence[str]) -> dict[str, object]:
         "agent": AGENT,
         "builtIn": sorted(built_in),
         "folder": str(work.workdir),
-        "held": _HELD,
+        "held": HELD,
         "isShell": is_shell,
         "keys": sorted(name for name in variables if _KEY.search(name) and work.environ.get(name)),
         "permission": {

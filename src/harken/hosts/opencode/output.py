@@ -19,6 +19,13 @@ _DENIALS: Final = (
     "Model tried to call unavailable tool",
 )
 _INVALID: Final = "invalid"
+# Names that every object of its language has: no tools, but opencode looks them up as if they were.
+_INHERITED: Final = frozenset(
+    (
+        *("__defineGetter__", "__defineSetter__", "__lookupGetter__", "__lookupSetter__", "__proto__", "constructor"),
+        *("hasOwnProperty", "isPrototypeOf", "propertyIsEnumerable", "toLocaleString", "toString", "valueOf"),
+    )
+)
 _MOST_SAID: Final = 256_000
 _MOST_NAME: Final = 200
 
@@ -65,7 +72,7 @@ def _called(part: Mapping[str, object]) -> Iterator[Told]:
     tool = word(part.get("tool"))
     name = (word(given.get("tool")) if tool == _INVALID else tool)[:_MOST_NAME] or _INVALID
     error = word(state.get("error"))
-    if tool == _INVALID or error.startswith(_DENIALS):
+    if tool == _INVALID or error.startswith(_DENIALS) or (error and tool in _INHERITED):
         yield Told(Happening.DENIED, error[:MOST_TEXT], name)
     else:
         yield Told(Happening.TOOL, brief(given), name)

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import carried, environment, plain, row, table, unfit, word
+from harken.hosts.cell import carried, environment, plain, row, table, unfit, without_keys, word
 from harken.hosts.dotenv import written
 from harken.hosts.qwen.hooks import NAME
 from harken.hosts.qwen.output import Output
@@ -103,6 +103,7 @@ class QwenJail:
             "QWEN_USAGE_STATISTICS_ENABLED": "false",
             "NO_COLOR": "1",
         }
+        env = environment(work, _VARIABLES, own)
         furnishings = [
             Furnishing(f"{_FOLDER}/{_SIGN_IN}", Kept.LINK, target=folder / _SIGN_IN),
             # Before it knows that it is bare, Qwen loads the `.env` of a folder that it trusts.
@@ -110,10 +111,10 @@ class QwenJail:
             Furnishing(f"{_FOLDER}/trustedFolders.json", Kept.FILE, json.dumps({str(work.workdir): "DO_NOT_TRUST"})),
         ]
         if work.servers:
-            furnishings.append(Furnishing(_SERVERS, Kept.FILE, _servers(work)))
+            furnishings.append(Furnishing(_SERVERS, Kept.FILE, _servers(work, env)))
         return Cell(
             argv=(work.program, *_fence(work), *flags),
-            env=environment(work, _VARIABLES, own),
+            env=env,
             stdin=_plain(work.prompt).encode(errors="replace"),
             furnishings=tuple(furnishings),
             is_turn_limited=True,
@@ -136,11 +137,11 @@ def _fence(work: Work) -> list[str]:
     return argv
 
 
-def _servers(work: Work) -> str:
+def _servers(work: Work, env: Mapping[str, str]) -> str:
     """Return the file with the run's servers, each with the tools that exist in the run."""
     entries = {
         plain(name): {
-            **_entry(server),
+            **_entry(server, env),
             "includeTools": sorted({tool.name for tool in work.tools if tool.server == name}),
         }
         for name, server in work.servers.items()
@@ -148,11 +149,11 @@ def _servers(work: Work) -> str:
     return json.dumps({"mcpServers": entries})
 
 
-def _entry(server: ToolServer) -> dict[str, object]:
+def _entry(server: ToolServer, env: Mapping[str, str]) -> dict[str, object]:
     if server.url:
         return {"url" if server.is_sse else "httpUrl": server.url, "headers": dict(server.headers)}
     command, *arguments = server.command
-    return {"command": command, "args": arguments, "env": dict(server.env)}
+    return {"command": command, "args": arguments, "env": without_keys(server, env)}
 
 
 def _plain(prompt: str) -> str:

@@ -15,7 +15,7 @@ from harken.runs.jail import Happening, Told
 
 _DENIED: Final = re.compile(
     r"requires permission to use|denied by permission rules|is not listed in the active core tools|"
-    r'^Tool "[^"]{1,200}" (?:not found|is a built-in tool that is disabled)|bridge refused'
+    r'^Tool "[\s\S]+" (?:not found|is a built-in tool that is disabled)|bridge refused'
 )
 _TURNS_EXIT: Final = 53
 _MOST_SAID: Final = 256_000
@@ -70,10 +70,10 @@ class Output:
 
     def _result(self, part: Mapping[str, object]) -> Iterator[Told]:
         call = word(part.get("tool_use_id"))[:MOST_TEXT]
-        text = word(part.get("content"))[:MOST_TEXT]
+        text = word(part.get("content"))
         if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < _MOST_CALLS:
             self._denied.add(call)
-            yield Told(Happening.DENIED, text, self._calls.get(call, ""))
+            yield Told(Happening.DENIED, text[:MOST_TEXT], self._calls.get(call, ""))
 
     def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
         for denial in map(table, row(event.get("permission_denials"))):

@@ -11,6 +11,8 @@ const rules = JSON.parse(readFileSync(new URL("../fence.json", import.meta.url),
 const root = realpathSync(rules.folder)
 const PLAIN = /^[A-Za-z0-9_.,:=+@%/ -]+$/
 const PATCHED = /^\*\*\* (?:(?:Add|Update|Delete) File|Move to):(.*)$/gm
+// By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
+const OF_GIT = /^(?:--(?:ou|ext-|textc|exec|open|upload-p|receive-p|no-index|contents|config|git-dir|work-tree)|-O)/
 const EDITS = new Set(["edit", "write", "apply_patch", "patch", "multiedit"])
 
 function deny(why) {
@@ -36,7 +38,8 @@ function checkPath(given, isEdit) {
   if (String(given).startsWith("~")) deny(`outside the folder: ${given}`)
   const inner = path.relative(root, where(String(given)) || "/")
   if (inner === ".." || inner.startsWith(`..${path.sep}`) || path.isAbsolute(inner)) deny(`outside the folder: ${given}`)
-  if (isEdit && rules.held.includes(inner.split(path.sep)[0].toLowerCase())) deny(`not to be changed by a run: ${given}`)
+  const parts = `/${inner.split(path.sep).join("/").toLowerCase()}/`
+  if (isEdit && rules.held.some((part) => parts.includes(`/${part}/`))) deny(`not to be changed by a run: ${given}`)
 }
 
 function checkCommand(command) {
@@ -44,6 +47,8 @@ function checkCommand(command) {
   const words = String(command).trim().split(/ +/)
   const fits = rules.prefixes.some((prefix) => prefix.every((word, at) => word === words[at]))
   if (!PLAIN.test(String(command)) || !fits) deny(`not a command that the rule names: ${command}`)
+  const isGit = path.basename(words[0]) === "git"
+  if (isGit && words.some((word) => OF_GIT.test(word))) deny(`an option that is not allowed: ${command}`)
 }
 
 function check(tool, given) {
@@ -53,7 +58,10 @@ function check(tool, given) {
   const patch = given.patchText ?? given.patch ?? ""
   for (const found of String(patch).matchAll(PATCHED)) paths.push(found[1].trim())
   for (const each of paths) checkPath(each, EDITS.has(tool))
-  if (tool === "bash") checkCommand(given.command ?? "")
+  if (tool !== "bash") return
+  checkCommand(given.command ?? "")
+  // A folder inside may be a repository that came with it, and its settings may name programs.
+  if (!rules.isShell && where(String(given.workdir ?? root)) !== root) deny(`not the folder of the run: ${given.workdir}`)
 }
 
 export const Fence = async () => ({
