@@ -53,6 +53,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "source": "source:source",
         },
         "Looking": {
+            "watch": "watch:watch",
             "status": "look:status",
             "stats": "look:stats",
             "journal": "look:journal",

@@ -331,7 +331,7 @@ class Reactions:
         )
         fit = self._fit_of(order.agent, order.tools)
         if fit.refusal:
-            raise Refused(f"No agent can run this: {fit.refusal}.", "Name other tools, or another agent.")
+            raise Refused(f"No agent can run this: {fit.refusal.rstrip('.')}.", "Name other tools, or another agent.")
         return await self._told(await self._store.add_action(message.id, order, caller.sender.label, key=key))
 
     # -- runs --------------------------------------------------------------------------------------------------

@@ -1,0 +1,110 @@
+"""The verb `watch`: what arrives, what waits for an answer and what runs, as it happens.
+
+On a terminal it is a live view with keys, see `watch_live`. Into a pipe, and on a terminal that cannot be drawn on, it
+is one line for each thing that happens. It takes nothing from anyone: what was shown counts as seen only when the
+person says so.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from contextlib import suppress
+from datetime import datetime
+from time import sleep
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.complete import channels
+from harken.cli.keys import has_keys
+from harken.cli.output import json_text
+from harken.cli.verbs import Invocation, verb
+from harken.cli.watch_news import REMARK, News, Wanted
+
+LOOK_SECONDS = 1.0
+ALL_ROWS = 1_000
+
+
+@verb("watch")
+@click.option("--channel", default="", shell_complete=channels, help="Only messages of this channel.")
+@click.option("--source", default="", help="Only messages from this source.")
+@click.option("--all", "has_all", is_flag=True, help="Messages to tasks too, not only those to you.")
+@click.option("--once", is_flag=True, help="Print how things stand, and end.")
+def watch(asked: Invocation, *, channel: str, source: str, has_all: bool, once: bool) -> None:
+    """Watch what arrives, what waits for your answer and what agents do by themselves.
+
+    On a terminal keys answer, end and mark; press ? there to see them. Esc ends the run that is chosen, q leaves.
+
+    Into a pipe it prints one line for each thing that happens; with --json the event of the journal.
+    """
+    wanted = Wanted(channel=channel, source=source, has_all=has_all)
+    with Daemon(asked.home) as starter:
+        starter.ask("stats")
+    # One that is stopped later is not started again by being watched.
+    with Daemon(asked.home, can_start=False) as daemon, suppress(KeyboardInterrupt):
+        news = News(daemon, wanted)
+        unread = news.begin()
+        if once:
+            _show_once(asked, news, unread)
+        else:
+            _watch(asked, news, unread)
+
+
+def _watch(asked: Invocation, news: News, unread: list[Result]) -> None:
+    from harken.cli.watch_live import LiveView, can_draw
+
+    if asked.as_json or not has_keys() or not can_draw(os.environ):
+        _print_lines(asked, news, unread)
+        return
+    from harken.cli.watch_keys import keyboard
+
+    with keyboard() as keys:
+        LiveView(news, keys, has_colour=asked.screen.has_colour).run(unread)
+
+
+def _print_lines(asked: Invocation, news: News, unread: list[Result]) -> None:
+    events: list[Result] = [{"kind": "received", "message": each} for each in unread]
+    known: dict[str, Result] = {}
+    while True:
+        known |= {each["message"]["id"]: each["message"] for each in events if each["kind"] == "received"}
+        _print_events(asked, events, known)
+        if not news.has_more:
+            known = dict(list(known.items())[-ALL_ROWS:])
+            sleep(LOOK_SECONDS)
+        events = news.look()
+
+
+def _print_events(asked: Invocation, events: list[Result], known: dict[str, Result]) -> None:
+    from harken.cli.watch_show import event_line
+
+    for each in events:
+        if not asked.as_json:
+            asked.screen.line(event_line(asked.screen, each, known))
+        elif each["kind"] != REMARK:
+            asked.screen.line(json_text(each))
+    sys.stdout.flush()
+
+
+def _show_once(asked: Invocation, news: News, unread: list[Result]) -> None:
+    view = news.view
+    if asked.as_json:
+        asked.print_json(
+            {
+                "unread": view.unread,
+                "messages": unread,
+                "asked": list(view.asked),
+                "runs": list(view.runs),
+                "told": list(view.told),
+                "queued": view.queued,
+                "is_paused": view.is_paused,
+                "problem": view.problem,
+            }
+        )
+        return
+    from harken.cli.watch_show import banner, message_line
+
+    for each in unread:
+        asked.screen.line(message_line(asked.screen, each))
+    for line in banner(asked.screen, view, None, note="", rows=ALL_ROWS, now=datetime.now().astimezone()):
+        asked.screen.line(line)

@@ -1,0 +1,201 @@
+"""The live view of `harken watch`: looks, draws, and does what the keys say, until the person leaves.
+
+What a key does is asked of the daemon like any verb; what comes of it, and what is in the way, stands in the banner.
+Looking is in `watch_news`, the lines are made in `watch_show`.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from contextlib import redirect_stdout
+from datetime import datetime
+from io import StringIO
+from time import monotonic
+from typing import Final
+
+from harken.cli.client import Result
+from harken.cli.output import Screen
+from harken.cli.watch_canvas import Canvas, size_of_terminal
+from harken.cli.watch_choice import Choice
+from harken.cli.watch_keys import GONE, RESIZED, Keyboard
+from harken.cli.watch_news import OWN_MAILBOXES, News
+from harken.cli.watch_show import HELP, banner, event_line, message_line
+from harken.errors import HarkenError
+
+LOOK_SECONDS: Final = 1.0
+NOTE_SECONDS: Final = 8.0
+MOST_KNOWN: Final = 500
+ACK_BATCH: Final = 100
+LEAVING: Final = frozenset({"q", GONE})
+
+
+class LiveView:
+    """What one person sees, and what their keys do."""
+
+    def __init__(self, news: News, keyboard: Keyboard, *, has_colour: bool) -> None:
+        self._news = news
+        self._keyboard = keyboard
+        self._has_colour = has_colour
+        self._canvas = Canvas()
+        self._choice = Choice()
+        self._known: dict[str, Result] = {}
+        self._unmarked: dict[str, None] = {}  # shown, and not marked as seen
+        self._note, self._note_until = "", 0.0
+        self._acts: Mapping[str, Callable[[], None]] = {
+            "up": lambda: self._move(-1),
+            "k": lambda: self._move(-1),
+            "down": lambda: self._move(1),
+            "j": lambda: self._move(1),
+            "y": lambda: self._answer(is_yes=True),
+            "n": lambda: self._answer(is_yes=False),
+            "escape": self._end_run,
+            "enter": self._show_whole,
+            "m": self._mark,
+            "p": self._pause,
+            "?": lambda: self._draw([self._screen().fit(line) for line in HELP]),
+        }
+
+    def run(self, unread: list[Result]) -> None:
+        """Show everything until the person leaves."""
+        self._remember(unread)
+        screen = self._screen()
+        lines = [message_line(screen, each) for each in unread]
+        try:
+            # Nobody can have meant what was not there to be seen.
+            self._keyboard.forget()
+            self._draw(lines)
+            self._go_on()
+        finally:
+            self._canvas.close()
+
+    def _go_on(self) -> None:
+        next_look = monotonic() + LOOK_SECONDS
+        while True:
+            keys = self._keyboard.wait(next_look - monotonic())
+            if any(key in LEAVING for key in keys):
+                return
+            for key in keys:
+                self._press(key)
+            if self._news.is_stale or monotonic() >= next_look:
+                self._look()
+                next_look = monotonic() + (0.0 if self._news.has_more else LOOK_SECONDS)
+
+    def _look(self) -> None:
+        events = self._news.look()
+        self._remember([each["message"] for each in events if each["kind"] == "received"])
+        screen = self._screen()
+        self._draw([event_line(screen, each, self._known) for each in events])
+
+    def _remember(self, records: list[Result]) -> None:
+        for each in records:
+            self._known[each["id"]] = each
+            if each["mailbox"] in OWN_MAILBOXES:
+                self._unmarked[each["id"]] = None
+        for kept in (self._known, self._unmarked):
+            while len(kept) > MOST_KNOWN:
+                kept.pop(next(iter(kept)))
+
+    def _screen(self) -> Screen:
+        # One column stays free: what a terminal does after its last one differs.
+        return Screen(max(1, size_of_terminal()[0] - 1), has_colour=self._has_colour)
+
+    def _banner(self) -> list[str]:
+        view, now = self._news.view, monotonic()
+        self._choice = self._choice.among(view.ids, now)
+        note = self._note if now < self._note_until else ""
+        rows = max(1, size_of_terminal()[1] - 1)
+        now_here = datetime.now().astimezone()
+        return banner(self._screen(), view, self._choice.chosen, note=note, rows=rows, now=now_here)
+
+    def _draw(self, lines: list[str]) -> None:
+        self._canvas.draw(lines, self._banner())
+
+    def _press(self, key: str) -> None:
+        if key == RESIZED:
+            self._canvas.redraw(self._banner())
+            return
+        act = self._acts.get(key)
+        if act is None:
+            return
+        self._note = ""
+        try:
+            act()
+        except HarkenError as exc:
+            self._say(f"{exc.message} {exc.hint}".strip())
+        self._draw([])
+
+    def _say(self, text: str) -> None:
+        self._note, self._note_until = text, monotonic() + NOTE_SECONDS
+
+    def _move(self, by: int) -> None:
+        self._choice = self._choice.moved(self._news.view.ids, by, monotonic())
+
+    def _answer(self, *, is_yes: bool) -> None:
+        name, key = self._choice.chosen, "y" if is_yes else "n"
+        if name not in [each["id"] for each in self._news.view.asked]:
+            self._say("No question is chosen." if self._news.view.asked else "Nothing waits for an answer.")
+        elif not self._choice.is_settled(monotonic()):
+            self._choice = self._choice.held(monotonic())
+            self._say(f"{name} has just come. Look at it, and press {key} again.")
+        else:
+            told = self._news.act("confirm", action=name, yes=is_yes)
+            self._say(f"{name}: {'yes' if is_yes else 'no'}, it is {told['state']}.")
+
+    def _end_run(self) -> None:
+        runs = [each["id"] for each in self._news.view.runs]
+        if not runs:
+            self._say("Nothing runs.")
+            return
+        name = runs[0] if len(runs) == 1 else self._choice.chosen
+        now = monotonic()
+        if name not in runs:
+            self._say(f"{len(runs)} are running. Choose one with up and down, then press Esc.")
+        elif (len(runs) > 1 or self._choice.is_careful(now)) and not self._choice.ends(name, now):
+            self._choice = self._choice.ending_soon(name, now)
+            self._say(f"Press Esc again to end {name}.")
+        else:
+            self._choice = self._choice.ended(now)
+            self._news.act("run_abort", run=name)
+            self._say(f"{name} was ended.")
+
+    def _show_whole(self) -> None:
+        view, name, screen = self._news.view, self._choice.chosen, self._screen()
+        if name in [each["id"] for each in view.runs]:
+            from harken.cli.run_show import show_run
+
+            run = self._news.ask("run", run=name)
+            self._draw(_printed(lambda: show_run(screen, run)))
+            return
+        ref = next((each["message_id"] for each in view.asked if each["id"] == name), next(reversed(self._known), ""))
+        if not ref:
+            self._say("There is no message yet.")
+            return
+        record = self._news.ask("read", ref=ref)["message"]
+        self._draw(_printed(lambda: screen.message(record)))
+
+    def _mark(self) -> None:
+        names = list(self._unmarked)
+        for begin in range(0, len(names), ACK_BATCH):
+            batch = names[begin : begin + ACK_BATCH]
+            self._news.act("ack", refs=batch)
+            for name in batch:
+                del self._unmarked[name]
+        self._say(f"{len(names)} marked as seen." if names else "Everything that was shown is marked.")
+
+    def _pause(self) -> None:
+        verb = "rules_resume" if self._news.view.is_paused else "rules_pause"
+        found = self._news.act(verb)
+        self._say("Rules are paused; p lets them go on." if found["is_paused"] else "Rules go on.")
+
+
+def _printed(show: Callable[[], None]) -> list[str]:
+    """Return the lines that something prints."""
+    with redirect_stdout(StringIO()) as text:
+        show()
+    return text.getvalue().splitlines()
+
+
+def can_draw(environment: Mapping[str, str]) -> bool:
+    """Whether stdout is a terminal that can be drawn on."""
+    return sys.stdout.isatty() and environment.get("TERM", "dumb") not in ("", "dumb")
