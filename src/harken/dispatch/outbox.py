@@ -10,7 +10,7 @@ from typing import Protocol
 import anyio
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Unavailable
+from harken.errors import HarkenError, NeedsPerson, Unavailable
 from harken.model import OUTBOX, Mailbox, Outgoing
 from harken.store.base import OutboxRow, Store
 
@@ -21,6 +21,8 @@ MAX_ATTEMPTS = 10
 FIRST_RETRY = timedelta(seconds=2)
 LONGEST_RETRY = timedelta(minutes=15)
 LOOK_EVERY_SECONDS = 5.0
+ASK_AGAIN = timedelta(minutes=1)
+WAIT_FOR_PERSON = timedelta(days=3)
 
 
 class ReplySender(Protocol):
@@ -32,7 +34,8 @@ class ReplySender(Protocol):
     async def send(self, reply: Outgoing) -> str:
         """Deliver a reply; return upstream's id of it.
 
-        Raises `Unavailable` (try again later), `NeedsPerson`, `Refused` or `UserError` (do not try again).
+        Raises `Unavailable` (try again later), `NeedsPerson` (try again when a person has acted), `Refused` or
+        `UserError` (do not try again).
         """
         ...
 
@@ -88,6 +91,12 @@ class Outbox:
                 return
             due = self._clock.now() + retry_delay(row.attempts, exc.retry_after)
             await self._store.outbox_failed(row.id, exc.message, due_at=due)
+        except NeedsPerson as exc:
+            if self._clock.now() - row.created_at > WAIT_FOR_PERSON:
+                await self._park(row, exc.message)
+                return
+            # A sign-in that has ended is somebody's to renew: the answer waits for that, visibly.
+            await self._store.outbox_failed(row.id, exc.message, due_at=self._clock.now() + ASK_AGAIN)
         except HarkenError as exc:
             await self._park(row, exc.message)
         else:
