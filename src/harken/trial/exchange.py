@@ -171,15 +171,19 @@ def resolve(say: Say, asked: Asked) -> Say:
 def _resolved(call: Call, asked: Asked) -> Call | None:
     if call.is_literal:
         return call
-    found = _shell_call(call, asked) if call.tool == _SHELL else _plain_call(call, asked)
-    return found or _program_call(call, asked)
+    if call.tool == _SHELL:
+        return _shell_call(call, asked) or _program_call(call, asked)
+    # A program that can call all tools comes first: their names may also stand in what the agent is told.
+    return _plain_call(call, asked) or _program_call(call, asked) or _hidden_call(call, asked)
 
 
 def _plain_call(call: Call, asked: Asked) -> Call | None:
     tool = asked.tool(call.tool)
-    if tool is not None:
-        return Call(tool.name, call.arguments, tool.namespace, tool.takes_text)
-    # Hosts that hide tools behind a search name them in a text, and let the model call them all the same.
+    return None if tool is None else Call(tool.name, call.arguments, tool.namespace, tool.takes_text)
+
+
+def _hidden_call(call: Call, asked: Asked) -> Call | None:
+    """Return a call of a tool that is only named in a text: hosts that hide tools behind a search let it be called."""
     hidden = re.search(rf"\bmcp__[A-Za-z0-9_-]*?{re.escape(call.tool)}\b", asked.text)
     return Call(hidden.group(), call.arguments) if hidden else None
 
