@@ -1,0 +1,56 @@
+"""Markdown of an agent as the HTML that Teams and Outlook show. Pure.
+
+Two independent parts see to it that nothing else gets out: the renderer escapes whatever markup the text holds, and
+the sanitiser keeps a short list of tags of what the renderer made. Pictures are left out: loading one would tell a
+stranger that a person has read it. It knows nothing of limits of a service; the senders above do.
+"""
+
+from __future__ import annotations
+
+from html import escape
+from typing import Final
+
+import nh3
+from markdown_it import MarkdownIt
+
+MOST_MARKED_UP: Final = 50_000  # characters; above, a text is sent as it is
+MOST_NESTED: Final = 12
+
+# What Teams and Outlook both show; anything else of a text is left as its words.
+_TAGS: Final = (
+    *("a", "blockquote", "br", "code", "em", "h1", "h2", "h3", "h4", "h5", "h6", "hr", "li", "ol", "p", "pre", "s"),
+    *("strong", "table", "tbody", "td", "th", "thead", "tr", "ul"),
+)
+_SCHEMES: Final = frozenset({"http", "https", "mailto"})
+
+
+def to_html(text: str) -> str:
+    """Return a text in Markdown as HTML of a few harmless tags; a very long one as plain lines."""
+    if len(text) > MOST_MARKED_UP:
+        return _plain(text)
+    return _CLEANER.clean(_RENDERER.render(text)).strip()
+
+
+def closing_line(text: str) -> str:
+    """Return a short plain text as the line below an answer that says who wrote it."""
+    return f"<p><em>{escape(' '.join(text.split()), quote=False)}</em></p>"
+
+
+def _plain(text: str) -> str:
+    return f"<p>{'<br>'.join(escape(text, quote=False).splitlines())}</p>"
+
+
+def _renderer() -> MarkdownIt:
+    renderer = MarkdownIt("commonmark", {"html": False, "linkify": False, "breaks": True, "maxNesting": MOST_NESTED})
+    return renderer.enable(["table", "strikethrough"]).disable(["image", "html_block", "html_inline"])
+
+
+# Both are made once: they only read, and making them costs more than most texts.
+_RENDERER: Final = _renderer()
+_CLEANER: Final = nh3.Cleaner(
+    tags=set(_TAGS),
+    attributes={"*": set(), "a": {"href"}, "ol": {"start"}},
+    link_rel=None,
+    url_schemes=set(_SCHEMES),
+    url_relative="deny",
+)

@@ -1,0 +1,242 @@
+"""Messages of Teams chats as drafts. Pure.
+
+It resolves only what the markup cannot say by itself: who is mentioned, what is quoted, which files and cards are
+attached, and that a policy hides the text. Everything here was written by others; whatever is put into the markup is
+escaped, and ingest cleans all of it afterwards. Whether a message is new or an edit, `place.py` knows.
+"""
+
+from __future__ import annotations
+
+import html
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Final
+
+import msgspec
+
+from harken.model import Draft, Kind, Priority, Sender, TextFormat
+from harken.sources.graph.verdict import Json
+
+CHANNEL: Final = "teams"
+MAX_ATTACHMENTS: Final = 20
+MAX_NAME_CHARS: Final = 200
+MAX_QUOTE_CHARS: Final = 4_000
+
+_QUOTES: Final = frozenset({"messageReference", "forwardedMessageReference"})
+_CARD: Final = "application/vnd.microsoft.card."
+_AT: Final = re.compile(r'<at\s{1,5}id="[^"<>]{1,40}"\s{0,5}>(?=\s{0,5}(@?))|</at\s{0,5}>', re.IGNORECASE)
+_PLACE: Final = re.compile(r'<attachment\s{1,5}id="([^"<>]{1,200})"\s{0,5}/?>(?:\s{0,9}</attachment>)?', re.IGNORECASE)
+_URGENT: Final = frozenset({"high", "urgent"})
+_HIDDEN: Final = "<p>[A policy of the organisation hides this message. Read it in Teams.]</p>"
+_EMPTY: Final = "<p>[This message has no text that can be shown. Read it in Teams.]</p>"
+
+
+@dataclass(frozen=True, slots=True)
+class Chat:
+    """A chat as the list shows it. `gate` differs whenever its messages have to be read again."""
+
+    id: str
+    topic: str = ""
+    kind: str = ""
+    gate: str = ""
+    last_at: int = 0  # when its last message was written, in milliseconds
+
+
+@dataclass(frozen=True, slots=True)
+class Written:
+    """A message with its times in milliseconds."""
+
+    id: str
+    created: int
+    modified: int
+    is_deleted: bool
+    is_edited: bool
+    json: Json
+
+
+def read_chat(json: Json) -> Chat | None:
+    """Return a chat of the list, or nothing if it has no id."""
+    chat_id = text_of(json, "id")
+    if not chat_id:
+        return None
+    preview = within(json, "lastMessagePreview")
+    gate = ".".join(
+        (
+            text_of(preview, "id"),
+            "x" if preview.get("isDeleted") is True else "",
+            str(millis(text_of(json, "lastUpdatedDateTime"))),
+        )
+    )
+    return Chat(
+        chat_id,
+        topic=text_of(json, "topic"),
+        kind=text_of(json, "chatType"),
+        gate=gate,
+        last_at=millis(text_of(preview, "createdDateTime")),
+    )
+
+
+def read_message(json: Json) -> Written | None:
+    """Return a message with its times, or nothing if it has no id or no time."""
+    message_id, created = text_of(json, "id"), millis(text_of(json, "createdDateTime"))
+    if not message_id or not created:
+        return None
+    deleted, edited = text_of(json, "deletedDateTime"), text_of(json, "lastEditedDateTime")
+    modified = max(created, *(millis(each) for each in (text_of(json, "lastModifiedDateTime"), edited, deleted)))
+    return Written(message_id, created, modified, is_deleted=bool(deleted), is_edited=bool(edited), json=json)
+
+
+def sender_of(json: Json) -> Sender | None:
+    """Return who wrote a message, by id; nothing for what the system says."""
+    if text_of(json, "messageType") not in {"message", ""}:
+        return None
+    origin = within(json, "from")
+    for kind in ("user", "application", "device"):
+        who = within(origin, kind)
+        if identifier := text_of(who, "id"):
+            return Sender(id=identifier, name=text_of(who, "displayName"))
+    return None
+
+
+def is_bot(json: Json) -> bool:
+    """Whether a program wrote it, as the service says, not as its name does."""
+    return bool(within(within(json, "from"), "application"))
+
+
+def upstream_id(chat_id: str, message_id: str) -> str:
+    """Return how a message is known: ids of messages are unique in their chat only."""
+    return f"{chat_id}/{message_id}"
+
+
+def chat_draft(written: Written, *, source: str, chat: Chat, sender: Sender, kind: Kind, me: str) -> Draft:
+    """Return a message as a draft."""
+    json = written.json
+    own_id = upstream_id(chat.id, written.id)
+    refers_to = own_id if kind is not Kind.MESSAGE else _quoted_id(chat.id, json)
+    at = written.created if kind is Kind.MESSAGE else written.modified
+    text, text_format = ("", TextFormat.PLAIN) if kind is Kind.DELETION else _text(json)
+    return Draft(
+        source=source,
+        sender=sender,
+        text=text,
+        upstream_id=own_id,
+        channel=CHANNEL,
+        conversation=chat.id,
+        thread=chat.id,
+        kind=kind,
+        refers_to=refers_to,
+        format=text_format,
+        sent_at=datetime.fromtimestamp(at / 1000, UTC),
+        priority=Priority.HIGH if text_of(json, "importance") in _URGENT else Priority.NORMAL,
+        meta=_meta(json, chat, me),
+    )
+
+
+def millis(stamp: str) -> int:
+    """Return a time stamp in milliseconds since 1970, 0 if it is none."""
+    try:
+        at = datetime.fromisoformat(stamp)
+        # Whole numbers: a fraction would be rounded differently in the filter and in the answer.
+        since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
+    except (ValueError, OverflowError):
+        return 0
+    return max(0, since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000)
+
+
+def text_of(json: Json, name: str) -> str:
+    """Return a text in an answer, empty if it is none."""
+    value = json.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def within(json: Json, name: str) -> Json:
+    """Return an object in an answer, empty if it is none."""
+    value = json.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def items(json: Json, name: str = "value") -> Sequence[Json]:
+    """Return the objects of a list in an answer."""
+    value = json.get(name)
+    return [each for each in value if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _text(json: Json) -> tuple[str, TextFormat]:
+    if "blockAccess" in text_of(within(json, "policyViolation"), "dlpAction"):
+        return _HIDDEN, TextFormat.HTML
+    body = within(json, "body")
+    content = text_of(body, "content")
+    if text_of(body, "contentType") != "html":
+        content = "<p>" + html.escape(content).replace("\n", "<br>") + "</p>" if content else ""
+    subject = text_of(json, "subject")
+    head = f"<p>{html.escape(subject)}</p>" if subject else ""
+    whole = head + _with_attachments(_AT.sub(_at, content), items(json, "attachments")[:MAX_ATTACHMENTS])
+    return whole or _EMPTY, TextFormat.HTML
+
+
+def _at(tag: re.Match[str]) -> str:
+    """Return the sign before a name; none where it has one, and none behind it."""
+    return "" if tag[1] is None or tag[1] else "@"
+
+
+def _with_attachments(content: str, attachments: Sequence[Json]) -> str:
+    shown = {text_of(each, "id"): _shown(each) for each in attachments}
+    placed: set[str] = set()
+
+    def put(match: re.Match[str]) -> str:
+        key = match[1]
+        if key in placed:
+            return ""
+        placed.add(key)
+        return shown.get(key, "")
+
+    content = _PLACE.sub(put, content)
+    return content + "".join(each for key, each in shown.items() if key not in placed)
+
+
+def _shown(attachment: Json) -> str:
+    kind, name = text_of(attachment, "contentType"), text_of(attachment, "name")[:MAX_NAME_CHARS]
+    content = _object(text_of(attachment, "content"))
+    if kind in _QUOTES:
+        original = text_of(content, "messagePreview") or text_of(content, "originalMessageContent")
+        sender = within(content, "messageSender") or within(content, "originalMessageSender")
+        who = text_of(within(sender, "user"), "displayName") or text_of(within(sender, "application"), "displayName")
+        said = html.escape(original[:MAX_QUOTE_CHARS]) or "[a message that cannot be shown]"
+        return f"<blockquote>{html.escape(who[:MAX_NAME_CHARS]) or 'Someone'} wrote: {said}</blockquote>"
+    if kind.startswith(_CARD):
+        title = name or text_of(content, "title") or text_of(content, "text") or text_of(content, "fallbackText")
+        return f"<p>[card: {html.escape(title[:MAX_NAME_CHARS]) or 'without a title'}]</p>"
+    return f"<p>[attachment: {html.escape(name) or 'without a name'}]</p>"
+
+
+def _quoted_id(chat_id: str, json: Json) -> str:
+    for each in items(json, "attachments")[:MAX_ATTACHMENTS]:
+        if text_of(each, "contentType") == "messageReference":
+            quoted = text_of(_object(text_of(each, "content")), "messageId") or text_of(each, "id")
+            return upstream_id(chat_id, quoted) if quoted else ""
+    return ""
+
+
+def _meta(json: Json, chat: Chat, me: str) -> dict[str, str]:
+    attachments = items(json, "attachments")[:MAX_ATTACHMENTS]
+    names = [text_of(each, "name")[:MAX_NAME_CHARS] for each in attachments if text_of(each, "name")]
+    mentioned = [text_of(within(within(each, "mentioned"), "user"), "id") for each in items(json, "mentions")]
+    meta = {
+        "topic": chat.topic[:MAX_NAME_CHARS],
+        "chat_type": chat.kind,
+        "attachments": ", ".join(names),
+        "mentions_me": "true" if me and me in mentioned else "",
+        "bot": "true" if is_bot(json) else "",
+        "url": text_of(json, "webUrl"),
+    }
+    return {name: value for name, value in meta.items() if value}
+
+
+def _object(text: str) -> Json:
+    try:
+        value = msgspec.json.decode(text.encode("utf-8", "replace")) if text else {}
+    except (msgspec.MsgspecError, RecursionError):
+        return {}
+    return value if isinstance(value, dict) else {}

@@ -1,0 +1,212 @@
+"""What an answer of Microsoft Graph means for the next step. Pure: values in, a verdict out; it waits for nothing.
+
+The rule about repeating: reading may always be repeated. Writing may be repeated only if it certainly did not happen:
+it was turned away for coming too often (429) or without a valid token (401). Whatever else goes wrong with writing
+leaves it unknown, and the verdict says so. Of Graph's own words only a short, plain remainder is told: no addresses,
+no markup, nothing as long as a token. Above is `client.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from http import HTTPStatus
+from typing import Final, TypeAlias
+
+import msgspec
+
+from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
+from harken.sources.graph.failures import Gone, MissingScope, Unsure
+from harken.sources.graph.retrying import asked_seconds
+
+Json: TypeAlias = Mapping[str, object]
+
+MAX_TOLD_CHARS: Final = 200
+MAX_MESSAGE_CHARS: Final = 4_000
+MAX_CAUSES: Final = 5
+TRIED_AGAIN: Final = "it is tried again; if it goes on, check the network"
+MAX_SCOPES: Final = 8
+
+_OK: Final = range(200, 300)
+_MOVED: Final = range(300, 400)
+_LATER: Final = frozenset({429, 503})
+_BROKEN: Final = range(500, 600)
+_POSITION_LOST: Final = frozenset({"syncstatenotfound", "syncstateinvalid", "resyncrequired"})
+_UNSAID: Final = re.compile(r"\S{32,}")  # tokens, addresses, ids
+_PLAIN: Final = re.compile(r"[^\w .,:;'()=$@/-]+")
+_CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
+_NEEDED: Final = re.compile(r"(?:requires|needs) (?:one|any|all) of '([A-Za-z., ]{1,600})'", re.IGNORECASE)
+_SCOPE: Final = re.compile(r"[A-Za-z]+(?:\.[A-Za-z]+){0,4}")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What came back: header names in lower case. `body` is None if it broke off, or was more than is read."""
+
+    status: int
+    headers: Mapping[str, str]
+    body: bytes | None
+    is_too_long: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """It worked; the body is empty where there was none."""
+
+    body: Json
+
+
+@dataclass(frozen=True, slots=True)
+class Again:
+    """The same request may be made once more, after as many seconds as were asked for; `error` if that is given up."""
+
+    after: float | None
+    error: HarkenError
+    is_throttled: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Refresh:
+    """The token is not accepted; `error` if a fresh one is not either."""
+
+    error: HarkenError
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """It did not work, and the same request will not work either."""
+
+    error: HarkenError
+    is_throttled: bool = False
+    after: float | None = None
+
+
+Verdict: TypeAlias = Done | Again | Refresh | Failed
+
+
+@dataclass(frozen=True, slots=True)
+class _Said:
+    """Graph's own error: codes from outside to inside, and its message."""
+
+    codes: tuple[str, ...] = ()
+    message: str = ""
+
+    @property
+    def plainly(self) -> str:
+        told = " ".join(_PLAIN.sub(" ", _UNSAID.sub(" … ", self.message)).split())[:MAX_TOLD_CHARS]
+        return ": ".join(each for each in (self.codes[0] if self.codes else "", told) if each)
+
+
+def verdict_of(method: str, answer: Answer, present: datetime) -> Verdict:
+    """Return what an answer to a request means."""
+    is_reading = method == "GET"
+    if answer.status in _OK:
+        return _success(answer, is_reading=is_reading)
+    if answer.status in _LATER or answer.status in _BROKEN or answer.status == HTTPStatus.REQUEST_TIMEOUT:
+        return _trouble(answer, present, is_reading=is_reading)
+    said = _said(answer.body or b"")
+    if is_reading and (answer.status == HTTPStatus.GONE or _POSITION_LOST & {code.lower() for code in said.codes}):
+        return Failed(Gone(answer.headers.get("location", "")))
+    if answer.status == HTTPStatus.UNAUTHORIZED:
+        return Refresh(_sign_in())
+    return Failed(_refusal(answer.status, said))
+
+
+def broken_off(method: str, reason: str, *, is_unsent: bool) -> Verdict:
+    """Return what it means that no answer came; `is_unsent` if the request cannot have reached the service."""
+    if method == "GET" or is_unsent:
+        return Again(None, Unavailable(f"Microsoft Graph: {reason}.", TRIED_AGAIN))
+    return Failed(Unsure(reason))
+
+
+def _success(answer: Answer, *, is_reading: bool) -> Verdict:
+    if answer.is_too_long:
+        reason = "the answer is too long"
+        return Failed(
+            UserError(f"Microsoft Graph: {reason}.", "ask for less at a time") if is_reading else Unsure(reason)
+        )
+    body = _object(answer.body) if answer.body else {} if answer.body is not None else None
+    if body is not None:
+        return Done(body)
+    reason = "the answer is broken"
+    if is_reading:
+        return Again(None, Unavailable(f"Microsoft Graph: {reason}.", TRIED_AGAIN))
+    return Failed(Unsure(reason))
+
+
+def _trouble(answer: Answer, present: datetime, *, is_reading: bool) -> Verdict:
+    asked = asked_seconds(answer.headers, present)
+    if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
+        wait = Unavailable("Microsoft asks us to wait.", "nothing is lost: it is tried again", retry_after=asked or 1.0)
+        return Again(asked, wait, is_throttled=True)
+    reason = f"the service answers {answer.status}"
+    is_throttled = answer.status in _LATER and asked is not None
+    if is_reading:
+        error = Unavailable(f"Microsoft Graph: {reason}.", TRIED_AGAIN, retry_after=asked or 1.0)
+        return Again(asked if answer.status in _LATER else None, error, is_throttled=is_throttled)
+    return Failed(Unsure(reason), is_throttled=is_throttled, after=asked)
+
+
+def _sign_in() -> NeedsPerson:
+    return NeedsPerson(
+        "Microsoft does not accept the sign-in any more.", "sign in again; nothing is lost until then", action="sign in"
+    )
+
+
+def _refusal(status: int, said: _Said) -> HarkenError:
+    told = f"{status} {said.plainly}".strip()
+    match status:
+        case HTTPStatus.FORBIDDEN:
+            return _forbidden(told, _scopes(said.message))
+        case HTTPStatus.NOT_FOUND | HTTPStatus.GONE:
+            return NotFound(f"Microsoft does not know it ({told}).", "it may have been deleted or moved")
+        case HTTPStatus.CONFLICT:
+            return Conflict(f"It changed in between ({told}).", "look again")
+        case HTTPStatus.LOCKED:
+            return Unavailable(f"Microsoft has locked it for now ({told}).", "try again later", retry_after=30.0)
+        case _:
+            hint = "check its configured address" if status in _MOVED else "correct it, then try again"
+            return UserError(f"Microsoft does not accept this ({told}).", hint)
+
+
+def _forbidden(told: str, scopes: tuple[str, ...]) -> NeedsPerson:
+    if scopes:
+        return MissingScope(scopes)
+    return NeedsPerson(
+        f"Microsoft refuses this to the account ({told}).",
+        "its permissions or the policy of its organisation forbid it",
+        action="check what the account may do",
+    )
+
+
+def _scopes(message: str) -> tuple[str, ...]:
+    found = _NEEDED.search(message)
+    return tuple(_SCOPE.findall(found[1]))[:MAX_SCOPES] if found else ()
+
+
+def _said(body: bytes) -> _Said:
+    error = (_object(body) or {}).get("error")
+    codes: list[str] = []
+    message = ""
+    for _ in range(MAX_CAUSES):
+        if isinstance(error, str):  # as the token service writes it
+            error = {"code": error}
+        if not isinstance(error, dict):
+            break
+        code, text = error.get("code"), error.get("message")
+        if isinstance(code, str) and _CODE.fullmatch(code):
+            codes.append(code)
+        if isinstance(text, str) and not message:
+            message = text[:MAX_MESSAGE_CHARS]
+        error = error.get("innerError") or error.get("innererror")
+    return _Said(tuple(codes), message)
+
+
+def _object(body: bytes | None) -> dict[str, object] | None:
+    try:
+        value = msgspec.json.decode(body) if body else None
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None

@@ -1,0 +1,79 @@
+"""What goes wrong on the way: errors of the service, resets, silence, half of an answer, pages twice or out of order.
+
+Drawn by chance that can be repeated (per method, path and how often it was asked), or ordered for the next request.
+The door carries them out; this only decides.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from enum import StrEnum
+
+from tests.graph.dice import Dice
+
+
+class Fault(StrEnum):
+    """One thing that can go wrong."""
+
+    SERVER_ERROR = "server_error"
+    """500 with an error body, nothing done."""
+    BAD_GATEWAY = "bad_gateway"
+    """502 with a page of HTML, nothing done."""
+    UNAVAILABLE = "unavailable"
+    """503, with or without the seconds to wait, nothing done."""
+    GATEWAY_TIMEOUT = "gateway_timeout"
+    """504, and yet it was done."""
+    THROTTLED = "throttled"
+    """429 without the seconds to wait, nothing done."""
+    RESET = "reset"
+    """The connection is reset, nothing done."""
+    LOST = "lost"
+    """It was done, and the connection is reset before the answer."""
+    TRUNCATED = "truncated"
+    """It was done, and the answer stops half-way."""
+    STALLED = "stalled"
+    """Nothing done and nothing said until the client gives up."""
+    REORDERED = "reordered"
+    """A page of a list comes in another order."""
+    DUPLICATED = "duplicated"
+    """The next link of a page leads to the same page again."""
+
+
+class Faults:
+    """Decides for each request what goes wrong, if anything."""
+
+    def __init__(self, dice: Dice) -> None:
+        self._dice = dice
+        self._lock = threading.Lock()
+        self._asked: Counter[tuple[str, str]] = Counter()
+        self._rates: dict[Fault, float] = {}
+        self._ordered: list[tuple[Fault, str]] = []
+        self._under = ""
+
+    def set_rates(self, rates: dict[Fault, float], under: str) -> None:
+        """Let each of these happen to a share of the requests whose path starts so."""
+        with self._lock:
+            self._rates, self._under = dict(rates), under
+
+    def order(self, fault: Fault, path: str, times: int) -> None:
+        """Let this happen to the next requests whose path holds the text."""
+        with self._lock:
+            self._ordered += [(fault, path)] * times
+
+    def draw(self, method: str, path: str) -> Fault | None:
+        """What goes wrong with this request."""
+        with self._lock:
+            for place, (fault, text) in enumerate(self._ordered):
+                if text in path:
+                    del self._ordered[place]
+                    return fault
+            if not self._rates or not path.startswith(self._under):
+                return None
+            self._asked[method, path] += 1
+            drawn = self._dice.fraction("fault", method, path, self._asked[method, path])
+            for fault, rate in self._rates.items():
+                if drawn < rate:
+                    return fault
+                drawn -= rate
+            return None

@@ -1,0 +1,341 @@
+"""The mail part of the service: changes of a folder, reading, replying, drafts, sending, moving.
+
+The rules are the documented ones: changes come per folder and by links, pages are as large as the request prefers, old
+links are gone, things come twice; ids change with a move unless the request prefers ids that stay; a reply has a
+comment or a body, never both.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from starlette.responses import Response
+
+from tests.graph import shapes
+from tests.graph.clock import moment
+from tests.graph.faults import Fault
+from tests.graph.limits import Limits
+from tests.graph.subscriptions import Subscriptions
+from tests.graph.wire import Call, Handler, Pages, Refusal, Route, answer, required_text
+from tests.graph.world import Json, Mail, Person, World
+
+READ: Final = ("Mail.ReadBasic", "Mail.Read", "Mail.ReadWrite")
+READ_BODY: Final = frozenset({"Mail.Read", "Mail.ReadWrite"})
+WRITE: Final = ("Mail.ReadWrite",)
+SEND: Final = ("Mail.Send",)
+DEFAULT_PAGE: Final = 10
+MAX_PAGE: Final = 1000
+MAX_FILTERED: Final = 5000
+MAX_HEADERS: Final = 5
+_RECEIVED: Final = re.compile(r"receivedDateTime\s+(ge|gt)\s+(\S+)", re.IGNORECASE)
+_EQUALS: Final = re.compile(r"(internetMessageId|conversationId)\s+eq\s+'([^']*)'", re.IGNORECASE)
+_CHANGES: Final = frozenset({"", "created", "updated", "deleted"})
+
+
+@dataclass(frozen=True, slots=True)
+class Round:
+    """One round of changes: what is still to be given, and where the next round starts."""
+
+    folder: str
+    wanted: tuple[str, ...]
+    change: str
+    after: datetime | None
+    is_ordered: bool
+    next_start: int
+    left: tuple[int, ...] = ()
+    is_between: bool = False
+
+
+class MailRoutes:
+    """The routes of one mailbox."""
+
+    def __init__(self, world: World, limits: Limits, subscriptions: Subscriptions) -> None:
+        self._world = world
+        self._limits = limits
+        self._subscriptions = subscriptions
+        self.rounds: Pages[Round] = Pages(world.new_id)
+        self.is_gone_with_place = True
+        self.repeats = 0
+
+    def routes(self) -> list[Route]:
+        """What can be asked; the first that fits answers."""
+        me, one = "(?:/me|/users/[^/]+)", "(?:/me|/users/[^/]+)(?:/mailFolders/[^/]+)?/messages/([^/]+)"
+        folder = rf"{me}/mailFolders(?:/([^/()]+)|\('([^']+)'\))/messages"
+        plan: list[tuple[str, str, Sequence[str], Callable[[Call], Response]]] = [
+            ("GET", f"{folder}/delta", READ, self.delta),
+            ("GET", folder, READ, self.list_mails),
+            ("GET", f"{me}/messages", READ, self.list_mails),
+            ("GET", f"{one}/?", READ, self.get),
+            ("PATCH", one, WRITE, self.update),
+            ("POST", f"{one}/reply", SEND, self.reply),
+            ("POST", f"{one}/replyAll", SEND, self.reply_to_all),
+            ("POST", f"{one}/createReply", WRITE, self.create_reply),
+            ("POST", f"{one}/send", SEND, self.send_draft),
+            ("POST", f"{one}/move", WRITE, self.move),
+            ("POST", f"{me}/sendMail", SEND, self.send_mail),
+        ]
+        return [Route(method, path, scopes, self._in_turn(handle)) for method, path, scopes, handle in plan]
+
+    def _in_turn(self, handle: Callable[[Call], Response]) -> Handler:
+        async def in_turn(call: Call) -> Response:
+            hold = call.request.scope["hold"]
+            with self._limits.mailbox(call.grant.user.id):
+                await hold()
+                with self._world.lock:
+                    response = handle(call)
+            if call.wants_immutable_ids:
+                response.headers["Preference-Applied"] = 'IdType="ImmutableId"'
+            return response
+
+        return in_turn
+
+    def _shown(self, call: Call, mail: Mail, wanted: Sequence[str] = ()) -> Json:
+        as_text = call.prefers.get("outlook.body-content-type", "").lower() == "text"
+        whole = shapes.mail(mail, self._world, is_immutable=call.wants_immutable_ids, as_text=as_text)
+        chosen = shapes.selected(whole, wanted, mail)
+        return chosen if call.grant.scopes & READ_BODY else shapes.without_body(chosen)
+
+    def _find(self, call: Call) -> Mail:
+        mail = self._world.mails.get(shapes.mail_number(call.parts[0]))
+        if mail and call.parts[0] in {shapes.mail_id(mail, is_immutable=stays) for stays in (True, False)}:
+            return mail
+        raise Refusal(404, "ErrorItemNotFound", "The specified object was not found in the store.")
+
+    def _folder(self, call: Call) -> str:
+        name = next(filter(None, call.parts), "")
+        folder = self._world.folder(name)
+        if folder is None:
+            raise Refusal(404, "ErrorItemNotFound", "The specified folder could not be found in the store.")
+        return folder
+
+    def _wanted(self, call: Call) -> tuple[str, ...]:
+        return tuple(name.strip() for name in call.query.get("$select", "").split(",") if name.strip())
+
+    def _page_size(self, call: Call) -> int:
+        text = call.prefers.get("odata.maxpagesize", str(DEFAULT_PAGE))
+        return min(int(text), MAX_PAGE) if text.isdigit() and int(text) else DEFAULT_PAGE
+
+    def delta(self, call: Call) -> Response:
+        """What changed in a folder: everything at first, then what came after the link."""
+        folder = self._folder(call)
+        token = call.query.get("$deltatoken") or call.query.get("$skiptoken")
+        current = self._go_on(call, folder, token) if token else self._first_round(call, folder)
+        size = self._page_size(call)
+        now, later = current.left[:size], current.left[size:]
+        items = [self._changed(call, number, current) for number in now]
+        if call.fault is Fault.REORDERED:
+            items = self._world.dice.shuffled(items, "delta", self._world.new_id())
+        body = shapes.collection(call.context("Collection(message)"), items)
+        path = f"/me/mailfolders('{self._world.folder_ids[folder]}')/messages/delta"
+        if later:
+            goes_on = current if call.fault is Fault.DUPLICATED else replace(current, left=later)
+            body["@odata.nextLink"] = call.link(path, skiptoken=self.rounds.keep(replace(goes_on, is_between=True)))
+        else:
+            done = replace(current, left=(), is_between=False)
+            body["@odata.deltaLink"] = call.link(path, deltatoken=self.rounds.keep(done))
+        return answer(body)
+
+    def _first_round(self, call: Call, folder: str) -> Round:
+        change, text = call.query.get("changetype", "").lower(), call.query.get("$filter", "")
+        order = " ".join(call.query.get("$orderby", "").lower().split())
+        found = _RECEIVED.fullmatch(text)
+        if (text and not found) or order not in {"", "receiveddatetime desc"} or "$search" in call.query:
+            raise Refusal(400, "ErrorInvalidUrlQuery", "The query is not supported with change tracking on messages.")
+        if change not in _CHANGES:
+            raise Refusal(400, "ErrorInvalidUrlQueryFilter", "changeType must be created, updated or deleted.")
+        try:
+            after = moment(found[2]) if found else None
+        except ValueError as exc:
+            raise Refusal(400, "ErrorInvalidUrlQueryFilter", "The filter names no date.") from exc
+        held = [mail for mail in self._world.mails.values() if mail.folder == folder]
+        if after and found:
+            is_ge = found[1].lower() == "ge"
+            held = [mail for mail in held if mail.received > after or (is_ge and mail.received == after)]
+            held = held[-MAX_FILTERED:]
+        left = self._ordered([mail.number for mail in held], is_ordered=bool(order))
+        start = len(self._world.changes)
+        return Round(folder, self._wanted(call), change, after, bool(order), start, left)
+
+    def _ordered(self, numbers: Sequence[int], *, is_ordered: bool) -> tuple[int, ...]:
+        if not is_ordered:
+            return tuple(self._world.dice.shuffled(numbers, "round", len(self._world.changes)))
+        mails = self._world.mails
+        return tuple(sorted(numbers, key=lambda number: mails[number].received if number in mails else 0, reverse=True))
+
+    def _go_on(self, call: Call, folder: str, token: str) -> Round:
+        if token in self.rounds.gone or token not in self.rounds.held:
+            raise self._gone(call, folder)
+        current = self.rounds.held[token]
+        if current.folder != folder:
+            raise Refusal(400, "ErrorInvalidUrlQuery", "The token is for another folder.")
+        if current.is_between:
+            return current
+        changes = self._world.changes[max(0, current.next_start - self.repeats) :]
+        numbers = dict.fromkeys(
+            change.number
+            for change in changes
+            if change.folder == folder
+            and current.change in {"", change.kind}
+            and self._is_after(change.number, current)
+        )
+        left = self._ordered(list(numbers), is_ordered=False)
+        return replace(current, left=left, next_start=len(self._world.changes))
+
+    def _is_after(self, number: int, current: Round) -> bool:
+        mail = self._world.mails.get(number)
+        return current.after is None or mail is None or mail.received >= current.after
+
+    def _gone(self, call: Call, folder: str) -> Refusal:
+        message = "The sync state generation is not found; generation=149;[highest=157][157][155][156]."
+        if not self.is_gone_with_place:
+            return Refusal(400, "SyncStateNotFound", message)
+        place = call.link(f"/me/mailFolders/{self._world.folder_ids[folder]}/messages/delta", deltatoken="")
+        return Refusal(410, "SyncStateNotFound", message, {"Location": place.partition("?")[0]})
+
+    def _changed(self, call: Call, number: int, current: Round) -> Json:
+        mail = self._world.mails.get(number)
+        if mail is None or mail.folder != current.folder:
+            gone = mail or Mail(
+                number,
+                current.folder,
+                self._world.me,
+                (),
+                "",
+                "",
+                self._world.clock.now(),
+                self._world.clock.now(),
+                "",
+                "",
+            )
+            shown = shapes.mail_id(gone, is_immutable=call.wants_immutable_ids)
+            return {"@odata.type": "#microsoft.graph.message", "id": shown, "@removed": {"reason": "deleted"}}
+        return {"@odata.type": "#microsoft.graph.message", **self._shown(call, mail, current.wanted)}
+
+    def list_mails(self, call: Call) -> Response:
+        """The newest mails, of one folder or of all."""
+        folder = self._folder(call) if call.parts else ""
+        text, top = call.query.get("$filter", ""), call.query.get("$top", str(DEFAULT_PAGE))
+        found = _EQUALS.fullmatch(text)
+        if text and not found:
+            raise Refusal(400, "ErrorInvalidUrlQueryFilter", "The query filter contains one or more invalid nodes.")
+        if not top.isdigit() or not 0 < int(top) <= MAX_PAGE:
+            raise Refusal(400, "ErrorInvalidUrlQueryTop", f"Invalid $top: 1 to {MAX_PAGE}.")
+        held = [mail for mail in self._world.mails.values() if folder in {"", mail.folder}]
+        if found:
+            by_id = found[1].lower() == "internetmessageid"
+            held = [mail for mail in held if found[2] == (mail.internet_id if by_id else mail.conversation)]
+        held.sort(key=lambda mail: (mail.received, mail.number), reverse=True)
+        wanted = self._wanted(call)
+        items = [self._shown(call, mail, wanted) for mail in held[: int(top)]]
+        return answer(shapes.collection(call.context("users/messages"), items))
+
+    def get(self, call: Call) -> Response:
+        """One mail."""
+        shown = self._shown(call, self._find(call), self._wanted(call))
+        return answer({"@odata.context": call.context("users/messages/$entity"), **shown})
+
+    def update(self, call: Call) -> Response:
+        """Mark as read, or change a draft."""
+        mail, body = self._find(call), call.json()
+        if isinstance(is_read := body.get("isRead"), bool):
+            mail.is_read = is_read
+        if "body" in body or "subject" in body:
+            if not mail.is_draft:
+                raise Refusal(400, "ErrorInvalidPropertySet", "Only a draft can be changed.")
+            mail.subject = required_text(body, "subject") or mail.subject
+            mail.html = required_text(body, "body", "content") or mail.html
+        self._world.touch(mail)
+        return answer({"@odata.context": call.context("users/messages/$entity"), **self._shown(call, mail)})
+
+    def _check_reply(self, body: Json) -> str:
+        message = body.get("message")
+        has_body = isinstance(message, dict) and "body" in message
+        if "comment" in body and has_body:
+            raise Refusal(400, "ErrorInvalidRequest", "Specify either a comment or the body of the message, not both.")
+        return required_text(body, "message", "body", "content") if has_body else required_text(body, "comment")
+
+    def _reply(self, call: Call, *, is_draft: bool) -> Mail:
+        mail, body = self._find(call), call.json()
+        html, now = self._check_reply(body), self._world.clock.now()
+        to = self._people(body, "toRecipients") or list(mail.reply_to or [mail.sender])
+        subject = mail.subject if mail.subject.lower().startswith("re:") else f"RE: {mail.subject}"
+        folder = "drafts" if is_draft else "sentitems"
+        made = Mail(0, folder, call.grant.user, to, subject, html, now, now, "", mail.conversation, is_draft=is_draft)
+        made.headers = ({"name": "In-Reply-To", "value": mail.internet_id},)
+        return made
+
+    def _people(self, body: Json, name: str) -> list[Person]:
+        message = body.get("message")
+        listed = message.get(name, []) if isinstance(message, dict) else []
+        found = []
+        for entry in listed if isinstance(listed, list) else []:
+            address = required_text(entry, "emailAddress", "address")
+            if "@" not in address:
+                raise Refusal(400, "ErrorInvalidRecipients", "At least one recipient is not valid.")
+            found.append(Person("", required_text(entry, "emailAddress", "name") or address, address))
+        return found
+
+    def reply(self, call: Call) -> Response:
+        """Answer a mail; nothing is said about what was sent."""
+        self._world.receive(self._reply(call, is_draft=False))
+        return Response(status_code=202)
+
+    def reply_to_all(self, call: Call) -> Response:
+        """Answer a mail to whoever has it, except oneself."""
+        mail, made = self._find(call), self._reply(call, is_draft=False)
+        others = [person for person in (*made.to, *mail.to) if person != call.grant.user]
+        made.to = list({person.address: person for person in others}.values())
+        made.copies = [person for person in mail.copies if person != call.grant.user]
+        self._world.receive(made)
+        return Response(status_code=202)
+
+    def create_reply(self, call: Call) -> Response:
+        """Make a draft of an answer."""
+        made = self._world.receive(self._reply(call, is_draft=True))
+        return answer({"@odata.context": call.context("users/messages/$entity"), **self._shown(call, made)}, 201)
+
+    def send_draft(self, call: Call) -> Response:
+        """Send a draft; it moves to the sent ones."""
+        mail = self._find(call)
+        if not mail.is_draft:
+            raise Refusal(400, "ErrorInvalidOperation", "Only a draft can be sent.")
+        mail.is_draft = False
+        self._world.move(mail, "sentitems")
+        return Response(status_code=202)
+
+    def send_mail(self, call: Call) -> Response:
+        """Send a new mail; nothing is said about it, and it may not even be kept."""
+        body = call.json()
+        to, copies = self._people(body, "toRecipients"), self._people(body, "ccRecipients")
+        if not to and not copies:
+            raise Refusal(400, "ErrorInvalidRecipients", "At least one recipient isn't valid.")
+        message = body.get("message")
+        headers = message.get("internetMessageHeaders", []) if isinstance(message, dict) else []
+        if len(headers) > MAX_HEADERS or not all(str(h.get("name", "")).lower().startswith("x-") for h in headers):
+            raise Refusal(
+                400, "InvalidInternetMessageHeader", "A header should start with 'x-', and five are the most."
+            )
+        now, html = self._world.clock.now(), required_text(body, "message", "body", "content")
+        made = Mail(
+            0, "sentitems", call.grant.user, to, required_text(body, "message", "subject"), html, now, now, "", ""
+        )
+        made.copies, made.headers = copies, headers
+        if str(body.get("saveToSentItems", True)).lower() == "false":
+            self._world.unsaved.append(made)
+        else:
+            self._world.receive(made)
+        return Response(status_code=202)
+
+    def move(self, call: Call) -> Response:
+        """Move a mail: it gets another id, unless ids are to stay."""
+        mail = self._find(call)
+        folder = self._world.folder(required_text(call.json(), "destinationId"))
+        if folder is None:
+            raise Refusal(404, "ErrorItemNotFound", "The specified folder could not be found in the store.")
+        self._world.move(mail, folder)
+        self._subscriptions.mail_changed(mail, "created")
+        return answer({"@odata.context": call.context("users/messages/$entity"), **self._shown(call, mail)}, 201)
