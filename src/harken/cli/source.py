@@ -1,12 +1,13 @@
 """The verb `source`: the words and options of its verbs. What they do is imported when they are run.
 
 Adding and removing change config.toml and ask no daemon; the list is what the running daemon says of itself; testing
-connects from here.
+and signing in connect from here.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Mapping
 
 import click
 
@@ -17,11 +18,12 @@ from harken.cli.verbs import Invocation, verb
 
 TEST_SECONDS = 5.0
 NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
+MICROSOFT = ("teams", "outlook")
 
 
 @click.group()
 def source() -> None:
-    """Listen to other MCP servers: what they announce becomes messages."""
+    """Listen to other MCP servers, Teams and Outlook: what is said there becomes messages."""
 
 
 _name = click.argument("name", metavar="NAME", shell_complete=configured_sources)
@@ -65,17 +67,25 @@ def list_sources(asked: Invocation) -> None:
     default=None,
     help="How far its messages may push.",
 )
+@click.option("--client-id", default="", metavar="ID", help="Teams, Outlook: the id of the registered app.")
+@click.option("--tenant", default="", metavar="ID", help="Teams, Outlook: the tenant's id or domain; else any.")
+@click.option("--poll", type=float, default=None, metavar="SECONDS", help="Teams, Outlook: how often to look.")
+@click.option("--keyring", "is_in_keyring", is_flag=True, help="Teams, Outlook: lock the sign-in with the keyring.")
 @_restart
 def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bool, **options: object) -> None:
-    """Add an MCP server to config.toml, by its address or the program that it is.
+    """Add an MCP server to config.toml, by its address or the program that it is; or Teams or Outlook.
 
     Without NAME you are asked. Secrets stay outside: --header Authorization=env:CI_TOKEN, with CI_TOKEN=... in the file
-    `env` in Harken's folder.
+    `env` in Harken's folder. `source add teams` and `source add outlook` add an account at Microsoft, under another
+    name if one follows.
     """
     import msgspec
 
     from harken.cli.source_config import Wanted, add_source, asked_for, wants_restart
 
+    if name in MICROSOFT and not (options["url"] or options["command"]):
+        _add_account(asked, name, args, options, is_restarted=is_restarted)
+        return
     wanted = msgspec.convert({"name": name, "args": args, **options}, Wanted)
     if not name:
         if not sys.stdin.isatty() or asked.as_json:
@@ -83,6 +93,50 @@ def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bo
         wanted = asked_for(wanted)
         is_restarted = is_restarted or wants_restart(asked.home)
     add_source(asked, wanted, is_restarted=is_restarted)
+
+
+def _add_account(
+    asked: Invocation, kind: str, args: tuple[str, ...], options: Mapping[str, object], *, is_restarted: bool
+) -> None:
+    import msgspec
+
+    from harken.cli.source_config import wants_restart
+    from harken.cli.source_graph import Wanted, add_graph_source, asked_for, offer_sign_in
+
+    if len(args) > 1:
+        raise click.UsageError(f"One name is enough: harken source add {kind} NAME")
+    wanted = msgspec.convert({**options, "kind": kind, "name": args[0] if args else kind}, Wanted)
+    is_guided = not wanted.client_id
+    if is_guided:
+        if not sys.stdin.isatty() or asked.as_json:
+            raise click.UsageError("Missing option '--client-id'.")
+        wanted = asked_for(wanted)
+        is_restarted = is_restarted or wants_restart(asked.home)
+    add_graph_source(asked, wanted, is_restarted=is_restarted)
+    if is_guided:
+        offer_sign_in(asked, wanted.name)
+
+
+@verb("login")
+@_name
+@click.option("--device", "is_device", is_flag=True, help="With a code that you enter on any device.")
+def login(asked: Invocation, *, name: str, is_device: bool) -> None:
+    """Sign in to Teams or Outlook, in the browser or with a code.
+
+    The daemon sees it by itself. What agents answer there is sent in your name and says so.
+    """
+    from harken.cli.source_login import sign_in
+
+    sign_in(asked, name, is_device=is_device)
+
+
+@verb("logout")
+@_name
+def logout(asked: Invocation, *, name: str) -> None:
+    """Remove the sign-in of Teams or Outlook from this machine. Messages and the place stay."""
+    from harken.cli.source_login import sign_out
+
+    sign_out(asked, name)
 
 
 @verb("test")
@@ -97,7 +151,8 @@ def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bo
 def test(asked: Invocation, *, name: str, seconds: float) -> None:
     """Connect to a source for a few seconds, as the daemon does, and say what happened.
 
-    Nothing of what arrives is stored. Exits with 1 when nothing would arrive.
+    Of Teams and Outlook it says who is signed in and what is there. Nothing of what arrives is stored. Exits with 1
+    when nothing would arrive.
     """
     from harken.cli.source_show import show_trial
     from harken.cli.source_test import try_source
@@ -121,5 +176,5 @@ def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
     remove_source(asked, name, is_restarted=is_restarted)
 
 
-for _verb in (list_sources, add, test, remove):
+for _verb in (list_sources, add, login, logout, test, remove):
     source.add_command(_verb)

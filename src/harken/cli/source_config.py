@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +32,8 @@ from harken.hosts.edits import toml_remove, toml_set, toml_value
 from harken.hosts.files import read
 from harken.ingest.redact import redact
 from harken.model import LOCAL
+from harken.sources.graph.settings import KINDS as GRAPH_KINDS
+from harken.sources.graph.settings import read_settings as read_graph_settings
 from harken.sources.mcp.settings import read_settings
 
 KIND: Final = "mcp"
@@ -97,35 +99,45 @@ def wants_restart(home: Home) -> bool:
 
 
 def add_source(asked: Invocation, wanted: Wanted, *, is_restarted: bool) -> None:
-    """Write an entry, unless it is there already, and say what was written and what is left to do."""
+    """Write the entry of an MCP server."""
+    add_entry(asked, wanted.name, lambda: entry_of(wanted, asked.home), is_restarted=is_restarted)
+
+
+def add_entry(
+    asked: Invocation, name: str, make: Callable[[], dict[str, object]], *, is_restarted: bool, after: str = "test"
+) -> None:
+    """Write an entry, unless it is there already, and say what was written and what is left to do.
+
+    `after` is the verb of `source` that comes next.
+    """
     refuse_agent(asked, "add sources")
     home, file = asked.home, asked.home.config_file
     ensure(home)
     load(home, {}, os.environ)  # a file with mistakes is not added to
-    entry = entry_of(wanted, home)
+    entry = make()
     before = read(file)
-    there = toml_value(before, ["sources", wanted.name], file=file)
+    there = toml_value(before, ["sources", name], file=file)
     if there is not None and there != entry:
         raise Conflict(
-            f"There is a source {wanted.name} already, and it is another one.",
-            f"Change it in {file}, or take it out first: harken source remove {wanted.name}",
+            f"There is a source {name} already, and it is another one.",
+            f"Change it in {file}, or take it out first: harken source remove {name}",
         )
     is_new = there is None
     if is_new:
-        after = toml_set(before, ["sources", wanted.name], entry, file=file)
-        _check(after, wanted.name, entry, home)
-        write_private(file, after.decode())
+        written = toml_set(before, ["sources", name], entry, file=file)
+        _check(written, name, entry, home)
+        write_private(file, written.decode())
     was_restarted = is_restarted and _restarted(home)
     state = "added" if is_new else "unchanged"
     if asked.as_json:
-        asked.print_json({"state": state, "name": wanted.name, "file": str(file), "entry": entry})
+        asked.print_json({"state": state, "name": name, "file": str(file), "entry": entry})
         return
     said = f"Added to {short(file)}:" if is_new else f"It is in {short(file)} already:"
     asked.screen.line(said)
-    asked.screen.text(_shown(wanted.name, entry))
+    asked.screen.text(_shown(name, entry))
     for hint in _missing_secrets(entry, home):
         note_to_person(hint)
-    _say_next(asked, wanted.name, was_restarted=was_restarted)
+    _say_next(asked, name, after, was_restarted=was_restarted)
 
 
 def remove_source(asked: Invocation, name: str, *, is_restarted: bool) -> None:
@@ -158,11 +170,7 @@ def entry_named(home: Home, name: str) -> Mapping[str, object]:
 
 def entry_of(wanted: Wanted, home: Home) -> dict[str, object]:
     """Return what is written for what a person asked for; raises `UserError` for what cannot be, or is a secret."""
-    if not is_source_name(wanted.name) or wanted.name == LOCAL:
-        raise UserError(
-            f"{wanted.name[:60]!r} cannot be the name of a source.",
-            "Use letters, digits, dots, hyphens and underscores; local is this machine.",
-        )
+    check_name(wanted.name)
     if bool(wanted.url) == bool(wanted.command):
         raise UserError(
             "A source is an address or a program, one of them.",
@@ -187,6 +195,15 @@ def entry_of(wanted: Wanted, home: Home) -> dict[str, object]:
         if redact(place).count:
             raise UserError("There is a secret in the address or in an argument of the program.", forms)
     return {key: value for key, value in entry.items() if value}
+
+
+def check_name(name: str) -> None:
+    """Refuse what cannot be the name of a source."""
+    if not is_source_name(name) or name == LOCAL:
+        raise UserError(
+            f"{name[:60]!r} cannot be the name of a source.",
+            "Use letters, digits, dots, hyphens and underscores; local is this machine.",
+        )
 
 
 def _command(wanted: Wanted) -> list[str]:
@@ -228,7 +245,10 @@ def _check(after: bytes, name: str, entry: Mapping[str, object], home: Home) -> 
     read_tables(tree, Reading(str(home.config_file), os.environ, problems))
     if problems:
         raise UserError("\n".join(problems), "Nothing was changed.")
-    read_settings(name, entry)
+    if entry["kind"] in GRAPH_KINDS:
+        read_graph_settings(name, entry)
+    else:
+        read_settings(name, entry)
 
 
 def _missing_secrets(entry: Mapping[str, object], home: Home) -> Iterator[str]:
@@ -243,9 +263,9 @@ def _shown(name: str, entry: Mapping[str, object]) -> str:
     return visible(toml_set(None, ["sources", name], dict(entry), file=Path("config.toml")).decode().strip())
 
 
-def _say_next(asked: Invocation, name: str, *, was_restarted: bool) -> None:
+def _say_next(asked: Invocation, name: str, after: str, *, was_restarted: bool) -> None:
     prefix = shlex.join(["harken", *asked.home_option])
-    note_to_person(f"Try it: {prefix} source test {name}")
+    note_to_person(f"{'Try it' if after == 'test' else 'Sign in'}: {prefix} source {after} {name}")
     if not was_restarted and is_reachable(asked.home):
         note_to_person(f"The daemon listens to it when it is restarted: {prefix} down && {prefix} up")
 

@@ -28,6 +28,9 @@ def show_trial(screen: Screen, trial: Result) -> None:
     _head(screen, trial)
     if trial["reason"]:
         screen.line(INDENT + screen.fit(trial["reason"], len(INDENT)))
+    if found := trial.get("found"):
+        screen.line(INDENT + screen.fit(found, len(INDENT)))
+        return
     came = trial["messages"]
     if trial["state"] == "listening" or came:
         said = (

@@ -21,14 +21,20 @@ from harken.config.settings import Settings
 from harken.daemon.sources import make_sources
 from harken.model import timestamp
 from harken.sources.base import Feed, Source, SourceHealth, SourceState
+from harken.sources.graph.settings import KINDS as GRAPH_KINDS
 
 LOOK_SECONDS: Final = 0.05
 
 
 def try_source(home: Home, name: str, seconds: float) -> Result:
     """Listen to a source for some seconds; return how it went."""
+    entry = entry_named(home, name)
+    if entry.get("kind") in GRAPH_KINDS:
+        from harken.cli.account_test import try_account
+
+        return try_account(home, name, seconds)
     # One that is turned off can be tried before it is turned on.
-    settings = Settings(sources={name: {**entry_named(home, name), "enabled": True}})
+    settings = Settings(sources={name: {**entry, "enabled": True}})
     environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
     (source,) = make_sources(settings, home, SystemClock(), environ)
     return anyio.run(_listen, source, seconds)

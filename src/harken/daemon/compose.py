@@ -36,7 +36,7 @@ from harken.daemon.peers import run_of
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
 from harken.daemon.reacting import Reacting, join
-from harken.daemon.sources import make_sources, report
+from harken.daemon.sources import announcers_of, close_sources, make_sources, report, senders_of
 from harken.daemon.supervisor import Supervisor
 from harken.dispatch.bells import Bells
 from harken.dispatch.desktop import Desktop
@@ -256,6 +256,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         finally:
             ticker.close()
             journal.close()
+            await close_sources(sources)
 
 
 async def serve(home: Home, settings: Settings, *, opener: Connect = connect) -> None:
@@ -307,7 +308,8 @@ async def _serve(daemon: Daemon) -> None:
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     store, settings = daemon.store, daemon.settings
     limits = Limits(settings.store.max_messages, settings.store.max_age.total_seconds(), upkeep.EXPIRED_STAYS_SECONDS)
-    outbox = Outbox(store, {LOCAL: LocalSender(_post(daemon.intake))}, daemon.clock)
+    senders = {LOCAL: LocalSender(_post(daemon.intake)), **senders_of(daemon.feeding.sources)}
+    outbox = Outbox(store, senders, daemon.clock)
     push = Push(store, daemon.inbox.sessions)
     daemon.supervisor = supervisor
     supervisor.start("outbox", outbox.run)
@@ -347,8 +349,7 @@ def _bounds(settings: Settings) -> Bounds:
         lease=settings.limits.lease,
         new_consumer_window=settings.limits.new_consumer_window,
         agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
-        # What other MCP servers say is heard only; every source that is configured is one.
-        announcers=frozenset(settings.sources),
+        announcers=announcers_of(settings),
     )
 
 

@@ -7,17 +7,22 @@ What is written wrongly is refused at start, as every setting is.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from importlib import import_module
+from typing import Protocol, TypeVar, runtime_checkable
 
 from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import resolve
 from harken.config.settings import Settings
+from harken.dispatch.outbox import ReplySender
 from harken.errors import NeedsPerson, UserError
 from harken.model import Attention, Trust
 from harken.sources.base import Feed, Source, SourceHealth, SourceReport, SourceState
+from harken.sources.graph.settings import KINDS as GRAPH_KINDS
+from harken.sources.graph.settings import GraphSettings
+from harken.sources.graph.settings import read_settings as read_graph_settings
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import KIND, McpSource
 
@@ -44,6 +49,35 @@ class UnreadySource:
     def health(self) -> SourceHealth:
         """Say what is missing."""
         return SourceHealth(state=SourceState.NEEDS_PERSON, reason=self.reason)
+
+
+@runtime_checkable
+class Answerable(Protocol):
+    """A source that can also be answered, over connections of its own."""
+
+    name: str
+    sender: ReplySender | None
+
+    async def aclose(self) -> None:
+        """Close its connections."""
+        ...
+
+
+def senders_of(sources: Sequence[Source]) -> dict[str, ReplySender]:
+    """Return how the sources that can be answered are answered."""
+    return {each.name: each.sender for each in sources if isinstance(each, Answerable) and each.sender is not None}
+
+
+def announcers_of(settings: Settings) -> frozenset[str]:
+    """Return the sources that are heard only: what other MCP servers announce cannot be answered."""
+    return frozenset(name for name, entry in settings.sources.items() if entry.get("kind") == KIND)
+
+
+async def close_sources(sources: Sequence[Source]) -> None:
+    """Close what is open beyond the feeds."""
+    for each in sources:
+        if isinstance(each, Answerable):
+            await each.aclose()
 
 
 def make_sources(settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str]) -> list[Source]:
@@ -98,10 +132,12 @@ def _choice(kind: type[_Choice], entry: Mapping[str, object], key: str, name: st
 
 def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
     kind = str(entry.get("kind"))
+    if kind in GRAPH_KINDS:
+        return _make_account(read_graph_settings(name, entry), home, clock, environ)
     if kind != KIND:
         raise UserError(
             f"This version of Harken has no sources of kind {kind!r}.",
-            f"Take [sources.{name}] out of config.toml, or use kind = {KIND!r}.",
+            f"Take [sources.{name}] out of config.toml, or use kind = {', '.join((KIND, *GRAPH_KINDS))}.",
         )
     secrets: set[str] = set()
 
@@ -127,6 +163,17 @@ def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, envi
             raise
         # A secret is missing, or is not what it should be; what is written in the settings may be right.
         return UnreadySource(name, kind, f"{exc.message} {exc.hint}")
+
+
+def _make_account(settings: GraphSettings, home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
+    # On use: what signs in takes long to import, and few have such a source.
+    make: Callable[[GraphSettings, Home, Clock, Mapping[str, str]], Source]
+    make = import_module("harken.daemon.graph").make_graph_source
+    try:
+        return make(settings, home, clock, environ)
+    except (UserError, NeedsPerson) as exc:
+        # What is kept elsewhere is missing: the certificate of an Agent User.
+        return UnreadySource(settings.name, settings.kind, f"{exc.message} {exc.hint}", settings.address)
 
 
 def _has_references(value: object) -> bool:
