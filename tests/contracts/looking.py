@@ -25,6 +25,7 @@ from harken.model import (
     Sender,
     SessionKey,
 )
+from harken.reaction import Mode, Outcome, Verdict
 from harken.store.base import Hush, Limits, Store
 from harken.store.looking import (
     MOST_MUTED_AMONG_PROMPTS,
@@ -35,6 +36,7 @@ from harken.store.looking import (
     Part,
     Place,
 )
+from harken.store.reactions import Settlement
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -412,6 +414,22 @@ class PromptSuite(StoreSuite):
             (Hush(is_total=True), []),
         ):
             assert [message.text for message in await store.for_prompts([INBOX], 2, hush)] == texts
+
+    async def test_what_a_rule_told_of_goes_with_prompts_too(self, store: Store, clock: FakeClock) -> None:
+        """Whoever it is from: the owner's rule says that it matters. Once, however many rules say so; not if muted."""
+        stranger = replace(new_message("from a stranger"), attention=Attention.COUNT, channel="door")
+        told, *_ = await add(store, stranger, replace(stranger, text="not told"), announced("later"))
+        standing = await store.standing()
+        verdicts = [
+            Verdict(message=told.id, rule=name, mode=Mode.NOTIFY, outcome=Outcome.FIRED) for name in ("one", "two")
+        ]
+        await store.settle(
+            Settlement(
+                revision=standing.revision, judged=standing.head, verdicts=verdicts, keep_since=clock.now() - HOUR
+            )
+        )
+        for hush, texts in ((Hush(), ["from a stranger", "later"]), (Hush(channels=frozenset({"door"})), ["later"])):
+            assert [message.text for message in await store.for_prompts([INBOX], 5, hush)] == texts
 
     async def test_behind_very_much_that_is_muted_nothing_is_looked_for(self, store: Store) -> None:
         """A prompt does not wait for a walk through everything a noisy server has ever said."""
