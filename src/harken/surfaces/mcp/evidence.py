@@ -21,9 +21,11 @@ class CarrierLog:
         self._open: dict[str, list[DeliveryId]] = {}
         self._answered: dict[str, list[DeliveryId]] = {}
         self._proven: dict[str, list[DeliveryId]] = {}
+        self._lost: set[str] = set()  # of those that are still being worked on
 
     def begin(self, request: str) -> None:
         """A call arrived: it proves what was answered by now."""
+        self._lost.discard(request)
         if len(self._open) >= MAX_CARRIERS:
             return
         self._open[request] = []
@@ -56,7 +58,16 @@ class CarrierLog:
         """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
         if untaken := self._untaken(request):
             self._answered[request] = untaken
-        return self._open.pop(request, None) is not None
+        if self._open.pop(request, None) is None:
+            return False
+        self._lost.add(request)
+        return True
+
+    def is_lost(self, request: str) -> bool:
+        """Return, once, whether a call was cancelled before its answer: it gets none, whatever its result."""
+        is_lost = request in self._lost
+        self._lost.discard(request)
+        return is_lost
 
     def restore(self, carrier: str, delivery: DeliveryId) -> None:
         """Before a restart of the daemon, an answered call carried this."""

@@ -218,8 +218,14 @@ class AgentServer:
             call = self._call(context, session)
             await self._inbox.prove(self._evidence.proven_by(call.request), "later call")
             tool = find(params.name)
-            answer = await tool.run(call, tool.parse(params.arguments))
-            waiting = await self._inbox.count(session.reader) if answer.waiting is None else answer.waiting
+            try:
+                answer = await tool.run(call, tool.parse(params.arguments))
+                waiting = await self._inbox.count(session.reader) if answer.waiting is None else answer.waiting
+            finally:
+                if self._evidence.is_lost(call.request):
+                    # What was offered after the cancellation was read, and before it got here, has reached nobody.
+                    with anyio.CancelScope(shield=True):
+                        await self._inbox.withdraw(session.key, call.carrier)
         except HarkenError as exc:
             return types.CallToolResult(content=[_json(exc.as_dict())], is_error=True)
         more = [types.TextContent(type="text", text=render.still_waiting(waiting))] if waiting else []
