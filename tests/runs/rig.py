@@ -258,7 +258,7 @@ async def running(folder: Path, *jails: StandIn, home: Path | None = None) -> As
         noted = Noted()
         runner = Runner(
             store,
-            Choosing(jails or (StandIn(),), _no_server, environ),
+            Choosing(lambda: jails or (StandIn(),), _no_server, environ),
             places(folder),
             SystemClock(),
             environ=environ,

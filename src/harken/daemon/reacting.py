@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 
 from harken.clock import Clock
 from harken.config.home import Home
@@ -60,9 +61,9 @@ def join(
     sources: Sequence[Source],
 ) -> Reacting:
     """Join rules and runs over a store."""
-    known = jails()
     environ = _environment(home)
-    choosing = Choosing(known, _servers(sources), environ, preferred=settings.agent)
+    # Looked for when something is to be run: most daemons never do.
+    choosing = Choosing(cache(jails), _servers(sources), environ, preferred=settings.agent)
 
     def fit_of(agent: str, tools: Sequence[str]) -> Fit:
         chosen = choosing.choose(agent, tools)

@@ -31,7 +31,7 @@ class Choosing:
     """Chooses among the jails there are."""
 
     def __init__(
-        self, jails: Sequence[Jail], server_of: ServerOf, environ: Mapping[str, str], preferred: str = ""
+        self, jails: Callable[[], Sequence[Jail]], server_of: ServerOf, environ: Mapping[str, str], preferred: str = ""
     ) -> None:
         self._jails = jails
         self._server_of = server_of
@@ -41,7 +41,7 @@ class Choosing:
     def choose(self, agent: str, tools: Sequence[str]) -> Chosen:
         """Return the host for an order: the one it names, else the preferred one, else the first that can."""
         named = agent or self._preferred
-        jails = [jail for jail in self._jails if not named or jail.host == named]
+        jails = [jail for jail in self._jails() if not named or jail.host == named]
         if not jails:
             return Chosen(None, refusal=f"there is no way to fence {named}")
         wanted = [parse_tool(text) for text in tools]
