@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -15,10 +16,11 @@ from pathlib import Path
 from typing import TypedDict, Unpack
 
 import anyio
+import anyio.to_thread
 
 from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
-from harken.errors import Refused
+from harken.errors import Refused, Unavailable
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
 from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
 from harken.runs.choosing import Choosing
@@ -79,6 +81,24 @@ class Lines:
         return [Told(Happening.ERROR, stderr)] if exit_code and stderr else []
 
 
+class Disk:
+    """A disk that may be full; a host that has to write something then cannot be started now."""
+
+    def __init__(self) -> None:
+        self.is_full = True
+        self._tried = threading.Event()
+
+    async def tried(self) -> None:
+        """Wait until somebody met it full."""
+        assert await anyio.to_thread.run_sync(self._tried.wait, WAIT_SECONDS)
+
+    def write(self) -> None:
+        """Write something, if there is room."""
+        if self.is_full:
+            self._tried.set()
+            raise Unavailable("The disk is full.")
+
+
 @dataclass(frozen=True)
 class StandIn:
     """A host that can be fenced to anything but the shell."""
@@ -88,6 +108,7 @@ class StandIn:
     variables: tuple[str, ...] = ()
     is_turn_limited: bool = False
     has_told_errors: bool = False
+    disk: Disk | None = None
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why not."""
@@ -95,6 +116,8 @@ class StandIn:
 
     def cell(self, work: Work) -> Cell:
         """Return how to start it."""
+        if self.disk is not None:
+            self.disk.write()
         if "faulty" in work.prompt:
             raise KeyError(work.prompt)
         if "unready" in work.prompt:

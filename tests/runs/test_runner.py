@@ -15,7 +15,7 @@ from harken.daemon.peers import run_of
 from harken.errors import Conflict
 from harken.reaction import Action, ActionState, RunState
 from tests.loss.rig import until
-from tests.runs.rig import Rig, StandIn, Wish, places, running
+from tests.runs.rig import Disk, Rig, StandIn, Wish, places, running
 
 
 async def refused(rig: Rig, action: Action) -> Action:
@@ -261,6 +261,22 @@ async def test_nothing_that_a_rule_queued_starts_while_rules_are_paused(tmp_path
         assert (await rig.store.action(by_rule.id)).state is ActionState.QUEUED
         await rig.store.pause_rules(is_on=False)
         assert (await rig.ended(by_rule)).answer == "x"
+
+
+async def test_full_disk_neither_ends_a_run_nor_costs_what_waits(tmp_path: Path) -> None:
+    """What was accepted survives a full disk: it is started when there is room again."""
+    work, disk = tmp_path / "work", Disk()
+    work.mkdir()
+    async with running(tmp_path, StandIn("one"), StandIn("two", disk=disk)) as rig:
+        going = await rig.running(await rig.ask("hang", agent="one"))
+        waiting = await rig.ask("answer=x", agent="two", workdir=work)
+        await disk.tried()
+        assert (await rig.store.action(waiting.id)).state is ActionState.QUEUED
+        assert (await rig.store.run(going.id)).state is RunState.RUNNING
+        disk.is_full = False
+        await rig.ask("answer=y", agent="two", workdir=work)  # somebody rings
+        assert (await rig.ended(waiting)).answer == "x"
+        assert (await rig.store.run(going.id)).state is RunState.RUNNING
 
 
 async def test_time_is_up(tmp_path: Path) -> None:

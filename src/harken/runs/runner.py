@@ -23,7 +23,7 @@ import psutil
 from anyio.abc import TaskGroup
 
 from harken.clock import Clock
-from harken.errors import Conflict, HarkenError, NotFound, UserError
+from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
 from harken.model import Mailbox, fresh_id
 from harken.reaction import ACTIONS, Action, ActionState, Order, OutputPart, Run, RunEnd, RunId, RunState
 from harken.runs.choosing import Choosing, Chosen
@@ -124,8 +124,12 @@ class Runner:
             with self._store.changes.listen(wake):
                 while True:
                     ring = anyio.Event()
-                    await self._store.expire_actions()
-                    await self._start_queued(runs)
+                    try:
+                        await self._store.expire_actions()
+                        await self._start_queued(runs)
+                    except Unavailable as exc:
+                        # What waits goes on waiting; and those that run must not end because a disk is full.
+                        _log.warning("nothing can be started: %s", exc.message)
                     with anyio.move_on_after(LOOK_EVERY_SECONDS):
                         await ring.wait()
 
@@ -182,6 +186,8 @@ class Runner:
         """Start an action's run if its agent and folder are free; refuse what cannot be run at all."""
         try:
             await self._start_if_free(runs, action)
+        except Unavailable as exc:
+            _log.warning("action %s goes on waiting: %s", action.id, exc.message)
         except HarkenError as exc:
             await self._refuse(action, exc.message)
         except (OSError, ValueError) as exc:
