@@ -101,6 +101,7 @@ def test_layout_is_what_the_documentation_says() -> None:
         "journal_dir": "/h/journal",
         "lock_file": "/h/run/lock",
         "logs_dir": "/h/logs",
+        "doors_port_file": "/h/run/hooks-port",
         "port_file": "/h/run/port",
         "run_dir": "/h/run",
         "token_file": "/h/token",

@@ -103,6 +103,11 @@ class Home:
         return self.run_dir / "port"
 
     @property
+    def doors_port_file(self) -> Path:
+        """The port for what others post, picked once and kept."""
+        return self.run_dir / "hooks-port"
+
+    @property
     def bells_dir(self) -> Path:
         """One file per host or session that has something waiting."""
         return self.run_dir / "bells"

@@ -20,6 +20,7 @@ from harken.config.settings import (
     SETTINGS,
     TABLES,
     DaemonSettings,
+    HooksSettings,
     HttpSettings,
     LimitSettings,
     LogSettings,
@@ -188,12 +189,13 @@ def _read_group(layer: _Layer, group: str, value: object, known: dict[str, Setti
 
 
 def _contradictions(chosen: Mapping[str, Any], origins: Mapping[str, str]) -> Iterator[str]:
-    host = chosen["http.host"]
-    if not is_loopback(host) and not chosen["http.allow_remote"]:
-        yield (
-            f'{origins["http.host"]}: http.host is "{host}", which other machines can reach; '
-            'expected "127.0.0.1", "::1" or "localhost", or http.allow_remote = true.'
-        )
+    for group in ("http", "hooks"):
+        host = chosen[f"{group}.host"]
+        if not is_loopback(host) and not chosen[f"{group}.allow_remote"]:
+            yield (
+                f'{origins[f"{group}.host"]}: {group}.host is "{host}", which other machines can reach; '
+                f'expected "127.0.0.1", "::1" or "localhost", or {group}.allow_remote = true.'
+            )
     for sender in chosen["trust.known"]:
         if sender in chosen["trust.owner"]:
             yield f'{origins["trust.known"]}: trust.known holds "{sender}", which trust.owner holds too.'
@@ -216,6 +218,7 @@ def _build(chosen: Mapping[str, Any]) -> Settings:
 
     return Settings(
         http=HttpSettings(**group("http")),
+        hooks=HooksSettings(**group("hooks")),
         daemon=DaemonSettings(**group("daemon")),
         store=StoreSettings(**group("store")),
         limits=LimitSettings(**group("limits")),

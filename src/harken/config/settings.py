@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from harken.config.values import Choice, Duration, Flag, Folder, Host, SenderIds, StoreUrl, ValueType, Whole
+from harken.config.values import Choice, Duration, Flag, Folder, Host, PublicUrl, SenderIds, StoreUrl, ValueType, Whole
 from harken.ingest.route import AttentionRule, Route
 from harken.model import Attention, Trust
 
@@ -58,7 +58,7 @@ def _about(value_type: ValueType | None, text: str, example: str) -> dict[str, _
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpSettings:
-    """The page, webhooks and remote clients."""
+    """The page and the API."""
 
     host: str = field(
         default="127.0.0.1",
@@ -71,6 +71,32 @@ class HttpSettings:
     allow_remote: bool = field(
         default=False,
         metadata=_about(Flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HooksSettings:
+    """Where other programs post messages: webhooks, a bot, change notifications. Open only while a source needs it."""
+
+    host: str = field(
+        default="127.0.0.1",
+        metadata=_about(Host(), "Address that takes what others post.", 'host = "127.0.0.1"'),
+    )
+    port: int = field(
+        default=0,
+        metadata=_about(Whole(0, 65_535), "Port for it; 0 picks a free one once and keeps it.", "port = 8781"),
+    )
+    allow_remote: bool = field(
+        default=False,
+        metadata=_about(Flag(), "Whether host may be an address that other machines can reach.", "allow_remote = true"),
+    )
+    public_url: str = field(
+        default="",
+        metadata=_about(
+            PublicUrl(),
+            "The address under which others reach it, through a tunnel or a reverse proxy.",
+            'public_url = "https://harken.example.org"',
+        ),
     )
 
 
@@ -247,6 +273,7 @@ class Settings:
     """Everything Harken was told, complete: what nobody set has its default."""
 
     http: HttpSettings = field(default_factory=HttpSettings)
+    hooks: HooksSettings = field(default_factory=HooksSettings)
     daemon: DaemonSettings = field(default_factory=DaemonSettings)
     store: StoreSettings = field(default_factory=StoreSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)

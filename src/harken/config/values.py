@@ -342,6 +342,37 @@ class StoreUrl:
 
 
 @dataclass(frozen=True, slots=True)
+class PublicUrl:
+    """An address at which others reach this machine, or nothing."""
+
+    is_secret: bool = False
+
+    @property
+    def wanted(self) -> str:
+        """What would be accepted."""
+        return 'an address such as "https://harken.example.org", without a user, a query or a password'
+
+    def read(self, value: object) -> str:
+        """Accept the address of a server and a path, https or http."""
+        text = _text(value).rstrip("/")
+        if not text:
+            return text
+        parts = urlsplit(text)
+        is_plain = not (parts.query or parts.fragment or "@" in parts.netloc) and text.isascii()
+        if parts.scheme not in {"https", "http"} or not parts.hostname or not is_plain or not text.isprintable():
+            raise ValueError
+        return text
+
+    def parse(self, text: str) -> str:
+        """Accept an address."""
+        return self.read(text.strip())
+
+    def show(self, value: object) -> object:
+        """Return the address."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
 class SenderIds:
     """A list of senders, each with the source that vouches for the id."""
 

@@ -28,6 +28,7 @@ from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
 from harken.daemon.asking import Asking
+from harken.daemon.doors import open_doors
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
@@ -103,6 +104,7 @@ class Daemon:
     started_at: datetime
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
+    hooks_url: str = ""
     supervisor: Supervisor | None = None
 
     def facts(self) -> Mapping[str, object]:
@@ -112,6 +114,8 @@ class Daemon:
             "pid": os.getpid(),
             "version": __version__,
             "url": self.url,
+            "hooks_url": self.hooks_url,
+            "hooks_public_url": self.settings.hooks.public_url,
             "home": str(self.home.path),
             "store": self.settings.store.url,
             "started_at": timestamp(self.started_at),
@@ -272,10 +276,11 @@ async def serve(home: Home, settings: Settings, *, opener: Connect = connect) ->
 async def _serve(daemon: Daemon) -> None:
     home, settings = daemon.home, daemon.settings
     token = _token(home)
-    sock = http.bind(settings.http, home)
-    host, port = sock.getsockname()[:2]
-    daemon.url = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    web = http.make_server(create_app(daemon.front(), token, http.hosts_of(settings.http.host, port)))
+    sock = http.bind(settings.http.host, settings.http.port, home.port_file, "http.port")
+    daemon.url = http.url_of(sock)
+    web = http.make_server(create_app(daemon.front(), token, http.hosts_of(settings.http.host, sock.getsockname()[1])))
+    doors = open_doors(daemon.feeding.sources, daemon.intake, settings.hooks, home)
+    daemon.hooks_url = doors.url if doors is not None else ""
     try:
         async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
             supervisor = Supervisor(tasks)
@@ -290,12 +295,16 @@ async def _serve(daemon: Daemon) -> None:
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             tasks.start_soon(partial(web.serve, sockets=[sock]))
+            if doors is not None:
+                tasks.start_soon(doors.serve)
             _announce(daemon, endpoint.address)
             # What was built until now stays: the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
             await _until_signalled()
             web.should_exit = True
+            if doors is not None:
+                doors.server.should_exit = True
             daemon.ticker.close()
             tasks.cancel_scope.cancel()
     finally:

@@ -9,13 +9,13 @@ import socket
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 import uvicorn
 from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
-from harken.config.home import Home, write_private
-from harken.config.settings import HttpSettings
+from harken.config.home import write_private
 from harken.errors import UserError
 
 if sys.platform != "win32":
@@ -150,21 +150,27 @@ def _most_connections() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
 
 
-def bind(settings: HttpSettings, home: Home) -> socket.socket:
-    """Listen on the configured port, or on the one used last time, or on a free one that is then kept."""
-    wanted = settings.port or _remembered(home)
+def bind(host: str, port: int, kept: Path, setting: str) -> socket.socket:
+    """Listen on the configured port, or on the one used last time, or on a free one that is then kept in a file."""
+    wanted = port or _remembered(kept)
     try:
-        sock = _listen(settings.host, wanted)
+        sock = _listen(host, wanted)
     except OSError as exc:
-        if settings.port or exc.errno != errno.EADDRINUSE:
+        if port or exc.errno != errno.EADDRINUSE:
             raise UserError(
-                f"Cannot listen on {settings.host}:{wanted} ({exc.strerror}).",
-                "Choose another port: http.port in config.toml, 0 for any.",
+                f"Cannot listen on {host}:{wanted} ({exc.strerror}).",
+                f"Choose another port: {setting} in config.toml, 0 for any.",
             ) from exc
         _log.warning("port %d is taken by another program; choosing a new one", wanted)
-        sock = _listen(settings.host, 0)
-    write_private(home.port_file, f"{sock.getsockname()[1]}\n")
+        sock = _listen(host, 0)
+    write_private(kept, f"{sock.getsockname()[1]}\n")
     return sock
+
+
+def url_of(sock: socket.socket) -> str:
+    """Return the address of a listening socket, as a browser wants it."""
+    host, port = sock.getsockname()[:2]
+    return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
 def make_server(app: ASGIApp) -> Server:
@@ -192,7 +198,8 @@ def hosts_of(host: str, port: int) -> frozenset[str]:
 
 def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # Named, because an event loop sends small answers at once only on what it knows to be TCP.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # For each connection; else the system would keep megabytes for each client that does not read.
@@ -205,9 +212,9 @@ def _listen(host: str, port: int) -> socket.socket:
     return sock
 
 
-def _remembered(home: Home) -> int:
+def _remembered(kept: Path) -> int:
     try:
-        port = int(home.port_file.read_text())
+        port = int(kept.read_text())
     except (OSError, ValueError):
         return 0
     return port if 0 < port <= MAX_PORT else 0

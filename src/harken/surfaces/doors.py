@@ -1,0 +1,153 @@
+"""HTTP for other programs that post messages: nothing but the doors of the sources, each at its own path.
+
+It stands on a listener of its own, so that a tunnel or a reverse proxy can show it to the world while the page and the
+API stay private. Nothing here trusts the request: its size, its time and how many there are at once are bounded before
+a door looks at it. What a door says becomes a short answer that tells nothing about the daemon. Plain ASGI, because it
+is the one place where requests come by the thousand.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Final
+from urllib.parse import parse_qsl
+
+import anyio
+import msgspec
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from harken.errors import HarkenError, Refused, Unavailable
+from harken.sources.door import Accept, Door, DoorAnswer, Posted
+
+_log = logging.getLogger("harken.doors")
+
+MAX_AT_ONCE: Final = 64  # per door
+BODY_SECONDS: Final = 15.0
+BUSY_SECONDS: Final = 1
+MAX_QUERY: Final = 4_096
+
+POST: Final = "POST"
+UNAUTHORIZED, NOT_FOUND, NOT_ALLOWED, TOO_SLOW, TOO_LARGE, UNREADABLE, TOO_MANY, AWAY = (
+    401,
+    404,
+    405,
+    408,
+    413,
+    422,
+    429,
+    503,
+)
+
+
+class _NotTakenError(Exception):
+    """An answer before any door was asked."""
+
+    def __init__(self, status: int, says: str, *headers: tuple[bytes, bytes]) -> None:
+        super().__init__(says)
+        self.answer = _said(status, says)
+        self.headers = headers
+
+
+def create_doors(doors: Sequence[Door], accept: Accept) -> ASGIApp:
+    """Return the application over these doors."""
+    return _Doors({door.path: door for door in doors}, accept)
+
+
+class _Doors:
+    def __init__(self, doors: Mapping[str, Door], accept: Accept) -> None:
+        self._doors = doors
+        self._accept = accept
+        self._inside = Counter[str]()
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answer one request."""
+        if scope["type"] != "http":
+            return
+        try:
+            door = self._door(scope)
+            self._inside[door.path] += 1
+            try:
+                answer = await self._ask(door, scope, receive)
+            finally:
+                self._inside[door.path] -= 1
+        except _NotTakenError as reason:
+            await _send(send, reason.answer, reason.headers)
+        else:
+            await _send(send, answer, ())
+
+    def _door(self, scope: Scope) -> Door:
+        door = self._doors.get(scope["path"])
+        if door is None:
+            raise _NotTakenError(NOT_FOUND, "There is nothing at this address.")
+        if scope["method"] != POST:
+            raise _NotTakenError(NOT_ALLOWED, "Only POST is taken here.", (b"allow", POST.encode()))
+        if self._inside[door.path] >= MAX_AT_ONCE:
+            raise _NotTakenError(TOO_MANY, "Too many at once. Try again soon.", _after(BUSY_SECONDS))
+        return door
+
+    async def _ask(self, door: Door, scope: Scope, receive: Receive) -> DoorAnswer:
+        headers: dict[str, str] = {}
+        for raw_name, value in scope["headers"]:
+            name = raw_name.decode("latin-1")
+            # Of two that disagree the one that was checked might not be the one that is used.
+            headers[name] = "" if name in headers else value.decode("latin-1")
+        length = headers.get("content-length", "")
+        if length and not (length.isdecimal() and int(length[:20]) <= door.max_bytes):
+            raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {door.max_bytes} bytes are taken.")
+        body = await _body(receive, door.max_bytes)
+        posted = Posted(query=_query(scope["query_string"]), headers=headers, body=body)
+        try:
+            return await door.take(posted, self._accept)
+        except Unavailable as exc:
+            raise _NotTakenError(
+                AWAY, "It cannot be stored now. Try again later.", _after(int(exc.retry_after))
+            ) from exc
+        except Refused as exc:
+            _log.warning("%s refused a post: %s", door.path, exc.message)
+            raise _NotTakenError(UNAUTHORIZED, "This cannot be shown to be genuine.") from exc
+        except HarkenError as exc:
+            _log.warning("%s could not use a post: %s", door.path, exc.message)
+            raise _NotTakenError(UNREADABLE, "This is not what is expected here.") from exc
+
+
+def _query(raw: bytes) -> dict[str, str]:
+    return dict(parse_qsl(raw[:MAX_QUERY].decode("latin-1"), keep_blank_values=True)) if raw else {}
+
+
+async def _body(receive: Receive, most: int) -> bytes:
+    """Return the whole body; the first part is often all of it."""
+    parts: list[bytes] = []
+    size = 0
+    with anyio.move_on_after(BODY_SECONDS):
+        while True:
+            message = await receive()
+            if message["type"] != "http.request":
+                # Whoever posts has gone: half a body is not what was meant, and nobody hears the answer.
+                raise _NotTakenError(UNREADABLE, "The body is not complete.")
+            parts.append(message.get("body", b""))
+            size += len(parts[-1])
+            if size > most:
+                raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {most} bytes are taken.")
+            if not message.get("more_body"):
+                return parts[0] if len(parts) == 1 else b"".join(parts)
+    raise _NotTakenError(TOO_SLOW, "The body took too long.")
+
+
+def _said(status: int, says: str) -> DoorAnswer:
+    return DoorAnswer(status=status, body=msgspec.json.encode({"error": says}))
+
+
+def _after(seconds: int) -> tuple[bytes, bytes]:
+    return b"retry-after", str(max(1, seconds)).encode()
+
+
+async def _send(send: Send, answer: DoorAnswer, headers: Sequence[tuple[bytes, bytes]]) -> None:
+    fixed = [
+        (b"content-type", answer.media_type.encode()),
+        (b"content-length", str(len(answer.body)).encode()),
+        (b"x-content-type-options", b"nosniff"),
+    ]
+    await send({"type": "http.response.start", "status": answer.status, "headers": [*fixed, *headers]})
+    await send({"type": "http.response.body", "body": answer.body})

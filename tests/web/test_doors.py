@@ -1,0 +1,185 @@
+"""What others post passes bounds before a door sees it, and hears nothing about the daemon."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import anyio
+import pytest
+
+from harken.errors import Refused, Unavailable, UserError
+from harken.model import Draft
+from harken.sources.door import Accept, DoorAnswer, Posted
+from harken.surfaces import doors
+from harken.surfaces.doors import create_doors
+
+Message = MutableMapping[str, Any]
+
+
+async def accept(_drafts: Sequence[Draft]) -> Sequence[bool]:
+    """Store nothing: the doors of these tests have no drafts."""
+    return ()
+
+
+@dataclass
+class Hook:
+    """A door that keeps what it was given, and answers what a test wants."""
+
+    path: str = "/hooks/ci"
+    max_bytes: int = 100
+    fails: Exception | None = None
+    seen: list[Posted] = field(default_factory=list)
+    is_open: anyio.Event | None = None
+
+    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+        """Keep what was posted."""
+        self.seen.append(posted)
+        if self.is_open is not None:
+            await self.is_open.wait()
+        if self.fails is not None:
+            raise self.fails
+        await accept([])
+        return DoorAnswer(status=202, body=b'{"status":"accepted"}')
+
+
+def request(
+    path: str = "/hooks/ci", *, method: str = "POST", headers: Sequence[tuple[str, str]] = (), query: str = ""
+) -> Message:
+    """The beginning of a request."""
+    raw = [(name.encode(), value.encode()) for name, value in headers]
+    return {"type": "http", "path": path, "method": method, "headers": raw, "query_string": query.encode()}
+
+
+def saying(*parts: bytes, is_whole: bool = True) -> Callable[[], Any]:
+    """Give a body in parts; one that is not whole ends with the other side going away."""
+    last = len(parts) - 1
+    messages: list[Message] = [
+        {"type": "http.request", "body": part, "more_body": number < last or not is_whole}
+        for number, part in enumerate(parts)
+    ]
+    messages.append({"type": "http.disconnect"})
+
+    async def receive() -> Message:
+        await anyio.lowlevel.checkpoint()
+        return messages.pop(0)
+
+    return receive
+
+
+async def ask(app: Any, scope: Message, receive: Callable[[], Any]) -> tuple[int, dict[str, str], Any]:  # noqa: ANN401
+    """Return status, headers and JSON of the answer."""
+    sent: list[Message] = []
+
+    async def send(message: Message) -> None:
+        await anyio.lowlevel.checkpoint()
+        sent.append(message)
+
+    with anyio.fail_after(10):
+        await app(scope, receive, send)
+    headers = {name.decode(): value.decode() for name, value in sent[0]["headers"]}
+    return sent[0]["status"], headers, json.loads(sent[1]["body"])
+
+
+async def test_what_is_posted_reaches_its_door_as_it_came() -> None:
+    """A signature is over the bytes: not one may be changed."""
+    hook = Hook()
+    scope = request(headers=[("x-signature", "abc")], query="validationToken=a%20b&x=")
+    status, _, body = await ask(create_doors([hook], accept), scope, saying(b'{"a":', b" 1}"))
+    assert (status, body) == (202, {"status": "accepted"})
+    assert hook.seen[0].body == b'{"a": 1}'
+    assert hook.seen[0].headers["x-signature"] == "abc"
+    assert hook.seen[0].query == {"validationToken": "a b", "x": ""}
+
+
+@pytest.mark.parametrize("path", ["/", "/hooks", "/hooks/", "/hooks/other", "/hooks/ci/", "/api/send", "/healthz"])
+async def test_nothing_but_the_doors_is_there(path: str) -> None:
+    """The listener may be shown to the world: the page and the API are not on it."""
+    status, _, body = await ask(create_doors([Hook()], accept), request(path), saying(b""))
+    assert (status, body) == (404, {"error": "There is nothing at this address."})
+
+
+async def test_only_post_is_taken() -> None:
+    """A browser that opens the address does nothing."""
+    hook = Hook()
+    status, headers, _ = await ask(create_doors([hook], accept), request(method="GET"), saying(b""))
+    assert (status, headers["allow"], hook.seen) == (405, "POST", [])
+
+
+@pytest.mark.parametrize(
+    ("headers", "parts"),
+    [
+        ([("content-length", "101")], [b""]),
+        ([("content-length", "1e2")], [b""]),
+        ([("content-length", "9" * 5_000)], [b""]),
+        ([], [b"x" * 101]),
+        ([], [b"x" * 60, b"x" * 60]),
+        ([("content-length", "10")], [b"x" * 60, b"x" * 60]),
+    ],
+)
+async def test_body_that_is_too_large_is_refused(headers: list[tuple[str, str]], parts: list[bytes]) -> None:
+    """Whatever it says of its length, no more than the limit is kept in memory."""
+    hook = Hook()
+    status, _, _ = await ask(create_doors([hook], accept), request(headers=headers), saying(*parts))
+    assert (status, hook.seen) == (413, [])
+
+
+async def test_half_a_body_is_not_taken() -> None:
+    """A sender that goes away in the middle did not say what it had begun."""
+    hook = Hook()
+    status, _, _ = await ask(create_doors([hook], accept), request(), saying(b"{", is_whole=False))
+    assert (status, hook.seen) == (422, [])
+
+
+async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each open request costs memory; nobody may keep one for ever."""
+    monkeypatch.setattr(doors, "BODY_SECONDS", 0.01)
+    hook = Hook()
+    status, _, _ = await ask(create_doors([hook], accept), request(), anyio.sleep_forever)
+    assert (status, hook.seen) == (408, [])
+
+
+async def test_header_that_is_there_twice_counts_as_none() -> None:
+    """Of two signatures one could be checked and the other meant."""
+    hook = Hook()
+    scope = request(headers=[("x-signature", "good"), ("x-signature", "bad")])
+    await ask(create_doors([hook], accept), scope, saying(b""))
+    assert hook.seen[0].headers["x-signature"] == ""
+
+
+@pytest.mark.parametrize(
+    ("fails", "status", "retry"),
+    [
+        (Refused("The signature of /home/ann is wrong.", "Fix it."), 401, None),
+        (UserError("Line 3 of the payload is odd.", "Fix it."), 422, None),
+        (Unavailable("The disk of /home/ann is full.", "Free some.", retry_after=7.5), 503, "7"),
+        (Unavailable("Soon.", "Wait.", retry_after=0), 503, "1"),
+    ],
+)
+async def test_what_went_wrong_is_told_without_details(fails: Exception, status: int, retry: str | None) -> None:
+    """Whoever posts may be a stranger: how the daemon is built and where it stands is not theirs to know."""
+    found, headers, body = await ask(create_doors([Hook(fails=fails)], accept), request(), saying(b"{}"))
+    assert (found, headers.get("retry-after")) == (status, retry)
+    assert list(body) == ["error"]
+    assert str(fails) not in body["error"]
+    assert "/home" not in body["error"]
+
+
+async def test_too_many_at_once_are_told_to_come_back() -> None:
+    """One sender that floods its door takes neither the memory of the daemon nor the place of other doors."""
+    busy, other = Hook(is_open=anyio.Event()), Hook("/hooks/other")
+    app = create_doors([busy, other], accept)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(doors.MAX_AT_ONCE):
+            tasks.start_soon(ask, app, request(), saying(b""))
+        with anyio.fail_after(10):
+            while len(busy.seen) < doors.MAX_AT_ONCE:
+                await anyio.lowlevel.checkpoint()
+        assert (await ask(app, request(), saying(b"")))[0] == 429
+        assert (await ask(app, request("/hooks/other"), saying(b"")))[0] == 202
+        assert busy.is_open is not None
+        busy.is_open.set()
+    busy.is_open = None
+    assert (await ask(app, request(), saying(b"")))[0] == 202
