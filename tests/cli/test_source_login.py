@@ -6,7 +6,9 @@ import os
 import pty
 import stat
 import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
@@ -17,6 +19,14 @@ from tests.graph.tokens import Answer
 
 USAGE, WRONG, NEEDS_PERSON, NOT_LISTENING = 2, 2, 6, 1
 CLIENT = "66666666-7777-8888-9999-aaaaaaaaaaaa"
+BROWSER = """
+import html, re, ssl, sys, urllib.parse, urllib.request
+trust = ssl.create_default_context(cafile=CA)
+page = urllib.request.urlopen(sys.argv[1], context=trust, timeout=20).read().decode()
+action = html.unescape(re.search('action="([^"]+)"', page)[1])
+fields = {name: html.unescape(value) for name, value in re.findall('name="([a-z_]+)" value="([^"]*)"', page)}
+urllib.request.urlopen(action, urllib.parse.urlencode(fields).encode(), timeout=20).read()
+"""
 
 
 @pytest.fixture
@@ -169,6 +179,54 @@ def test_what_cannot_work_is_refused_before_anything_is_written(fresh: Rig, word
     assert done.code in {USAGE, WRONG}
     assert said in done.err
     assert not (fresh.home / "config.toml").exists() or "teams" not in (fresh.home / "config.toml").read_text()
+
+
+AGENT = ("--agent", "--tenant", "contoso.example", "--blueprint-id", CLIENT, "--agent-id", CLIENT, "--user-id", CLIENT)
+
+
+def test_an_agent_user_is_added_by_what_only_one_has(fresh: Rig) -> None:
+    """What is written signs in as an Agent User; the certificate is named and never copied."""
+    done = fresh.run("source", "add", "teams", "bot", *AGENT, "--certificate", "file:agent.pem")
+    assert done.code == 0, done.err
+    entry = (
+        f'[sources.bot]\nkind = "teams"\nsign_in = "agent"\ntenant = "contoso.example"\nblueprint_id = "{CLIENT}"\n'
+        f'agent_id = "{CLIENT}"\nuser_id = "{CLIENT}"\ncertificate = "file:agent.pem"\n'
+    )
+    assert (fresh.home / "config.toml").read_text().endswith(entry)
+    for told in ("in the name of the Agent User", "harken source test bot", "agent.pem"):
+        assert told in done.err
+    assert "adminconsent" not in done.err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (AGENT, "--certificate"),
+        (("--agent", "--certificate", "file:agent.pem"), "--tenant"),
+        ((*AGENT, "--certificate", "-----BEGIN PRIVATE KEY-----"), "sources.bot.certificate"),
+        ((*AGENT, "--certificate", "file:agent.pem", "--client-id", CLIENT), "sources.bot.client_id"),
+        ((*AGENT, "--certificate", "file:agent.pem", "--user-id", "nobody"), "sources.bot.user_id"),
+    ],
+)
+def test_an_agent_user_that_cannot_work_is_refused(fresh: Rig, words: tuple[str, ...], said: str) -> None:
+    """What is missing or wrong is named before anything is written, and a key that was pasted is not repeated."""
+    done = fresh.run("source", "add", "teams", "bot", *words)
+    assert done.code in {USAGE, WRONG}
+    assert said in done.err
+    assert "PRIVATE KEY" not in done.err
+    assert not (fresh.home / "config.toml").exists() or "bot" not in (fresh.home / "config.toml").read_text()
+
+
+def test_whoever_signs_in_in_the_browser_is_named(fresh: Rig, graph: Graph, tmp_path: Path) -> None:
+    """The usual way: the browser of this machine is opened, and brings the answer back to the command."""
+    browser = tmp_path / "browser"
+    browser.write_text(f"#!{sys.executable}\n{BROWSER}".replace("CA", repr(str(graph.ca))))
+    browser.chmod(0o700)
+    write(fresh, graph, "teams")
+    done = Rig(fresh.home, {**fresh.extra, "BROWSER": f"{browser} %s"}).run("source", "login", "teams")
+    assert (done.code, done.out) == (0, f"teams: signed in as {graph.me.name} ({graph.me.address}).\n"), done.err
+    assert "Sign in in your browser" in done.err
+    assert fresh.json("source", "test", "teams")["state"] == "listening"
 
 
 def test_an_agent_user_is_signed_in_by_its_certificate(fresh: Rig, graph: Graph) -> None:

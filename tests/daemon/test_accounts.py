@@ -9,7 +9,8 @@ from time import monotonic
 
 import pytest
 
-from tests.cli.rig import SECONDS, Json, Rig, serving
+from harken.testing.agent import Agent
+from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
 from tests.graph.service import Graph
 from tests.graph.service import serving as serving_graph
 
@@ -34,7 +35,8 @@ def rig(tmp_path: Path, graph: Graph) -> Iterator[Rig]:
         f'authority = "{graph.tokens.origin}"\nca = "{graph.ca}"\npoll = {POLL_SECONDS}\ntrust = "known"\n'
     )
     (home / "config.toml").write_text(
-        f'[sources.chats]\nkind = "teams"\n{place}[sources.mail]\nkind = "outlook"\n{place}'
+        f'[sources.chats]\nkind = "teams"\nplaceholder = "Working on it."\n{place}'
+        f'[sources.mail]\nkind = "outlook"\n{place}'
     )
     with serving(home) as served:
         yield served
@@ -99,6 +101,27 @@ def test_a_chat_message_arrives_after_the_sign_in_and_is_answered_once(rig: Rig,
     assert texts == {"is the build green?", "thanks"}
     assert [each.status for each in graph.asked(f"/chats/{chat.id}/messages", "POST")] == [201]
     assert secrets_in(rig.home) == []
+
+
+def test_an_agent_that_has_seen_a_message_is_announced_and_its_answer_takes_the_place(rig: Rig, graph: Graph) -> None:
+    """Whoever asked sees at once that somebody works, and one message in the end; also who is looked at is said."""
+    ann = graph.person("Ann")
+    chat = graph.chat(ann, topic="Release")
+    signed_in(rig, "chats")
+    graph.say(chat, ann, "<p>is it done?</p>")
+    message = arrived(rig, "is it done?")
+    with Agent([*COMMAND, "mcp"], environment=rig.environment) as agent:
+        for _ in range(2):  # a later call proves that what the first brought was read
+            agent.tool("inbox_pull")
+        until(lambda: {} if graph.asked(f"/chats/{chat.id}/messages", "POST") else None)
+        assert "Working on it." in list(chat.messages.values())[-1].html
+        agent.tool("reply", message_id=message["id"], body="It is.")
+        until(lambda: {} if graph.asked("/messages/", "PATCH") else None)
+    (mine,) = [each for each in chat.messages.values() if each.sender == graph.me]
+    assert mine.html.startswith('<p><at id="0">Ann</at> It is.</p>')
+    assert listed(rig, "chats")["last_poll"] is not None
+    assert "looked " in rig.ok("source", "list")
+    assert "looked " in rig.ok("status")
 
 
 def secrets_in(home: Path) -> list[str]:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
 
 import anyio
 
@@ -15,8 +15,10 @@ from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth, SourceState
 from harken.sources.graph.client import GraphClient
+from harken.sources.graph.sent import Sent
 from harken.sources.graph.tokens.who import Person, Standing
 from harken.sources.graph.tokens.who import SignIn as Kept
+from tests.sources.graph.loopback import calling, told
 
 SECONDS = 10
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -154,3 +156,76 @@ async def test_a_cache_that_cannot_be_opened_is_told_to_the_person() -> None:
             await anyio.lowlevel.checkpoint()
             assert source.health().reason == "The keyring is not installed. Install it."
             group.cancel_scope.cancel()
+
+
+async def test_a_token_says_whose_it_is_as_soon_as_somebody_else_has_signed_in() -> None:
+    """A sign-in over another one ends nothing by itself: with the old name, our own words would be somebody else's."""
+    sign = Sign(kept=KEPT)
+    sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
+    await sign_in.look()
+    await sign_in.token()
+    assert sign_in.me() == "1"
+    sign.kept, sign.stamp = replace(KEPT, person=replace(ANN, user_id="2")), sign.stamp + 1
+    await sign_in.token()
+    assert sign_in.me() == "2"
+
+
+async def test_what_was_sent_before_the_start_is_told_to_the_source() -> None:
+    """Nothing may depend on the last line of an answer alone, which people can cut off."""
+    clock, sign, sent = SystemClock(), Sign(kept=KEPT), Sent()
+    client = GraphClient(sign, clock, name="chats")
+    source = SignedInSource(Counting(stops_at=0), SignIn(tokens=sign), client, clock, sender=None, sent=sent)
+    source.remember(["c/1", "c/2"])
+    assert sent.is_ours({"chatId": "c", "id": "2"})
+    await source.aclose()
+
+
+async def test_since_when_somebody_is_signed_in_is_known_with_the_first_token() -> None:
+    """A feed begins there; an Agent User is signed in only when it has its first token."""
+    sign = Sign()
+    sign_in = SignIn(tokens=sign, user_id="agent")
+    await sign_in.look()
+    assert sign_in.since() is None
+    sign.kept = KEPT
+    await sign_in.token()
+    assert sign_in.since() == NOW
+
+
+async def test_a_token_and_whose_it_is_belong_together() -> None:
+    """Somebody signs in while it is looked who has: a token of the one with the name of the other is never told."""
+    bob = replace(KEPT, person=replace(ANN, user_id="2"))
+
+    class Changing(Sign):
+        async def token(self, *, is_fresh: bool = False) -> str:
+            del is_fresh
+            found = "of nobody" if self.kept is None else f"of {self.kept.person.user_id}"
+            if self.stamp == 1:
+                self.kept, self.stamp = bob, 2  # right behind the token that was had
+            return found
+
+    sign = Changing(kept=KEPT)
+    sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
+    await sign_in.look()
+    sign.stamp = 1
+    assert await sign_in.token() == f"of {sign_in.me()}" == "of 2"
+
+
+async def test_who_signed_in_is_asked_for_where_the_sign_in_does_not_say() -> None:
+    """Without it our own words are the person's: it is asked once, and again when somebody else signs in."""
+    sign = Sign(kept=replace(KEPT, person=Person(name="Ann")))
+    sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
+    ids = ["1", "2"]
+    async with calling(lambda _: told({"id": ids.pop(0)})) as far:
+        await sign_in.look()
+        assert sign_in.me() == ""
+        for _ in range(2):
+            await sign_in.learn(far.client)
+        assert sign_in.me() == "1"
+        sign.stamp += 1  # renewed
+        await sign_in.token()
+        assert sign_in.me() == "1"
+        sign.kept, sign.stamp = replace(KEPT, person=Person(name="Bob"), since=NOW + timedelta(days=1)), sign.stamp + 1
+        await sign_in.token()
+        assert sign_in.me() == ""
+        await sign_in.learn(far.client)
+        assert sign_in.me() == "2"

@@ -43,7 +43,7 @@ _ERRORS: Final[Mapping[Fault, tuple[int, str]]] = {
     Fault.GATEWAY_TIMEOUT: (504, "GatewayTimeout"),
     Fault.THROTTLED: (429, "TooManyRequests"),
 }
-_DONE_FIRST: Final = frozenset({Fault.GATEWAY_TIMEOUT, Fault.LOST, Fault.TRUNCATED})
+_DONE_FIRST: Final = frozenset({Fault.GATEWAY_TIMEOUT, Fault.LOST, Fault.DELAYED, Fault.TRUNCATED})
 _IN_LISTS: Final = frozenset({Fault.REORDERED, Fault.DUPLICATED})
 
 
@@ -126,7 +126,7 @@ class Door:
             return
         request_id = self._world.new_id()
         response = await self._answer(request, body, asked.fault, request_id)
-        if asked.fault is Fault.LOST:
+        if asked.fault in {Fault.LOST, Fault.DELAYED}:
             await _reset(scope, receive)
             return
         asked.status = response.status_code
@@ -206,7 +206,8 @@ class Door:
             raise Refusal(
                 401, "InvalidAuthenticationToken", "Lifetime validation failed, the token is expired.", headers
             )
-        if self._tokens.state.challenges_claims:
+        # A token that was had with the claims of such a challenge is what was asked for.
+        if self._tokens.state.challenges_claims and '"nbf"' not in grant.claims:
             claims = base64.b64encode(json.dumps({"access_token": {"nbf": {"essential": True}}}).encode()).decode()
             headers = {"WWW-Authenticate": f'{challenge}, error="insufficient_claims", claims="{claims}"'}
             raise Refusal(

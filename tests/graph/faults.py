@@ -30,6 +30,8 @@ class Fault(StrEnum):
     """The connection is reset, nothing done."""
     LOST = "lost"
     """It was done, and the connection is reset before the answer."""
+    DELAYED = "delayed"
+    """The connection is reset, and a message that was to be sent is there only a while later."""
     TRUNCATED = "truncated"
     """It was done, and the answer stops half-way."""
     STALLED = "stalled"

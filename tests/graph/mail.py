@@ -2,7 +2,8 @@
 
 The rules are the documented ones: changes come per folder and by links, pages are as large as the request prefers, old
 links are gone, things come twice; ids change with a move unless the request prefers ids that stay; a reply has a
-comment or a body, never both.
+comment or a body, never both; what was accepted is among the sent mails at once or later, as a test says. Every mail
+that arrives has headers that say what the service knows of its sender.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 
 from starlette.responses import Response
@@ -33,6 +34,9 @@ MAX_FILTERED: Final = 5000
 MAX_HEADERS: Final = 5
 _RECEIVED: Final = re.compile(r"receivedDateTime\s+(ge|gt)\s+(\S+)", re.IGNORECASE)
 _EQUALS: Final = re.compile(r"(internetMessageId|conversationId)\s+eq\s+'([^']*)'", re.IGNORECASE)
+_AUTH_AS: Final = "X-MS-Exchange-Organization-AuthAs"
+_RESULTS: Final = "Authentication-Results"
+_FAILED: Final = "spf=none (sender IP is 192.0.2.1); dkim=none; dmarc=none action=none; compauth=fail reason=001"
 _CHANGES: Final = frozenset({"", "created", "updated", "deleted"})
 
 
@@ -60,6 +64,8 @@ class MailRoutes:
         self.rounds: Pages[Round] = Pages(world.new_id)
         self.is_gone_with_place = True
         self.repeats = 0
+        self.filing_seconds = 0.0  # from the answer that a mail was accepted until it is among the sent ones
+        self._on_their_way: list[tuple[datetime, Mail]] = []
 
     def routes(self) -> list[Route]:
         """What can be asked; the first that fits answers."""
@@ -86,6 +92,7 @@ class MailRoutes:
             with self._limits.mailbox(call.grant.user.id):
                 await hold()
                 with self._world.lock:
+                    self.file_sent()
                     response = handle(call)
             if call.wants_immutable_ids:
                 response.headers["Preference-Applied"] = 'IdType="ImmutableId"'
@@ -97,7 +104,26 @@ class MailRoutes:
         as_text = call.prefers.get("outlook.body-content-type", "").lower() == "text"
         whole = shapes.mail(mail, self._world, is_immutable=call.wants_immutable_ids, as_text=as_text)
         chosen = shapes.selected(whole, wanted, mail)
+        if "internetMessageHeaders" in chosen:
+            chosen["internetMessageHeaders"] = self._headers(mail)
         return chosen if call.grant.scopes & READ_BODY else shapes.without_body(chosen)
+
+    def _headers(self, mail: Mail) -> list[Json]:
+        """The headers of a mail, below what the service wrote about its sender, unless a test wrote that."""
+        names = {str(header.get("name", "")).lower() for header in mail.headers}
+        if {_AUTH_AS.lower(), _RESULTS.lower()} & names:
+            return list(mail.headers)
+        is_internal = mail.sender.address.rpartition("@")[2] == self._world.me.address.rpartition("@")[2]
+        stamp = (_AUTH_AS, "Internal") if is_internal else (_RESULTS, _FAILED)
+        return [{"name": stamp[0], "value": stamp[1]}, *mail.headers]
+
+    def file_sent(self) -> None:
+        """Put what was accepted long enough ago among the sent mails."""
+        now = self._world.clock.now()
+        due = [mail for at, mail in self._on_their_way if at <= now]
+        self._on_their_way = [(at, mail) for at, mail in self._on_their_way if at > now]
+        for mail in due:
+            self._world.receive(mail)
 
     def _find(self, call: Call) -> Mail:
         mail = self._world.mails.get(shapes.mail_number(call.parts[0]))
@@ -281,7 +307,10 @@ class MailRoutes:
 
     def reply(self, call: Call) -> Response:
         """Answer a mail; nothing is said about what was sent."""
-        self._world.receive(self._reply(call, is_draft=False))
+        made = self._reply(call, is_draft=False)
+        self._on_their_way.append((self._world.clock.now() + timedelta(seconds=self.filing_seconds), made))
+        if not self.filing_seconds:
+            self.file_sent()
         return Response(status_code=202)
 
     def reply_to_all(self, call: Call) -> Response:

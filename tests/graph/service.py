@@ -168,6 +168,11 @@ class Graph:
         self.world.edit(message, html)
         self.subscriptions.chat_changed(chat, message, "updated")
 
+    def react(self, chat: Chat, message: ChatMessage, by: Person, reaction: str = "👍") -> None:
+        """Someone reacts to a message."""
+        self.world.react(message, by, reaction)
+        self.subscriptions.chat_changed(chat, message, "updated")
+
     def delete(self, chat: Chat, message: ChatMessage) -> None:
         """The author takes a message back."""
         self.world.delete(message)

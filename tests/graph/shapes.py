@@ -68,7 +68,7 @@ def chat_message(chat: Chat, message: ChatMessage, *, knows_events: bool) -> Jso
         "body": {"contentType": message.content_type, "content": message.html},
         "attachments": list(message.attachments),
         "mentions": list(message.mentions),
-        "reactions": [],
+        "reactions": list(message.reactions),
         "messageHistory": [],
     }
 

@@ -238,5 +238,5 @@ def _refresh(tokens: Tokens, asked: Mapping[str, str]) -> Json:
     tokens.check_policy(scopes, is_interactive=False)
     if tokens.state.ends_used_refresh_tokens:
         tokens.revoked.add(token)
-    grant = Grant(held.user, held.client_id, scopes, held.expires)
+    grant = Grant(held.user, held.client_id, scopes, held.expires, claims=asked.get("claims", ""))
     return tokens.issue(grant, wants_client_info="client_info" in asked)

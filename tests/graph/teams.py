@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from starlette.responses import Response
@@ -130,6 +130,8 @@ class Teams:
         self._subscriptions = subscriptions
         self.chat_pages: Pages[ChatPage] = Pages(world.new_id)
         self.message_pages: Pages[MessagePage] = Pages(world.new_id)
+        self.lag_seconds = 0.0  # so long a message is in the list of chats only
+        self.late_seconds = 20.0  # so much later a message is sent whose request was delayed
 
     def routes(self) -> list[Route]:
         """What can be asked; the first that fits answers."""
@@ -190,6 +192,7 @@ class Teams:
     async def list_chats(self, call: Call) -> Response:
         """The chats of a person, by their last message or in no order that means anything."""
         self._limits.list_chats(call.grant.user.id)
+        self._world.settle()
         page = self._chat_page(call)
         with self._world.lock:
             placed = [
@@ -236,6 +239,7 @@ class Teams:
         """The messages of a chat, newest first."""
         chat = self._chat(call)
         self._limits.read_chat(chat.id, call.grant.client_id)
+        self._world.settle()
         if token := call.query.get("$skiptoken"):
             page = self.message_pages.find(token)
             if page.chat_id != chat.id:
@@ -257,9 +261,11 @@ class Teams:
         return answer(body)
 
     def _below(self, chat: Chat, page: MessagePage) -> list[tuple[tuple[datetime, str], ChatMessage]]:
+        shown = self._world.clock.now() - timedelta(seconds=self.lag_seconds)
         placed = [
             ((message.created if page.by_created else message.modified, message.id), message)
             for message in chat.messages.values()
+            if message.created <= shown
         ]
         for _, verb, bound in page.bounds:
             placed = [pair for pair in placed if (pair[0][0] > bound if verb == "gt" else pair[0][0] < bound)]
@@ -287,6 +293,9 @@ class Teams:
         now = self._world.clock.now()
         message = ChatMessage("", call.grant.user, content, kind, now, now, mentions=mentions)
         message.attachments = attachments if isinstance(attachments, list) else ()
+        if call.fault is Fault.DELAYED:
+            self._world.delayed.append((now + timedelta(seconds=self.late_seconds), chat, message))
+            return Response(status_code=202)
         self._world.say(chat, message)
         self._subscriptions.chat_changed(chat, message, "created")
         return self._shown(call, chat, message, 201)

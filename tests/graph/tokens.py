@@ -71,6 +71,7 @@ class Grant:
     scopes: frozenset[str]
     expires: datetime
     is_application: bool = False
+    claims: str = ""  # that were asked for with it
 
 
 @dataclass(frozen=True, slots=True)

@@ -112,8 +112,12 @@ class Route:
 
 
 def answer(body: Json, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """A JSON answer."""
-    return JSONResponse(body, status, dict(headers or {}))
+    """A JSON answer. Half of a letter, as a text has it that was cut there, is written as the escape that it is."""
+    try:
+        return JSONResponse(body, status, dict(headers or {}))
+    except UnicodeEncodeError:
+        told = {"Content-Type": "application/json", **(headers or {})}
+        return Response(json.dumps(body).encode(), status, told)
 
 
 @dataclass(slots=True)

@@ -46,6 +46,7 @@ class ChatMessage:
     mentions: Sequence[Json] = ()
     attachments: Sequence[Json] = ()
     event: Json | None = None
+    reactions: Sequence[Json] = ()
 
 
 @dataclass(slots=True)
@@ -107,6 +108,7 @@ class World:
         self.tenant = self.new_id()
         self.me = self.person("Robin Owner")
         self.chats: dict[str, Chat] = {}
+        self.delayed: list[tuple[datetime, Chat, ChatMessage]] = []
         self.mails: dict[int, Mail] = {}
         self.changes: list[Change] = []
         self.unsaved: list[Mail] = []
@@ -143,6 +145,22 @@ class World:
             if chat.last is None or message.created >= chat.last.created:
                 chat.last = message
             return message
+
+    def settle(self) -> None:
+        """Put those messages into their chats that were asked for a while ago."""
+        with self.lock:
+            now = self.clock.now()
+            due = [entry for entry in self.delayed if entry[0] <= now]
+            self.delayed = [entry for entry in self.delayed if entry[0] > now]
+            for at, chat, message in due:
+                message.created = message.modified = at
+                self.say(chat, message)
+
+    def react(self, message: ChatMessage, by: Person, reaction: str) -> None:
+        """React to a message: its text stays as it is, and yet it counts as modified."""
+        with self.lock:
+            message.modified = self.clock.now()
+            message.reactions = [*message.reactions, {"reactionType": reaction, "user": {"user": {"id": by.id}}}]
 
     def edit(self, message: ChatMessage, html: str, content_type: str = "html") -> None:
         """Change what a message says, as its author does in Teams."""

@@ -6,16 +6,15 @@ It knows nothing of chats or mail. Imported only when it is needed: what signs i
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
 from harken.clock import Clock
-from harken.config.home import Home, expand_user
+from harken.config.home import Home
 from harken.config.secrets import resolve
+from harken.daemon.certificates import believed
 from harken.daemon.signed_in import SignIn
-from harken.errors import UserError
 from harken.sources.graph.client import GraphClient
 from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.tokens.agent_user import AgentUser
@@ -38,7 +37,7 @@ class Account:
 
 def open_account(settings: GraphSettings, home: Home, clock: Clock, environ: Mapping[str, str]) -> Account:
     """Return the account of a source; nobody is asked yet. Raises `UserError` when its certificate is not there."""
-    trust = _trust(settings, home, environ)
+    trust = believed(settings.ca, settings.name, home, environ)
     wire = Wire(clock, trust=trust or True)
     if settings.is_agent:
         certificate = resolve(settings.certificate, home, environ)
@@ -48,19 +47,5 @@ def open_account(settings: GraphSettings, home: Home, clock: Clock, environ: Map
         cache = Cache(home.path / FOLDER, settings.name, is_in_keyring=settings.cache == "keyring")
         person = Delegated(settings.delegated(), cache, wire, clock)
         sign_in = SignIn(tokens=person, stamp=cache.stamp)
-    client = GraphClient(sign_in.tokens, clock, name=settings.name, base_url=settings.graph_url, verify=trust)
+    client = GraphClient(sign_in, clock, name=settings.name, base_url=settings.graph_url, verify=trust)
     return Account(settings=settings, sign_in=sign_in, client=client, person=person)
-
-
-def _trust(settings: GraphSettings, home: Home, environ: Mapping[str, str]) -> ssl.SSLContext | None:
-    """Return whose certificates are believed, if others than the system's are."""
-    if not settings.ca:
-        return None
-    try:
-        trust = ssl.create_default_context()
-        trust.load_verify_locations(cafile=home.path / expand_user(settings.ca, environ))
-    except (OSError, ssl.SSLError) as exc:
-        raise UserError(
-            f"The certificates in sources.{settings.name}.ca cannot be read.", "Name a PEM file that you can read."
-        ) from exc
-    return trust

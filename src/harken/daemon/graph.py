@@ -6,35 +6,61 @@ Imported only when such a source is configured: what signs in takes long to impo
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 
 from harken.clock import Clock
-from harken.config.home import Home
 from harken.daemon.account import Account, open_account
+from harken.daemon.entry import Entry
 from harken.daemon.signed_in import SignedInSource
+from harken.errors import NeedsPerson, UserError
+from harken.sources.base import Source
+from harken.sources.graph.notices.address import with_notices
+from harken.sources.graph.notices.keeping import Notices
+from harken.sources.graph.notices.told import Topic
 from harken.sources.graph.outlook.sender import OutlookSender
 from harken.sources.graph.outlook.source import OutlookSource
 from harken.sources.graph.sent import Sent
-from harken.sources.graph.settings import TEAMS, GraphSettings
+from harken.sources.graph.settings import TEAMS, read_settings
 from harken.sources.graph.teams.sender import TeamsSender
 from harken.sources.graph.teams.source import TeamsSource
 
 
-def make_graph_source(settings: GraphSettings, home: Home, clock: Clock, environ: Mapping[str, str]) -> SignedInSource:
-    """Return the source of these settings; raises `UserError` when something it needs is kept elsewhere and missing."""
-    account = open_account(settings, home, clock, environ)
-    return _teams(account, clock) if settings.kind == TEAMS else _outlook(account, clock)
+def make_source(entry: Entry) -> Source:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    settings = with_notices(read_settings(entry.name, entry.table), entry.public_url)
+    try:
+        account = open_account(settings, entry.home, entry.clock, entry.environ)
+    except (UserError, NeedsPerson) as exc:
+        # What is kept elsewhere is missing: the certificate of an Agent User.
+        return entry.unready(exc, settings.address)
+    return _teams(account, entry.clock) if settings.kind == TEAMS else _outlook(account, entry.clock)
 
 
 def _teams(account: Account, clock: Clock) -> SignedInSource:
     settings, client = account.settings, account.client
     sent, me = Sent(), account.sign_in.me
-    source = TeamsSource(settings, client, clock, sent, me)
-    sender = TeamsSender(settings, client, sent, me)
-    return SignedInSource(source, account.sign_in, client, clock, sender=sender)
+    source = TeamsSource(settings, client, clock, sent, me, since=account.sign_in.since)
+    sender = TeamsSender(settings, client, sent, me, clock)
+    holder = sender if settings.placeholder else None
+    notices = _notices(account, clock, source.topics())
+    return SignedInSource(
+        source, account.sign_in, client, clock, sender=sender, sent=sent, holder=holder, notices=notices
+    )
 
 
 def _outlook(account: Account, clock: Clock) -> SignedInSource:
     settings, client = account.settings, account.client
-    source = OutlookSource(settings, client, clock)
-    return SignedInSource(source, account.sign_in, client, clock, sender=OutlookSender(settings, client))
+    sent = Sent()
+    sign_in = account.sign_in
+    source = OutlookSource(
+        settings, client, clock, sent, sign_in.me, address=lambda: sign_in.person.upn, since=sign_in.since
+    )
+    sender = OutlookSender(settings, client, sent, clock)
+    notices = _notices(account, clock, source.topics())
+    return SignedInSource(source, account.sign_in, client, clock, sender=sender, sent=sent, notices=notices)
+
+
+def _notices(account: Account, clock: Clock, topics: Sequence[Topic]) -> Notices | None:
+    if not account.settings.notice_url:
+        return None
+    return Notices(account.settings, account.client, clock, topics, account.sign_in.me)

@@ -10,19 +10,26 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
+from datetime import datetime
 from typing import Final, Protocol
 
 import anyio
 
 from harken.clock import Clock
 from harken.dispatch.outbox import ReplySender
+from harken.dispatch.placeholder import Placeholding
 from harken.errors import HarkenError, NeedsPerson
 from harken.model import Draft, timestamp
 from harken.sources.base import Batch, Feed, Source, SourceHealth, SourceState
-from harken.sources.graph.client import GraphClient
+from harken.sources.door import Door
+from harken.sources.graph.client import Challenged, GraphClient
+from harken.sources.graph.notices.keeping import Notices
+from harken.sources.graph.sent import Sent
 from harken.sources.graph.tokens.who import Person, Standing
 
 LOOK_SECONDS: Final = 1.0
+TOLD: Final = "told by Microsoft at once"
+LOOKS_AT_STAMP: Final = 3  # somebody may sign in while it is looked who has
 LOOKS: Final = 300  # then it is tried anyway: consent is given elsewhere, and nobody tells us
 
 
@@ -47,6 +54,9 @@ class SignIn:
     user_id: str = ""  # known without asking, of an Agent User
     person: Person = field(default_factory=Person)
     action: str = ""
+    looked_at: int | None = None  # the stamp at the last look
+    begun_at: datetime | None = None
+    learned: tuple[datetime | None, str] = (None, "")  # whose sign-in it is that began then, where its token is silent
 
     @property
     def title(self) -> str:
@@ -54,11 +64,43 @@ class SignIn:
         return self.person.title if self.person != Person() else ""
 
     def me(self) -> str:
-        """Return the id of who is signed in."""
-        return self.person.user_id or self.user_id
+        """Return the id of who is signed in, empty if that is not known."""
+        learned = self.learned[1] if self.learned[0] == self.begun_at else ""
+        return self.person.user_id or self.user_id or learned
+
+    def since(self) -> datetime | None:
+        """Return when they signed in, by Microsoft's clock; None if that is not known yet."""
+        return self.begun_at
+
+    async def token(self, *, is_fresh: bool = False) -> str:
+        """Return an access token, and know whose it is: somebody else may have signed in meanwhile."""
+        token = await self.tokens.token(is_fresh=is_fresh)
+        for _ in range(LOOKS_AT_STAMP):
+            is_known = self.looked_at is None or (self.looked_at == self.stamp() and self.begun_at is not None)
+            if is_known:
+                break
+            before = self.stamp()
+            await self.look()
+            # A token from before the look could be another person's.
+            token = await self.tokens.token()
+            if before == self.stamp():
+                break
+        return token
+
+    async def learn(self, client: GraphClient) -> None:
+        """Ask Microsoft who is signed in, where the sign-in did not say; raises what asking raises."""
+        if not self.me():
+            begun_at = self.begun_at
+            user_id = (await client.get("/me", {"$select": "id"})).get("id")
+            self.learned = (begun_at, user_id if isinstance(user_id, str) else "")
+
+    async def meet(self, claims: str) -> str:
+        """Return a new token that has what Graph asks for, as far as who signs in knows how."""
+        return await (self.tokens.meet(claims) if isinstance(self.tokens, Challenged) else self.token(is_fresh=True))
 
     async def look(self) -> bool:
         """Return whether somebody is signed in."""
+        self.looked_at = self.stamp()
         try:
             standing = await self.tokens.standing()
         except HarkenError as exc:
@@ -66,6 +108,7 @@ class SignIn:
             self.action = exc.action if isinstance(exc, NeedsPerson) else f"{exc.message} {exc.hint}"
             return False
         self.person = standing.sign_in.person if standing.sign_in else Person()
+        self.begun_at = standing.sign_in.since if standing.sign_in else None
         is_in = bool(self.user_id) or standing.sign_in is not None
         self.action = "" if is_in else standing.action
         return is_in
@@ -82,13 +125,25 @@ class SignedInSource:
     """A source, its sign-in, and how what it yields is answered."""
 
     def __init__(
-        self, inner: Source, sign_in: SignIn, client: GraphClient, clock: Clock, *, sender: ReplySender | None
+        self,
+        inner: Source,
+        sign_in: SignIn,
+        client: GraphClient,
+        clock: Clock,
+        *,
+        sender: ReplySender | None,
+        sent: Sent | None = None,
+        holder: Placeholding | None = None,
+        notices: Notices | None = None,
     ) -> None:
         self._inner = inner
         self._sign_in = sign_in
         self._client = client
         self._clock = clock
+        self._sent = sent or Sent()
         self.sender = sender
+        self.holder = holder
+        self._notices = notices
 
     @property
     def name(self) -> str:
@@ -107,7 +162,14 @@ class SignedInSource:
 
     def feeds(self) -> Sequence[Feed]:
         """Return its streams, each held back until somebody is signed in."""
-        return [SignedInFeed(feed, self._sign_in) for feed in self._inner.feeds()]
+        feeds: list[Feed] = list(self._inner.feeds())
+        if self._notices is not None:
+            feeds.append(self._notices)
+        return [SignedInFeed(feed, self._sign_in, self._client) for feed in feeds]
+
+    def doors(self) -> Sequence[Door]:
+        """Return where Microsoft posts, if it was asked to."""
+        return () if self._notices is None else (self._notices.door,)
 
     def health(self) -> SourceHealth:
         """Return how it is doing, as whom, and what a person must do."""
@@ -115,12 +177,20 @@ class SignedInSource:
         health = replace(health, server=health.server or self._sign_in.title)
         if action := self._sign_in.action:
             said = f"{action[:1].upper()}{action[1:]}"
-            return replace(health, state=SourceState.NEEDS_PERSON, reason=said, next_try=None)
+            return replace(health, state=SourceState.NEEDS_PERSON, reason=said, next_try=None, next_poll=None)
+        if self._notices is not None:
+            pace = TOLD if self._notices.works else health.pace
+            health = replace(health, pace=pace, reason=health.reason or self._notices.reason)
         until = self._client.health().throttled_until
-        if until is not None and until > self._clock.now() and not health.reason:
-            said = f"Microsoft asks to wait until {timestamp(until)}."
-            return replace(health, reason=said, next_try=health.next_try or until)
-        return health
+        if until is None or until <= self._clock.now():
+            return health
+        said = health.reason or f"Microsoft asks to wait until {timestamp(until)}."
+        return replace(health, reason=said, throttled_until=until, next_try=health.next_try or until)
+
+    def remember(self, upstream_ids: Sequence[str]) -> None:
+        """Take note of what was sent before, the oldest first."""
+        for upstream_id in upstream_ids:
+            self._sent.note(upstream_id)
 
     async def aclose(self) -> None:
         """Close its connections."""
@@ -130,9 +200,10 @@ class SignedInSource:
 class SignedInFeed:
     """One stream of such a source."""
 
-    def __init__(self, inner: Feed, sign_in: SignIn) -> None:
+    def __init__(self, inner: Feed, sign_in: SignIn, client: GraphClient) -> None:
         self._inner = inner
         self._sign_in = sign_in
+        self._client = client
 
     @property
     def name(self) -> str:
@@ -148,6 +219,7 @@ class SignedInFeed:
                 await self._sign_in.acted(before)
                 continue
             try:
+                await self._sign_in.learn(self._client)
                 async with aclosing(self._inner.follow(position)) as batches:
                     async for batch in batches:
                         yield batch

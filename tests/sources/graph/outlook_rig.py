@@ -10,6 +10,7 @@ import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Final
 
 import anyio
@@ -21,6 +22,7 @@ from harken.model import Draft
 from harken.sources.base import Batch
 from harken.sources.graph.client import GraphClient, Timing
 from harken.sources.graph.outlook import source as outlook
+from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import GraphSettings
 from tests.graph.service import Graph
 
@@ -137,11 +139,19 @@ async def calling(graph: Graph, keys: Keys | None = None) -> AsyncIterator[Graph
             yield client
 
 
-def source_of(graph: Graph, client: GraphClient, *folders: str) -> outlook.OutlookSource:
-    """Return the mail of the account as a source."""
-    return outlook.OutlookSource(settings(graph, *folders), client, graph.clock, outlook.Timing(wait=at_once))
+def source_of(
+    graph: Graph, client: GraphClient, *folders: str, sent: Sent | None = None, since: datetime | None = None
+) -> outlook.OutlookSource:
+    """Return the mail of the account as a source; `sent` is what was sent, `since` when somebody signed in."""
+    timing = outlook.Timing(wait=at_once)
+    wanted, known = settings(graph, *folders), sent or Sent()
+    return outlook.OutlookSource(
+        wanted, client, graph.clock, known, lambda: graph.me.id, since=lambda: since, timing=timing
+    )
 
 
-def feed_of(graph: Graph, client: GraphClient) -> outlook.FolderFeed:
+def feed_of(
+    graph: Graph, client: GraphClient, sent: Sent | None = None, since: datetime | None = None
+) -> outlook.FolderFeed:
     """Return the inbox of the account as a feed."""
-    return source_of(graph, client).feeds()[0]
+    return source_of(graph, client, sent=sent, since=since).feeds()[0]

@@ -160,7 +160,7 @@ class Rig:
 
     def sender(self) -> TeamsSender:
         """Return what sends replies."""
-        return TeamsSender(self.settings, self.client, self.sent, lambda: self.graph.me.id)
+        return TeamsSender(self.settings, self.client, self.sent, lambda: self.graph.me.id, self.graph.clock)
 
     async def go_round(self, times: int = 1) -> list[Draft]:
         """Follow the chats from what was stored, so many times round, and return what was new."""

@@ -454,3 +454,13 @@ async def test_a_closed_client_is_not_used_again() -> None:
         await at.client.aclose()
         with pytest.raises(RuntimeError):
             await at.client.get("/me")
+
+
+async def test_what_a_failed_call_leaves_behind_shows_no_token() -> None:
+    """Whatever shows the values of a traceback, such as a crash report, must not show it."""
+    async with calling(script(refused(401, "InvalidAuthenticationToken"))) as far:
+        with pytest.raises(NeedsPerson) as caught:
+            await far.client.get("/me")
+    shown = [repr(value) for frame in caught.traceback[1:] for value in frame.locals.values()]
+    assert any("refused=" not in text and "_Tries(" in text for text in shown)
+    assert not any(token in text for text in shown for token in (FIRST, FRESH))

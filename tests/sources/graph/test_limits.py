@@ -300,7 +300,11 @@ async def test_lanes_of_quiet_chats_are_forgotten_and_their_rest_is_not() -> Non
 @settings(max_examples=30)
 @given(
     st.lists(
-        st.tuples(st.sampled_from(["chat:1", "chat:2", "chats"]), st.floats(0, 2), st.floats(0, 3)),
+        st.tuples(
+            st.sampled_from(["chat:1", "chat:2", "chats"]),
+            st.floats(0, 2),
+            st.integers(0, 300).map(lambda each: each / 100),
+        ),
         min_size=1,
         max_size=12,
     )

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.graph.markup import MOST_MARKED_UP, closing_line, to_html
+from harken.sources.graph.markup import MOST_MARKED_UP, MOST_NESTED, closing_line, to_html
 
 TAG = re.compile(r"<\s*/?\s*([a-zA-Z0-9]+)([^>]*)>")
 KNOWN = re.compile("a|blockquote|br|code|em|h[1-6]|hr|li|ol|p|pre|s|strong|table|tbody|td|th|thead|tr|ul")
@@ -56,3 +56,12 @@ def test_nothing_but_known_tags_gets_out(text: str) -> None:
     for name, attributes in TAG.findall(to_html(text)):
         assert KNOWN.fullmatch(name)
         assert re.fullmatch(r'(?: (?:href="(?:https?|mailto):[^"]*"|start="\d+"))?', attributes)
+
+
+@pytest.mark.parametrize("depth", [7, MOST_NESTED - 1, MOST_NESTED, MOST_NESTED * 3])
+def test_no_word_is_lost_however_deep_it_stands(depth: int) -> None:
+    """An agent may write lists in lists in quotes: a renderer that gives up must not swallow what is said there."""
+    items = to_html("\n".join(f"{'  ' * level}- word{level}." for level in range(depth)))
+    quoted = to_html(f"{'>' * depth} deep")
+    assert all(f"word{level}." in items for level in range(depth))
+    assert "deep" in quoted

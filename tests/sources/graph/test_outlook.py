@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from datetime import timedelta
 from itertools import count
 from typing import Final
@@ -15,9 +15,12 @@ from harken.errors import NeedsPerson
 from harken.model import Draft, Sender, TextFormat
 from harken.sources.base import SourceState
 from harken.sources.graph.failures import MissingScope
-from harken.sources.graph.outlook.reading import UNREADABLE
+from harken.sources.graph.outlook.reading import UNREAD, UNREADABLE, own_id_in
 from tests.graph.faults import Fault
 from tests.graph.service import Graph, serving
+from tests.graph.shapes import mail_id
+from tests.sources.graph.loopback import Reply, Visit, refused, told
+from tests.sources.graph.loopback import calling as calling_anyone
 from tests.sources.graph.outlook_rig import (
     NAME,
     SECONDS,
@@ -81,15 +84,21 @@ async def test_a_mail_that_comes_is_heard_and_older_ones_are_not(graph: Graph) -
             source=NAME,
             sender=Sender("ann.example@example.test", "Ann Example"),
             text="<p>Subject: Lunch?</p>\n<p>At <b>noon</b>?</p>",
-            upstream_id=mail.internet_id,
+            upstream_id=listener.heard[0].upstream_id,
             channel="email",
             conversation=mail.conversation,
             thread=mail.conversation,
             format=TextFormat.HTML,
             sent_at=mail.received.replace(microsecond=0),
-            meta={"subject": "Lunch?", "folder": "inbox", "to": "robin.owner@example.test"},
+            meta={
+                "subject": "Lunch?",
+                "folder": "inbox",
+                "to": "robin.owner@example.test",
+                "graph_id": mail_id(mail, is_immutable=True),
+            },
         )
     ]
+    assert own_id_in(listener.heard[0].upstream_id) == mail.internet_id
 
 
 async def test_a_mail_that_comes_during_the_first_look_is_heard(graph: Graph) -> None:
@@ -194,6 +203,35 @@ async def test_a_mail_that_moves_between_folders_is_heard_once(graph: Graph) -> 
     assert (inbox.subjects, archive.subjects, archive.repeated) == (["Moves"], [], 1)
 
 
+async def test_a_mail_that_is_copied_is_heard_once(graph: Graph) -> None:
+    """People file copies, and a resync calls a mail otherwise: it says the same, so it is the same."""
+    listener = Listener()
+    await begin(graph, listener)
+    ann = graph.person("Ann")
+    mail = graph.mail(ann, "Once", "<p>x</p>")
+    graph.mail(ann, "Once", "<p>x</p>", internet_id=mail.internet_id, conversation=mail.conversation)
+
+    async with calling(graph) as client:
+        await listener.look(feed_of(graph, client))
+
+    assert (listener.subjects, listener.repeated) == (["Once"], 1)
+
+
+async def test_nobody_hides_a_mail_by_guessing_its_id(graph: Graph) -> None:
+    """Notifications have ids that anybody can foretell: what came first with such an id hides nothing."""
+    listener = Listener()
+    await begin(graph, listener)
+    foretold = "<acme/app/issues/124@example.test>"
+    async with calling(graph) as client:
+        graph.mail(graph.person("Mallory"), "hello", "<p>nothing</p>", internet_id=foretold)
+        await listener.look(feed_of(graph, client))
+        graph.clock.advance(60)
+        graph.mail(graph.person("Forge"), "Production is down", "<p>help</p>", internet_id=foretold)
+        await listener.look(feed_of(graph, client))
+
+    assert listener.subjects == ["hello", "Production is down"]
+
+
 async def test_everything_is_heard_once_under_faults_and_kills(graph: Graph) -> None:
     """Errors, resets, halves of answers, pages twice, forgotten links, and a daemon that dies at any moment."""
     draws = count()
@@ -281,6 +319,43 @@ async def test_a_broken_mail_is_announced_and_does_not_stop_those_behind_it(grap
 
     assert listener.subjects == ["Broken", "Whole"]
     assert listener.heard[0].text == f"Subject: Broken\n{UNREADABLE}\nIt begins"
+
+
+async def test_a_mail_that_says_nothing_at_all_does_not_stop_those_behind_it(graph: Graph) -> None:
+    """Not even who wrote it can be had, for ever: that it came is said, and the folder goes on."""
+    listener = Listener()
+    await begin(graph, listener)
+    graph.mail(graph.person("Ann"), "Broken", "x", extra={"subject": object()})
+    graph.clock.advance(60)
+    graph.mail(graph.person("Ann"), "Whole", "x")
+
+    async with calling(graph) as client:
+        await listener.look(feed_of(graph, client))
+
+    assert [draft.text.partition("\n")[0] for draft in listener.heard] == [UNREAD, "<p>Subject: Whole</p>"]
+
+
+@pytest.mark.parametrize("is_closed", [False, True])
+async def test_a_mail_that_is_refused_is_announced_unless_all_is_refused(graph: Graph, *, is_closed: bool) -> None:
+    """One mail may be locked away; but when the account may not read, a person must act before any mail is passed."""
+
+    def judge(visit: Visit) -> Reply:
+        if "delta" in visit.target:
+            rows = [{"id": "7", "receivedDateTime": "2099-01-01T00:00:00Z"}]
+            return told({"value": rows, "@odata.deltaLink": "http://127.0.0.1/v1.0/delta"})
+        is_refused = is_closed or "/me/messages/7" in visit.target
+        return refused(403, "ErrorAccessDenied") if is_refused else told({"value": []})
+
+    heard: list[Draft] = []
+    async with calling_anyone(judge) as far:
+        source = source_of(graph, far.client)
+        async with aclosing(source.feeds()[0].follow("")) as batches:
+            with pytest.raises(NeedsPerson) if is_closed else nullcontext():
+                async for batch in batches:
+                    heard += batch.drafts
+                    if batch.checkpoint:
+                        break
+    assert [draft.text for draft in heard] == ([] if is_closed else [UNREAD])
 
 
 async def test_an_invitation_can_be_read(graph: Graph) -> None:

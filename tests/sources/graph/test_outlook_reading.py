@@ -1,8 +1,7 @@
-"""What a mail says: earlier mails folded, what is encrypted announced, what is attached named. No service needed."""
+"""What a mail says: what is encrypted is announced, what is attached named, who wrote it told. No service needed."""
 
 from __future__ import annotations
 
-import time
 from typing import Final
 
 import pytest
@@ -12,19 +11,10 @@ from hypothesis import strategies as st
 from harken.ingest.markup import to_text
 from harken.model import Draft, TextFormat
 from harken.sources.graph.failures import MissingScope
-from harken.sources.graph.outlook.folding import FOLDED, fold_html, fold_plain, is_answer
-from harken.sources.graph.outlook.reading import ENCRYPTED, MOST_ATTACHMENTS, draft_of, row_of
+from harken.sources.graph.outlook.folding import FOLDED
+from harken.sources.graph.outlook.reading import ENCRYPTED, MOST_ATTACHMENTS, draft_of, own_id_in, row_of
 
-OUTLOOK_HISTORY: Final = (
-    '<div style="border:none;border-top:solid #E1E1E1 1.0pt;padding:3.0pt 0cm 0cm 0cm"><p class="MsoNormal"><b>From:'
-    "</b> Ann &lt;ann@example.test&gt;<br><b>Sent:</b> Monday<br><b>To:</b> Bea<br><b>Subject:</b> Plan</p></div>"
-    "<p>the earlier words</p>"
-)
-GMAIL_HISTORY: Final = (
-    '<div class="gmail_quote"><div class="gmail_attr">On Monday Ann wrote:<br></div>'
-    '<blockquote class="gmail_quote">the earlier <blockquote>words</blockquote> of Ann</blockquote></div>'
-)
-STYLE: Final = "<html><head><style>p { color: red }</style></head><body>"
+INTERNAL: Final = {"name": "X-MS-Exchange-Organization-AuthAs", "value": "Internal"}
 JSON: Final = st.recursive(
     st.none() | st.booleans() | st.integers() | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=8), inner, max_size=3),
@@ -37,8 +27,8 @@ NAMES: Final = (
 )
 
 
-def read(**fields: object) -> Draft:
-    """Return a mail with these fields as a draft."""
+def read(*headers: object, **fields: object) -> Draft:
+    """Return a mail of the organisation with these headers and fields as a draft."""
     mail = {
         "id": "AAk1",
         "internetMessageId": "<1@example.test>",
@@ -46,6 +36,7 @@ def read(**fields: object) -> Draft:
         "from": {"emailAddress": {"name": "Ann", "address": "Ann@Example.test"}},
         "receivedDateTime": "2026-01-05T09:00:00Z",
         "body": {"contentType": "html", "content": "<p>words</p>"},
+        "internetMessageHeaders": [INTERNAL, *headers],
         **fields,
     }
     draft = draft_of(mail, source="work", folder="inbox")
@@ -59,104 +50,9 @@ def shown(html: str) -> str:
 
 
 @pytest.mark.parametrize(
-    "history",
-    [
-        GMAIL_HISTORY,
-        '<blockquote type="cite"><div>the earlier words</div></blockquote>',
-        OUTLOOK_HISTORY,
-        OUTLOOK_HISTORY.replace("From:", "Von:").replace("Sent:", "Gesendet:").replace("Subject:", "Betreff:"),
-        '<div id="appendonsend"></div><hr><div id="divRplyFwdMsg">Ann</div><div>the earlier words</div>',
-        "<blockquote>the earlier words, and it never ends",
-    ],
-)
-def test_earlier_mails_in_an_answer_are_folded(history: str) -> None:
-    """A long conversation would be read again with every answer; what was taken out is said."""
-    folded = fold_html(f"{STYLE}<div>My own words.</div>{history}")
-
-    assert shown(folded) == f"My own words. {FOLDED}"
-
-
-def test_words_below_and_between_quotes_are_kept() -> None:
-    """People answer point by point: nothing that the sender wrote now may be taken out."""
-    folded = fold_html("<p>Hello</p><blockquote>one</blockquote><p>yes</p><blockquote>two</blockquote><p>no</p>")
-
-    assert shown(folded) == f"Hello {FOLDED} yes {FOLDED} no"
-
-
-@pytest.mark.parametrize(
-    "html",
-    [
-        f"{STYLE}{OUTLOOK_HISTORY}",
-        "<blockquote>only a quote</blockquote>",
-        "<p><b>From:</b> here to there</p>",
-        "<p>Nothing is quoted.</p>",
-    ],
-)
-def test_nothing_is_folded_if_nothing_would_be_left_or_nothing_is_quoted(html: str) -> None:
-    """An empty message says less than an old one."""
-    assert fold_html(html) == html
-
-
-def test_an_answer_in_plain_text_is_folded() -> None:
-    """Not every mail is markup."""
-    text = "My words.\n\nAnn wrote:\n> earlier\n> words\nMore.\n-----Original Message-----\nFrom: Ann"
-
-    assert fold_plain(text) == f"My words.\n\nAnn wrote:\n{FOLDED}\nMore.\n{FOLDED}"
-    assert fold_plain("Mine.\nFrom: A\nSent: B\nSubject: C\nold") == f"Mine.\n{FOLDED}"
-    assert fold_plain("> only\n> quoted") == "> only\n> quoted"
-
-
-@pytest.mark.parametrize(
-    ("subject", "has_original", "expected"),
-    [
-        ("Re: Plan", False, True),
-        ("AW: Plan", False, True),
-        ("Plan", True, True),
-        ("Plan", False, False),
-        ("Fwd: Plan", True, False),
-        ("WG: Plan", True, False),
-        ("Report: Plan", False, False),
-    ],
-)
-def test_only_an_answer_is_folded(subject: str, *, has_original: bool, expected: bool) -> None:
-    """In a forwarded mail the earlier mail is what is said, and a first mail quotes nothing that we know."""
-    assert is_answer(subject, has_original=has_original) is expected
-
-
-@pytest.mark.parametrize(
-    "hostile",
-    [
-        "<div " * 80_000,
-        "<blockquote>" * 30_000,
-        "<b>From:" * 50_000,
-        "<b>From: Sent: " * 25_000,
-        "<div class=gmail_quote></div>" * 13_000,
-        "<" * 390_000,
-        "<b " + "a" * 390_000,
-        "<!--" * 90_000,
-    ],
-)
-def test_folding_takes_no_longer_than_reading(hostile: str) -> None:
-    """A stranger must not be able to stop the daemon with one mail."""
-    begin = time.process_time()
-    fold_html(hostile)
-    fold_plain(hostile.replace("<b>", "\n"))
-
-    assert time.process_time() - begin < 3
-
-
-@given(st.text(max_size=300))
-def test_folding_only_ever_takes_out(text: str) -> None:
-    """Whatever a mail holds, nothing appears in it that was not there, except the note."""
-    for folded in (fold_plain(text), fold_html(text)):
-        for piece in folded.replace(f"<p>{FOLDED}</p>", "\n").replace(FOLDED, "\n").splitlines():
-            assert piece in text
-
-
-@pytest.mark.parametrize(
     "fields",
     [
-        {"internetMessageHeaders": [{"name": "Content-Type", "value": "application/pkcs7-mime; name=smime.p7m"}]},
+        {"internetMessageHeaders": [INTERNAL, {"name": "Content-Type", "value": "application/pkcs7-mime; name=x"}]},
         {"attachments": [{"name": "smime.p7m", "contentType": "application/octet-stream"}]},
         {"attachments": [{"name": "message_v2.rpmsg", "contentType": "application/octet-stream"}]},
         {"attachments": [{"name": "x", "contentType": "application/x-microsoft-rpmsg-message"}]},
@@ -174,7 +70,7 @@ def test_signed_mail_is_shown() -> None:
     signed = {"name": "Content-Type", "value": "application/pkcs7-mime; smime-type=signed-data"}
     attached = [{"name": "smime.p7s", "contentType": "application/pkcs7-signature"}]
 
-    assert "words" in read(internetMessageHeaders=[signed]).text
+    assert "words" in read(signed).text
     assert "words" in read(attachments=attached).text
 
 
@@ -209,15 +105,70 @@ def test_who_wrote_and_where_an_answer_would_go_is_told() -> None:
         "answers_go_to": "eve@example.test",
         "sent_by": "eve@example.test",
         "importance": "high",
+        "graph_id": "AAk1",
     }
+    assert shown(draft.text).startswith("Subject: Hi [answers go to: eve@example.test]")
 
 
-def test_an_answer_names_what_it_answers() -> None:
-    """Only so are the mails of one conversation known to belong together."""
-    headers = [{"name": "in-reply-to", "value": " <0@example.test> "}]
+def test_a_name_is_nobodys_address() -> None:
+    """Everybody chooses their own name: one that looks like an address must not be trusted as that address."""
+    draft = read(**{"from": {"emailAddress": {"name": "owner@example.test", "address": ""}}})
 
-    assert read(internetMessageHeaders=headers).refers_to == "<0@example.test>"
-    assert read(internetMessageId="").upstream_id == "graph:AAk1"
+    assert (draft.sender.id, draft.sender.name) == ("unknown", "owner@example.test")
+
+
+def test_nobody_is_told_that_answers_go_where_they_always_go() -> None:
+    """A line that is under every mail is read under none."""
+    own = {"emailAddress": {"name": "Ann", "address": "Ann@example.test"}}
+
+    assert "answers go to" not in read(replyTo=[own]).text
+
+
+def test_many_addresses_for_an_answer_are_counted_and_stay_text() -> None:
+    """An address is the sender's word too: it can be markup, or hundreds of them."""
+    many = [{"emailAddress": {"address": f"{number}<img src=x>@example.test"}} for number in range(200)]
+    text = read(replyTo=many).text
+
+    assert "<img" not in text
+    assert "and 195 more" in text
+
+
+def test_a_mail_is_known_by_its_id_and_by_what_it_says() -> None:
+    """Its id is its sender's word: alone, a stranger could write the id of a mail that is to come, and hide that."""
+    same = read(id="AAk2", conversationId="c2", receivedDateTime="2026-01-06T09:00:00Z", toRecipients=[])
+    ids = [
+        read().upstream_id,
+        read(subject="Other").upstream_id,
+        read(body={"contentType": "html", "content": "<p>other</p>"}).upstream_id,
+        read(**{"from": {"emailAddress": {"address": "eve@example.test"}}}).upstream_id,
+        read(internetMessageHeaders=[]).upstream_id,
+        read(internetMessageId="<2@example.test>").upstream_id,
+        read(internetMessageId="").upstream_id,
+    ]
+
+    assert read().upstream_id == same.upstream_id
+    assert len(set(ids)) == len(ids)
+    assert [own_id_in(each) for each in ids[-3:]] == ["<1@example.test>", "<2@example.test>", ""]
+    assert own_id_in("<stored@earlier.test>") == "<stored@earlier.test>"
+
+
+def test_no_id_that_a_sender_writes_looks_like_one_of_the_service() -> None:
+    """An answer would go to whichever mail the sender named."""
+    upstream = read(internetMessageId="graph:AAk9").upstream_id
+
+    assert (upstream.startswith("mail:"), own_id_in(upstream)) == (True, "graph:AAk9")
+    assert read(internetMessageId=" ").upstream_id == "graph:AAk1"
+
+
+def test_that_something_was_folded_is_said_above_the_mail() -> None:
+    """In its place the note can be hidden by the sender's markup, and words would be missing without a trace."""
+    deep = '<div hidden><blockquote type="cite"><blockquote type="cite">old</blockquote></blockquote></div><p>new</p>'
+    html = {"contentType": "html", "content": deep}
+    plain = {"contentType": "text", "content": "new\n>> old"}
+
+    assert shown(read(subject="Re: Hi", body=html).text) == f"Subject: Re: Hi {FOLDED} new"
+    assert read(subject="Re: Hi", body=plain).text == f"Subject: Re: Hi\n{FOLDED}\n\nnew\n{FOLDED}"
+    assert FOLDED not in read(subject="Hi", body=plain).text
 
 
 def test_what_cannot_be_read_whole_is_announced() -> None:

@@ -11,8 +11,8 @@ from harken.errors import NeedsPerson
 from harken.model import Kind, Sender
 from harken.sources.base import SourceHealth, SourceState
 from harken.sources.graph.failures import MissingScope
-from harken.sources.graph.teams.chats import MOST_PAGES, PAGE
-from harken.sources.graph.teams.polling import MOST_REFUSALS
+from harken.sources.graph.teams.chats import PAGE, PAGES_AT_ONCE
+from harken.sources.graph.teams.patience import MOST_REFUSALS
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.sources.graph.teams_rig import POLL, rigged, standing_service
@@ -77,23 +77,26 @@ async def test_a_burst_of_more_than_a_page_arrives_whole_and_in_order(graph: Gra
         assert rig.kept.texts() == [str(number) for number in range(130)]
 
 
-async def test_a_flood_that_nobody_wants_to_hold_at_once_is_read_in_parts(graph: Graph) -> None:
-    """Pages come newest first, and order needs the oldest: the time is cut until a part fits, and nothing is lost."""
+async def test_a_flood_is_read_over_several_rounds_each_page_once_and_others_do_not_wait(graph: Graph) -> None:
+    """Pages come newest first, and order needs the oldest: no page is thrown away for that, and nobody held up."""
     ann = graph.person("Ann")
-    chat = graph.chat(ann)
+    chat, other = graph.chat(ann), graph.chat(ann, topic="other")
     graph.say(chat, ann, "<p>old</p>")
-    count = MOST_PAGES * PAGE + 200
+    pages = 3 * PAGES_AT_ONCE
     async with rigged(graph) as rig:
         await rig.go_round(1)
-        graph.limits.is_on = False
-        for number in range(count):
+        for number in range(pages * PAGE):
             graph.clock.advance(0.2)
             graph.say(chat, ann, f"{number}")
+        graph.say(other, ann, "short")
         await rig.go_round(1)
-        assert 0 < len(rig.kept.drafts) < count
-        rig.restart()
-        await rig.go_round(3)
-        assert rig.kept.texts() == [str(number) for number in range(count)]
+        assert rig.kept.texts() == ["short"]
+        asked = len(graph.asked(f"/chats/{chat.id}/messages"))
+        await rig.go_round(1)  # begins anew after a restart
+        assert rig.kept.texts(chat.id) == []
+        await rig.go_round(4)
+        assert rig.kept.texts(chat.id) == [str(number) for number in range(pages * PAGE)]
+        assert len(graph.asked(f"/chats/{chat.id}/messages")) - asked <= PAGES_AT_ONCE + pages + 4
 
 
 async def test_more_chats_than_a_page_of_the_list_are_all_read(graph: Graph) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Final
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.errors import Refused, Unavailable, UserError
+from harken.errors import Refused, UserError
 from harken.model import INBOX, Attention, Message, MessageId, Outgoing, Sender, Trust
 from harken.sources.graph.sent import MAX_IDS, Sent, reference
-from harken.sources.graph.teams.sender import TeamsSender
-from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
 from tests.sources.graph.teams_rig import NAME, rigged, standing_service
@@ -84,33 +81,6 @@ async def test_two_replies_of_the_same_words_are_two(graph: Graph) -> None:
         await rig.sender().send(reply(message, "ok", "o-1"))
         await rig.sender().send(reply(message, "ok", "o-2"))
     assert len(answers(graph, chat)) == 2
-
-
-@pytest.mark.parametrize("fault", [Fault.LOST, Fault.GATEWAY_TIMEOUT, Fault.TRUNCATED, Fault.RESET])
-async def test_a_reply_without_an_answer_is_looked_for_before_it_is_repeated(graph: Graph, fault: Fault) -> None:
-    """Whether it happened or not, after all tries the chat holds it once; also if a new daemon tries."""
-    chat, message = asked_in(graph)
-    ordered: list[Fault] = []
-
-    def me() -> str:
-        # It is asked for when the chat has been looked at: what comes next is the reply itself.
-        if not ordered:
-            ordered.append(fault)
-            graph.fail_next(fault, path="/messages")
-        return graph.me.id
-
-    sent_id = ""
-    async with rigged(graph) as rig:
-        rig.time.pass_by(1)
-        graph.say(chat, chat.members[1], "<p>well?</p>")
-        for _ in range(3):
-            sender = TeamsSender(rig.settings, rig.client, rig.sent, me)
-            with suppress(Unavailable):
-                sent_id = await sender.send(reply(message))
-                break
-    assert graph.asked("/messages", "POST")[0].fault == fault
-    assert len(answers(graph, chat)) == 1
-    assert sent_id == f"{chat.id}/{list(chat.messages)[-1]}"
 
 
 async def test_our_reply_is_not_heard_and_the_person_is(graph: Graph) -> None:

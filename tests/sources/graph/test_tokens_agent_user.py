@@ -158,6 +158,18 @@ async def test_it_is_known_as_whom_the_agent_speaks(desk: Desk) -> None:
     assert sign_in.expires_at == desk.clock.now() + timedelta(hours=1)
 
 
+@pytest.mark.parametrize("minutes", [4, -4])
+async def test_since_when_it_speaks_is_told_by_the_services_clock(desk: Desk, minutes: int) -> None:
+    """A feed begins there: by a clock that is ahead, what is said in the first minutes would be too old."""
+    theirs = desk.clock.now()
+    desk.clock = FakeClock(theirs + timedelta(minutes=minutes))
+    agent = desk.agent()
+    await agent.token()
+    sign_in = (await agent.standing()).sign_in
+    assert sign_in is not None
+    assert abs(sign_in.since - theirs) < timedelta(minutes=1)
+
+
 @pytest.mark.parametrize(("minutes", "direction"), [(7, "ahead"), (-7, "behind")])
 async def test_a_wrong_clock_is_named_with_how_far_it_is_off(desk: Desk, minutes: int, direction: str) -> None:
     """'Not within its valid time range' helps nobody; the service's own answers tell what time it is there."""

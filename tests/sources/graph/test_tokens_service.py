@@ -249,3 +249,28 @@ async def test_an_agent_user_with_a_wrong_clock_is_told_so(desk: Desk) -> None:
         await desk.agent().token()
 
     assert caught.value.action.startswith("set the clock of this machine")
+
+
+async def test_what_graph_asks_a_token_to_have_is_asked_for_once(desk: Desk) -> None:
+    """A challenge names claims; a token that was had with them is accepted, and nobody has to do anything."""
+    with anyio.fail_after(SECONDS):
+        place = await desk.signed_in()
+        desk.graph.sign_in.challenges_claims = True
+        async with desk.client(place) as client:
+            me = await client.get("/me")
+            await client.get("/me")
+    assert me["id"] == desk.graph.me.id
+    assert [each.status for each in desk.graph.asked("/me")] == [401, 200, 200]
+
+
+async def test_claims_that_only_a_person_can_bring_are_said_to_the_person(desk: Desk) -> None:
+    """The token service refuses without a second factor: that is what the person is told, and not asked again."""
+    with anyio.fail_after(SECONDS):
+        place = await desk.signed_in()
+        desk.graph.sign_in.challenges_claims = True
+        desk.graph.sign_in.needs_second_factor = True
+        async with desk.client(place) as client:
+            with pytest.raises(NeedsPerson) as refused:
+                await client.get("/me")
+    assert "harken source login work" in refused.value.action
+    assert [each.status for each in desk.graph.asked("/me")] == [401]

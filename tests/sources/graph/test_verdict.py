@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from datetime import UTC, datetime
 from typing import Final
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -102,3 +104,35 @@ def test_no_answer_is_judged_by_whether_it_was_sent() -> None:
     unsure = broken_off("POST", "x", is_unsent=False)
     assert isinstance(unsure, Failed)
     assert isinstance(unsure.error, Unsure)
+
+
+def test_half_a_letter_does_not_make_an_answer_unreadable() -> None:
+    """A preview may cut an emoji in two: one message must not stop everything that is read together with it."""
+    for body in (rb'{"value": "hi \ud83d", "n": 1}', b'{"value": "hi \xf0\x9f", "n": 1}'):
+        verdict = verdict_of("GET", Answer(200, {}, body), NOW)
+        assert isinstance(verdict, Done)
+        assert verdict.body["n"] == 1
+        assert verdict.body["value"] == "hi \ufffd"
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b'{"value": null}', b'{"value": {}}', b"[]"])
+def test_a_page_without_its_list_is_broken(body: bytes) -> None:
+    """Taken for an empty one it would say that nothing is there."""
+    verdict = verdict_of("GET", Answer(200, {}, body), NOW, is_list=True)
+    assert isinstance(verdict, Again)
+    assert isinstance(verdict.error, Unavailable)
+    assert isinstance(verdict_of("GET", Answer(200, {}, b'{"value": []}'), NOW, is_list=True), Done)
+
+
+def test_claims_of_a_challenge_are_passed_on_as_they_were_asked() -> None:
+    """What is no challenge, or cannot be read as one, asks for nothing but another token."""
+    asked = base64.b64encode(b'{"access_token":{"nbf":{"essential":true}}}').decode()
+    for challenge, claims in (
+        (f'Bearer error="insufficient_claims", claims="{asked}"', '{"access_token":{"nbf":{"essential":true}}}'),
+        (f'Bearer error="invalid_token", claims="{asked}"', ""),
+        ('Bearer error="insufficient_claims", claims="%%%"', ""),
+        ('Bearer error="insufficient_claims", claims="abcd"', ""),
+    ):
+        verdict = verdict_of("GET", Answer(401, {"www-authenticate": challenge}, b""), NOW)
+        assert isinstance(verdict, Refresh)
+        assert verdict.claims == claims

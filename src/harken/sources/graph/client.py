@@ -15,8 +15,8 @@ import ssl
 import uuid
 from collections import Counter
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from dataclasses import dataclass
-from typing import Final, Protocol, Self
+from dataclasses import dataclass, field
+from typing import Final, Protocol, Self, runtime_checkable
 
 import anyio
 import httpx2
@@ -36,6 +36,7 @@ MOST_TRIES: Final = 5
 MOST_OF_A_PAGE: Final = 2
 PATIENCE_SECONDS: Final = 60.0
 TOKEN_SECONDS: Final = 60.0
+CHAT_SECONDS: Final = 8.0
 NEXT_LINK: Final = "@odata.nextLink"
 DELTA_LINK: Final = "@odata.deltaLink"
 
@@ -56,6 +57,15 @@ class Tokens(Protocol):
         ...
 
 
+@runtime_checkable
+class Challenged(Protocol):
+    """Who signs in, and can ask for a token that has what Graph asks for."""
+
+    async def meet(self, claims: str) -> str:
+        """Return a new token with these claims; raises `NeedsPerson` if only a person can have one."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Timing:
     """Where waits come from, and how long they are at most."""
@@ -67,6 +77,7 @@ class Timing:
     request_seconds: float = REQUEST_SECONDS
     lane_seconds: float = MAX_WAIT_SECONDS
     token_seconds: float = TOKEN_SECONDS
+    chat_seconds: float = CHAT_SECONDS  # in a round for one chat: the others wait for it
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +90,7 @@ class _Call:
     headers: Mapping[str, str]
     body: bytes | None = None
     request_id: str = ""
+    is_list: bool = False
 
 
 @dataclass(slots=True)
@@ -87,8 +99,9 @@ class _Tries:
 
     give_up_at: float
     failures: int = 0
-    token: str = ""  # that the last try was made with
-    refused: str = ""  # a token that was not accepted
+    token: str = field(default="", repr=False)  # that the last try was made with
+    refused: str = field(default="", repr=False)  # a token that was not accepted
+    claims: str = field(default="", repr=False)  # what the next one must have
     made: int = 0
 
 
@@ -145,8 +158,7 @@ class GraphClient:
         lane: str = "",
     ) -> Json:
         """Read a path, or a link that Graph handed out; raises `Gone` for a position that is too old."""
-        url = self._address.url(path, params)
-        return await self._call(_Call("GET", url, lane, _with_preferences(headers)))
+        return await self._call(_Call("GET", self._address.url(path, params), lane, _with_preferences(headers)))
 
     async def pages(
         self,
@@ -158,7 +170,7 @@ class GraphClient:
         headers: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[Json, None]:
         """Yield page after page. If the last one yielded still has a `NEXT_LINK`, there was more than `most_pages`."""
-        page = await self.get(path, params, headers=headers, lane=lane)
+        page = await self._page(path, params, headers, lane)
         followed = Counter[str]()
         while True:
             yield page
@@ -169,7 +181,13 @@ class GraphClient:
             if followed[link] >= MOST_OF_A_PAGE:
                 raise Unavailable("The pages of Microsoft Graph go round in a circle.", "it is read again later")
             followed[link] += 1
-            page = await self.get(link, headers=headers, lane=lane)
+            page = await self._page(link, None, headers, lane)
+
+    async def _page(
+        self, path: str, params: Mapping[str, str] | None, headers: Mapping[str, str] | None, lane: str
+    ) -> Json:
+        url = self._address.url(path, params)
+        return await self._call(_Call("GET", url, lane, _with_preferences(headers), is_list=True))
 
     async def post(self, path: str, body: Json, *, lane: str, request_id: str = "") -> Json:
         """Ask for something to be done; raises `Unsure` if it may have been done and no answer said so."""
@@ -178,6 +196,10 @@ class GraphClient:
     async def patch(self, path: str, body: Json, *, lane: str, request_id: str = "") -> Json:
         """Change something; raises `Unsure` if it may have been changed and no answer said so."""
         return await self._write("PATCH", path, body, lane, request_id)
+
+    async def delete(self, path: str, *, lane: str) -> None:
+        """Delete something; raises `NotFound` if it is not there, `Unsure` if it may have been deleted."""
+        await self._call(_Call("DELETE", self._address.url(path), lane, _with_preferences(None)))
 
     async def _write(self, method: str, path: str, body: Json, lane: str, request_id: str) -> Json:
         request_id = request_id or str(uuid.uuid4())
@@ -195,10 +217,10 @@ class GraphClient:
                 case Done(body):
                     self._pulse.worked()
                     return body
-                case Refresh(error):
+                case Refresh(error, claims):
                     if tries.refused:
                         raise self._given_up(error)
-                    tries.refused = tries.token
+                    tries.refused, tries.claims = tries.token, claims
                 case Failed(error):
                     if verdict.is_throttled and verdict.after is not None:
                         self._hold(call, verdict.after)
@@ -218,7 +240,7 @@ class GraphClient:
             except Broken as broken:
                 self._log_failure(call, broken.reason, request_id, "")
                 return broken_off(call.method, broken.reason, is_unsent=broken.is_unsent)
-        verdict = verdict_of(call.method, answer, self._clock.now())
+        verdict = verdict_of(call.method, answer, self._clock.now(), is_list=call.is_list)
         if not isinstance(verdict, Done):
             self._log_failure(call, f"answered {answer.status}", request_id, _told_id(answer))
         return self._within(verdict)
@@ -232,7 +254,7 @@ class GraphClient:
     async def _token(self, tries: _Tries) -> str:
         try:
             with anyio.fail_after(self._timing.token_seconds):
-                token = await (self._fresh(tries.refused) if tries.refused else self._tokens.token())
+                token = await (self._fresh(tries) if tries.refused else self._tokens.token())
         except TimeoutError as exc:
             raise self._given_up(Unavailable("The sign-in does not answer in time.", "it is tried again")) from exc
         except HarkenError as error:
@@ -242,11 +264,15 @@ class GraphClient:
             raise self._given_up(Unavailable("The sign-in yields no token that can be sent.", "sign in again"))
         return token
 
-    async def _fresh(self, refused: str) -> str:
+    async def _fresh(self, tries: _Tries) -> str:
         """Return another token than the refused one: many calls may learn at once that it has expired."""
         async with self._refreshing:
             token = await self._tokens.token()
-            return token if token != refused else await self._tokens.token(is_fresh=True)
+            if token != tries.refused:
+                return token
+            if tries.claims and isinstance(self._tokens, Challenged):
+                return await self._tokens.meet(tries.claims)
+            return await self._tokens.token(is_fresh=True)
 
     async def _pause(self, call: _Call, tries: _Tries, again: Again) -> None:
         """Wait before the next try; raises what went wrong if there is none."""

@@ -14,7 +14,7 @@ import nh3
 from markdown_it import MarkdownIt
 
 MOST_MARKED_UP: Final = 50_000  # characters; above, a text is sent as it is
-MOST_NESTED: Final = 12
+MOST_NESTED: Final = 60  # the parser leaves out what is deeper; a text with that much is sent as it is
 
 # What Teams and Outlook both show; anything else of a text is left as its words.
 _TAGS: Final = (
@@ -25,10 +25,13 @@ _SCHEMES: Final = frozenset({"http", "https", "mailto"})
 
 
 def to_html(text: str) -> str:
-    """Return a text in Markdown as HTML of a few harmless tags; a very long one as plain lines."""
+    """Return a text in Markdown as HTML of a few harmless tags; a very long or very deep one as plain lines."""
     if len(text) > MOST_MARKED_UP:
         return _plain(text)
-    return _CLEANER.clean(_RENDERER.render(text)).strip()
+    tokens = _RENDERER.parse(text)
+    if any(token.level >= MOST_NESTED - 1 for token in tokens):
+        return _plain(text)
+    return _CLEANER.clean(_RENDERER.renderer.render(tokens, _RENDERER.options, {})).strip()
 
 
 def closing_line(text: str) -> str:

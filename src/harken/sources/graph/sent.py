@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Final
 
-MAX_IDS: Final = 2_000
+MAX_IDS: Final = 50_000  # more than anybody's agent answers within what the store keeps
 REFERENCE_CHARS: Final = 8
 
 _WORDS: Final = "harken"
@@ -52,6 +52,10 @@ class Sent:
         self._order.append(upstream_id)
         if len(self._order) > MAX_IDS:
             self._ids.discard(self._order.popleft())
+
+    def has(self, upstream_id: str) -> bool:
+        """Whether something with this id is remembered."""
+        return upstream_id in self._ids
 
     @contextmanager
     def pending(self, body: str) -> Iterator[None]:

@@ -29,6 +29,9 @@ ANY_TENANT: Final = "organizations"
 MIN_POLL_SECONDS: Final = 5.0
 MAX_POLL_SECONDS: Final = 86_400.0
 POLL_SECONDS: Final[Mapping[str, float]] = MappingProxyType({TEAMS: 8.0, OUTLOOK: 60.0})
+# Said by an Agent User while an agent works. In a person's name nothing is said that nobody asked for.
+PLACEHOLDER: Final[Mapping[str, str]] = MappingProxyType({DELEGATED: "", AGENT: "An agent is working on this."})
+MAX_PLACEHOLDER_CHARS: Final = 500
 # What each permission is for, in the order in which people are told.
 PERMISSIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -52,14 +55,16 @@ PERMISSIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
 _REFERENCES: Final = ("env:", "file:", "keyring:")
 # What everybody who makes a source may say; others read these, and they are no mistake here.
 _SHARED_KEYS: Final = frozenset({"kind", "trust", "attention", "enabled"})
-_PLACE_KEYS: Final = frozenset({"sign_in", "tenant", "poll", "graph_url", "authority", "ca"})
+_PLACE_KEYS: Final = frozenset({"sign_in", "tenant", "poll", "notifications", "graph_url", "authority", "ca"})
 _SIGN_IN_KEYS: Final = MappingProxyType(
     {
         DELEGATED: frozenset({"client_id", "scopes", "cache"}),
         AGENT: frozenset({"blueprint_id", "agent_id", "user_id", "certificate"}),
     }
 )
-_KIND_KEYS: Final = MappingProxyType({TEAMS: frozenset({"watched", "muted"}), OUTLOOK: frozenset({"folders"})})
+_KIND_KEYS: Final = MappingProxyType(
+    {TEAMS: frozenset({"watched", "muted", "placeholder"}), OUTLOOK: frozenset({"folders", "trust_from"})}
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,9 +81,13 @@ class GraphSettings:
     authority: str = AUTHORITY
     ca: str = ""  # a file of certificates that are believed besides those of the system
     poll: float = 60.0  # seconds from one look to the next
+    notifications: bool = False  # whether Microsoft is asked to tell of changes
+    notice_url: str = ""  # where it posts then; follows from `hooks.public_url`
     watched: tuple[str, ...] = ()  # ids or topics of chats; empty: all
     muted: tuple[str, ...] = ()
+    placeholder: str = ""  # what a chat is told while an agent works, until its answer takes the place; empty: nothing
     folders: tuple[str, ...] = ("inbox",)
+    trust_from: bool = False  # whether the sender that a mail names is believed without proof
     blueprint_id: str = ""
     agent_id: str = ""
     user_id: str = ""
@@ -94,6 +103,11 @@ class GraphSettings:
     def address(self) -> str:
         """Where Graph is, for people."""
         return urlsplit(self.graph_url).netloc
+
+    @property
+    def pace(self) -> str:
+        """How soon something is known that nobody tells of, for people."""
+        return f"looks every {self.poll:g} s"
 
     def delegated(self) -> DelegatedSettings:
         """Return how a person signs in; raises `UserError` that names the key."""
@@ -133,9 +147,12 @@ def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
         authority=reading.url("authority", AUTHORITY, can_be_http=False),
         ca=reading.text("ca", "a file of certificates"),
         poll=reading.seconds("poll", POLL_SECONDS[kind]),
+        notifications=reading.flag("notifications"),
         watched=reading.texts("watched", 'a list of chat ids or topics, such as ["Release"]'),
         muted=reading.texts("muted", 'a list of chat ids or topics, such as ["Lunch"]'),
+        placeholder=reading.sentence("placeholder", PLACEHOLDER[mode]),
         folders=reading.texts("folders", 'a list of folders, such as ["inbox"]') or ("inbox",),
+        trust_from=reading.flag("trust_from"),
     )
     if mode == DELEGATED:
         settings = replace(
@@ -195,6 +212,16 @@ class _Reading:
             raise UserError(f"{self._dotted(key)} is not a text of one line.", f"Use {wanted}.")
         return found.strip()
 
+    def sentence(self, key: str, default: str) -> str:
+        """Return a text that may be empty: then nothing is said."""
+        found = self._entry.get(key, default)
+        if not isinstance(found, str) or len(found) > MAX_PLACEHOLDER_CHARS or not found.isprintable():
+            raise UserError(
+                f"{self._dotted(key)} is not a text of one line.",
+                f'Use at most {MAX_PLACEHOLDER_CHARS} characters, or "" for none.',
+            )
+        return found.strip()
+
     def reference(self, key: str, wanted: str) -> str:
         found = self.text(key, wanted, is_required=True)
         if not found.startswith(_REFERENCES):
@@ -210,6 +237,12 @@ class _Reading:
             if not isinstance(each, str) or not each.strip() or not each.isprintable():
                 raise UserError(f"{self._dotted(key)} holds something that is not a text.", f"Use {wanted}.")
         return tuple(each.strip() for each in found)
+
+    def flag(self, key: str) -> bool:
+        found = self._entry.get(key, False)
+        if not isinstance(found, bool):
+            raise UserError(f"{self._dotted(key)} is {repr(found)[:60]}.", "Use true or false.")
+        return found
 
     def seconds(self, key: str, default: float) -> float:
         found = self._entry.get(key, default)

@@ -8,6 +8,8 @@ no markup, nothing as long as a token. Above is `client.py`.
 
 from __future__ import annotations
 
+import base64
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -38,6 +40,9 @@ _UNSAID: Final = re.compile(r"\S{32,}")  # tokens, addresses, ids
 _PLAIN: Final = re.compile(r"[^\w .,:;'()=$@/-]+")
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _NEEDED: Final = re.compile(r"(?:requires|needs) (?:one|any|all) of '([A-Za-z., ]{1,600})'", re.IGNORECASE)
+_INSUFFICIENT: Final = 'error="insufficient_claims"'
+_CLAIMS: Final = re.compile(r'claims="([A-Za-z0-9+/]{1,6000}={0,2})"')
+_HALF: Final = re.compile("[\ud800-\udfff]")  # of a letter that is written in two
 _SCOPE: Final = re.compile(r"[A-Za-z]+(?:\.[A-Za-z]+){0,4}")
 
 
@@ -69,9 +74,10 @@ class Again:
 
 @dataclass(frozen=True, slots=True)
 class Refresh:
-    """The token is not accepted; `error` if a fresh one is not either."""
+    """The token is not accepted; `error` if a fresh one is not either. `claims` is what the fresh one must have."""
 
     error: HarkenError
+    claims: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +105,19 @@ class _Said:
         return ": ".join(each for each in (self.codes[0] if self.codes else "", told) if each)
 
 
-def verdict_of(method: str, answer: Answer, present: datetime) -> Verdict:
-    """Return what an answer to a request means."""
+def verdict_of(method: str, answer: Answer, present: datetime, *, is_list: bool = False) -> Verdict:
+    """Return what an answer to a request means; `is_list` if a page of a list was asked for."""
     is_reading = method == "GET"
     if answer.status in _OK:
-        return _success(answer, is_reading=is_reading)
+        return _success(answer, is_reading=is_reading, is_list=is_list)
     if answer.status in _LATER or answer.status in _BROKEN or answer.status == HTTPStatus.REQUEST_TIMEOUT:
         return _trouble(answer, present, is_reading=is_reading)
     said = _said(answer.body or b"")
     if is_reading and (answer.status == HTTPStatus.GONE or _POSITION_LOST & {code.lower() for code in said.codes}):
         return Failed(Gone(answer.headers.get("location", "")))
     if answer.status == HTTPStatus.UNAUTHORIZED:
-        return Refresh(_sign_in())
+        claims = _claims(answer.headers.get("www-authenticate", ""))
+        return Refresh(_more_asked() if claims else _sign_in(), claims)
     return Failed(_refusal(answer.status, said))
 
 
@@ -121,14 +128,15 @@ def broken_off(method: str, reason: str, *, is_unsent: bool) -> Verdict:
     return Failed(Unsure(reason))
 
 
-def _success(answer: Answer, *, is_reading: bool) -> Verdict:
+def _success(answer: Answer, *, is_reading: bool, is_list: bool) -> Verdict:
     if answer.is_too_long:
         reason = "the answer is too long"
         return Failed(
             UserError(f"Microsoft Graph: {reason}.", "ask for less at a time") if is_reading else Unsure(reason)
         )
     body = _object(answer.body) if answer.body else {} if answer.body is not None else None
-    if body is not None:
+    # A page without its list says nothing: taken for an empty one, it would hide what is there.
+    if body is not None and (not is_list or isinstance(body.get("value"), list)):
         return Done(body)
     reason = "the answer is broken"
     if is_reading:
@@ -153,6 +161,26 @@ def _sign_in() -> NeedsPerson:
     return NeedsPerson(
         "Microsoft does not accept the sign-in any more.", "sign in again; nothing is lost until then", action="sign in"
     )
+
+
+def _more_asked() -> NeedsPerson:
+    return NeedsPerson(
+        "Microsoft asks for more than this sign-in has, such as a second factor or another network.",
+        "sign in again, in the browser; nothing is lost until then",
+        action="sign in again, in the browser",
+    )
+
+
+def _claims(challenge: str) -> str:
+    """Return what a challenge says that a token must have, as the sign-in service wants it; empty: nothing."""
+    found = _CLAIMS.search(challenge)
+    if not found or _INSUFFICIENT not in challenge:
+        return ""
+    try:
+        said = base64.b64decode(found[1] + "=" * (-len(found[1]) % 4), validate=True)
+        return said.decode() if _object(said) else ""
+    except (ValueError, UnicodeError):
+        return ""
 
 
 def _refusal(status: int, said: _Said) -> HarkenError:
@@ -206,7 +234,16 @@ def _said(body: bytes) -> _Said:
 
 def _object(body: bytes | None) -> dict[str, object] | None:
     try:
-        value = msgspec.json.decode(body) if body else None
-    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        value = _decoded(body) if body else None
+    except (msgspec.MsgspecError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
+
+
+def _decoded(body: bytes) -> object:
+    """Return what JSON says. A letter that is none, such as half of an emoji, must not make the rest unreadable."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError):
+        lenient = json.dumps(json.loads(body.decode("utf-8", "replace")), ensure_ascii=False)
+        return msgspec.json.decode(_HALF.sub("\ufffd", lenient))

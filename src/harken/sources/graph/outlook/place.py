@@ -2,7 +2,7 @@
 
 A place is a link to the next changes and enough about time to begin again without that link: `since` is the newest
 mail that was there before anybody listened, `heard` the newest mail so far. All times are the service's, except that
-nothing counts as old that came after our own start. Above is `source.py`.
+nothing counts as old that came after our own start. A place belongs to an account. Above is `source.py`.
 """
 
 from __future__ import annotations
@@ -38,10 +38,16 @@ class Place:
     since: datetime = _BEGINNING
     heard: datetime = _BEGINNING
     known: tuple[str, ...] = ()  # ids of mails that came in the very second of `since`, before anybody listened
+    account: str = ""  # whose folder it is; empty: it was not known
 
     def text(self) -> str:
         """Return it as a checkpoint."""
-        return msgspec.json.encode(_Written(_VERSION, self.link, self.since, self.heard, self.known)).decode()
+        written = _Written(_VERSION, self.link, self.since, self.heard, self.known, self.account)
+        return msgspec.json.encode(written).decode()
+
+    def is_of(self, account: str) -> bool:
+        """Whether it is a place of this account, as far as both are known."""
+        return not self.account or not account or self.account == account
 
     def news(self, rows: Sequence[Row]) -> list[Row]:
         """Return the mails that are to be heard, each once, oldest first."""
@@ -76,7 +82,7 @@ def read_place(checkpoint: str) -> Place | None:
         return None
     if read.version != _VERSION or read.since.tzinfo is None or read.heard.tzinfo is None:
         return None
-    return Place(link=read.link, since=read.since, heard=read.heard, known=read.known)
+    return Place(link=read.link, since=read.since, heard=read.heard, known=read.known, account=read.account)
 
 
 class _Written(msgspec.Struct, array_like=True):
@@ -85,6 +91,7 @@ class _Written(msgspec.Struct, array_like=True):
     since: datetime
     heard: datetime
     known: tuple[str, ...] = ()
+    account: str = ""
 
 
 def _before(moment: datetime) -> datetime:

@@ -1,12 +1,14 @@
 """A mail of Microsoft Graph as a draft. Pure: JSON in, a draft out; it trusts no word of it.
 
-It says what markup cannot: the subject, an invitation, names of attachments, that a mail is encrypted. Cleaning the
-markup is the business of ingest. Its upstream id is the mail's own (`internetMessageId`): it is the same in every
-folder, so that a mail that is moved, or told twice, is heard once. Above is `source.py`.
+It says what markup cannot: the subject, an invitation, names of attachments, that a mail is encrypted, that nobody
+vouches for its sender. Cleaning the markup is the business of ingest. Its upstream id is made of its own id
+(`internetMessageId`) and of what it says: so a mail that is moved, copied or told twice is heard once, and nobody hides
+another's mail by guessing its id. Above is `source.py`.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from html import escape
@@ -14,23 +16,34 @@ from typing import Final
 
 from harken.model import Draft, Sender, TextFormat
 from harken.sources.graph.failures import MissingScope
-from harken.sources.graph.outlook.folding import fold_html, fold_plain, is_answer
+from harken.sources.graph.outlook.folding import FOLDED, fold_html, fold_plain, is_answer
 from harken.sources.graph.outlook.place import Row
+from harken.sources.graph.outlook.proof import UNVERIFIED, is_proven
 from harken.sources.graph.verdict import Json
+from harken.sources.unattended import is_unattended
 
 CHANNEL: Final = "email"
 BY_GRAPH: Final = "graph:"  # how the upstream id of a mail begins that has none of its own
+BY_MAIL: Final = "mail:"  # how all others begin: then a mark of what it says, and its own id
+MARK_CHARS: Final = 32
+MOST_ID: Final = 900  # characters of a mail's own id in its upstream id; ingest keeps little more
+SERVICE_ID: Final = "graph_id"  # in `meta`: what the service calls the mail
+UNPROVEN: Final = "[it is not proven that this mail is from {}]"
 ENCRYPTED: Final = "[encrypted mail: it is not shown here, open it in Outlook]"
 UNREADABLE: Final = "[this mail cannot be read here, open it in Outlook; it begins:]"
+NOBODY: Final = "unknown"
+UNREAD: Final = "[a mail came that cannot be read here: open it in Outlook]"
 MOST_TEXT: Final = 300_000  # ingest reads less than that
 MOST_ATTACHMENTS: Final = 20
 MOST_NAME: Final = 200
+MOST_ANSWERED: Final = 5  # addresses that are told; a mail can name hundreds
 
 OUTSIDE: Final = (
     *("id", "internetMessageId", "subject", "from", "sender", "replyTo", "toRecipients", "ccRecipients"),
     *("receivedDateTime", "conversationId", "isDraft", "hasAttachments", "importance", "bodyPreview"),
+    "internetMessageHeaders",  # told only where a mail is asked for by itself, and by this name
 )
-WHOLE: Final = (*OUTSIDE, "body", "internetMessageHeaders")
+WHOLE: Final = (*OUTSIDE, "body")
 
 _ENCRYPTED_TYPES: Final = (
     "application/pkcs7-mime",
@@ -38,6 +51,8 @@ _ENCRYPTED_TYPES: Final = (
     "application/x-microsoft-rpmsg-message",
 )
 _ENCRYPTED_FILES: Final = ("smime.p7m", "message.rpmsg", "message_v2.rpmsg", "message_v3.rpmsg", "message_v4.rpmsg")
+_BULK: Final = frozenset({"bulk", "junk", "list", "auto_reply"})
+_MACHINES: Final = ("list-id", "list-unsubscribe", "x-autoreply")
 _SIGNED: Final = "signed-data"  # such a mail is only signed, and can be read
 _MEETING: Final[Mapping[str, str]] = {
     "meetingRequest": "Meeting invitation",
@@ -58,39 +73,95 @@ def row_of(item: object) -> Row | None:
     return Row(identifier, _moment(_text(entry, "receivedDateTime")))
 
 
+def unread(row: Row) -> Json:
+    """Return what is known of a mail that cannot be read at all: that it came, and when."""
+    return {
+        "id": row.id,
+        "bodyPreview": "",
+        "receivedDateTime": row.received_at.isoformat() if row.received_at else "",
+    }
+
+
 def is_invitation(mail: Json) -> bool:
     """Whether a mail is about a meeting: the service says more about those when it is asked once more."""
     return "eventMessage" in _text(mail, "@odata.type") or bool(_text(mail, "meetingMessageType"))
 
 
-def draft_of(mail: Json, *, source: str, folder: str) -> Draft | None:
-    """Return a mail as a draft, or None if it is unfinished; raises `MissingScope` if we may not read what it says."""
+def draft_of(mail: Json, *, source: str, folder: str, address: str = "", trusts_from: bool = False) -> Draft | None:
+    """Return a mail as a draft, or None if it is unfinished; raises `MissingScope` if we may not read what it says.
+
+    `address` is the account's own: whoever writes to it alone or among others waits for an answer. Copies do not.
+    With `trusts_from` the sender that a mail names is believed without proof.
+    """
     if mail.get("isDraft") is True:
         return None
     if "body" not in mail and "bodyPreview" not in mail:
         raise MissingScope(("Mail.Read",))
-    sender = _person(mail.get("from")) or _person(mail.get("sender")) or Sender("unknown")
-    original = _header(mail, "in-reply-to")
-    text, text_format = _said(mail, has_original=bool(original))
+    author = _author(mail)
+    sender = sender_of(mail, trusts_from=trusts_from)
+    text, text_format = _said(mail, sender)
     conversation = _text(mail, "conversationId")
     return Draft(
         source=source,
         sender=sender,
         text=text,
-        upstream_id=upstream_id(mail),
+        upstream_id=upstream_id(mail, sender),
         channel=CHANNEL,
         conversation=conversation,
         thread=conversation,
-        refers_to=original,
         format=text_format,
         sent_at=_moment(_text(mail, "receivedDateTime")),
-        meta=_meta(mail, sender, folder),
+        meta=_meta(mail, author, folder),
+        is_question=_expects_answer(mail, author, address.strip().lower()),
     )
 
 
-def upstream_id(mail: Json) -> str:
-    """Return the mail's own id, or the service's if it came without one."""
-    return _text(mail, "internetMessageId").strip() or f"{BY_GRAPH}{_text(mail, 'id')}"
+def _expects_answer(mail: Json, author: Sender, address: str) -> bool:
+    """Whether somebody, and no machine, writes to this address."""
+    if not address or author.id in (address, NOBODY) or is_unattended(author.id) or is_invitation(mail):
+        return False
+    said = _header(mail, "auto-submitted").lower()
+    is_automatic = (
+        (bool(said) and not said.startswith("no"))
+        or _header(mail, "precedence").lower() in _BULK
+        or any(_header(mail, name) for name in _MACHINES)
+        or _header(mail, "return-path") == "<>"
+    )
+    return not is_automatic and any(person.id == address for person in _people(mail.get("toRecipients")))
+
+
+def sender_of(mail: Json, *, trusts_from: bool) -> Sender:
+    """Return who wrote a mail as rules may know them: one whom nobody vouches for goes by another id."""
+    author = _author(mail)
+    if trusts_from or author.id == NOBODY:
+        return author
+    headers = [(_text(each, "name"), _text(each, "value")) for each in _headers(mail)]
+    return author if is_proven(headers, author.id) else Sender(f"{UNVERIFIED}{author.id}", author.name)
+
+
+def upstream_id(mail: Json, sender: Sender) -> str:
+    """Return what tells a mail from all others: its own id, which anybody can write, with a mark of what it says."""
+    own = own_id(mail)
+    if not own:
+        return f"{BY_GRAPH}{_text(mail, 'id')}"
+    digest = hashlib.sha256()
+    # Also whether its sender is proven: a forged copy that came first must not hide the real one.
+    for piece in (own, sender.id, _text(mail, "subject"), body_of(mail) or _text(mail, "bodyPreview")):
+        encoded = piece.encode("utf-8", "surrogatepass")
+        digest.update(len(encoded).to_bytes(8, "big") + encoded)
+    return f"{BY_MAIL}{digest.hexdigest()[:MARK_CHARS]}:{own[:MOST_ID]}"
+
+
+def own_id(mail: Json) -> str:
+    """Return the id that a mail came with; empty if it came without one."""
+    return _text(mail, "internetMessageId").strip()
+
+
+def own_id_in(upstream: str) -> str:
+    """Return a mail's own id, told its upstream id; earlier versions had nothing else in that. Empty: it has none."""
+    if upstream.startswith(BY_GRAPH):
+        return ""
+    return upstream[len(BY_MAIL) + MARK_CHARS + 1 :] if upstream.startswith(BY_MAIL) else upstream
 
 
 def body_of(mail: Json) -> str:
@@ -98,10 +169,19 @@ def body_of(mail: Json) -> str:
     return _text(_object(mail.get("body")), "content")
 
 
+def subject_of(mail: Json) -> str:
+    """Return what a mail is about, on one line."""
+    return _line(_text(mail, "subject"))
+
+
+def is_html(mail: Json) -> bool:
+    """Whether a mail is written in markup."""
+    return _text(_object(mail.get("body")), "contentType").lower() == "html"
+
+
 def address_of(mail: Json) -> str:
-    """Return the address that a mail is from."""
-    sender = _person(mail.get("from"))
-    return sender.id if sender else ""
+    """Return the address that a mail is from, as it says; `unknown` if it says none."""
+    return _author(mail).id
 
 
 def is_encrypted(mail: Json) -> bool:
@@ -119,20 +199,43 @@ def is_encrypted(mail: Json) -> bool:
     return False
 
 
-def _said(mail: Json, *, has_original: bool) -> tuple[str, TextFormat]:
-    subject = _line(_text(mail, "subject"))
+def _author(mail: Json) -> Sender:
+    return _person(mail.get("from")) or _person(mail.get("sender")) or Sender(NOBODY)
+
+
+def _said(mail: Json, sender: Sender) -> tuple[str, TextFormat]:
+    subject = subject_of(mail)
     said = [f"Subject: {subject}"] if subject else []
+    if sender.id.startswith(UNVERIFIED):
+        said.append(UNPROVEN.format(_line(sender.id.removeprefix(UNVERIFIED))))
+    # An answer goes where the mail says: whoever lets it go must see that this is somebody else.
+    if elsewhere := _answered_at(mail):
+        said.append(f"[answers go to: {', '.join(elsewhere)}]")
     if is_encrypted(mail):
         return "\n".join([*said, ENCRYPTED]), TextFormat.PLAIN
     # All of this stands before the body: behind it, an unclosed tag or the limit of a message could make it vanish.
     said += [*_meeting(mail), *_attached(mail)]
     if "body" not in mail:
-        return "\n".join([*said, UNREADABLE, _text(mail, "bodyPreview")]), TextFormat.PLAIN
-    body, can_fold = body_of(mail)[:MOST_TEXT], is_answer(subject, has_original=has_original)
-    if _text(_object(mail.get("body")), "contentType").lower() != "html":
-        return "\n".join([*said, "", fold_plain(body) if can_fold else body]), TextFormat.PLAIN
+        begins = _text(mail, "bodyPreview")
+        return "\n".join([*said, *([UNREADABLE, begins] if begins else [UNREAD])]), TextFormat.PLAIN
+    body = written = body_of(mail)[:MOST_TEXT]
+    if is_answer(subject, has_original=bool(_header(mail, "in-reply-to"))):
+        body = fold_html(written) if is_html(mail) else fold_plain(written)
+    # Said here too: the note in its place may stand where nobody sees it.
+    said += [FOLDED] if body != written else []
+    if not is_html(mail):
+        return "\n".join([*said, "", body]), TextFormat.PLAIN
     lines = [f"<p>{escape(line)}</p>" for line in said]
-    return "\n".join([*lines, fold_html(body) if can_fold else body]), TextFormat.HTML
+    return "\n".join([*lines, body]), TextFormat.HTML
+
+
+def _answered_at(mail: Json) -> list[str]:
+    """Return where answers go, if that is not only to who wrote."""
+    named = list(dict.fromkeys(_line(person.id) for person in _people(mail.get("replyTo"))))
+    if not named or named == [_line(_author(mail).id)]:
+        return []
+    more = [f"and {len(named) - MOST_ANSWERED} more"] if len(named) > MOST_ANSWERED else []
+    return [*named[:MOST_ANSWERED], *more]
 
 
 def _meeting(mail: Json) -> list[str]:
@@ -170,9 +273,8 @@ def _attached(mail: Json) -> list[str]:
     return lines
 
 
-def _meta(mail: Json, sender: Sender, folder: str) -> dict[str, str]:
+def _meta(mail: Json, author: Sender, folder: str) -> dict[str, str]:
     names = ", ".join(_line(_text(each, "name")) for each in _attachments(mail)[:MOST_ATTACHMENTS])
-    answers = [person.id for person in _people(mail.get("replyTo")) if person.id != sender.id]
     by = _person(mail.get("sender"))
     said = {
         "subject": _line(_text(mail, "subject")),
@@ -180,8 +282,9 @@ def _meta(mail: Json, sender: Sender, folder: str) -> dict[str, str]:
         "attachments": names,
         "to": ", ".join(person.id for person in _people(mail.get("toRecipients"))[:MOST_ATTACHMENTS]),
         "copies": ", ".join(person.id for person in _people(mail.get("ccRecipients"))[:MOST_ATTACHMENTS]),
-        "answers_go_to": ", ".join(answers[:MOST_ATTACHMENTS]),
-        "sent_by": by.id if by and by.id != sender.id else "",
+        "answers_go_to": ", ".join(_answered_at(mail)),
+        "sent_by": by.id if by and by.id != author.id else "",
+        SERVICE_ID: _text(mail, "id"),
         "importance": _text(mail, "importance") if _text(mail, "importance") != "normal" else "",
     }
     return {name: value for name, value in said.items() if value}
@@ -192,7 +295,8 @@ def _person(value: object) -> Sender | None:
     # Upper and lower case are the same person, and rules about a sender are written in one of them.
     address = _text(person, "address").strip().lower()
     name = _text(person, "name").strip()
-    return Sender(address or name, name) if address or name else None
+    # Never by a name instead: everybody chooses their own, and it may look like the address of somebody who is trusted.
+    return Sender(address or NOBODY, name) if address or name else None
 
 
 def _people(value: object) -> list[Sender]:
@@ -203,9 +307,12 @@ def _attachments(mail: Json) -> list[Json]:
     return [_object(each) for each in _list(mail.get("attachments"))]
 
 
+def _headers(mail: Json) -> list[Json]:
+    return [_object(each) for each in _list(mail.get("internetMessageHeaders"))]
+
+
 def _header(mail: Json, name: str) -> str:
-    for each in _list(mail.get("internetMessageHeaders")):
-        header = _object(each)
+    for header in _headers(mail):
         if _text(header, "name").lower() == name:
             return _text(header, "value").strip()
     return ""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
@@ -23,12 +24,24 @@ from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth
 from harken.sources.graph.address import part
 from harken.sources.graph.client import DELTA_LINK, GraphClient
-from harken.sources.graph.failures import Gone
-from harken.sources.graph.outlook.marker import has_reference
-from harken.sources.graph.outlook.place import Place, Row, first_place, read_place
-from harken.sources.graph.outlook.reading import OUTSIDE, WHOLE, draft_of, is_invitation, row_of
+from harken.sources.graph.failures import Gone, MissingScope
+from harken.sources.graph.notices.told import Told, Topic
+from harken.sources.graph.outlook.marker import closing_id_of
+from harken.sources.graph.outlook.place import OVERLAP, Place, Row, first_place, read_place
+from harken.sources.graph.outlook.proof import UNVERIFIED
+from harken.sources.graph.outlook.reading import (
+    OUTSIDE,
+    WHOLE,
+    address_of,
+    draft_of,
+    is_invitation,
+    own_id,
+    row_of,
+    unread,
+)
 from harken.sources.graph.outlook.standing import Standing, together
 from harken.sources.graph.retrying import MAX_ASKED_SECONDS, wait_seconds
+from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import OUTLOOK, GraphSettings
 from harken.sources.graph.verdict import Json
 
@@ -37,7 +50,8 @@ SENT: Final = "/me/mailFolders/sentitems/messages"
 PAGE: Final = 500
 MOST_PAGES: Final = 2_000
 MOST_AT_ONCE: Final = 10  # mails that are read before they are stored
-MOST_FAILURES: Final = 3  # of reading one mail, before it is asked whether only that mail is broken
+MOST_FAILURES: Final = 3  # of reading one mail, before only its outside is asked for
+MOST_TRIES: Final = 6  # before it is asked whether only that mail cannot be had
 
 _CHANGES: Final[Mapping[str, str]] = {"changeType": "created", "$select": "id,receivedDateTime"}
 # Asked in this order, until one is not too much: everything, without the attachments, only the outside.
@@ -61,6 +75,18 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
+class _Account:
+    """Whose mail it is: how it is asked for, what was sent from there, and who is signed in now and since when."""
+
+    settings: GraphSettings
+    client: GraphClient
+    sent: Sent
+    me: Callable[[], str]
+    address: Callable[[], str]
+    since: Callable[[], datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
 class _Round:
     """What one look found: the mails to read, and the place behind them."""
 
@@ -72,11 +98,21 @@ class OutlookSource:
     """The mail of one account."""
 
     def __init__(
-        self, settings: GraphSettings, client: GraphClient, clock: Clock, timing: Timing | None = None
+        self,
+        settings: GraphSettings,
+        client: GraphClient,
+        clock: Clock,
+        sent: Sent,
+        me: Callable[[], str],
+        *,
+        address: Callable[[], str] = str,
+        since: Callable[[], datetime | None] = lambda: None,
+        timing: Timing | None = None,
     ) -> None:
         self.settings = settings
         folders = dict.fromkeys(settings.folders or ("inbox",))
-        self._feeds = tuple(FolderFeed(folder, settings, client, clock, timing or Timing()) for folder in folders)
+        account = _Account(settings, client, sent, me, address, since)
+        self._feeds = tuple(FolderFeed(folder, account, clock, timing or Timing()) for folder in folders)
 
     @property
     def name(self) -> str:
@@ -97,26 +133,39 @@ class OutlookSource:
         """Return its streams, one for each folder."""
         return self._feeds
 
+    def topics(self) -> tuple[Topic, ...]:
+        """Return what Microsoft can tell it of: what comes into each folder."""
+        return tuple(Topic(feed.resource, "created", feed.told) for feed in self._feeds)
+
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return together([feed.health() for feed in self._feeds])
+        return replace(together([feed.health() for feed in self._feeds]), pace=self.settings.pace)
 
 
 class FolderFeed:
     """The mail that comes into one folder."""
 
-    def __init__(self, folder: str, settings: GraphSettings, client: GraphClient, clock: Clock, timing: Timing) -> None:
+    def __init__(self, folder: str, account: _Account, clock: Clock, timing: Timing) -> None:
         self._folder = folder
-        self._settings = settings
-        self._client = client
+        self._settings = account.settings
+        self._client = account.client
+        self._sent = account.sent
+        self._me = account.me
+        self._address = account.address
+        self._since = account.since
         self._clock = clock
         self._timing = timing
         self._standing = Standing(clock)
+        self.told = Told()
 
     @property
     def name(self) -> str:
         """Its name, under which checkpoints are kept."""
         return self._folder
+
+    def resource(self) -> str:
+        """Return what Graph calls the mail of the folder."""
+        return f"/me/mailFolders({quoted(self._folder)})/messages"
 
     def health(self) -> SourceHealth:
         """Return how the folder is doing now."""
@@ -133,11 +182,14 @@ class FolderFeed:
                 found = await self._steadily(partial(self._look, place))
                 for begin in range(0, len(found.news), MOST_AT_ONCE):
                     yield Batch(drafts=await self._drafts(found.news[begin : begin + MOST_AT_ONCE]))
+                if not found.place.is_of(self._me()):
+                    continue  # somebody else signed in meanwhile: what was asked for since is not theirs
                 if found.place != place:
                     yield Batch(checkpoint=found.place.text())
                 place = found.place
-                self._standing.listens()
-                await self._timing.wait(self._settings.poll)
+                self.told.found(len(found.news))
+                self._standing.listens(self.told.seconds(self._settings.poll))
+                await self.told.rest(self._timing.wait, self._settings.poll)
         except NeedsPerson as error:
             self._standing.needs_person(error)
             raise
@@ -166,19 +218,34 @@ class FolderFeed:
                 await self._timing.wait(seconds)
 
     async def _look(self, place: Place | None, _failures: int) -> _Round:
-        if place is None:
-            # The service tells whole seconds: what came in the second in which we begin, comes after.
-            started = self._clock.now().replace(microsecond=0)
-            rows, link = await self._all_rows()
-            news = [row for row in rows if row.received_at is not None and row.received_at >= started]
-            return _Round(_in_order(news), first_place(rows, started).after(news, link, self._clock.now()))
+        if place is None or not place.is_of(self._me()):
+            return await self._begin()
         try:
             rows, link = await (self._rows(place.link) if place.link else self._all_rows())
         except (Gone, NotFound, UserError, Refused):
             # Too old, of another address, or of a folder that was made anew: only a new beginning tells.
             place = place.begin_again()
             rows, link = await self._all_rows()
+        if not place.is_of(self._me()):
+            return await self._begin()
+        place = replace(place, account=place.account or self._me())
         return _Round(place.news(rows), place.after(rows, link, self._clock.now()))
+
+    async def _begin(self) -> _Round:
+        """Learn what is there before anybody listens: for the first time, or because of who signed in."""
+        # The service tells whole seconds: what came in the second in which we begin, comes after.
+        started = self._beginning().replace(microsecond=0)
+        rows, link = await self._all_rows()
+        news = [row for row in rows if row.received_at is not None and row.received_at >= started]
+        first = replace(first_place(rows, started), account=self._me())
+        return _Round(_in_order(news), first.after(news, link, self._clock.now()))
+
+    def _beginning(self) -> datetime:
+        """Return from when on mail is heard: since the sign-in, which may have been before the first look."""
+        now = self._clock.now()
+        since = self._since()
+        # A folder may be named long after the sign-in: nobody wants all that came into it meanwhile.
+        return now if since is None else max(since, now - OVERLAP)
 
     async def _all_rows(self) -> tuple[list[Row], str]:
         path = f"/me/mailFolders/{part(self._folder)}/messages/delta"
@@ -213,11 +280,25 @@ class FolderFeed:
         return [draft for draft in read if draft is not None]
 
     async def _draft(self, row: Row, failures: int) -> Draft | None:
-        mail = await (self._mail(row) if failures < MOST_FAILURES else self._broken_mail(row))
-        draft = draft_of(mail, source=self._settings.name, folder=self._folder) if mail else None
-        if draft is not None and has_reference(draft.text) and await self._has_sent(draft.upstream_id):
+        try:
+            mail = await (self._mail(row) if failures < MOST_FAILURES else self._broken_mail(row))
+        except MissingScope:
+            raise
+        except (NeedsPerson, Unavailable) as error:
+            if (isinstance(error, Unavailable) and failures < MOST_TRIES) or not await self._is_readable():
+                raise
+            # Only this mail cannot be had: others wait behind it, and the person must know of it.
+            mail = unread(row)
+        if mail is None:
             return None
-        return draft
+        draft = draft_of(
+            mail,
+            source=self._settings.name,
+            folder=self._folder,
+            address=self._address(),
+            trusts_from=self._settings.trust_from,
+        )
+        return None if draft is not None and await self._is_ours(mail, draft) else draft
 
     async def _mail(self, row: Row) -> Json | None:
         """Return a mail, as much of it as can be read; None if it is not there any more."""
@@ -231,7 +312,7 @@ class FolderFeed:
             except UserError:
                 continue
         else:
-            return {"id": row.id, "bodyPreview": ""}
+            return unread(row)
         if is_invitation(mail):
             with suppress(NotFound, Gone, UserError):
                 return {**await self._client.get(path, _MEETING, lane=LANE), **mail}
@@ -248,11 +329,29 @@ class FolderFeed:
         except Unavailable:
             return outside
 
-    async def _has_sent(self, upstream_id: str) -> bool:
-        """Whether a mail left from this account: only then its reference says that it is ours."""
-        params = {"$filter": f"internetMessageId eq {quoted(upstream_id)}", "$select": "id", "$top": "1"}
+    async def _is_readable(self) -> bool:
+        """Whether the folder itself answers: then what does not is one mail and not the account."""
+        try:
+            asked = {"$select": "id", "$top": "1"}
+            await self._client.get(f"/me/mailFolders/{part(self._folder)}/messages", asked, lane=LANE)
+        except (NeedsPerson, Unavailable, NotFound, Gone, UserError):
+            return False
+        return True
+
+    async def _is_ours(self, mail: Json, draft: Draft) -> bool:
+        """Whether a mail is an answer of ours that came back: one that we know of, from the account itself.
+
+        Anybody can write its id and its last line, so the very mail must also be among the sent ones.
+        """
+        own = own_id(mail)
+        is_known = self._sent.has(own) or self._sent.has(closing_id_of(mail))
+        if not own or not is_known or draft.sender.id.startswith(UNVERIFIED):
+            return False
+        params = {"$filter": f"internetMessageId eq {quoted(own)}", "$select": "id,from", "$top": "1"}
         with suppress(NotFound, Gone, UserError):
-            return bool((await self._client.get(SENT, params, lane=LANE)).get("value"))
+            found = (await self._client.get(SENT, params, lane=LANE)).get("value")
+            copies = found if isinstance(found, list) else []
+            return any(isinstance(copy, dict) and address_of(copy) == address_of(mail) for copy in copies)
         return False
 
 

@@ -36,6 +36,8 @@ class Standing:
         self._since = clock.now()
         self._next_try: datetime | None = None
         self._last_message_at: datetime | None = None
+        self._last_poll: datetime | None = None
+        self._next_poll: datetime | None = None
         self._reconnects = 0
         self._gaps = 0
         self._known = 0
@@ -45,10 +47,12 @@ class Standing:
         """Take note that somebody follows from now on."""
         self._enter(SourceState.CONNECTING)
 
-    def listens(self) -> None:
-        """Take note that the folder was read to its end."""
+    def listens(self, seconds: float) -> None:
+        """Take note that the folder was read to its end, and in how many seconds it is read again."""
         self._reconnects += self._state is SourceState.RETRYING
         self._enter(SourceState.LISTENING)
+        self._last_poll = self._clock.now()
+        self._next_poll = self._last_poll + timedelta(seconds=seconds)
 
     def retries(self, error: HarkenError, seconds: float) -> None:
         """Take note why the folder could not be read, and when it is tried again."""
@@ -84,6 +88,8 @@ class Standing:
             since=self._since,
             next_try=self._next_try,
             last_message_at=self._last_message_at,
+            last_poll=self._last_poll,
+            next_poll=self._next_poll,
             reconnects=self._reconnects,
             gaps=self._gaps,
             known=self._known,
@@ -94,6 +100,7 @@ class Standing:
         if state is not self._state:
             self._since = self._clock.now()
         self._state, self._reason, self._next_try = state, reason, next_try
+        self._next_poll = None
 
 
 def together(healths: Sequence[SourceHealth]) -> SourceHealth:
@@ -103,12 +110,16 @@ def together(healths: Sequence[SourceHealth]) -> SourceHealth:
     for health in healths:
         for channel, count in health.counts.items():
             counts[channel] = counts.get(channel, 0) + count
+    polls = [each.last_poll for each in healths if each.last_poll]
     return SourceHealth(
         state=worst.state,
         reason=worst.reason,
         since=worst.since,
         next_try=worst.next_try,
         last_message_at=max((each.last_message_at for each in healths if each.last_message_at), default=None),
+        # The folder that nobody has looked at for longest, and the one that is looked at first.
+        last_poll=min(polls) if len(polls) == len(healths) else None,
+        next_poll=min((each.next_poll for each in healths if each.next_poll), default=None),
         reconnects=sum(health.reconnects for health in healths),
         gaps=sum(health.gaps for health in healths),
         known=sum(health.known for health in healths),

@@ -1,5 +1,8 @@
 """The chats of a person in Microsoft Teams: read politely, and answered.
 
-`source.py` polls the list of chats and reads those that changed (`chats.py`), from a place it remembers (`place.py`);
-`reading.py` makes drafts of messages and is pure; `sender.py` sends replies. Below is the Graph client.
+`source.py` asks again and again, `polling.py` decides which chats are read and what was new in them, from a place it
+remembers (`place.py`), with patience for those that fail (`patience.py`) and over several rounds where much happened
+(`backlog.py`); `chats.py` does the asking. `reading.py` makes drafts of messages and is pure. `sender.py` sends
+replies, one at a time in each chat (`turns.py`), and looks for them before it repeats them (`trace.py`); what they say
+is made in `writing.py`. Below is the Graph client.
 """

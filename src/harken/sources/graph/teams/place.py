@@ -3,12 +3,12 @@
 Times are the service's own, in milliseconds, so a wrong clock here loses nothing. Each chat is known up to the last
 change that was read; because changes can become visible a little out of order, it is read again from a few seconds
 before, and what was read there is remembered by id. Chats that are quiet for hours are forgotten: for them the `floor`
-holds. Nothing written before `start` is ever yielded. Above is `source.py`.
+holds. Nothing written before `start` is ever yielded. A place belongs to an account. Above is `source.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, Self
 
@@ -20,6 +20,7 @@ from harken.sources.graph.teams.reading import Chat, Written
 
 OVERLAP_MS: Final = 10_000
 KEPT_MS: Final = 2 * 3_600_000
+MOST_BACK_MS: Final = 3 * 86_400_000  # how much of what came after an old sign-in a new source begins with
 
 _VERSION: Final = 1
 
@@ -39,6 +40,7 @@ class _Stored(msgspec.Struct):
     listed: int
     floor: int
     chats: dict[str, tuple[int, str, dict[str, int]]]
+    account: str = ""
 
 
 @dataclass(slots=True)
@@ -49,14 +51,19 @@ class Place:
     listed: int  # up to here the list of chats was seen to its end, and everything in it was read
     floor: int  # how far every chat was read that is not named
     chats: dict[str, Known] = field(default_factory=dict[str, Known])
+    account: str = ""  # whose chats they are; empty: it was not known
 
     @classmethod
-    def beginning(cls, chats: Iterable[Chat], now: int) -> Self:
-        """Return the place of now: behind the newest message that the list shows, by our clock if there is none."""
+    def beginning(cls, chats: Iterable[Chat], since: int = 0, account: str = "") -> Self:
+        """Return where to begin: at the sign-in if its time is known, else behind the newest message of the list.
+
+        Where the list shows no message either there is nothing old that could be meant: from the very beginning.
+        """
         chats = list(chats)
-        newest = max((chat.last_at for chat in chats), default=0) or now
-        latest = {chat.id: Known(newest, chat.gate) for chat in chats if chat.last_at > newest - OVERLAP_MS}
-        return cls(newest, newest, newest, latest)
+        newest = max((chat.last_at for chat in chats), default=0)
+        start = max(since, newest - MOST_BACK_MS) if since else newest
+        latest = {chat.id: Known(start, chat.gate) for chat in chats if start - OVERLAP_MS < chat.last_at <= start}
+        return cls(start, start, start, latest, account)
 
     @classmethod
     def load(cls, checkpoint: str) -> Self:
@@ -68,12 +75,17 @@ class Place:
         if stored.v != _VERSION:
             raise _unreadable()
         chats = {chat_id: Known(at, gate, recent) for chat_id, (at, gate, recent) in stored.chats.items()}
-        return cls(stored.start, stored.listed, stored.floor, chats)
+        return cls(stored.start, stored.listed, stored.floor, chats, stored.account)
 
     def dump(self) -> str:
         """Return the checkpoint."""
         chats = {chat_id: (known.at, known.gate, dict(known.recent)) for chat_id, known in self.chats.items()}
-        return msgspec.json.encode(_Stored(_VERSION, self.start, self.listed, self.floor, chats)).decode()
+        stored = _Stored(_VERSION, self.start, self.listed, self.floor, chats, self.account)
+        return msgspec.json.encode(stored).decode()
+
+    def is_of(self, account: str) -> bool:
+        """Whether it is a place of this account, as far as both are known."""
+        return not self.account or not account or self.account == account
 
     def known(self, chat_id: str) -> Known:
         """Return how far a chat was read."""
@@ -88,20 +100,24 @@ class Place:
 
     def reaches_further(self, page: Iterable[Chat]) -> bool:
         """Whether the next page of the list can hold a chat with something new: they come newest first."""
-        return min((chat.last_at for chat in page), default=0) > self.listed - OVERLAP_MS
+        # A chat may have no last message to show: it says nothing about those behind it.
+        return min((chat.last_at for chat in page if chat.last_at), default=0) > self.listed - OVERLAP_MS
 
     def kind_of(self, chat_id: str, written: Written) -> Kind | None:
         """Return what a message says that was read: something new, a change, or nothing."""
         known = self.known(chat_id)
-        if written.created <= self.start or known.recent.get(written.id) == written.modified:
+        read_at = known.recent.get(written.id)  # when it had last been changed as it was read
+        if written.created <= self.start or read_at == written.modified:
             return None
-        was_read = written.id in known.recent or written.created <= known.at - OVERLAP_MS
+        was_read = read_at is not None or written.created <= known.at - OVERLAP_MS
         if written.is_deleted:
             return Kind.DELETION if was_read else None
-        if written.is_edited and was_read:
+        # A reaction changes a message too: it counts when the text was changed, and whether that was read.
+        edited = (written.edited or written.modified) if written.is_edited else 0
+        if was_read and edited > (known.at - OVERLAP_MS if read_at is None else read_at):
             return Kind.EDIT
-        # A reaction changes a message too. What was read before is known by its id, and ends there.
-        return None if written.id in known.recent else Kind.MESSAGE
+        # What may have become visible late is passed on: if it was read, the store knows it.
+        return Kind.MESSAGE if read_at is None else None
 
     def read(self, chat_id: str, gate: str, messages: Iterable[Written], *, until: int = 0) -> None:
         """Note that a chat was read, up to what was found or, if only a part was asked for, up to `until`."""
@@ -111,12 +127,17 @@ class Place:
         recent = {message_id: modified for message_id, modified in changes.items() if modified > at - OVERLAP_MS}
         self.chats[chat_id] = Known(at, gate, recent)
 
-    def completed(self, newest: int) -> None:
+    def leave(self, chat_id: str) -> None:
+        """Note that a chat cannot be read now: it stays where it was, and is kept to be tried again."""
+        known = self.known(chat_id)
+        self.chats[chat_id] = Known(known.at, "", known.recent)
+
+    def completed(self, newest: int, left: Container[str] = ()) -> None:
         """Note that everything was read that the list had shown; forget chats that have long been quiet."""
         self.listed = max(self.listed, newest)
         quiet = self.listed - KEPT_MS
         self.floor = max(self.floor, quiet)
-        self.chats = {chat_id: known for chat_id, known in self.chats.items() if known.at > quiet}
+        self.chats = {chat_id: known for chat_id, known in self.chats.items() if known.at > quiet or chat_id in left}
 
 
 def _unreadable() -> UserError:

@@ -23,12 +23,15 @@ CHANNEL: Final = "teams"
 MAX_ATTACHMENTS: Final = 20
 MAX_NAME_CHARS: Final = 200
 MAX_QUOTE_CHARS: Final = 4_000
+MOST_MILLIS: Final = 200_000_000_000_000  # beyond, a time cannot be reckoned with
 
 _QUOTES: Final = frozenset({"messageReference", "forwardedMessageReference"})
 _CARD: Final = "application/vnd.microsoft.card."
 _AT: Final = re.compile(r'<at\s{1,5}id="[^"<>]{1,40}"\s{0,5}>(?=\s{0,5}(@?))|</at\s{0,5}>', re.IGNORECASE)
 _PLACE: Final = re.compile(r'<attachment\s{1,5}id="([^"<>]{1,200})"\s{0,5}/?>(?:\s{0,9}</attachment>)?', re.IGNORECASE)
 _URGENT: Final = frozenset({"high", "urgent"})
+_ONE_ON_ONE: Final = "oneOnOne"
+_BY_TWO: Final = "@unq.gbl.spaces"  # how the id of such a chat ends
 _HIDDEN: Final = "<p>[A policy of the organisation hides this message. Read it in Teams.]</p>"
 _EMPTY: Final = "<p>[This message has no text that can be shown. Read it in Teams.]</p>"
 
@@ -42,6 +45,7 @@ class Chat:
     kind: str = ""
     gate: str = ""
     last_at: int = 0  # when its last message was written, in milliseconds
+    last_id: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,7 @@ class Written:
     is_deleted: bool
     is_edited: bool
     json: Json
+    edited: int = 0  # when its text was last changed: a reaction changes only `modified`
 
 
 def read_chat(json: Json) -> Chat | None:
@@ -75,6 +80,7 @@ def read_chat(json: Json) -> Chat | None:
         kind=text_of(json, "chatType"),
         gate=gate,
         last_at=millis(text_of(preview, "createdDateTime")),
+        last_id=text_of(preview, "id"),
     )
 
 
@@ -85,7 +91,15 @@ def read_message(json: Json) -> Written | None:
         return None
     deleted, edited = text_of(json, "deletedDateTime"), text_of(json, "lastEditedDateTime")
     modified = max(created, *(millis(each) for each in (text_of(json, "lastModifiedDateTime"), edited, deleted)))
-    return Written(message_id, created, modified, is_deleted=bool(deleted), is_edited=bool(edited), json=json)
+    return Written(
+        message_id,
+        created,
+        modified,
+        is_deleted=bool(deleted),
+        is_edited=bool(edited),
+        json=json,
+        edited=millis(edited),
+    )
 
 
 def sender_of(json: Json) -> Sender | None:
@@ -115,7 +129,7 @@ def chat_draft(written: Written, *, source: str, chat: Chat, sender: Sender, kin
     json = written.json
     own_id = upstream_id(chat.id, written.id)
     refers_to = own_id if kind is not Kind.MESSAGE else _quoted_id(chat.id, json)
-    at = written.created if kind is Kind.MESSAGE else written.modified
+    at = {Kind.MESSAGE: written.created, Kind.EDIT: written.edited or written.modified}.get(kind, written.modified)
     text, text_format = ("", TextFormat.PLAIN) if kind is Kind.DELETION else _text(json)
     return Draft(
         source=source,
@@ -131,7 +145,17 @@ def chat_draft(written: Written, *, source: str, chat: Chat, sender: Sender, kin
         sent_at=datetime.fromtimestamp(at / 1000, UTC),
         priority=Priority.HIGH if text_of(json, "importance") in _URGENT else Priority.NORMAL,
         meta=_meta(json, chat, me),
+        is_question=kind is Kind.MESSAGE and _expects_answer(json, chat, sender, me),
+        is_answer=kind is Kind.MESSAGE and bool(me) and sender.id == me,
     )
+
+
+def _expects_answer(json: Json, chat: Chat, sender: Sender, me: str) -> bool:
+    """Whether whoever wrote it waits for this account: they are alone with it, or call it by name."""
+    if not me or sender.id == me or is_bot(json):
+        return False
+    is_alone = chat.kind == _ONE_ON_ONE or (not chat.kind and chat.id.endswith(_BY_TWO))
+    return is_alone or me in _mentioned(json)
 
 
 def millis(stamp: str) -> int:
@@ -142,7 +166,8 @@ def millis(stamp: str) -> int:
         since = (at if at.tzinfo else at.replace(tzinfo=UTC)) - datetime(1970, 1, 1, tzinfo=UTC)
     except (ValueError, OverflowError):
         return 0
-    return max(0, since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000)
+    found = since.days * 86_400_000 + since.seconds * 1000 + since.microseconds // 1000
+    return found if 0 <= found < MOST_MILLIS else 0
 
 
 def text_of(json: Json, name: str) -> str:
@@ -222,16 +247,19 @@ def _quoted_id(chat_id: str, json: Json) -> str:
 def _meta(json: Json, chat: Chat, me: str) -> dict[str, str]:
     attachments = items(json, "attachments")[:MAX_ATTACHMENTS]
     names = [text_of(each, "name")[:MAX_NAME_CHARS] for each in attachments if text_of(each, "name")]
-    mentioned = [text_of(within(within(each, "mentioned"), "user"), "id") for each in items(json, "mentions")]
     meta = {
         "topic": chat.topic[:MAX_NAME_CHARS],
         "chat_type": chat.kind,
         "attachments": ", ".join(names),
-        "mentions_me": "true" if me and me in mentioned else "",
+        "mentions_me": "true" if me and me in _mentioned(json) else "",
         "bot": "true" if is_bot(json) else "",
         "url": text_of(json, "webUrl"),
     }
     return {name: value for name, value in meta.items() if value}
+
+
+def _mentioned(json: Json) -> list[str]:
+    return [text_of(within(within(each, "mentioned"), "user"), "id") for each in items(json, "mentions")]
 
 
 def _object(text: str) -> Json:

@@ -1,124 +1,239 @@
 """Sends replies into the chats that they answer, and into no others.
 
-A reply ends with a line that says who wrote it and holds a short reference, made from the key that stays the same each
-time the reply is tried. So before anything is sent the chat is looked at: what an earlier try, or an earlier daemon,
-has sent is found there, and not sent twice. Markdown becomes HTML in `markup.py`. Above is the outbox, which tries
-again; below are the client and `sent.py`, which keeps the reply from being heard as the person's own word.
+A reply ends with a short reference, made from the key that stays the same each time the reply is tried. So before
+anything is sent the chat is looked at: what an earlier try, or an earlier daemon, has sent is found there, and not sent
+twice. A try that may still be under way is waited for. What stands in the place of an answer has a reference of its
+own; it is found in the same look, and the answer is edited into it. Above are the outbox, which tries again, and
+`dispatch/placeholder.py`; below are `writing.py`, `trace.py`, the client, and `sent.py`, which keeps all of it from
+being heard as the person's own word.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable
-from contextlib import aclosing
-from datetime import timedelta
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from datetime import datetime, timedelta
 from typing import Final
 
-import anyio
-
-from harken.errors import Refused, Unavailable, UserError
-from harken.model import Message, Outgoing, timestamp
+from harken.clock import Clock
+from harken.errors import HarkenError, Refused, Unavailable, Uncertain, UserError
+from harken.model import Message, MessageId, Outgoing
 from harken.sources.graph.address import part
 from harken.sources.graph.client import GraphClient
 from harken.sources.graph.failures import Unsure
 from harken.sources.graph.limits import CHAT
-from harken.sources.graph.markup import closing_line, to_html
-from harken.sources.graph.sent import Sent, reference, words
+from harken.sources.graph.sent import Sent, reference
 from harken.sources.graph.settings import GraphSettings
-from harken.sources.graph.teams.reading import items, sender_of, text_of, upstream_id, within
+from harken.sources.graph.teams.reading import text_of, upstream_id
+from harken.sources.graph.teams.trace import Trace, Wanted, find_trace
+from harken.sources.graph.teams.turns import Turns
+from harken.sources.graph.teams.writing import NOT_ANSWERED, Content, answer, place_mark, standing_in, whom_to_name
 from harken.sources.graph.verdict import Json
 
-MAX_BYTES: Final = 28_000
-MOST_PAGES: Final = 20
-LOOK_AGAIN_SECONDS: Final = 5.0
+FEW_PAGES: Final = 4  # where nothing can be there that must be found
+MOST_PAGES: Final = 100
+MOST_REMEMBERED: Final = 1_000  # answers and places
+LOOK_AGAIN_SECONDS: Final = 15.0
+SETTLED: Final = timedelta(seconds=60)  # by then a try that got no answer is in the chat, or will never be
 
-_UNDATED: Final = timedelta(hours=1)  # how far our clock may be from the service's where nothing else tells the time
-_FOR_A_PERSON: Final = "Written by an AI agent on my behalf."
+_SKEW: Final = timedelta(hours=1)  # how far our clock may be from the service's
+_PLACED: Final = timedelta(hours=3)  # how long before an answer its place may have been held
 
 
 class TeamsSender:
     """Answers in the chats of one account."""
 
-    def __init__(self, settings: GraphSettings, client: GraphClient, sent: Sent, me: Callable[[], str]) -> None:
+    def __init__(
+        self, settings: GraphSettings, client: GraphClient, sent: Sent, me: Callable[[], str], clock: Clock
+    ) -> None:
         self._settings = settings
         self._client = client
         self._sent = sent
         self._me = me
-        # Two at a time to one chat could change places when the first is told to wait.
-        self._one_at_a_time = anyio.Lock()
+        self._clock = clock
+        self._answers: dict[MessageId, str] = {}  # that were begun, with their ids as soon as they are in the chat
+        self._held: dict[MessageId, str] = {}  # ids of what we put into places, which a look may not show at once
+        self._turns = Turns()
 
     async def send(self, reply: Outgoing) -> str:
-        """Send a reply once and return its upstream id; raises `Unavailable` if that is not certain yet."""
+        """Send a reply once and return its upstream id; raises `Uncertain` if it may be there and is not found."""
         chat_id = self._chat_of(reply.to)
         mark = reference(reply.key)
-        content = self._content(reply.body, mark)
-        async with self._one_at_a_time:
-            found = await self._find(reply.to, chat_id, mark)
-            if not found:
-                found = await self._post(reply, chat_id, content, mark)
-        own_id = upstream_id(chat_id, found)
+        named = whom_to_name(reply.to, self._account())
+        content = answer(reply.body, mark, is_own_account=self._settings.is_agent, named=named)
+        async with self._turns.of(chat_id):
+            _remember(self._answers, reply.to.id, self._answers.get(reply.to.id, ""))
+            found = await self._look_for(reply, mark)
+            place = found.place or self._held.get(reply.to.id, "")
+            if found.answer:
+                own = found.answer
+                await self._take_back(chat_id, found.place)
+            else:
+                self._check_settled(reply, found)
+                own = await (self._put_in(reply, place, content, mark) if place else self._post(reply, content, mark))
+            self._held.pop(reply.to.id, None)
+            _remember(self._answers, reply.to.id, own)
+        own_id = upstream_id(chat_id, own)
         self._sent.note(own_id)
         return own_id
+
+    async def hold_place(self, message: Message) -> None:
+        """Say in the chat of a message that somebody works on it, once, unless it is being answered."""
+        chat_id = self._chat_of(message)
+        mark = place_mark(message.id)
+        async with self._turns.of(chat_id):
+            if not self._settings.placeholder or message.id in self._answers:
+                return
+            place = (await self._look_for_place(message)).place
+            if not place:
+                content = standing_in(self._settings.placeholder, mark, is_own_account=self._settings.is_agent)
+                with self._sent.pending(content.html):
+                    place = await self._posted(chat_id, content, f"placeholder:{message.id}", _noted_nowhere)
+                    place = place or (await self._look_for_place(message)).place
+                    if not place:
+                        raise _uncertain()
+                    self._sent.note(upstream_id(chat_id, place))
+            _remember(self._held, message.id, place)
+
+    async def leave_place(self, message: Message) -> None:
+        """Say where an answer was promised that there is none yet; one that comes later is still edited in."""
+        chat_id = self._chat_of(message)
+        async with self._turns.of(chat_id):
+            # Never over an answer: what we remember to stand there may have become one by a try that got no answer.
+            if self._answers.get(message.id):
+                return
+            if place := (await self._look_for_place(message)).place:
+                content = standing_in(NOT_ANSWERED, place_mark(message.id), is_own_account=self._settings.is_agent)
+                await self._edit(chat_id, place, content, _noted_nowhere)
 
     def _chat_of(self, message: Message) -> str:
         if message.source != self._settings.name or not message.conversation:
             raise Refused("This message did not come from a chat of this account.", "answer it where it came from")
         return message.conversation
 
-    def _content(self, body: str, mark: str) -> str:
-        if not body.strip():
-            raise UserError("The reply is empty.", "write something")
-        said = mark if self._settings.is_agent else f"{_FOR_A_PERSON} {mark}"
-        content = to_html(body) + closing_line(said)
-        if len(content.encode()) > MAX_BYTES:
-            raise UserError(
-                f"The reply is too long for Teams: {len(content.encode())} bytes, {MAX_BYTES} fit.",
-                "shorten it, or send it in parts",
-            )
-        return content
+    def _account(self) -> str:
+        """Return who is signed in: without that, nobody could tell an answer that is there already."""
+        if me := self._me():
+            return me
+        raise Unavailable("It is not known yet who is signed in.", "it is tried again", retry_after=LOOK_AGAIN_SECONDS)
 
-    async def _post(self, reply: Outgoing, chat_id: str, content: str, mark: str) -> str:
-        body: Json = {"body": {"contentType": "html", "content": content}}
-        path = f"/chats/{part(chat_id)}/messages"
-        request_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"harken:{reply.key}"))
-        with self._sent.pending(content):
-            try:
-                answer = await self._client.post(path, body, lane=f"{CHAT}{chat_id}", request_id=request_id)
-                found = text_of(answer, "id")
-            except Unsure:
-                found = ""
-            if not found:
-                found = await self._find(reply.to, chat_id, mark)
-            if found:
-                # While it is still expected, so that there is no moment at which nobody knows it.
-                self._sent.note(upstream_id(chat_id, found))
+    def _check_settled(self, reply: Outgoing, found: Trace) -> None:
+        """Let nothing be sent that an earlier try may still send, or may have sent where nobody has looked."""
+        if reply.tried_at is not None and (abs(self._clock.now() - reply.tried_at) < SETTLED or not found.is_whole):
+            raise _uncertain()
+
+    async def _put_in(self, reply: Outgoing, place: str, content: Content, mark: str) -> str:
+        """Edit the answer into its place. Only if that is refused for good it becomes a message of its own."""
+        chat_id = reply.to.conversation
+        try:
+            await self._edit(chat_id, place, content, reply.hand_over)
+        except Unsure:
+            if found := (await self._look_for(reply, mark)).answer:
                 return found
-        raise Unavailable(
-            "It is not certain yet whether the reply is in the chat.",
-            "it is looked for, and sent again if it is not there",
-            retry_after=LOOK_AGAIN_SECONDS,
-        )
+            raise _uncertain() from None
+        except Unavailable:
+            raise
+        except HarkenError:
+            # The place is gone, or it cannot be edited here, as in chats with other organisations.
+            own = await self._post(reply, content, mark)
+            await self._take_back(chat_id, place)
+            return own
+        return place
 
-    async def _find(self, to: Message, chat_id: str, mark: str) -> str:
-        """Return the id of the reply if it is in the chat: it can only be newer than what it answers."""
-        after = to.sent_at or to.received_at - _UNDATED
-        params = {
-            "$top": "50",
-            "$orderby": "lastModifiedDateTime desc",
-            "$filter": f"lastModifiedDateTime gt {timestamp(after)}",
-        }
-        pages = self._client.pages(
-            f"/chats/{part(chat_id)}/messages", params, lane=f"{CHAT}{chat_id}", most_pages=MOST_PAGES
-        )
-        async with aclosing(pages):
-            async for page in pages:
-                for message in items(page):
-                    if self._is_it(message, mark):
-                        return text_of(message, "id")
-        return ""
+    async def _edit(
+        self, chat_id: str, message_id: str, content: Content, hand_over: Callable[[], Awaitable[None]]
+    ) -> None:
+        path = f"/chats/{part(chat_id)}/messages/{part(message_id)}"
+        self._sent.note(upstream_id(chat_id, message_id))
 
-    def _is_it(self, message: Json, mark: str) -> bool:
-        sender = sender_of(message)
-        if sender is None or sender.id != self._me():
-            return False
-        return words(text_of(within(message, "body"), "content")).endswith(words(mark))
+        async def write(body: Json) -> Json:
+            await hand_over()
+            return await self._client.patch(path, body, lane=f"{CHAT}{chat_id}")
+
+        await _write(write, content)
+
+    async def _take_back(self, chat_id: str, message_id: str) -> None:
+        """Delete what stands in the place of an answer that is elsewhere, if that can be done."""
+        if message_id:
+            path = f"/users/{part(self._me())}/chats/{part(chat_id)}/messages/{part(message_id)}/softDelete"
+            with suppress(HarkenError):
+                await self._client.post(path, {}, lane=f"{CHAT}{chat_id}")
+
+    async def _post(self, reply: Outgoing, content: Content, mark: str) -> str:
+        chat_id = reply.to.conversation
+        with self._sent.pending(content.html), self._sent.pending(content.plain):
+            own = await self._posted(chat_id, content, reply.key, reply.hand_over)
+            own = own or (await self._look_for(reply, mark)).answer
+            if own:
+                # While it is still expected, so that there is no moment at which nobody knows it.
+                self._sent.note(upstream_id(chat_id, own))
+                return own
+        raise _uncertain()
+
+    async def _posted(self, chat_id: str, content: Content, key: str, hand_over: Callable[[], Awaitable[None]]) -> str:
+        """Send a message and return its id; nothing if it is not known whether it was sent."""
+        request_id = str(uuid.uuid5(uuid.NAMESPACE_URL, f"harken:{key}"))
+        path = f"/chats/{part(chat_id)}/messages"
+
+        async def write(body: Json) -> Json:
+            await hand_over()
+            return await self._client.post(path, body, lane=f"{CHAT}{chat_id}", request_id=request_id)
+
+        try:
+            return text_of(await _write(write, content), "id")
+        except Unsure:
+            return ""
+
+    async def _look_for(self, reply: Outgoing, mark: str) -> Trace:
+        """Look for a reply: it is newer than what it answers and, but for how clocks differ, than its row."""
+        after = _said_at(reply.to)
+        if reply.created_at is not None:
+            after = max(after, reply.created_at - (_PLACED if self._settings.placeholder else _SKEW))
+        return await self._look(reply.to, mark, after, FEW_PAGES if reply.tried_at is None else MOST_PAGES)
+
+    async def _look_for_place(self, message: Message) -> Trace:
+        return await self._look(message, "", _said_at(message), FEW_PAGES)
+
+    async def _look(self, to: Message, mark: str, after: datetime, most_pages: int) -> Trace:
+        wanted = Wanted(
+            chat_id=to.conversation,
+            author=self._account(),
+            answer=mark,
+            place=place_mark(to.id),
+            after=after,
+            most_pages=most_pages,
+        )
+        return await find_trace(self._client, wanted)
+
+
+async def _write(write: Callable[[Json], Awaitable[Json]], content: Content) -> Json:
+    """Write a text; if it is refused with the name of a person in it, without."""
+    try:
+        return await write(content.json)
+    except UserError:
+        if not content.mentions:
+            raise
+    return await write(content.plain_json)
+
+
+async def _noted_nowhere() -> None:
+    """Do nothing: what stands in the place of an answer may be written again."""
+
+
+def _said_at(message: Message) -> datetime:
+    return message.sent_at or message.received_at - _SKEW
+
+
+def _uncertain() -> Uncertain:
+    return Uncertain(
+        "It is not certain yet whether the reply is in the chat.",
+        "it is looked for, and sent again if it is not there",
+        retry_after=LOOK_AGAIN_SECONDS,
+    )
+
+
+def _remember(known: dict[MessageId, str], message: MessageId, upstream: str) -> None:
+    known[message] = upstream
+    if len(known) > MOST_REMEMBERED:
+        del known[next(iter(known))]

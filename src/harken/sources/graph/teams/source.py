@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Final
 
@@ -18,11 +18,13 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable
 from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth, SourceState
+from harken.sources.graph.address import part
 from harken.sources.graph.client import GraphClient, Timing
+from harken.sources.graph.notices.told import Told, Topic
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import TEAMS, GraphSettings
 from harken.sources.graph.teams.polling import Polling
-from harken.sources.graph.teams.reading import Chat, millis
+from harken.sources.graph.teams.reading import Chat
 
 FEED: Final = "chats"
 CHATS_AT_ONCE: Final = 16
@@ -43,12 +45,16 @@ class TeamsSource:
         sent: Sent,
         me: Callable[[], str],
         *,
+        since: Callable[[], datetime | None] = lambda: None,
         timing: Timing | None = None,
     ) -> None:
         self.settings = settings
         timing = timing or Timing()
-        polling = partial(Polling, settings, client, sent, me, timing.monotonic)
+        polling = partial(
+            Polling, settings, client, sent, me, timing.monotonic, since=since, chat_seconds=timing.chat_seconds
+        )
         self._feed = ChatsFeed(settings, clock, timing, polling)
+        self._me = me
 
     @property
     def name(self) -> str:
@@ -69,9 +75,16 @@ class TeamsSource:
         """Return its only stream."""
         return (self._feed,)
 
+    def topics(self) -> tuple[Topic, ...]:
+        """Return what Microsoft can tell it of: all chats at once, also those that there will be."""
+        return (Topic(self._all_messages, "created,updated,deleted", self._feed.told),)
+
+    def _all_messages(self) -> str:
+        return f"/users/{part(me)}/chats/getAllMessages" if (me := self._me()) else "/me/chats/getAllMessages"
+
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return self._feed.health()
+        return replace(self._feed.health(), pace=self.settings.pace)
 
 
 class ChatsFeed:
@@ -86,6 +99,7 @@ class ChatsFeed:
         self._open_polling = open_polling
         self._failures = 0
         self._counts = Counter[str]()
+        self.told = Told()
         self._health = SourceHealth(state=SourceState.CONNECTING)
 
     @property
@@ -107,9 +121,11 @@ class ChatsFeed:
                 polling.begin(checkpoint)
             while True:
                 begun = self._timing.monotonic()
-                todo = await self._look(polling)
+                todo = await self._look(polling, self.told.take())
+                found = 0
                 for start in range(0, max(len(todo), 1), CHATS_AT_ONCE):
                     drafts = await polling.read(todo[start : start + CHATS_AT_ONCE])
+                    found += len(drafts)
                     if start + CHATS_AT_ONCE >= len(todo):
                         polling.complete()
                     place = polling.checkpoint()
@@ -118,6 +134,7 @@ class ChatsFeed:
                         yield Batch(drafts=drafts, checkpoint=place)
                 if polling.missing is not None:
                     raise polling.missing
+                self.told.found(found, is_whole=polling.is_complete)
                 await self._rest(begun)
         except NeedsPerson as error:
             self._is(SourceState.NEEDS_PERSON, f"{error.message} {error.action or error.hint}".strip())
@@ -136,11 +153,11 @@ class ChatsFeed:
         last = self._clock.now() if drafts else self._health.last_message_at
         self._health = replace(self._health, known=self._health.known + known, last_message_at=last)
 
-    async def _look(self, polling: Polling) -> list[Chat]:
+    async def _look(self, polling: Polling, told: frozenset[str]) -> list[Chat]:
         """Ask for the list until it is answered."""
         while True:
             try:
-                todo = await polling.look(millis(self._clock.now().isoformat()))
+                todo = await polling.look(told)
             except NeedsPerson:
                 raise
             except HarkenError as error:
@@ -152,13 +169,17 @@ class ChatsFeed:
                 await self._timing.wait(seconds)
             else:
                 self._failures = 0
+                self._health = replace(self._health, last_poll=self._clock.now())
                 closed = polling.closed
                 self._is(SourceState.LISTENING, f"{closed} of the chats cannot be read" if closed else "")
                 return todo
 
     async def _rest(self, begun: float) -> None:
         used = self._timing.monotonic() - begun
-        await self._timing.wait(max(self._settings.poll - used, LEAST_WAIT_SECONDS))
+        seconds = max(self._settings.poll - used, LEAST_WAIT_SECONDS)
+        due = self._clock.now() + timedelta(seconds=self.told.seconds(seconds))
+        self._health = replace(self._health, next_poll=due)
+        await self.told.rest(self._timing.wait, seconds)
 
     def _is(self, state: SourceState, reason: str = "", seconds: float = 0.0) -> None:
         now = self._clock.now()
@@ -169,5 +190,6 @@ class ChatsFeed:
             reason=reason,
             since=before.since if before.state is state and before.since else now,
             next_try=now + timedelta(seconds=seconds) if seconds else None,
+            next_poll=None,
             reconnects=before.reconnects + (before.state is SourceState.RETRYING and state is SourceState.LISTENING),
         )

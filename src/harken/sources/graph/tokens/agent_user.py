@@ -86,7 +86,7 @@ class AgentUser:
         known = person if person.user_id else Person(user_id=self._settings.user_id, tenant_id=self._settings.tenant)
         self._sign_in = SignIn(
             person=known,
-            since=self._sign_in.since if self._sign_in else now,
+            since=self._sign_in.since if self._sign_in else self._wire.their_time(now),
             renewed_at=now,
             expires_at=held.expires_at,
             scopes=tuple(str(answer.get("scope", "")).split()),

@@ -49,7 +49,7 @@ class _Client(Protocol):
     def get_accounts(self) -> Sequence[object]: ...
 
     def acquire_token_silent_with_error(
-        self, scopes: list[str], account: object, *, force_refresh: bool
+        self, scopes: list[str], account: object, *, force_refresh: bool, claims_challenge: str | None
     ) -> dict[str, object] | None: ...
 
 
@@ -89,12 +89,14 @@ class App:
         with _no_surprises():
             return self._client.acquire_token_by_auth_code_flow(flow, dict(given))
 
-    def renew(self) -> Mapping[str, object] | None:
-        """Get a new token without the person; returns nothing if nobody is signed in."""
+    def renew(self, claims: str = "") -> Mapping[str, object] | None:
+        """Get a new token without the person, with some claims if asked; returns nothing if nobody is signed in."""
         with _no_surprises():
             accounts = self._client.get_accounts()
             account = accounts[0] if accounts else None
-            return self._client.acquire_token_silent_with_error(self._scopes, account, force_refresh=True)
+            return self._client.acquire_token_silent_with_error(
+                self._scopes, account, force_refresh=True, claims_challenge=claims or None
+            )
 
 
 def open_app(settings: DelegatedSettings, wire: Wire, tokens: str = "") -> App:

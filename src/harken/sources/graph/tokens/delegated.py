@@ -67,6 +67,7 @@ class Delegated:
         self._clock = clock
         self._holder = Holder(clock, self._renew, cache.stamp)
         self._action = ""
+        self._claims = ""  # what the token that is being had must have
 
     async def token(self, *, is_fresh: bool = False) -> str:
         """Return an access token, renewed where needed; raises `NeedsPerson` and `Unavailable`."""
@@ -79,6 +80,14 @@ class Delegated:
             raise needed from None
         self._action = ""
         return token
+
+    async def meet(self, claims: str) -> str:
+        """Return a new token with claims that Graph asks for; raises `NeedsPerson` if only a person can have one."""
+        self._claims = claims
+        try:
+            return await self.token(is_fresh=True)
+        finally:
+            self._claims = ""
 
     async def standing(self) -> Standing:
         """Return who is signed in and what a person must do, without asking the service."""
@@ -172,7 +181,7 @@ class Delegated:
         now = self._clock.now()
         sign_in = SignIn(
             person=person_of(answer.get("id_token_claims")),
-            since=now,
+            since=self._wire.their_time(now),
             renewed_at=now,
             expires_at=held.expires_at,
             scopes=tuple(str(answer.get("scope", "")).split()),
@@ -198,7 +207,7 @@ class Delegated:
                 expires_at, stamp = kept.sign_in.expires_at, self._cache.stamp()
                 return Held(token=kept.access, renew_at=renew_at, expires_at=expires_at, stamp=stamp)
             app = open_app(self._settings, self._wire, kept.tokens)
-            answer = app.renew()
+            answer = app.renew(self._claims)
             if answer is None:
                 raise refusals.not_signed_in(self._asker())
             held = self._held(answer)

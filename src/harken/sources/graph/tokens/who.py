@@ -40,7 +40,7 @@ class SignIn:
     """A sign-in that stands: whose, since when, and until when the present access lasts before it is renewed."""
 
     person: Person
-    since: datetime
+    since: datetime  # by the clock of the service, as far as it is known
     renewed_at: datetime
     expires_at: datetime
     scopes: tuple[str, ...] = ()  # what was granted

@@ -11,7 +11,7 @@ import json
 import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from email.utils import parsedate_to_datetime
 from time import monotonic
 from typing import Final
@@ -26,6 +26,7 @@ REQUEST_SECONDS: Final = 20.0
 MAX_BYTES: Final = 1_000_000
 RETRY_SECONDS: Final = 30.0
 MAX_RETRY_SECONDS: Final = 3_600.0
+AGREED_SECONDS: Final = 1.5  # clocks that differ by no more than can be told
 
 _OK: Final = 200
 _BUSY: Final = 429
@@ -66,6 +67,11 @@ class Wire:
         self._clock = clock
         self._trust = trust
         self.skew_seconds: float | None = None  # how far our clock is ahead; None: nobody said yet
+
+    def their_time(self, moment: datetime) -> datetime:
+        """Return a moment of our clock by theirs, as far as it is known: they tell whole seconds."""
+        skew = self.skew_seconds or 0.0
+        return moment if 0 <= skew <= AGREED_SECONDS else moment - timedelta(seconds=skew)
 
     def post(self, url: str, **request: object) -> Reply:
         """Post a form and return the answer, a refusal included; raises `Unavailable`."""
