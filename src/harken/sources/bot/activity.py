@@ -1,0 +1,226 @@
+"""What the Bot Connector posts, read into our own words: an activity, and the draft that it is. Pure.
+
+Everything in it was written by somebody else: wrong types are left out, and an activity without what every one has is
+a `UserError`. Ids are taken only as they can be stored unchanged, because an answer is addressed with them. What an
+answer needs besides (the service's address, the bot, the person) goes into the draft's `meta`, so that a stored
+message can be answered by any later daemon. Above is `door.py`; `reference.py` reads the same back.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Final, TypeAlias
+
+import msgspec
+
+from harken.errors import UserError
+from harken.model import Draft, Kind, Priority, Sender, TextFormat
+from harken.sources.bot.reference import ID, Reference, upstream_id
+from harken.sources.bot.settings import TEAMS
+
+Json: TypeAlias = Mapping[str, object]
+
+CHANNEL: Final = "teams"
+MAX_MENTIONS: Final = 50
+MAX_ATTACHMENTS: Final = 20
+MAX_NAME_CHARS: Final = 200
+MAX_VALUE_CHARS: Final = 4_000
+KINDS: Final[Mapping[str, Kind]] = {
+    "message": Kind.MESSAGE,
+    "messageUpdate": Kind.EDIT,
+    "messageDelete": Kind.DELETION,
+}
+
+_AT: Final = re.compile(r"<at(?:\s[^<>]{0,200})?>([^<>]{0,500})</at>")
+_CARD: Final = "application/vnd.microsoft.card."
+_URGENT: Final = frozenset({"high", "urgent"})
+_TYPE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_./-]{0,59}")
+_NO_TEXT: Final = "[a message without a text]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Activity:
+    """One thing that happened in a conversation, as the service tells it."""
+
+    type: str
+    channel_id: str
+    service_url: str
+    tenants: frozenset[str] = frozenset()  # each place that names one; they should agree
+    json: Json = field(default_factory=dict[str, object], repr=False)
+
+
+def read_activity(body: bytes) -> Activity:
+    """Return what was posted; raises `UserError` if it is no activity."""
+    try:
+        json = msgspec.json.decode(body)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError):
+        raise _unreadable("it is no JSON") from None
+    if not isinstance(json, dict):
+        raise _unreadable("it is no object")
+    kind = text_of(json, "type")
+    if not _TYPE.fullmatch(kind):
+        raise _unreadable("it has no type")
+    data = within(json, "channelData")
+    named = (text_of(within(data, "tenant"), "id"), text_of(within(json, "conversation"), "tenantId"))
+    return Activity(
+        type=kind,
+        channel_id=text_of(json, "channelId"),
+        service_url=text_of(json, "serviceUrl"),
+        tenants=frozenset(each.lower() for each in named if each),
+        json=json,
+    )
+
+
+def draft_of(activity: Activity, source: str) -> Draft | None:
+    """Return what somebody said as a draft, nothing for what is no message; raises `UserError` for half a one."""
+    json = activity.json
+    kind = KINDS.get(activity.type)
+    if kind is None:
+        return None
+    conversation, author, bot = within(json, "conversation"), within(json, "from"), within(json, "recipient")
+    conversation_id, activity_id = _id(conversation, "conversation"), _id(json, "activity")
+    author_id = text_of(author, "id") if kind is Kind.DELETION else _id(author, "sender")
+    if author_id and author_id == text_of(bot, "id"):
+        return None
+    own_id = upstream_id(conversation_id, activity_id)
+    text, text_format = ("", TextFormat.PLAIN) if kind is Kind.DELETION else _text(json)
+    replied = text_of(json, "replyToId")
+    is_answer = kind is Kind.MESSAGE and bool(ID.fullmatch(replied))
+    return Draft(
+        source=source,
+        sender=_sender(activity, author, author_id),
+        text=text,
+        upstream_id=own_id,
+        channel=CHANNEL if activity.channel_id == TEAMS else activity.channel_id,
+        conversation=conversation_id,
+        thread=conversation_id,
+        kind=kind,
+        refers_to=own_id if kind is not Kind.MESSAGE else upstream_id(conversation_id, replied) if is_answer else "",
+        format=text_format,
+        sent_at=_moment(text_of(json, "timestamp")),
+        priority=Priority.HIGH if text_of(json, "importance").lower() in _URGENT else Priority.NORMAL,
+        meta=_meta(activity, author_id),
+        is_question=kind is Kind.MESSAGE,  # whoever speaks to a bot wants to hear something
+    )
+
+
+def text_of(json: Json, name: str) -> str:
+    """Return a text, empty if it is none."""
+    value = json.get(name)
+    return value if isinstance(value, str) else ""
+
+
+def within(json: Json, name: str) -> Json:
+    """Return an object in another, empty if it is none."""
+    value = json.get(name)
+    return value if isinstance(value, Mapping) else {}
+
+
+def _items(json: Json, name: str, most: int) -> Sequence[Json]:
+    value = json.get(name)
+    return [each for each in value[:most] if isinstance(each, Mapping)] if isinstance(value, list) else []
+
+
+def _id(json: Json, what: str) -> str:
+    found = text_of(json, "id")
+    if not ID.fullmatch(found):
+        raise _unreadable(f"the id of its {what} is missing or cannot be one")
+    return found
+
+
+def _sender(activity: Activity, author: Json, author_id: str) -> Sender:
+    """Return who said it. Only Teams vouches for a person's id in the directory; elsewhere visitors name themselves."""
+    name = text_of(author, "name")[:MAX_NAME_CHARS]
+    if activity.channel_id != TEAMS:
+        return Sender(f"{activity.channel_id}:{author_id}", name)
+    directory_id = text_of(author, "aadObjectId").lower()
+    return Sender(directory_id if ID.fullmatch(directory_id) else author_id or "unknown", name)
+
+
+def _text(json: Json) -> tuple[str, TextFormat]:
+    is_markup = text_of(json, "textFormat") == "xml"
+    text = _without_mentions(json).replace("&nbsp;", " ").replace("\xa0", " ").strip()
+    notes = [note for each in _items(json, "attachments", MAX_ATTACHMENTS) if (note := _attachment(each))]
+    if not text and json.get("value") is not None:
+        notes.insert(0, f"[answer to a card: {_shown(json['value'])}]")
+    if is_markup:
+        # In markup a name could close what it stands in; what is left of it is enough to find the file.
+        notes = [f"<p>{re.sub(r'[<>&]', ' ', note)}</p>" for note in notes]
+    whole = "\n".join(filter(None, (text, *notes))) or _NO_TEXT
+    return whole, TextFormat.HTML if is_markup else TextFormat.PLAIN
+
+
+def _without_mentions(json: Json) -> str:
+    """Return the text with people called by their names, and without the call of the bot itself."""
+    text, bot = text_of(json, "text"), text_of(within(json, "recipient"), "id")
+    for entity in _items(json, "entities", MAX_MENTIONS):
+        mark, mentioned = text_of(entity, "text"), within(entity, "mentioned")
+        if text_of(entity, "type") != "mention" or not _AT.fullmatch(mark):
+            continue
+        name = "" if bot and text_of(mentioned, "id") == bot else _called(text_of(mentioned, "name") or mark)
+        text = text.replace(mark, name, 1)
+    return _AT.sub(lambda found: _called(found[1]), text)
+
+
+def _called(name: str) -> str:
+    return "@" + _AT.sub(lambda found: found[1], name)[:MAX_NAME_CHARS].strip().removeprefix("@")
+
+
+def _attachment(json: Json) -> str:
+    kind, name = text_of(json, "contentType"), _line(text_of(json, "name"))
+    if kind == "text/html" and not name:
+        return ""  # the same text once more, with its markup
+    if kind.startswith(_CARD):
+        content = within(json, "content")
+        title = name or _line(text_of(content, "title") or text_of(content, "text") or text_of(content, "fallbackText"))
+        return f"[card: {title or 'without a title'}]"
+    return f"[attachment: {name or ('a picture' if kind.startswith('image') else 'without a name')}]"
+
+
+def _meta(activity: Activity, author_id: str) -> dict[str, str]:
+    json = activity.json
+    conversation, data = within(json, "conversation"), within(json, "channelData")
+    kind = text_of(conversation, "conversationType")
+    reference = Reference(
+        service_url=activity.service_url,
+        channel_id=activity.channel_id,
+        bot=text_of(within(json, "recipient"), "id"),
+        user=author_id,
+        is_group=conversation.get("isGroup") is True or kind in {"groupChat", "channel"},
+    )
+    names = [_line(text_of(each, "name")) for each in _items(json, "attachments", MAX_ATTACHMENTS)]
+    meta = {
+        **reference.as_meta(),
+        "chat_type": kind[:MAX_NAME_CHARS],
+        "tenant": min(activity.tenants, default=""),
+        "topic": _line(text_of(conversation, "name") or text_of(within(data, "team"), "name")),
+        "locale": text_of(json, "locale")[:40],
+        "attachments": ", ".join(filter(None, names)),
+    }
+    return {name: value for name, value in meta.items() if value}
+
+
+def _line(text: str) -> str:
+    return " ".join(text[: 4 * MAX_NAME_CHARS].split())[:MAX_NAME_CHARS]
+
+
+def _shown(value: object) -> str:
+    try:
+        return msgspec.json.encode(value).decode()[:MAX_VALUE_CHARS]
+    except (msgspec.MsgspecError, RecursionError):
+        return "…"
+
+
+def _moment(stamp: str) -> datetime | None:
+    try:
+        at = datetime.fromisoformat(stamp[:40])
+    except ValueError:
+        return None
+    return at if at.tzinfo else at.replace(tzinfo=UTC)
+
+
+def _unreadable(why: str) -> UserError:
+    return UserError(f"What was posted is no activity: {why}.", "post what the Bot Connector posts")
