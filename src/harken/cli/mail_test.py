@@ -1,0 +1,127 @@
+"""Trying a mail account: its folders, how much is in them, who vouches for senders, a sign-in where answers leave.
+
+The connection is the daemon's own kind, with secrets from where the daemon looks for them, so that what works here
+works there. Of what is found only names and numbers are told, and nothing is stored or changed. Who vouches is also
+looked for when an account is added.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+
+from harken.cli.client import Result
+from harken.cli.source_config import entry_named
+from harken.cli.start import VARIABLES
+from harken.config.home import Home
+from harken.daemon.mail import credentials_of
+from harken.errors import HarkenError, Unavailable
+from harken.sources.base import SourceState
+from harken.sources.mail.link import ImapLink
+from harken.sources.mail.reading import checks_of
+from harken.sources.mail.settings import IMAP, MailSettings, read_settings
+from harken.sources.mail.signing_in import Credentials
+from harken.sources.mail.smtp import try_sign_in
+from harken.sources.mail.verifying import has_word_of, proposed
+
+LEAST_SECONDS: Final = 30.0  # one answer may take as long
+MOST_FOLDERS: Final = 20
+NEWEST: Final = 20  # mails that are asked who vouches for their senders
+VOUCHER_SECONDS: Final = 10.0
+
+
+def try_mail(home: Home, name: str, seconds: float) -> Result:
+    """Connect and ask once, within some seconds; return how it went."""
+    settings = read_settings(name, entry_named(home, name))
+    return anyio.run(_try, settings, _credentials(settings, home), max(seconds, LEAST_SECONDS))
+
+
+def find_voucher(home: Home, settings: MailSettings) -> str:
+    """Return who vouches for senders in most of the newest mails; empty if nobody does or nobody can look now."""
+    try:
+        who = _credentials(settings, home)
+        who.secret()  # it is often put in its place later, and nobody need connect before
+        return anyio.run(_voucher, settings, who)
+    except (HarkenError, TimeoutError):
+        return ""
+
+
+def _credentials(settings: MailSettings, home: Home) -> Credentials:
+    environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
+    return credentials_of(settings, home, environ)
+
+
+async def _voucher(settings: MailSettings, who: Credentials) -> str:
+    with anyio.fail_after(VOUCHER_SECONDS):
+        async with ImapLink(settings.imap, who) as link:
+            return proposed(await _checks(settings, link))
+
+
+async def _try(settings: MailSettings, who: Credentials, seconds: float) -> Result:
+    state, reason, found = SourceState.LISTENING, "", ""
+    try:
+        with anyio.fail_after(seconds):
+            found = await _look(settings, who)
+            found += f" {await _answers(settings, who)}"
+    except TimeoutError:
+        state, reason = SourceState.RETRYING, f"{settings.imap.host} does not answer in time."
+    except HarkenError as exc:
+        state = SourceState.RETRYING if isinstance(exc, Unavailable) else SourceState.NEEDS_PERSON
+        reason = " ".join(filter(None, (exc.message, f"{exc.hint[:1].upper()}{exc.hint[1:]}.")))
+    return {
+        "name": settings.name,
+        "kind": IMAP,
+        "address": settings.place,
+        "state": state.value,
+        "reason": reason,
+        "server": "",
+        "found": found,
+        "messages": 0,
+        "counts": {},
+        "dropped": {},
+        "too_long": 0,
+        "last_message_at": None,
+    }
+
+
+async def _look(settings: MailSettings, who: Credentials) -> str:
+    async with ImapLink(settings.imap, who) as link:
+        counted = [f"{folder} {(await link.look_at(folder)).count:,}" for folder in settings.folders]
+        every = await link.folders()
+        told = "told at once" if link.can_push else f"asked every {settings.poll:g} s"
+        senders = senders_line(settings, await _checks(settings, link))
+    names = ", ".join(every[:MOST_FOLDERS])
+    more = f" and {len(every) - MOST_FOLDERS} more" if len(every) > MOST_FOLDERS else ""
+    return f"Mails: {', '.join(counted)}; {told}. Folders: {names}{more}. {senders}"
+
+
+async def _checks(settings: MailSettings, link: ImapLink) -> list[list[str]]:
+    """Return what was found about the senders of the newest mails."""
+    await link.look_at(settings.folders[0])
+    newest = (await link.search("ALL"))[-NEWEST:]
+    heads = await link.heads(newest) if newest else {}
+    return [checks_of(heads[uid]) for uid in sorted(heads)]
+
+
+def senders_line(settings: MailSettings, checks: Sequence[Sequence[str]]) -> str:
+    """Return how far senders can be believed, told what was found about the senders of some mails."""
+    name = settings.authserv_id
+    if settings.trust_from:
+        return "Warning: every sender is believed without proof, because trust_from is set."
+    if name and checks and not any(has_word_of(results, name) for results in checks):
+        return f"Senders are unverified: {name} is in none of the newest {len(checks)} mails, check authserv_id."
+    if name:
+        return f"{name} vouches for senders."
+    if found := proposed(checks):
+        return f"{found} vouches for senders: set authserv_id to it, if it is your provider's."
+    return "Senders are unverified: nobody vouches for them in most of the newest mails."
+
+
+async def _answers(settings: MailSettings, who: Credentials) -> str:
+    if settings.smtp is None:
+        return "It cannot be answered: smtp_host is not set."
+    await try_sign_in(settings.smtp, who)
+    return f"Answers leave through {settings.smtp.host}."
