@@ -27,6 +27,7 @@ from bench import (
     report,
     sessions,
     wake,
+    webhooks,
 )
 from bench.plan import FULL, QUICK, Plan, Progress, Size
 from bench.rows import Row
@@ -43,6 +44,7 @@ BENCHMARKS: Final[Mapping[str, Callable[[Plan], Iterator[Row]]]] = {
     "judging": judging.measure,
     "sessions": sessions.measure,
     "ingest": ingest.measure,
+    "webhooks": webhooks.measure,
     "commands": commands.measure,
 }
 RESULTS: Final = Path(__file__).parent / "results" / "latest.json"

@@ -63,16 +63,17 @@ class Target:
 
     port: int
     request: bytes
+    status: int = 200
 
     def load(self, connections: int, seconds: float) -> Load:
         """Send the request over and over, from a process of its own."""
-        command = script("load.py", str(self.port), str(connections), str(seconds))
+        command = script("load.py", str(self.port), str(connections), str(seconds), str(self.status))
         done = subprocess.run(
             command, input=self.request, stdout=subprocess.PIPE, check=True, timeout=seconds + EXTRA_SECONDS
         )
         result = json.loads(done.stdout)
         if result["failure"]:
-            raise RuntimeError(f"a request was not answered with 200: {result['failure']}")
+            raise RuntimeError(f"a request was not answered with {self.status}: {result['failure']}")
         return Load(rate=result["answered"] / result["seconds"], p50=result["p50"], p99=result["p99"])
 
 

@@ -1,31 +1,37 @@
 """A load generator of its own process: keep-alive connections that each ask, wait for the answer, and ask again.
 
-`python -I load.py PORT CONNECTIONS SECONDS < REQUEST` sends the bytes of one HTTP request over and over, and prints
-JSON: how many were answered with 200, in how many seconds, and the latencies. Raw sockets, so that both servers that
-are compared meet the same, cheap client. A script.
+`python -I load.py PORT CONNECTIONS SECONDS [STATUS] < REQUEST` sends the bytes of one HTTP request over and over, and
+prints JSON: how many were answered with STATUS (200), in how many seconds, and the latencies. Where the request holds
+`SLOT`, each one has a number of its own there. Raw sockets, so that both servers that are compared meet the same,
+cheap client. A script.
 """
 
 from __future__ import annotations
 
 import asyncio
+import itertools
 import json
 import re
 import sys
 import time
+from collections.abc import Iterator
 from typing import cast
 
 import uvloop
 
 LENGTH = re.compile(rb"content-length: *([0-9]+)", re.IGNORECASE)
 END = b"\r\n\r\n"
+SLOT = b"@@@@@@@@@@@@@@@@@@@@"
 
 
 class Client(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, request: bytes, until: float) -> None:
-        self._request = request
+    def __init__(self, request: bytes, until: float, numbers: Iterator[int], status: bytes) -> None:
+        self._request = request.split(SLOT)
         self._until = until
+        self._numbers = numbers
+        self._good = b"HTTP/1.1 " + status
         self._buffer = b""
         self._asked_at = 0.0
         self._transport: asyncio.WriteTransport | None = None
@@ -50,7 +56,7 @@ class Client(asyncio.Protocol):
             return
         now = time.perf_counter()
         self.latencies.append(now - self._asked_at)
-        if not self._buffer.startswith(b"HTTP/1.1 200"):
+        if not self._buffer.startswith(self._good):
             self._end(self._buffer[:300].decode("latin-1"))
         elif now >= self._until:
             self._end("")
@@ -65,7 +71,8 @@ class Client(asyncio.Protocol):
     def _ask(self) -> None:
         if self._transport is not None:
             self._asked_at = time.perf_counter()
-            self._transport.write(self._request)
+            number = b"%020d" % next(self._numbers) if len(self._request) > 1 else b""
+            self._transport.write(number.join(self._request))
 
     def _end(self, failure: str) -> None:
         if not self.done.done():
@@ -75,12 +82,13 @@ class Client(asyncio.Protocol):
                 self._transport.close()
 
 
-async def run(port: int, connections: int, seconds: float, request: bytes) -> dict[str, object]:
+async def run(port: int, connections: int, seconds: float, request: bytes, status: bytes) -> dict[str, object]:
     """Load the server at a port of this machine; return what came back."""
     loop = asyncio.get_running_loop()
     began = time.perf_counter()
+    numbers = itertools.count(time.time_ns())
     pairs = [
-        await loop.create_connection(lambda: Client(request, began + seconds), "127.0.0.1", port)
+        await loop.create_connection(lambda: Client(request, began + seconds, numbers, status), "127.0.0.1", port)
         for _ in range(connections)
     ]
     clients = [client for _, client in pairs]
@@ -98,4 +106,5 @@ async def run(port: int, connections: int, seconds: float, request: bytes) -> di
 
 if __name__ == "__main__":
     PORT, CONNECTIONS, SECONDS = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
-    print(json.dumps(uvloop.run(run(PORT, CONNECTIONS, SECONDS, sys.stdin.buffer.read()))))
+    STATUS = sys.argv[4].encode() if len(sys.argv) > 4 else b"200"
+    print(json.dumps(uvloop.run(run(PORT, CONNECTIONS, SECONDS, sys.stdin.buffer.read(), STATUS))))

@@ -14,7 +14,7 @@ import anyio
 import psutil
 import pytest
 
-from bench import appends, commands, edge, hooks, ingest, judging, listening, pages, reads, sessions, wake
+from bench import appends, commands, edge, hooks, ingest, judging, listening, pages, reads, sessions, wake, webhooks
 from bench.__main__ import main
 from bench.disk import sync_time
 from bench.machine import file_system
@@ -54,6 +54,7 @@ def plan(tmp_path: Path) -> Plan:
         (judging.measure, ["rules"]),
         (sessions.measure, ["sessions-cpu", "sessions-rss", "sessions-wake", "sessions-rss-after", "sessions-one"]),
         (ingest.measure, ["ingest", "ingest-p99", "ingest-one"]),
+        (webhooks.measure, ["webhooks", "webhooks-p99"]),
         (commands.measure, ["cli-version", "cli-send"]),
     ],
 )  # fmt: skip

@@ -1,0 +1,139 @@
+"""Any other service: the person says how it signs, and which JMESPath finds the text, the channel, the sender, the id.
+
+An expression is the person's and is short; what it is run on is not, and may have any shape. One that finds nothing,
+or fails, costs its part of the message and never the message: without a text the whole payload is shown.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Final, Protocol
+
+import jmespath
+import jmespath.exceptions
+
+from harken.errors import UserError
+from harken.model import Sender
+from harken.sources.door import Posted
+from harken.sources.webhook.delivery import signed_id
+from harken.sources.webhook.fields import MAX_JSON, as_json, first, one_line, word
+from harken.sources.webhook.preset import Event, Judging, Preset, Reading
+from harken.sources.webhook.signing import (
+    HEX,
+    SHA1,
+    SHA256,
+    check_bearer,
+    check_body,
+    check_signed,
+    check_stamp,
+    check_token,
+)
+
+NAME: Final = "generic"
+SCHEMES: Final = ("hmac-sha256", "hmac-sha1", "token", "bearer")
+PARTS: Final = ("text", "channel", "sender", "id")
+MAX_EXPRESSION: Final = 1_000
+MAX_TEXT: Final = 64_000
+DEFAULT_CHANNEL: Final = "default"
+DEFAULT_HEADER: Final = "X-Signature"
+# Where people often put it; an expression is better.
+TEXTS: Final = ("text", "message", "content", "title", "summary", "description", "body")
+
+
+class Expression(Protocol):
+    """A compiled JMESPath."""
+
+    def search(self, value: object) -> object:
+        """Return what it finds."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GenericSettings:
+    """How a post is signed, and where its parts are. `expressions` are by the name of the part."""
+
+    scheme: str = "hmac-sha256"
+    header: str = DEFAULT_HEADER
+    encoding: str = HEX
+    prefix: str = ""
+    timestamp_header: str = ""
+    expressions: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+def make_preset(settings: GenericSettings) -> Preset:
+    """Return the preset of these settings; raises `UserError` that names an expression that is none."""
+    signer = _Signer(settings)
+    reader = _Reader({part: compiled(part, text) for part, text in settings.expressions.items()})
+    return Preset(
+        name=NAME,
+        title="Webhook",
+        check=signer.check,
+        read=reader.read,
+        has_form=True,
+        where="At the service that posts, or in your script.",
+    )
+
+
+def compiled(part: str, text: str) -> Expression:
+    """Return an expression ready to be run, or raise `UserError`."""
+    hint = "See jmespath.org for how it is written."
+    if len(text) > MAX_EXPRESSION:
+        raise UserError(f"{part} is longer than {MAX_EXPRESSION} characters.", hint)
+    try:
+        made: Expression = jmespath.compile(text)
+    except (jmespath.exceptions.JMESPathError, RecursionError, ValueError) as exc:
+        raise UserError(f"{part} is not a JMESPath expression: {one_line(text, 40)}", hint) from exc
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Signer:
+    settings: GenericSettings
+
+    def check(self, posted: Posted, judging: Judging) -> None:
+        """Refuse what is not signed as the person said."""
+        how, header = self.settings, self.settings.header.lower()
+        if how.scheme == "bearer":
+            check_bearer(posted, judging.keys)
+            return
+        if how.scheme == "token":
+            check_token(posted, judging.keys, header, prefix=how.prefix)
+            return
+        digest = SHA1 if how.scheme == "hmac-sha1" else SHA256
+        if not how.timestamp_header:
+            check_body(posted, judging.keys, header, prefix=how.prefix, digest=digest, encoding=how.encoding)
+            return
+        stamp = posted.headers.get(how.timestamp_header.lower(), "")
+        check_stamp(stamp, judging.now, judging.window)
+        signed = b"%b.%b" % (stamp.encode(), posted.body)
+        given = posted.headers.get(header, "")
+        check_signed(given, signed, judging.keys, prefix=how.prefix, digest=digest, encoding=how.encoding)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reader:
+    expressions: Mapping[str, Expression]
+
+    def read(self, _posted: Posted, payload: object) -> Reading:
+        """Return what the expressions find."""
+        who = one_line(self._find("sender", payload), 120)
+        text = self._find("text", payload) or first(payload, *TEXTS, most=MAX_JSON) or as_json(payload)
+        return Event(
+            channel=one_line(self._find("channel", payload), 100) or DEFAULT_CHANNEL,
+            text=text[:MAX_TEXT],
+            sender=Sender(f"{NAME}:{who}" if who else NAME, who or "Webhook"),
+            id=signed_id(self._find("id", payload)),
+        )
+
+    def _find(self, part: str, payload: object) -> str:
+        expression = self.expressions.get(part)
+        if expression is None:
+            return ""
+        try:
+            found = expression.search(payload)
+        except (jmespath.exceptions.JMESPathError, RecursionError, ValueError, TypeError, ArithmeticError):
+            return ""
+        if found is None or isinstance(found, str):
+            return found or ""
+        return word({"found": found}, "found") or as_json(found)

@@ -1,0 +1,240 @@
+"""GitLab: `X-Gitlab-Token` holds the secret itself, or the post is signed with a signing token as Standard Webhooks is.
+
+A delivery that GitLab repeats keeps its `Idempotency-Key`. What happened is in `object_kind`; kinds without a text of
+their own are told in a line. A person is the sender only of a note or an issue that they wrote with this event, and
+then nothing of others stands in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Final
+
+from harken.model import Sender
+from harken.sources.door import Posted
+from harken.sources.webhook.delivery import signed_id, unsigned_id
+from harken.sources.webhook.fields import (
+    as_json,
+    count,
+    first,
+    headline,
+    is_same,
+    is_true,
+    joined,
+    listed,
+    moment,
+    one_line,
+    plural,
+    quoted,
+    rows,
+    table,
+    url,
+    word,
+)
+from harken.sources.webhook.preset import Event, Judging, Preset, Reading, sender_of
+from harken.sources.webhook.signing import STANDARD_PREFIX, Keys, check_standard, check_token, plain_keys, standard_keys
+
+PLAIN: Final = "x-gitlab-token"
+SIGNATURE: Final = "webhook-signature"
+EVENT: Final = "x-gitlab-event"
+SIGNED_ID: Final = "webhook-id"
+PLAIN_ID: Final = "idempotency-key"  # its other one, x-gitlab-event-uuid, names several deliveries
+SERVICE: Final = Sender("gitlab", "GitLab")
+SHORT_ID: Final = 8
+MAX_UNKNOWN: Final = 2_000
+MAX_SECONDS: Final = 10_000_000
+NOBODY: Final = frozenset("0")  # the id before the first commit, and after the last
+
+# What is done when somebody writes the text. Not a merge request: GitLab copies titles of issues and commits into it.
+_WRITTEN: Final[Mapping[str, str]] = MappingProxyType({"note": "create", "issue": "open", "work_item": "open"})
+
+_Text = Callable[[Mapping[str, object], str], str]
+
+
+def keys(secret: str) -> Keys:
+    """Return what the secret may be: a signing token, or a text that comes as it is."""
+    return (*plain_keys(secret), *standard_keys(secret)) if secret.startswith(STANDARD_PREFIX) else plain_keys(secret)
+
+
+def check(posted: Posted, judging: Judging) -> None:
+    """Refuse what does not come from GitLab; a signature counts more than the secret itself."""
+    if SIGNATURE in posted.headers:
+        check_standard(posted, judging.keys, judging.now, judging.window)
+    else:
+        check_token(posted, judging.keys, PLAIN)
+
+
+def _id(posted: Posted) -> str:
+    if SIGNATURE in posted.headers:
+        return signed_id(posted.headers.get(SIGNED_ID, ""))
+    return unsigned_id(posted, PLAIN_ID)
+
+
+def read(posted: Posted, payload: object) -> Reading:
+    """Return what GitLab says."""
+    said = table(payload)
+    kind = first(said, "object_kind", "event_name", most=60) or one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
+    login = first(said, "user.username", "user_username", most=100)
+    name = first(said, "user.name", "user_name", most=100)
+    project = first(said, "project.path_with_namespace", "project_name", "group.full_path", "path_with_namespace")
+    text = _TEXTS.get(kind, _other)(said, name or login or "Somebody")
+    return Event(
+        channel=kind,
+        text=text if kind in _TEXTS else f"{kind}: {text}",
+        sender=sender_of(SERVICE, login, name, is_own=_is_own(said, kind)),
+        id=_id(posted),
+        conversation=project,
+        thread=_thread(said, project),
+        sent_at=moment(said, "object_attributes", "updated_at"),
+        meta={key: value for key, value in {"action": _action(said), "url": _link(said)}.items() if value},
+    )
+
+
+def _is_own(said: Mapping[str, object], kind: str) -> bool:
+    """Whether who acted wrote the text, and just now."""
+    thing = table(said, "object_attributes")
+    is_new = kind in _WRITTEN and word(thing, "action") == _WRITTEN[kind]
+    # A note of the system repeats what others called something.
+    return is_new and is_same(said, "object_attributes.author_id", "user.id") and not is_true(thing, "system")
+
+
+def _action(said: Mapping[str, object]) -> str:
+    return first(said, "object_attributes.action", "object_attributes.status", "build_status", "status", "action")
+
+
+def _thread(said: Mapping[str, object], project: str) -> str:
+    kind = word(said, "object_kind")
+    request = first(said, "merge_request.iid") or (kind == "merge_request" and word(said, "object_attributes", "iid"))
+    if request:
+        return f"{project}!{request}"
+    issue = first(said, "issue.iid") or (kind == "issue" and word(said, "object_attributes", "iid"))
+    if issue:
+        return f"{project}#{issue}"
+    ref = first(said, "ref", "object_attributes.ref")
+    return f"{project}@{ref}" if ref else project
+
+
+def _link(said: Mapping[str, object]) -> str:
+    return url(said, "object_attributes.url", "url", "target_url", "deployable_url", "project.web_url", "build_url")
+
+
+def _place(said: Mapping[str, object]) -> str:
+    return first(said, "project.path_with_namespace", "project_name", "group.full_path") or "a project"
+
+
+def _branch(ref: str) -> str:
+    return ref.removeprefix("refs/heads/").removeprefix("refs/tags/")
+
+
+def _push(said: Mapping[str, object], who: str) -> str:
+    commits = rows(said, "commits")
+    place = f"{_branch(word(said, 'ref')) or 'a branch'} of {_place(said)}"
+    after = word(said, "after")
+    if after and set(after) <= NOBODY:
+        return joined([f"{who} deleted {place}", _link(said)])
+    total = max(count(said, "total_commits_count"), len(commits))
+    lines = listed(map(_commit, commits), total)
+    return joined([f"{who} pushed {plural(total, 'commit')} to {place}", *lines, _link(said)])
+
+
+def _commit(commit: Mapping[str, object]) -> str:
+    author = word(commit, "author", "name", most=80) or "?"
+    subject = headline(commit, "message") or headline(commit, "title") or "(no message)"
+    return f"- {word(commit, 'id')[:SHORT_ID] or '?'} {author}: {subject}"
+
+
+def _subject(noun: str, mark: str) -> _Text:
+    def text(said: Mapping[str, object], who: str) -> str:
+        thing = table(said, "object_attributes")
+        action = first(thing, "action", "state") or "changed"
+        verb = {"open": "opened", "close": "closed", "reopen": "reopened", "update": "changed", "merge": "merged"}
+        branches = f"{word(thing, 'source_branch')} into {word(thing, 'target_branch')}"
+        is_new = action in {"open", "reopen"}
+        head = f"{who} {verb.get(action, action)} {noun} {mark}{word(thing, 'iid')} in {_place(said)}"
+        return joined(
+            [
+                f"{head}: {word(thing, 'title') or '(no title)'}",
+                branches if "source_branch" in thing else "",
+                *(quoted(thing, "description", most=2_000) if is_new else []),
+                _link(said),
+            ]
+        )
+
+    return text
+
+
+def _note(said: Mapping[str, object], who: str) -> str:
+    request, issue = word(said, "merge_request", "iid"), word(said, "issue", "iid")
+    commit = word(said, "commit", "id")[:SHORT_ID]
+    where = f"!{request}" if request else f"#{issue}" if issue else commit or "something"
+    title = "" if _is_own(said, "note") else first(said, "merge_request.title", "issue.title", "snippet.title")
+    head = f"{who} commented on {where} in {_place(said)}{f': {title}' if title else ''}"
+    return joined([head, *quoted(said, "object_attributes", "note"), _link(said)])
+
+
+def _pipeline(said: Mapping[str, object], who: str) -> str:
+    run = table(said, "object_attributes")
+    seconds = count(run, "duration")
+    broken = [job for job in rows(said, "builds") if word(job, "status") == "failed"]
+    took = f" after {seconds} s" if 0 < seconds < MAX_SECONDS else ""
+    return joined(
+        [
+            f"Pipeline {word(run, 'id')}: {word(run, 'status')}{took}, {_place(said)} {word(run, 'ref')}, by {who}",
+            headline(said, "commit", "message"),
+            *listed((f"- failed: {word(job, 'stage')} / {word(job, 'name')}" for job in broken), len(broken)),
+            _link(said),
+        ]
+    )
+
+
+def _job(said: Mapping[str, object], _who: str) -> str:
+    name, stage = word(said, "build_name"), word(said, "build_stage")
+    reason = word(said, "build_failure_reason") if word(said, "build_status") == "failed" else ""
+    head = f"Job {stage} / {name}: {word(said, 'build_status')}, {_place(said)} {word(said, 'ref')}"
+    return joined([head, headline(said, "commit", "message"), f"reason: {reason}" if reason else "", _link(said)])
+
+
+def _deployment(said: Mapping[str, object], who: str) -> str:
+    head = f"Deployment to {word(said, 'environment')}: {word(said, 'status')}, {_place(said)}, by {who}"
+    return joined([head, word(said, "commit_title"), _link(said)])
+
+
+def _release(said: Mapping[str, object], who: str) -> str:
+    head = (
+        f"{who} {word(said, 'action') or 'change'}d release {word(said, 'tag')} of {_place(said)}: {word(said, 'name')}"
+    )
+    return joined([head, *quoted(said, "description", most=2_000), _link(said)])
+
+
+def _other(said: Mapping[str, object], who: str) -> str:
+    title = first(said, "object_attributes.title", "object_attributes.name", "name")
+    is_told = "object_kind" in said or "event_name" in said
+    # Without even a kind there is nothing to tell it by but itself.
+    body = "" if is_told else as_json(said, MAX_UNKNOWN)
+    return joined([f"{who} {_action(said)} {title}".rstrip() + f" in {_place(said)}", body, _link(said)])
+
+
+_TEXTS: Final[Mapping[str, _Text]] = MappingProxyType(
+    {
+        "push": _push,
+        "tag_push": _push,
+        "issue": _subject("issue", "#"),
+        "work_item": _subject("work item", "#"),
+        "merge_request": _subject("merge request", "!"),
+        "note": _note,
+        "pipeline": _pipeline,
+        "build": _job,
+        "deployment": _deployment,
+        "release": _release,
+    }
+)
+
+PRESET: Final = Preset(
+    name="gitlab",
+    title="GitLab",
+    check=check,
+    read=read,
+    keys=keys,
+    where="In the project or group: Settings, Webhooks, Add new webhook; the secret goes into Secret token.",
+)

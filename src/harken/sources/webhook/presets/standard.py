@@ -1,0 +1,51 @@
+"""Standard Webhooks: `webhook-id`, `webhook-timestamp` and one or more `webhook-signature`, with `whsec_` secrets.
+
+Many services sign so. What they say has a `type`, a `timestamp` and `data`, and beyond that no shape: it is shown as
+it is.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harken.model import Sender
+from harken.sources.door import Posted
+from harken.sources.webhook.delivery import signed_id
+from harken.sources.webhook.fields import as_json, at, first, joined, moment, table, word
+from harken.sources.webhook.preset import Event, Judging, Preset, Reading
+from harken.sources.webhook.signing import check_standard, standard_keys
+
+DELIVERY: Final = "webhook-id"
+DEFAULT: Final = "default"
+
+
+def check(posted: Posted, judging: Judging) -> None:
+    """Refuse what is not signed, or was too long ago."""
+    check_standard(posted, judging.keys, judging.now, judging.window)
+
+
+def read(posted: Posted, payload: object) -> Reading:
+    """Return what was posted."""
+    said = table(payload)
+    kind = first(said, "type", "event", "eventType", "event_type", most=100)
+    data = at(said, "data")
+    body = payload if data is None else data
+    words = first(body, "message", "text", "title", "summary", "description", most=1_000)
+    return Event(
+        channel=kind or DEFAULT,
+        text=joined([f"{kind}: {words}" if kind and words else kind or words, as_json(body)]),
+        sender=Sender("standard", "Webhook"),
+        id=signed_id(posted.headers.get(DELIVERY, "")),
+        thread=word(body, "id"),
+        sent_at=moment(said, "timestamp"),
+    )
+
+
+PRESET: Final = Preset(
+    name="standard",
+    title="Standard Webhooks",
+    check=check,
+    read=read,
+    keys=standard_keys,
+    where="At the service that posts: its page for webhooks or endpoints.",
+)

@@ -1,0 +1,158 @@
+"""A webhook as a source: one door, and no feed. What is posted is judged, read, stored, and only then answered.
+
+The order is fixed: who signed, on the bytes as they came; what kind of body; what it says; whether anybody wants to
+hear it; the store. Above is `surfaces/doors.py`, which bounds a post before it gets here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from harken.clock import Clock
+from harken.errors import HarkenError, Refused, Unavailable
+from harken.model import Draft
+from harken.sources.base import Feed, SourceHealth
+from harken.sources.door import Accept, Door, DoorAnswer, Posted
+from harken.sources.webhook.preset import Echo, Event, Judging, Reading, Skipped
+from harken.sources.webhook.reading import FORM, JSON, media_type, payload_of
+from harken.sources.webhook.settings import KIND, WebhookSettings
+from harken.sources.webhook.signing import LARGE_BYTES, Keys
+from harken.sources.webhook.standing import Standing
+
+ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
+LARGE_THREADS: Final = 2
+UNREADY_SECONDS: Final = 60.0
+
+_STORED: Final = DoorAnswer(status=ACCEPTED, body=b'{"status":"accepted"}')
+_KNOWN: Final = DoorAnswer(status=TAKEN, body=b'{"status":"known"}')
+_SKIPPED: Final = DoorAnswer(status=TAKEN, body=b'{"status":"skipped"}')
+_NOT_JSON: Final = DoorAnswer(status=NOT_JSON, body=b'{"error":"Only JSON is taken here."}')
+
+
+class WebhookSource:
+    """One webhook that is posted to. Without keys it has a door that asks to try again later."""
+
+    def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, problem: str = "") -> None:
+        self.settings = settings
+        self._standing = Standing(clock, problem)
+        self._door = WebhookDoor(settings, keys, clock, self._standing)
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the configuration."""
+        return KIND
+
+    @property
+    def address(self) -> str:
+        """Where it is posted to, below the address of the listener."""
+        return self.settings.path
+
+    def feeds(self) -> Sequence[Feed]:
+        """Return nothing: it is posted to."""
+        return ()
+
+    def doors(self) -> Sequence[Door]:
+        """Return its only door."""
+        return (self._door,)
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return self._standing.health()
+
+
+class WebhookDoor:
+    """Where one service posts."""
+
+    def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, standing: Standing) -> None:
+        self._settings = settings
+        self._keys = keys
+        self._clock = clock
+        self._standing = standing
+        # Anybody may post what is large: it must not take the threads that others need.
+        self._threads = anyio.CapacityLimiter(LARGE_THREADS)
+        self._media = frozenset({JSON, FORM} if settings.preset.has_form else {JSON})
+
+    @property
+    def path(self) -> str:
+        """Its path."""
+        return self._settings.path
+
+    @property
+    def max_bytes(self) -> int:
+        """How long a body may be."""
+        return self._settings.max_bytes
+
+    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+        """Judge a post, have it stored, and answer."""
+        await self._judge(posted)
+        if media_type(posted) not in self._media:
+            self._standing.refused("It is not JSON.")
+            return _NOT_JSON
+        match await self._read(posted):
+            case Event() as event:
+                return await self._store(event, accept)
+            case Skipped(why):
+                self._standing.dropped(why)
+                return _SKIPPED
+            case Echo(body):
+                return DoorAnswer(status=TAKEN, body=body)
+
+    async def _judge(self, posted: Posted) -> None:
+        if not self._keys:
+            # The service keeps it: what it posts now is not lost when the secret is there.
+            raise Unavailable("The secret is missing.", retry_after=UNREADY_SECONDS)
+        judging = Judging(keys=self._keys, now=self._clock.now().timestamp(), window=self._settings.window)
+        try:
+            if len(posted.body) < LARGE_BYTES:
+                self._settings.preset.check(posted, judging)
+            else:
+                # Several keys may have to be tried on it.
+                await anyio.to_thread.run_sync(self._settings.preset.check, posted, judging, limiter=self._threads)
+        except Refused as exc:
+            self._standing.refused(exc.message)
+            raise
+
+    async def _read(self, posted: Posted) -> Reading:
+        try:
+            if len(posted.body) < LARGE_BYTES:
+                return self._reading(posted)
+            # A large one takes long enough that others would notice.
+            return await anyio.to_thread.run_sync(self._reading, posted, limiter=self._threads)
+        except HarkenError as exc:
+            self._standing.refused(exc.message)
+            raise
+
+    def _reading(self, posted: Posted) -> Reading:
+        return self._settings.preset.read(posted, payload_of(posted))
+
+    async def _store(self, event: Event, accept: Accept) -> DoorAnswer:
+        wanted = self._settings.channels
+        if wanted and event.channel not in wanted:
+            self._standing.dropped(event.channel)
+            return _SKIPPED
+        (is_new,) = await accept([self._draft(event)])
+        self._standing.stored(event.channel, is_new=is_new)
+        return _STORED if is_new else _KNOWN
+
+    def _draft(self, event: Event) -> Draft:
+        return Draft(
+            source=self._settings.name,
+            sender=event.sender,
+            text=event.text,
+            upstream_id=event.id,
+            channel=event.channel,
+            conversation=event.conversation,
+            thread=event.thread,
+            sent_at=event.sent_at,
+            priority=event.priority,
+            meta=event.meta,
+        )
