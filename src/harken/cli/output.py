@@ -87,9 +87,9 @@ def wrapped(text: str, width: int) -> Iterator[str]:
     for word in text.split(" "):
         rest = word
         while rest:
-            size = width_of(rest)
             gap = 1 if line else 0
-            if used + gap + size <= width:
+            size = _size_within(rest, width - used - gap)
+            if size is not None:
                 line, used, rest = f"{line}{' ' * gap}{rest}", used + gap + size, ""
             elif line:
                 yield line
@@ -101,6 +101,16 @@ def wrapped(text: str, width: int) -> Iterator[str]:
         if not word and used < width:
             line, used = line + " ", used + 1
     yield line.rstrip()
+
+
+def _size_within(text: str, room: int) -> int | None:
+    """Return how many columns a text takes, None if more than there are: then the rest of it is not looked at."""
+    used = 0
+    for char in text:
+        used += _columns(char)
+        if used > room:
+            return None
+    return used if room >= 0 else None
 
 
 def _head(text: str, width: int) -> str:

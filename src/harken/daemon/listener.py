@@ -145,7 +145,7 @@ def _as_hello(line: HelloLine) -> Hello:
         cwd=line.cwd,
         consumer=line.consumer,
         is_resumed=line.resumed,
-        resent=tuple(bytes(item).decode() for item in line.resent),
+        resent=tuple(bytes(item).decode("utf-8", "replace") for item in line.resent),
         env=line.env,
         host=line.host,
         moment=line.moment,

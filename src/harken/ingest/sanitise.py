@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from harken.ingest.markup import to_text
@@ -140,20 +140,21 @@ def clean(text: str, text_format: TextFormat, max_chars: int = 64_000) -> Cleane
     cut += max(0, len(readable) - room)
     kept = _cap(_tidy(visible(readable[:room])), cut, max_chars)
     # Last, because removing and cutting can make a look-alike.
-    return replace(kept, text=neutralise(kept.text))
+    return Cleaned(neutralise(kept.text), kept.cut)
 
 
 def one_line(text: str, max_chars: int) -> str:
     """Return the text on one line, cleaned, cut with an ellipsis: for names, pings and terminals."""
     line = " ".join(visible(text[: max_chars * 8 + 64]).split())
     if len(line) > max_chars:
-        line = line[: _boundary(line, max_chars - 1)].rstrip() + "…"
+        line = _beginning(line, max_chars - 1) + "…"
     return neutralise(line)
 
 
 def visible(text: str) -> str:
     """Return the text without terminal sequences and characters that nobody sees; lines end in a line feed."""
-    if text.isascii() and text.isprintable():
+    # Most texts are plain ASCII in lines, of which nothing goes: this saves them the patterns.
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
         return text
     text = _LINE_ENDS.sub("\n", _TERMINAL.sub("", text))
     text = _UNWANTED.sub("", text).replace("\u2800", " ")
@@ -167,6 +168,8 @@ def visible(text: str) -> str:
 def neutralise(text: str) -> str:
     """Return the text with look-alikes of host wrappers made harmless but readable."""
     folded = text if text.isascii() else text.translate(_FOLD)
+    if "<" not in folded and "[" not in folded:
+        return text
     pieces, done = [], 0
     for match in _LOOKALIKE.finditer(folded):
         pieces += [text[done : match.start()], _HARMLESS[match[0]]]
@@ -182,13 +185,19 @@ def _tidy(text: str) -> str:
 def _cap(text: str, cut: int, max_chars: int) -> Cleaned:
     if not cut and len(text) <= max_chars:
         return Cleaned(text, 0)
-    kept = text[: _boundary(text, max_chars - len(_note(cut + len(text))))].rstrip()
+    kept = _beginning(text, max_chars - len(_note(cut + len(text))))
     cut += len(text) - len(kept)
-    return Cleaned(kept + _note(cut), cut)
+    # Of a text that begins with white space only, nothing may be left but the note.
+    return Cleaned((kept + _note(cut)).lstrip("\n"), cut)
 
 
 def _note(cut: int) -> str:
     return f"\n[… {cut} characters cut]"
+
+
+def _beginning(text: str, end: int) -> str:
+    # A chain of joined signs may have no good place; then at least nothing is left that joins them to what follows.
+    return text[: _boundary(text, end)].rstrip().rstrip(_JOINER)
 
 
 def _boundary(text: str, end: int) -> int:

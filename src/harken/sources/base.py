@@ -34,9 +34,13 @@ class SourceHealth:
     state: SourceState
     reason: str = ""
     server: str = ""  # what the other side calls itself
+    pace: str = ""  # how soon what happens there is known here, for people
     since: datetime | None = None
     next_try: datetime | None = None
     last_message_at: datetime | None = None
+    last_poll: datetime | None = None  # of a source that has to look: when it last could
+    next_poll: datetime | None = None
+    throttled_until: datetime | None = None  # until when the other side asked to wait
     reconnects: int = 0
     gaps: int = 0  # how often something may have been missed, because the other side cannot say what it sent
     too_long: int = 0  # announcements that were given up because nobody can read as much

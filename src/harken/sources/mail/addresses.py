@@ -18,7 +18,8 @@ MOST_ID: Final = 400  # characters of a mail's own id; a longer one is not kept
 MOST_HEADER: Final = 8_000
 
 _ADDRESS: Final = re.compile(r"[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,64}@[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,255}")
-_ID: Final = re.compile(r"<[^\s<>\x00-\x20\x7f-\U0010ffff]{1,398}>")
+# Not with an encoded word in it: in a header of an answer it would be decoded, and may hold line ends.
+_ID: Final = re.compile(r"<(?![^<>]*=\?)[^\s<>\x00-\x20\x7f-\U0010ffff]{1,398}>")
 
 
 def is_address(text: str) -> bool:

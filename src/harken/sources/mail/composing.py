@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import re
 from datetime import datetime
+from email.errors import MessageError
 from email.headerregistry import Address
 from email.message import EmailMessage
 from email.policy import SMTP
@@ -59,7 +60,7 @@ def compose(reply: Outgoing, settings: MailSettings, now: datetime) -> EmailMess
         mail["From"] = Address(addr_spec=settings.address)
         mail["To"] = [Address(addr_spec=address) for address in recipients(reply.to)]
         mail["Subject"] = _subject(reply.to)
-    except (ValueError, IndexError, LookupError) as exc:
+    except (MessageError, ValueError, IndexError, LookupError) as exc:
         raise Refused("The sender of this mail has no address that can be answered.", "write to them yourself") from exc
     mail["Date"] = format_datetime(now)
     mail["Message-ID"] = answer_id(settings, reply.key)
@@ -82,7 +83,8 @@ def recipients(to: Message) -> list[str]:
 
 def _subject(to: Message) -> str:
     subject = " ".join(to.meta.get("subject", "").split())[:MOST_SUBJECT]
-    printable = "".join(char for char in subject if char.isprintable())
+    # What still looks like an encoded word would be decoded once more, with the line ends in it.
+    printable = "".join(char for char in subject if char.isprintable()).replace("=?", "= ?")
     return printable if is_answer(printable, has_original=False) else f"Re: {printable}".strip()
 
 

@@ -87,7 +87,9 @@ def pushed_events(answer: Answer) -> list[str]:
             continue
         schema = event.get("inputSchema")
         needs_arguments = isinstance(schema, dict) and bool(schema.get("required"))
-        if "push" in (event.get("delivery") or ["push"]) and not needs_arguments:
+        delivery = event.get("delivery")
+        is_pushed = "push" in delivery if delivery and isinstance(delivery, (list, str)) else not delivery
+        if is_pushed and not needs_arguments:
             names.append(event["name"])
     return names[:MAX_EVENT_STREAMS]
 

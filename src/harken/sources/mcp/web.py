@@ -133,7 +133,7 @@ def retry_after(response: httpx2.Response) -> float | None:
         until = parsedate_to_datetime(said)
         present = parsedate_to_datetime(response.headers.get("date", ""))
         return max((until - present).total_seconds(), 0.0)
-    except (ValueError, TypeError):
+    except (ValueError, TypeError, IndexError, OverflowError):
         return None
 
 

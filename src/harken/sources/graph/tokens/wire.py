@@ -160,9 +160,9 @@ def _pairs(values: object) -> dict[str, str]:
 def _moment(text: str) -> datetime | None:
     try:
         moment = parsedate_to_datetime(text)
+        return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
     except (ValueError, IndexError, TypeError, OverflowError):
         return None
-    return moment.replace(tzinfo=UTC) if moment.tzinfo is None else moment.astimezone(UTC)
 
 
 def _unreachable(exc: Exception) -> Unavailable:
