@@ -5,6 +5,7 @@
     ├── NotFound       there is no such thing: look at what exists
     ├── Conflict       someone was faster: look again
     ├── Unavailable    try again after `retry_after` seconds
+    │   └── Uncertain  it may have been done: look before doing it again
     ├── NeedsPerson    a person must act first (sign in, consent)
     └── Refused        never: the caller may not do this
 
@@ -72,6 +73,10 @@ class Unavailable(HarkenError):
     def as_dict(self) -> dict[str, object]:
         """The error with the seconds to wait."""
         return {**super().as_dict(), "retry_after": self.retry_after}
+
+
+class Uncertain(Unavailable):
+    """It may have been done or not: looking is what helps, and doing it again only after that."""
 
 
 class NeedsPerson(HarkenError):

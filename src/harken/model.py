@@ -8,7 +8,7 @@ glossary.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -34,13 +34,14 @@ TASK = "task:"  # how the mailbox of a task begins; its consumer and its sender 
 RUN = "run:"  # how the sender id of a run's agent begins, and the key of its session
 
 # Crockford's alphabet, lower case: no i, l, o, u, so an id can be read aloud and typed.
-_ALPHABET = "0123456789abcdefghjkmnpqrstvwxyz"
+_ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"
+# 32 letters, so five bits of each random byte pick one without bias.
+_LETTERS = bytes(_ALPHABET[byte & 31] for byte in range(256))
 
 
 def fresh_id(prefix: str, length: int = 10) -> str:
     """Return a new random id. Unguessable on purpose: a text that names a delivery id counts as evidence for it."""
-    # 32 letters, so five bits of each random byte pick one without bias.
-    return prefix + "".join([_ALPHABET[byte & 31] for byte in secrets.token_bytes(length)])
+    return prefix + secrets.token_bytes(length).translate(_LETTERS).decode("ascii")
 
 
 class Trust(StrEnum):
@@ -149,6 +150,8 @@ class Draft:
     priority: Priority = Priority.NORMAL
     mailbox: Mailbox | None = None  # addressed by the sender; routes apply only where it is None
     author: Consumer | None = None  # the reader who says it, and need not be told
+    is_question: bool = False  # whoever wrote it waits for an answer, as far as the source can tell
+    is_answer: bool = False  # the person wrote it upstream: what was asked before in its conversation is answered
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
@@ -171,6 +174,8 @@ class NewMessage:
     sent_at: datetime | None = None
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
     author: Consumer | None = None
+    is_question: bool = False
+    is_answer: bool = False
     dedup_key: bytes | None = None  # None: always new
     refers_key: bytes | None = None  # dedup key of the message it refers to
 
@@ -228,14 +233,25 @@ class Offer:
     answered_by: Consumer | None = None
 
 
+async def _noted_nowhere() -> None:
+    """Take no note: for what can be sent again without harm."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outgoing:
-    """A reply on its way out. `key` is the same each time it is tried."""
+    """A reply on its way out. `key` is the same each time it is tried.
+
+    `tried_at` is when it was last handed over, if it is not known what came of that: it may have been sent then.
+    Whoever sends it awaits `hand_over` right before it may leave, each time, so that a crash after that is known.
+    """
 
     key: str
     to: Message
     body: str
     author: str
+    created_at: datetime | None = None
+    tried_at: datetime | None = None
+    hand_over: Callable[[], Awaitable[None]] = field(default=_noted_nowhere, compare=False, repr=False)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,9 +323,14 @@ def task_record(offer: Offer, task: str) -> dict[str, object]:
     }
 
 
-def record(message: Message, consumed_by: Iterable[Consumer] = ()) -> dict[str, object]:
-    """Return the documented record of a message. `consumed_by` are the consumers that have seen it."""
-    received_at = timestamp(message.received_at)
+def record(
+    message: Message, consumed_by: Iterable[Consumer] = (), *, written: Callable[[datetime], str] = timestamp
+) -> dict[str, object]:
+    """Return the documented record of a message. `consumed_by` are the consumers that have seen it.
+
+    `written` is for whoever writes the times of many at once, and has some of them already.
+    """
+    received_at = written(message.received_at)
     return {
         "id": message.id,
         "mailbox": message.mailbox,
@@ -326,7 +347,7 @@ def record(message: Message, consumed_by: Iterable[Consumer] = ()) -> dict[str, 
         "kind": message.kind.value,
         "thread": message.thread,
         "refers_to": message.refers_to,
-        "ts": timestamp(message.sent_at) if message.sent_at else received_at,
+        "ts": written(message.sent_at) if message.sent_at else received_at,
         "content_text_sanitized": message.text,
         "meta": dict(message.meta),
         "consumed_by": list(consumed_by),

@@ -21,6 +21,7 @@ from hypothesis.stateful import run_state_machine_as_test
 from harken.store.base import Store
 from harken.testing import FakeClock
 from tests.contracts.looking import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
+from tests.contracts.questions import QuestionSuite
 from tests.contracts.reaction_actions import ActionSuite, AnswerSuite
 from tests.contracts.reaction_model import ReactionMachine
 from tests.contracts.reaction_runs import AncestrySuite, RunSuite
@@ -34,6 +35,7 @@ from tests.contracts.store_replies import AccessSuite, ReplySuite
 from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_waits import WaitSuite
 from tests.contracts.tasks import TaskMailSuite, TaskSuite
+from tests.contracts.vitals import VitalsSuite
 
 
 class ModelSuite:
@@ -95,6 +97,8 @@ class StoreContract:
     TestHerald = HeraldSuite
     TestWait = WaitSuite
     TestReply = ReplySuite
+    TestQuestion = QuestionSuite
+    TestVitals = VitalsSuite
     TestAccess = AccessSuite
     TestJournal = JournalSuite
     TestRetention = RetentionSuite

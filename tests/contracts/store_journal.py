@@ -12,6 +12,7 @@ import pytest
 from harken.errors import NotFound
 from harken.model import INBOX, OUTBOX, WATCH, Mailbox, MessageId, Reader, SessionKey, State
 from harken.store.base import ConsumerState, Filter, Limits, Mute, Pruned, Store
+from harken.store.keeping import Excess
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -358,3 +359,30 @@ class RestartSuite(StoreSuite):
                 group.cancel_scope.cancel()
         async with backend(tmp_path, clock, journal) as store:
             assert len(await texts(store)) == len(journal.events)
+
+    async def test_what_is_over_the_limits_is_what_prune_then_does(self, store: Store, clock: FakeClock) -> None:
+        """People are told beforehand, and what they are told must come true."""
+        await fill(store, "1", "2", "3", "4")
+        first = (await store.message("#1")).id
+        for reader in (READER, Reader(consumer=WATCH, session=SessionKey("w"))):
+            await store.acknowledge(reader, [first], "ack")
+        limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS, expired_stays_seconds=60)
+        assert await store.excess(limits) == [Excess(mailbox=INBOX, stored=4, over=3, to_expire=4, to_delete=1)]
+        assert await store.prune(limits) == Pruned(expired=4, deleted=1)
+        assert await store.excess(limits) == [Excess(mailbox=INBOX, stored=3, over=2, to_expire=0, to_delete=0)]
+        clock.advance(61)
+        assert await store.excess(limits) == [Excess(mailbox=INBOX, stored=3, over=2, to_expire=0, to_delete=2)]
+        assert await store.prune(limits) == Pruned(expired=0, deleted=2)
+        wide = Limits(max_count=9, max_age_seconds=LONG_SECONDS)
+        assert await store.excess(wide) == [Excess(mailbox=INBOX, stored=1, over=0, to_expire=0, to_delete=0)]
+
+    async def test_the_journal_names_what_was_removed(self, store: Store, clock: FakeClock, journal: Journal) -> None:
+        """Whoever looks back must know since when a message is gone; what a reply keeps is not among it."""
+        await fill(store, "1", "2", "3", "4", "5")
+        await store.add_reply((await store.message("#2")).id, "done", author="me", consumer=AGENT)
+        limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS)
+        while (await store.prune(limits)) != Pruned(expired=0, deleted=0):
+            clock.advance(1)
+        assert [event.data for event in journal.of("pruned")] == [
+            {"deleted": 3, "ranges": {INBOX: [(1, 1), (3, 4)]}},
+        ]

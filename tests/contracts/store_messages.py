@@ -60,7 +60,7 @@ class AppendSuite(StoreSuite):
             **{
                 name: getattr(new, name)
                 for name in NewMessage.__dataclass_fields__
-                if not name.endswith("_key") and name != "author"
+                if name in Message.__dataclass_fields__
             },
         )
         assert appended.is_new

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
 from harken.errors import NotFound
-from harken.model import INBOX, MessageId, SenderRule, State, Trust
-from harken.store.base import CallKey, Limits, Mute, OutboxRow, Store
+from harken.model import INBOX, MessageId, OutboxId, SenderRule, State, Trust
+from harken.store.base import Limits, Mute, Store
+from harken.store.outbox import CallKey, OutboxRow
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -21,6 +24,7 @@ from tests.contracts.store_suite import (
     fill,
     later,
     mentions,
+    new_message,
     offer,
     place,
 )
@@ -121,6 +125,22 @@ class ReplySuite(StoreSuite):
         assert await store.outbox(state="queued") == []
         assert len(journal.of("replied")) == 1
 
+    async def test_ids_of_what_left_are_known_by_source(self, store: Store) -> None:
+        """A source must know its own words after a restart: the newest ones, in the order in which they left."""
+        await store.append([replace(new_message("elsewhere"), source="other")])
+        first, second, third, waiting = await self._replies(store, 4)
+        for number, row in enumerate((first, second, third)):
+            await store.outbox_sent(row.id, f"up-{number}")
+        strange = await store.add_reply((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        await store.outbox_sent(strange.id, "up-other")
+        source = waiting.message.source
+        assert await store.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
+        assert await store.sent_ids(source, 2) == ["up-1", "up-2"]
+        assert await store.sent_ids("other", 10) == ["up-other"]
+        [unseen] = await self._replies(store, 1)
+        await store.outbox_sent(unseen.id, "")
+        assert await store.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
+
     async def test_failed_reply_is_due_again_later(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """A source that is away for a minute must not cost a reply."""
         [row] = await self._replies(store, 1)
@@ -143,12 +163,69 @@ class ReplySuite(StoreSuite):
         [event] = journal.of("parked")
         assert mentions(event, row.id)
 
+    async def test_parked_reply_can_be_tried_again_by_hand(
+        self, store: Store, clock: FakeClock, journal: Journal
+    ) -> None:
+        """Whoever has put things right need not write the answer anew."""
+        [row] = await self._replies(store, 1)
+        await store.outbox_trying(row.id)
+        await store.outbox_failed(row.id, "410 gone", due_at=None, is_uncertain=True)
+        clock.advance(1e6)
+        [again] = await store.outbox_retry([row.id])
+        # What may have been sent must still be looked for, unless somebody has.
+        assert (again.state, again.attempts, again.error, again.tried_at) == ("queued", 0, "", row.created_at)
+        assert await store.outbox_due(10) == [again]
+        assert [event.data for event in journal.of("retried")] == [{"reply": row.id, "is_unsent": False}]
+        assert await store.outbox_retry([row.id]) == [again]
+        await store.outbox_sent(row.id, "up-1")
+        [sent] = await store.outbox_retry([row.id])
+        assert (sent.state, len(journal.of("retried"))) == ("sent", 1)
+
+    async def test_person_may_know_that_it_was_not_sent(self, store: Store) -> None:
+        """Some services cannot be asked: only a person can look."""
+        [row] = await self._replies(store, 1)
+        await store.outbox_trying(row.id)
+        await store.outbox_failed(row.id, "it may have been sent", due_at=None, is_uncertain=True)
+        [again] = await store.outbox_retry([row.id], is_unsent=True)
+        assert (again.state, again.tried_at) == ("queued", None)
+
+    async def test_unknown_reply_cannot_be_tried_again(self, store: Store) -> None:
+        """And those named beside it stay as they are."""
+        [row] = await self._replies(store, 1)
+        await store.outbox_failed(row.id, "410 gone", due_at=None)
+        with pytest.raises(NotFound):
+            await store.outbox_retry([row.id, OutboxId("r-unknown")])
+        assert [each.state for each in await store.outbox()] == ["parked"]
+
     async def test_due_replies_come_oldest_first(self, store: Store, clock: FakeClock) -> None:
         """A conversation must not be answered in the wrong order."""
         first, second, third = await self._replies(store, 3)
         assert [row.id for row in await store.outbox_due(2)] == [first.id, second.id]
         await store.outbox_failed(first.id, "later", due_at=later(clock, 60))
         assert [row.id for row in await store.outbox_due(10)] == [second.id, third.id]
+
+    async def test_due_replies_come_by_source(self, store: Store) -> None:
+        """Each source sends by itself, and what belongs to none must not be forgotten."""
+        await store.append([replace(new_message("elsewhere"), source="mail")])
+        [chat] = await self._replies(store, 1)
+        mail = await store.add_reply((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        assert [row.id for row in await store.outbox_due(10, source="teams")] == [chat.id]
+        assert [row.id for row in await store.outbox_due(10, source="mail")] == [mail.id]
+        assert [row.id for row in await store.outbox_due(10, without=["teams", "bot"])] == [mail.id]
+        assert [row.id for row in await store.outbox_due(1, without=["mail"])] == [chat.id]
+
+    async def test_try_is_remembered_until_it_surely_failed(self, store: Store, clock: FakeClock) -> None:
+        """Between the note and the answer of a service lies whatever a crash hides."""
+        [row] = await self._replies(store, 1)
+        began = clock.now()
+        await store.outbox_trying(row.id)
+        clock.advance(60)
+        await store.outbox_failed(row.id, "no answer", due_at=clock.now(), is_uncertain=True)
+        assert [each.tried_at for each in await store.outbox_due(10)] == [began]
+        await store.outbox_trying(row.id)
+        assert [each.tried_at for each in await store.outbox_due(10)] == [clock.now()]
+        await store.outbox_failed(row.id, "too many requests", due_at=clock.now())
+        assert [each.tried_at for each in await store.outbox_due(10)] == [None]
 
     async def test_outbox_shows_the_newest_two_hundred(self, store: Store) -> None:
         """The list is for people: bounded, and what just happened is in it."""

@@ -23,6 +23,7 @@ from harken.hosts.base import Hello
 from harken.inbox import Inbox, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
+from harken.inbox.questions import Questions
 from harken.inbox.sessions import Reading
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
@@ -94,6 +95,7 @@ class House:
     intake: Intake
     inbox: Inbox
     access: Access
+    policies: PolicyBook
     bells: Bells
     reaching: Reaching
 
@@ -150,7 +152,7 @@ class House:
         session.wakers[name] = TextWaker(
             name=name,
             session=session,
-            teller=Teller(self.inbox),
+            teller=Teller(self.inbox, Questions(self.store, self.clock)),
             send=pipe.send,
             most_chars=8_000,
             speaks_as_user=False,
@@ -216,6 +218,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
             intake=intake,
             inbox=inbox,
             access=Access(store, policies, pairings, clock),
+            policies=policies,
             bells=bells,
             reaching=reaching,
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import anyio
@@ -19,6 +19,7 @@ from harken.dispatch.desktop import NO_SESSION, NOT_TRIED, Desktop
 from harken.dispatch.toast import AT_ONCE, LOOK_EVERY_SECONDS, PAUSE_SECONDS, Toast, Toasts, toast_of
 from harken.model import INBOX, Attention, Message, MessageId, NewMessage, Sender, Trust
 from harken.reaction import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, Verdict
+from harken.rules.rule import QuietHours
 from harken.store.base import Store
 from harken.store.reactions import CONFIRM_EXPIRES
 from harken.store.sqlite import open_store
@@ -108,6 +109,22 @@ async def test_question_says_until_when_it_waits_and_how_it_is_answered(stage: S
     until = (stage.clock.now() + CONFIRM_EXPIRES).astimezone().strftime("%H:%M")
     how = f"Waits for your answer until {until}: harken channel confirm {action.id}"
     assert stage.shown == [Toast("ask: may I?", f"Build Bot in builds\n{how}")]
+
+
+async def test_night_is_quiet_and_the_morning_tells_all_in_one(stage: Stage) -> None:
+    """Nobody wants to be woken by a build; nobody wants to miss that it failed either."""
+    here = stage.clock.now().astimezone()
+    quiet = QuietHours((here - timedelta(minutes=1)).time(), (here + timedelta(hours=2)).time())
+    toasts = Toasts(stage.store, stage.clock, stage.show, quiet=quiet)
+    await toasts.look()
+    for number in range(3):
+        await stage.fire("red", f"build {number} failed")
+        stage.clock.advance(60)
+        await toasts.look()
+    assert stage.shown == []
+    stage.clock.advance(2 * 3600)
+    await toasts.look()
+    assert [toast.title for toast in stage.shown] == ["3 more: red 3"]
 
 
 async def test_what_runs_by_itself_makes_no_toast(stage: Stage) -> None:

@@ -133,7 +133,7 @@ class Workshop:
         async def post(draft: Draft) -> str:
             return (await self.daemon.intake.accept([draft]))[0].message.id
 
-        await Outbox(self.store, {LOCAL: LocalSender(post)}, self.clock).send_due()
+        await Outbox(self.store, {LOCAL: LocalSender(post)}, self.clock).send_due(LOCAL)
 
     async def until_waiting(self, session: Session) -> None:
         """Return when a session is in a long poll that has looked once: whatever is written now comes after it."""

@@ -231,19 +231,6 @@ async def test_searching_finds_what_was_sent_a_moment_ago(bench: Bench) -> None:
     assert [message.id for message in await bench.inbox.search('"build" (red*')] == [red]
 
 
-async def test_exporting_pages_through_a_mailbox_with_who_has_seen_it(bench: Bench) -> None:
-    """Nothing is skipped between two pages, and an offer alone is not 'seen'."""
-    one, two, three = [await bench.send(text) for text in ("one", "two", "three")]
-    await bench.inbox.ack(FIRST, [one])
-    await bench.inbox.reply(AGENT, two, "on it")
-    await bench.pull(OTHER)
-
-    first = await bench.inbox.export("inbox", 0, 2)
-    assert [(message.id, list(seen)) for message, seen in first] == [(one, ["claude-code"]), (two, ["claude-code"])]
-    assert [(message.id, list(seen)) for message, seen in await bench.inbox.export("inbox", 2, 2)] == [(three, [])]
-    assert await bench.inbox.export("inbox", 3, 2) == []
-
-
 async def test_reading_shows_the_line_of_every_consumer(bench: Bench) -> None:
     """Queued ones too: 'nobody has it yet' must be visible."""
     await bench.inbox.count(FIRST)

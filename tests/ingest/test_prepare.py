@@ -215,3 +215,27 @@ def test_any_draft_becomes_a_message_that_can_be_stored(draft: Draft) -> None:
 def test_times_at_the_ends_of_the_calendar_are_no_times(year: int) -> None:
     """Shown in another time zone they would be outside of it, and no list with them could be printed."""
     assert prepare(replace(DRAFT, sent_at=datetime(year, 1, 1, tzinfo=UTC)), NOTHING).sent_at is None
+
+
+@pytest.mark.parametrize(
+    ("trust", "attention", "kind", "expected"),
+    [
+        (Trust.KNOWN, Attention.WAKE, Kind.MESSAGE, True),
+        (Trust.OWNER, Attention.PROMPT, Kind.MESSAGE, True),
+        (Trust.UNKNOWN, Attention.WAKE, Kind.MESSAGE, False),
+        (Trust.KNOWN, Attention.COUNT, Kind.MESSAGE, False),
+        (Trust.KNOWN, Attention.WAKE, Kind.EDIT, False),
+    ],
+)
+def test_question_of_a_stranger_is_none(trust: Trust, attention: Attention, kind: Kind, *, expected: bool) -> None:
+    """Else anybody could have an agent, a desktop and a phone ask for an answer."""
+    draft = replace(DRAFT, is_question=True, kind=kind, refers_to="m1", upstream_id="m2")
+    rule = AttentionRule(attention, source="teams", allow_unknown=True)
+    policy = Policy(sender_rules=(SenderRule("teams", "ann", trust),), attention_rules=(rule,))
+    assert prepare(draft, policy).is_question is expected
+
+
+def test_answer_of_the_person_upstream_stays_one() -> None:
+    """It settles what was asked before; whose word it is, the source knows."""
+    assert prepare(replace(DRAFT, is_answer=True), NOTHING).is_answer
+    assert not prepare(DRAFT, NOTHING).is_answer

@@ -1,28 +1,37 @@
-"""Sends what is in the outbox, tries again, and parks what cannot be sent where people see it."""
+"""Sends what is in the outbox, tries again, and parks what cannot be sent where people see it.
+
+Each source has a lane of its own: one that is slow or away holds up nobody else's answers. A sender has it recorded
+before a reply may leave, so that after a crash it is known that it may have been sent.
+"""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping
-from datetime import timedelta
-from typing import Protocol
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final, Protocol
 
 import anyio
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NeedsPerson, Unavailable
+from harken.errors import Conflict, HarkenError, NeedsPerson, Unavailable, Uncertain
 from harken.model import OUTBOX, Mailbox, Outgoing
-from harken.store.base import OutboxRow, Store
+from harken.store.base import Store
+from harken.store.outbox import OutboxRow
 
 _log = logging.getLogger("harken.outbox")
 
 BATCH = 20
-MAX_ATTEMPTS = 10
 FIRST_RETRY = timedelta(seconds=2)
 LONGEST_RETRY = timedelta(minutes=15)
 LOOK_EVERY_SECONDS = 5.0
+LONGEST_DELAY = timedelta(minutes=59)
 ASK_AGAIN = timedelta(minutes=1)
-WAIT_FOR_PERSON = timedelta(days=3)
+GIVE_UP_AFTER = timedelta(days=3)
+
+
+NOBODY: Final = ""  # the lane of replies whose source is not there
 
 
 class ReplySender(Protocol):
@@ -34,28 +43,38 @@ class ReplySender(Protocol):
     async def send(self, reply: Outgoing) -> str:
         """Deliver a reply; return upstream's id of it.
 
-        Raises `Unavailable` (try again later), `NeedsPerson` (try again when a person has acted), `Refused` or
-        `UserError` (do not try again).
+        Raises `Unavailable` (it was surely not sent: try again later), `Uncertain` (it may have been), `NeedsPerson`
+        (try again when a person has acted), `Refused` or `UserError` (do not try again), `Conflict` (it may have been
+        sent, and nobody can find out: a person must judge). With `reply.tried_at` an
+        earlier try may have been sent: it has to be looked for first.
         """
         ...
 
 
 def retry_delay(attempts: int, asked: float) -> timedelta:
-    """Return how long to wait after a failed attempt: doubling, at least what upstream asked for."""
+    """Return how long to wait after a failed attempt: doubling, at least what upstream asked for, an hour at most."""
     doubled = timedelta(seconds=FIRST_RETRY.total_seconds() * (1 << min(attempts, 16)))
-    return max(min(doubled, LONGEST_RETRY), timedelta(seconds=asked))
+    return min(max(min(doubled, LONGEST_RETRY), timedelta(seconds=asked)), LONGEST_DELAY)
 
 
 class Outbox:
     """The loop that empties the outbox."""
 
-    def __init__(self, store: Store, senders: Mapping[str, ReplySender], clock: Clock) -> None:
+    def __init__(
+        self, store: Store, senders: Mapping[str, ReplySender], clock: Clock, *, expected: Collection[str] = ()
+    ) -> None:
         self._store = store
         self._senders = senders
+        self._expected = expected  # sources that are configured, also those that are not ready
         self._clock = clock
 
-    async def run(self) -> None:
-        """Send what is due, for ever: at once when something is added, else by looking now and then."""
+    @property
+    def lanes(self) -> Sequence[str]:
+        """The sources that are sent to, each by itself; the last is for replies whose source is not there."""
+        return (*self._senders, NOBODY)
+
+    async def run(self, source: str) -> None:
+        """Send what is due of a source, for ever: at once when something is added, else by looking now and then."""
         ring = anyio.Event()
 
         def wake(grown: Collection[Mailbox]) -> None:
@@ -65,43 +84,69 @@ class Outbox:
         with self._store.changes.listen(wake):
             while True:
                 ring = anyio.Event()
-                while await self.send_due():
+                while await self.send_due(source):
                     pass
                 with anyio.move_on_after(LOOK_EVERY_SECONDS):
                     await ring.wait()
 
-    async def send_due(self) -> int:
-        """Try everything that is due once; return how many were tried."""
-        rows = await self._store.outbox_due(BATCH)
+    async def send_due(self, source: str = NOBODY) -> int:
+        """Try everything of a source that is due once; return how many were tried. Nobody's replies are parked."""
+        without = self._senders if source == NOBODY else ()
+        held: set[str] = set()  # conversations in which one could not be sent: none may overtake it
+        rows = await self._store.outbox_due(BATCH, source=source, without=tuple(without))
         for row in rows:
-            await self._send(row)
+            conversation = row.message.conversation
+            if conversation and conversation in held:
+                continue
+            if not await self._send(row):
+                held.add(conversation)
         return len(rows)
 
-    async def _send(self, row: OutboxRow) -> None:
+    async def _send(self, row: OutboxRow) -> bool:
+        """Try a reply; return whether it is out of the way."""
         sender = self._senders.get(row.message.source)
+        source = row.message.source
+        if sender is None and source in self._expected:
+            due = self._clock.now() + ASK_AGAIN
+            return await self._later(
+                row, f"the source {source} is not ready", due, is_uncertain=row.tried_at is not None
+            )
         if sender is None:
-            await self._park(row, f"the source {row.message.source} cannot be answered")
-            return
-        reply = Outgoing(key=row.id, to=row.message, body=row.body, author=row.author)
+            return await self._park(row, f"the source {source} cannot be answered", is_uncertain=False)
+        reply = Outgoing(
+            key=row.id,
+            to=row.message,
+            body=row.body,
+            author=row.author,
+            created_at=row.created_at,
+            tried_at=row.tried_at,
+            hand_over=partial(self._store.outbox_trying, row.id),
+        )
         try:
             upstream_id = await sender.send(reply)
         except Unavailable as exc:
-            if row.attempts + 1 >= MAX_ATTEMPTS:
-                await self._park(row, exc.message)
-                return
             due = self._clock.now() + retry_delay(row.attempts, exc.retry_after)
-            await self._store.outbox_failed(row.id, exc.message, due_at=due)
+            # That this try was not sent says nothing about an earlier one.
+            is_uncertain = isinstance(exc, Uncertain) or row.tried_at is not None
+            return await self._later(row, exc.message, due, is_uncertain=is_uncertain)
         except NeedsPerson as exc:
-            if self._clock.now() - row.created_at > WAIT_FOR_PERSON:
-                await self._park(row, exc.message)
-                return
             # A sign-in that has ended is somebody's to renew: the answer waits for that, visibly.
-            await self._store.outbox_failed(row.id, exc.message, due_at=self._clock.now() + ASK_AGAIN)
+            is_uncertain = row.tried_at is not None
+            return await self._later(row, exc.message, self._clock.now() + ASK_AGAIN, is_uncertain=is_uncertain)
         except HarkenError as exc:
-            await self._park(row, exc.message)
-        else:
-            await self._store.outbox_sent(row.id, upstream_id)
+            is_uncertain = isinstance(exc, Conflict) or row.tried_at is not None
+            return await self._park(row, exc.message, is_uncertain=is_uncertain)
+        await self._store.outbox_sent(row.id, upstream_id)
+        return True
 
-    async def _park(self, row: OutboxRow, reason: str) -> None:
+    async def _later(self, row: OutboxRow, reason: str, due: datetime, *, is_uncertain: bool) -> bool:
+        """Try again then; nobody wants an answer to go out weeks later by itself."""
+        if self._clock.now() - row.created_at > GIVE_UP_AFTER:
+            return await self._park(row, reason, is_uncertain=is_uncertain)
+        await self._store.outbox_failed(row.id, reason, due_at=due, is_uncertain=is_uncertain)
+        return False
+
+    async def _park(self, row: OutboxRow, reason: str, *, is_uncertain: bool) -> bool:
         _log.warning("reply %s is parked: %s", row.id, reason)
-        await self._store.outbox_failed(row.id, reason, due_at=None)
+        await self._store.outbox_failed(row.id, reason, due_at=None, is_uncertain=is_uncertain)
+        return True

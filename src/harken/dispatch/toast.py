@@ -1,9 +1,9 @@
 """Toasts: the person is told on the desktop that a rule has something to tell or to ask.
 
 Looks whenever actions change, and shows the first at once. What follows is gathered: at most one toast in a while,
-which then says how many more there are, of which rules. What an earlier daemon told is not told again; what still
-waits for an answer is. Best effort: whether a toast was shown changes nothing. How one gets on the screen is the
-business of `desktop`.
+which then says how many more there are, of which rules. In quiet hours nothing is shown until they are over. What an
+earlier daemon told is not told again; what still waits for an answer is. Best effort: whether a toast was shown changes
+nothing. How one gets on the screen is the business of `desktop`.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from harken.clock import Clock
 from harken.ingest.sanitise import one_line
 from harken.model import Mailbox, Message, MessageId
 from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState
+from harken.rules.rule import QuietHours
 from harken.store.base import Store
 
 PAUSE_SECONDS: Final = 10.0
@@ -50,7 +51,8 @@ Show = Callable[[Toast], Awaitable[bool]]
 class Toasts:
     """The loop that shows toasts, for one daemon."""
 
-    def __init__(self, store: Store, clock: Clock, show: Show) -> None:
+    def __init__(self, store: Store, clock: Clock, show: Show, *, quiet: QuietHours | None = None) -> None:
+        self._quiet = quiet
         self._store = store
         self._clock = clock
         self._show = show
@@ -85,6 +87,10 @@ class Toasts:
         self._untold = await self._still_true([*self._untold, *await self._fresh()])
         if not self._untold:
             self._is_burst = False
+            return
+        if self._quiet is not None and self._quiet.covers(self._clock.now().astimezone()):
+            # What comes in the night is told in the morning, in one toast.
+            self._is_burst = len(self._untold) > 1
             return
         if self._is_burst and len(self._untold) > 1:
             told, self._untold = self._untold, []
@@ -125,13 +131,18 @@ class Toasts:
         return [action for action in actions if not _is_question(action) or action.id in waiting]
 
 
+def safe_text(text: str) -> str:
+    """Return a text in which nothing is markup on any desktop."""
+    return text.translate(_NO_MARKUP)
+
+
 def toast_of(actions: Sequence[Action], messages: Mapping[MessageId, Message]) -> Toast:
     """Return the toast for one action, or for several that follow another toast. Pure."""
     newest = actions[-1]
     if len(actions) == 1:
         return _single(newest, messages.get(newest.message))
     counted = Counter(action.rule for action in actions).most_common()
-    named = [f"{_safe(rule, RULE_CHARS)} {count}" for rule, count in counted[:MOST_RULES]]
+    named = [f"{_short(rule, RULE_CHARS)} {count}" for rule, count in counted[:MOST_RULES]]
     if others := sum(count for _, count in counted[MOST_RULES:]):
         named.append(f"others {others}")
     number = f"{len(actions)}+" if len(actions) >= AT_ONCE else f"{len(actions)}"
@@ -150,16 +161,16 @@ def _single(action: Action, message: Message | None) -> Toast:
 
 
 def _headline(action: Action, message: Message | None) -> str:
-    return f"{_safe(action.rule, RULE_CHARS)}: {_safe(message.text if message else '', TEXT_CHARS)}"
+    return f"{_short(action.rule, RULE_CHARS)}: {_short(message.text if message else '', TEXT_CHARS)}"
 
 
 def _who(message: Message) -> str:
-    sender, channel = _safe(message.sender.label, WHO_CHARS), _safe(message.channel or message.source, WHO_CHARS)
+    sender, channel = _short(message.sender.label, WHO_CHARS), _short(message.channel or message.source, WHO_CHARS)
     return f"{sender} in {channel}"
 
 
-def _safe(text: str, most: int) -> str:
-    return one_line(text, most).translate(_NO_MARKUP)
+def _short(text: str, most: int) -> str:
+    return safe_text(one_line(text, most))
 
 
 def _is_question(action: Action) -> bool:

@@ -46,18 +46,8 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import (
-    MOST_OFFER_CHARS,
-    CallKey,
-    Event,
-    Filter,
-    Hush,
-    OpenOffer,
-    OutboxRow,
-    Reach,
-    Store,
-    SurfaceRecord,
-)
+from harken.store.base import MOST_OFFER_CHARS, Event, Filter, Hush, OpenOffer, Reach, Store, SurfaceRecord
+from harken.store.outbox import CallKey, OutboxRow
 
 MAX_PAGE = 1_000
 MAX_OFFER = 100
@@ -358,13 +348,6 @@ class Inbox:
         where = Filter(mailbox=mailbox, channel=channel, sender=sender, thread=thread, since=since, before=before)
         found = await self._store.page(where, bounded(limit, MAX_PAGE, "limit"), newest_first=True)
         return printable(found)[::-1]
-
-    async def export(self, mailbox: str, after: int, limit: int) -> Sequence[tuple[Message, Sequence[Consumer]]]:
-        """Return the next page of a mailbox, oldest first, each with the consumers that have seen it."""
-        found = await self._store.page(Filter(mailbox=mailbox, after=after), bounded(limit, MAX_PAGE, "limit"))
-        page = printable(found)
-        seen = await self._store.seen_by([message.id for message in page])
-        return [(message, seen[message.id]) for message in page]
 
     async def seen_by(self, messages: Collection[Message]) -> Mapping[MessageId, Sequence[Consumer]]:
         """Return who has seen each of some messages."""

@@ -10,7 +10,7 @@ from harken.inbox.forecast import Forecast
 from harken.inbox.sessions import Session
 from harken.model import Consumer, Delivery, Draft, Message, Offer, SenderRule, State, Task, TaskState
 from harken.store.base import ConsumerState, Mute, OpenOffer, SurfaceRecord
-from harken.store.base import OutboxRow as ReplyRow
+from harken.store.outbox import OutboxRow as ReplyRow
 
 __all__ = [
     "Details", "Entry", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",

@@ -112,6 +112,7 @@ class Session:
     stops: int = 0  # how often in a row the end of its turn was held up
     farewells: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # called when it is gone
     last_block: MessageId | None = None  # newest of the channel messages that its last prompt carried
+    last_owed: frozenset[MessageId] = frozenset()  # what it was last told to wait for its answer
 
     @property
     def presence(self) -> Presence:
@@ -174,6 +175,7 @@ class Session:
         self.turns = TurnLog()
         self.forget_notices()
         self.last_notice, self.last_block, self.stops = "", None, 0
+        self.last_owed = frozenset()
 
     def forget_hooks(self) -> None:
         """Be known by a connection only, as before any hook ran."""

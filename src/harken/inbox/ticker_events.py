@@ -19,6 +19,7 @@ from harken.store.base import Event
 QUEUED, OFFERED, SEEN, ANSWERED = "message.queued", "message.offered", "message.seen", "message.answered"
 CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed", "session.changed", "reset"
 JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED = "message.judged", "action.changed", "run.changed", "rules.changed"
+QUESTION_CHANGED = "question.changed"
 
 MOST_NAMED = 200
 """Of one event of the journal so many messages are named; the rest are told as a number."""
@@ -27,8 +28,8 @@ Place = tuple[Mailbox, int]
 """The mailbox of a message, and its sequence number."""
 
 NAMES = (
-    QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED, TASK_CHANGED,
-    SESSION_CHANGED, RESET,
+    QUEUED, OFFERED, SEEN, ANSWERED, CHANGED, QUESTION_CHANGED, JUDGED, ACTION_CHANGED, RUN_CHANGED, RULES_CHANGED,
+    TASK_CHANGED, SESSION_CHANGED, RESET,
 )  # fmt: skip
 
 _OF_REACTION: Final[Mapping[str, tuple[str, Sequence[str]]]] = MappingProxyType(
@@ -117,6 +118,8 @@ def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
         case "expired" | "refused":
             told = {"state": event.kind, "consumer": data["consumer"], "mailbox": data["mailbox"]}
             yield from _each(CHANGED, [{"message_id": each} for each in data["ids"]], told)
+        case "settled" | "reminded" | "escalated":
+            yield QUESTION_CHANGED, {"message_id": data["message_id"], "state": event.kind}
         case "task":
             yield TASK_CHANGED, {**data, "mailbox": f"{TASK}{data['task']}"}
         case _:

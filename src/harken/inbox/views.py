@@ -92,7 +92,8 @@ class TimelineItem:
     """A message as a timeline shows it.
 
     `ledger` has a line per consumer that reads the mailbox, the person's own left out; `quoted` is what it refers to,
-    if that is stored; `edits` are later wordings, oldest first; `answers` later messages that refer to it.
+    if that is stored; `edits` are later wordings, oldest first; `answers` later messages that refer to it; `is_open`:
+    somebody waits for an answer to it.
     """
 
     message: Message
@@ -102,6 +103,7 @@ class TimelineItem:
     edits: Sequence[Message] = ()
     answers: Sequence[Message] = ()
     is_deleted: bool = False
+    is_open: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,6 +210,11 @@ class Views:
             raise NotFound(f"There is no message {ref[:80]!r}.", "Search for it, or look into its mailbox.")
         return (await self._items([message]))[0]
 
+    async def open_items(self, limit: int) -> Sequence[TimelineItem]:
+        """Return what waits for an answer, the oldest first."""
+        found = await self._store.questions(bounded(limit, MAX_LINES, "limit"))
+        return await self._items([each.message for each in found if not each.message.mailbox.startswith(TRIAL)])
+
     async def search(
         self, text: str, *, mailbox: str = "", channel: str = "", sender: str = "", limit: int = 20
     ) -> Sequence[TimelineItem]:
@@ -289,6 +296,7 @@ class Views:
         ledgers = await self._store.ledgers(ids)
         replies = await self._store.replies_to(ids)
         later = await self._store.referring(ids)
+        asked = {each.message.id for each in await self._store.questions(len(ids), messages=ids)}
         quoted = await self._store.messages([m.refers_to for m in messages if m.refers_to is not None])
         return [
             _item(
@@ -297,6 +305,7 @@ class Views:
                 replies=replies[message.id],
                 later=later.get(message.id, ()),
                 quoted=quoted.get(message.refers_to) if message.refers_to else None,
+                is_open=message.id in asked,
             )
             for message in messages
         ]
@@ -323,6 +332,7 @@ def _item(
     replies: Sequence[ReplyRow],
     later: Sequence[Message],
     quoted: Message | None,
+    is_open: bool,
 ) -> TimelineItem:
     folded = [each for each in later if is_folded(each, message)]
     return TimelineItem(
@@ -333,6 +343,7 @@ def _item(
         edits=[each for each in folded if each.kind is Kind.EDIT],
         answers=[each for each in later if each.kind is Kind.MESSAGE and not each.mailbox.startswith(TRIAL)],
         is_deleted=any(each.kind is Kind.DELETION for each in folded),
+        is_open=is_open,
     )
 
 

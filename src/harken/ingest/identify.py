@@ -56,9 +56,7 @@ def _refers_key(draft: Draft) -> bytes | None:
 
 
 def _key(*parts: str) -> bytes:
-    digest = hashlib.sha256()
-    for part in (_DOMAIN, *parts):
-        encoded = part.encode("utf-8", "surrogatepass")
-        # With its length before it, no part can run into the next.
-        digest.update(len(encoded).to_bytes(8, "big") + encoded)
-    return digest.digest()[:_KEY_BYTES]
+    encoded = [part.encode("utf-8", "surrogatepass") for part in (_DOMAIN, *parts)]
+    # With its length before it, no part can run into the next.
+    framed = b"".join([len(part).to_bytes(8, "big") + part for part in encoded])
+    return hashlib.sha256(framed).digest()[:_KEY_BYTES]

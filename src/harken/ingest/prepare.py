@@ -62,11 +62,7 @@ class Policy:
 def prepare(draft: Draft, policy: Policy) -> NewMessage:
     """Return the draft as a message that is safe to store. Raises `UserError` for a mailbox that cannot be."""
     identity = identify(draft)
-    known = replace(
-        draft,
-        sender=Sender(safe_id(draft.sender.id, MAX_SENDER_ID), one_line(draft.sender.name, MAX_NAME)),
-        channel=one_line(draft.channel, MAX_NAME),
-    )
+    known = _with_clean_names(draft)
     text = redact(clean(draft.text, draft.format, policy.max_chars).text).text or _nothing(draft.kind)
     # A run was told to look at somebody's text: what it says then is worth no more than a stranger's word.
     is_run = draft.source == LOCAL and draft.sender.id.startswith(RUN)
@@ -77,13 +73,16 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
     if trust is Trust.OWNER and mailbox == INBOX and answer_of(text) is not None:
         # It is said to Harken: an agent that read it would take it for an instruction.
         mailbox = REPLIES
+    push = attention(known, trust, policy.attention_rules, default, mailbox=mailbox)
+    # A stranger's question is none: anybody could make an agent, a desktop and a phone ask for an answer to it.
+    is_question = draft.is_question and draft.kind is Kind.MESSAGE and trust is not Trust.UNKNOWN
     return NewMessage(
         mailbox=mailbox,
         source=draft.source,
         sender=known.sender,
         text=text,
         trust=trust,
-        attention=attention(known, trust, policy.attention_rules, default, mailbox=mailbox),
+        attention=push,
         channel=known.channel,
         conversation=safe_id(draft.conversation, MAX_ID),
         thread=safe_id(identity.thread, MAX_ID),
@@ -93,9 +92,19 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
         sent_at=_utc(draft.sent_at),
         meta=_clean_meta(draft.meta.items()),
         author=draft.author,
+        is_question=is_question and push is not Attention.COUNT and mailbox != REPLIES,
+        is_answer=draft.is_answer,
         dedup_key=identity.dedup_key,
         refers_key=identity.refers_key,
     )
+
+
+def _with_clean_names(draft: Draft) -> Draft:
+    sender = Sender(safe_id(draft.sender.id, MAX_SENDER_ID), one_line(draft.sender.name, MAX_NAME))
+    channel = one_line(draft.channel, MAX_NAME)
+    # Mostly they are clean, and a copy of a draft costs more than to look.
+    is_same = sender == draft.sender and channel == draft.channel
+    return draft if is_same else replace(draft, sender=sender, channel=channel)
 
 
 def check_mailbox(name: str) -> Mailbox:

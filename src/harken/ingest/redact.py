@@ -8,8 +8,9 @@ further than the next place where another could begin.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import groupby
 from typing import NamedTuple
 
 MIN_PASSWORD = 6
@@ -151,7 +152,7 @@ _PATTERNS = (
     _Pattern("signature", ("sig=",), re.compile(r"[?&;]sig=(?P<value>[A-Za-z0-9%+/=_\-]{20,}+)")),
     _Pattern(
         "password",
-        ("://",),
+        ("@",),
         re.compile(_START + r"[A-Za-z][A-Za-z0-9+.\-]{1,30}+://[^\s:/@\"'<>]{0,256}+:(?P<value>[^\s@/\"'<>]{1,256}+)@"),
         _is_given,
     ),
@@ -172,9 +173,25 @@ _PATTERNS = (
 )
 
 
+def _any_of(hints: Iterable[str]) -> re.Pattern[str]:
+    """Return a pattern for any of some words; by their first letters, because most places fit none of these."""
+    groups = groupby(sorted(hints), key=lambda hint: hint[0])
+    return re.compile(
+        "|".join(
+            f"{re.escape(letter)}(?:{'|'.join(re.escape(hint[1:]) for hint in group)})" for letter, group in groups
+        )
+    )
+
+
+_ANY_HINT = _any_of({hint for pattern in _PATTERNS for hint in pattern.hints})
+
+
 def redact(text: str) -> Redacted:
     """Replace every secret by `[redacted: kind]`. Idempotent, and linear in the length of the text."""
     count, lowered = 0, text.lower()
+    # Looked for at once: asking for each hint by itself was a tenth of what accepting a message cost.
+    if _ANY_HINT.search(lowered) is None:
+        return Redacted(text, 0)
     for pattern in _PATTERNS:
         if any(hint in lowered for hint in pattern.hints):
             text, found = _replace(pattern, text)

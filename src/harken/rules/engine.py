@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
+from datetime import timedelta, tzinfo
 from typing import Final
 
 from harken.model import Message, MessageId, Trust
@@ -17,7 +17,7 @@ from harken.reaction import DEEPEST_CHAIN, MOST_WAITING, Fired, Mode, Order, Out
 from harken.rules.durations import format_duration
 from harken.rules.match import Candidate
 from harken.rules.prompt import render_prompt
-from harken.rules.rule import QuietHours, Rule
+from harken.rules.rule import Rule
 
 _TRUSTED: Final[Mapping[Trust, int]] = {Trust.UNKNOWN: 0, Trust.KNOWN: 1, Trust.OWNER: 2}
 
@@ -115,7 +115,7 @@ class _Deciding:
         if self._is_paused:
             return _Held(Outcome.PAUSED, "rules are paused")
         quiet = rule.quiet_hours
-        if quiet is not None and _is_within(quiet, message.received_at.astimezone(self._local)):
+        if quiet is not None and quiet.covers(message.received_at.astimezone(self._local)):
             return _Held(Outcome.QUIET, f"inside the quiet hours {quiet.begin:%H:%M}-{quiet.end:%H:%M}")
         return None
 
@@ -166,13 +166,6 @@ def _by_chain(rule: Rule, ancestry: Sequence[str]) -> _Held | None:
 def _is_inside(message: Message, fired: Fired, window: timedelta) -> bool:
     # Either way round: after the clock stepped back, a window in the future must not silence a rule for long.
     return abs(message.received_at - fired.at) < window
-
-
-def _is_within(quiet: QuietHours, moment: datetime) -> bool:
-    now = moment.time()
-    if quiet.begin <= quiet.end:
-        return quiet.begin <= now < quiet.end
-    return now >= quiet.begin or now < quiet.end
 
 
 def _order(rule: Rule, message: Message, nonce: str) -> Order:

@@ -24,7 +24,8 @@ from harken.rules.book import RuleBook
 from harken.rules.chat import answer_in
 from harken.rules.engine import decide
 from harken.rules.match import Candidate
-from harken.store.base import CallKey, Store
+from harken.store.base import Store
+from harken.store.outbox import CallKey
 from harken.store.reactions import Settlement
 
 _log = logging.getLogger("harken.rules")

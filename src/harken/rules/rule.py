@@ -6,7 +6,7 @@ Values only. How the file is read is in `load`, which message a rule fits in `ma
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import time, timedelta
+from datetime import datetime, time, timedelta
 from typing import Final
 
 from harken.model import INBOX, Trust
@@ -20,10 +20,22 @@ DEFAULT_TOOLS: Final = ("read_file", "list_files", "search_files")
 
 @dataclass(frozen=True, slots=True)
 class QuietHours:
-    """A part of each day, by the clock on this machine, in which a rule does not fire; it may go over midnight."""
+    """A part of each day, by the clock on this machine, in which a person is left alone; it may go over midnight."""
 
     begin: time
     end: time
+
+    def covers(self, moment: datetime) -> bool:
+        """Whether a moment, given in local time, is inside."""
+        now = moment.time()
+        if self.begin <= self.end:
+            return self.begin <= now < self.end
+        return now >= self.begin or now < self.end
+
+    def until(self, moment: datetime) -> datetime:
+        """Return when the hours that a moment is inside of end, in the same time zone."""
+        end = moment.replace(hour=self.end.hour, minute=self.end.minute, second=0, microsecond=0)
+        return end if end > moment else end + timedelta(days=1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,15 +35,18 @@ from harken.model import (
     MessageId,
     NewMessage,
     Offer,
-    OutboxId,
     Reader,
     SenderRule,
     SessionKey,
     Trust,
 )
+from harken.store.keeping import KeepingRows
 from harken.store.looking import Looking
+from harken.store.outbox import OutboxRows
+from harken.store.questions import QuestionRows
 from harken.store.reactions import ReactionRows
 from harken.store.tasks import TaskRows
+from harken.store.vitals import Vitals
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,22 +126,6 @@ class ConsumerState:
     leased: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OutboxRow:
-    """A reply waiting to leave. State: `queued`, `sent`, `parked`."""
-
-    id: OutboxId
-    message: Message
-    body: str
-    state: str
-    attempts: int
-    created_at: datetime
-    due_at: datetime
-    author: str
-    error: str = ""
-    upstream_id: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Mute:
     """What may not push for a while: `kind` is `session`, `channel` or `sender`. It is stored and can be pulled."""
@@ -206,14 +193,6 @@ class Pruned:
     deleted: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CallKey:
-    """Names one request of one edge, so that a request sent again after a restart is done once."""
-
-    edge: str
-    request: str
-
-
 MOST_OFFER_CHARS = 400_000
 """An offer ends with the message that brings its texts to this: what carries it has a limit too."""
 
@@ -240,7 +219,7 @@ class Changes(Protocol):
         ...
 
 
-class Store(TaskRows, Looking, ReactionRows, Protocol):
+class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, KeepingRows, Protocol):
     """See the module docstring for what holds for every method."""
 
     @property
@@ -405,37 +384,6 @@ class Store(TaskRows, Looking, ReactionRows, Protocol):
         """Return every consumer's place in every mailbox it reads, or only in some mailboxes."""
         ...
 
-    # -- replies ----------------------------------------------------------------------------------------------
-
-    async def add_reply(
-        self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
-    ) -> OutboxRow:
-        """Put a reply into the outbox and mark the consumer's delivery `answered`. Journals `answered`.
-
-        With a `call` that was done before, returns that reply's row and changes nothing.
-        """
-        ...
-
-    async def outbox_due(self, limit: int) -> list[OutboxRow]:
-        """Return queued replies whose time has come, oldest first. No delay is longer than an hour."""
-        ...
-
-    async def outbox(self, *, state: str = "") -> list[OutboxRow]:
-        """Return the newest 200 replies, of one state or all."""
-        ...
-
-    async def replies(self, message: MessageId) -> list[OutboxRow]:
-        """Return the replies to a message, oldest first."""
-        ...
-
-    async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
-        """Record that a reply has left. Idempotent. Journals `replied`."""
-        ...
-
-    async def outbox_failed(self, row: OutboxId, error: str, *, due_at: datetime | None) -> None:
-        """Record a failed attempt: try again at `due_at`, or park it (None). Journals `parked` when parked."""
-        ...
-
     # -- access -----------------------------------------------------------------------------------------------
 
     async def set_sender(self, rule: SenderRule) -> None:
@@ -480,7 +428,7 @@ class Store(TaskRows, Looking, ReactionRows, Protocol):
 
         What is over the limits and still open for a consumer becomes `expired` (journaled, with its ids) and stays
         visible; what is over the limits and was final for everyone before this call is deleted, what expired not
-        before `expired_stays_seconds` are over. Journals `pruned`.
+        before `expired_stays_seconds` are over. Journals `pruned`, with the numbers of what was deleted.
         Dedup keys stay.
         """
         ...

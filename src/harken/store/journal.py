@@ -11,7 +11,8 @@ import json
 import logging
 import os
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from datetime import datetime
 from itertools import groupby
 from pathlib import Path
 from typing import BinaryIO, Protocol
@@ -23,6 +24,7 @@ from harken.model import record, timestamp
 from harken.store.base import Event
 
 _log = logging.getLogger("harken.journal")
+_encode = msgspec.json.Encoder().encode
 
 _REPAIR_BATCH = 500
 _CHUNK_BYTES = 1 << 16
@@ -46,12 +48,20 @@ class EventLog(Protocol):
         ...
 
 
-def line(event: Event) -> bytes:
-    """Return an event as one line of the journal."""
-    entry: dict[str, object] = {"n": event.n, "at": timestamp(event.at), "kind": event.kind, **event.data}
+class _Stamps(dict[datetime, str]):
+    """Times as they are written: the events of a commit share one, and writing it took longer than the rest."""
+
+    def __missing__(self, moment: datetime) -> str:
+        written = self[moment] = timestamp(moment)
+        return written
+
+
+def line(event: Event, written: Callable[[datetime], str] = timestamp) -> bytes:
+    """Return an event as one line of the journal. `written` says how times are written."""
+    entry: dict[str, object] = {"n": event.n, "at": written(event.at), "kind": event.kind, **event.data}
     if event.message is not None:
-        entry["message"] = record(event.message)
-    return msgspec.json.encode(entry) + b"\n"
+        entry["message"] = record(event.message, written=written)
+    return _encode(entry) + b"\n"
 
 
 class Journal:
@@ -62,7 +72,7 @@ class Journal:
         self._lock = threading.Lock()
         self._last = 0
         self._is_found = False
-        self._day = ""
+        self._day, self._path = "", folder
         self._file = -1
         self._cut: tuple[str, int] | None = None
         self._problem = ""
@@ -134,10 +144,11 @@ class Journal:
     def _write(self, events: Sequence[Event]) -> None:
         try:
             # The events of a commit share its time, so they go to one file, in one write.
-            for day, group in groupby(events, key=lambda event: timestamp(event.at)[:10]):
+            written = _Stamps().__getitem__
+            for day, group in groupby(events, key=lambda event: written(event.at)[:10]):
                 lines = list(group)
                 self._open_file(day)
-                self._append(day, b"".join(map(line, lines)))
+                self._append(day, b"".join([line(event, written) for event in lines]))
                 self._last = lines[-1].n
         except OSError as exc:
             self._close_file()
@@ -156,9 +167,9 @@ class Journal:
         self._cut = None
 
     def _open_file(self, day: str) -> None:
-        path = self._folder / f"{day}.jsonl"
-        if day == self._day and self._file >= 0 and _is_same_file(path, self._file):
+        if day == self._day and self._file >= 0 and _is_same_file(self._path, self._file):
             return
+        path = self._folder / f"{day}.jsonl"
         self._close_file()
         if self._cut is not None and self._cut[0] == day and path.exists() and path.stat().st_size > self._cut[1]:
             os.truncate(path, self._cut[1])
@@ -166,7 +177,7 @@ class Journal:
         if path.exists():
             _cut_unfinished(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        self._day = day
+        self._day, self._path = day, path
 
     def _close_file(self) -> None:
         if self._file >= 0:

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from harken.model import Delivery, Mailbox, Message, MessageId
 
 if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.base import Hush, OutboxRow
+    from harken.store.base import Hush
+from harken.store.outbox import OutboxRow
 
 MOST_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""

@@ -54,6 +54,8 @@ def open_writer(path: Path, opener: Connect) -> sqlite3.Connection:
     # FULL: an accepted message survives a power cut, not only a crash of ours.
     connection.execute("PRAGMA synchronous = FULL")
     connection.execute("PRAGMA cache_size = -16000")
+    # What a statement or a savepoint would undo: else each of them makes a file of its own and removes it again.
+    connection.execute("PRAGMA temp_store = MEMORY")
     return connection
 
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -29,6 +30,7 @@ from harken.store.base import Appended, Checkpoint, Filter
 from harken.store.sqlite.transaction import (
     Transaction,
     encode_json,
+    for_rows,
     from_micros,
     optional_micros,
     optional_moment,
@@ -44,12 +46,14 @@ HEAD = "SELECT head FROM mailboxes WHERE name = ?"
 SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
 NEW_CURSOR = "INSERT OR IGNORE INTO cursors (consumer, mailbox, seq) VALUES (?, ?, ?)"
 FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
-ADD_KEY = "INSERT OR IGNORE INTO dedup (key, message) VALUES (?, ?)"
-INSERT = """
+ADD_KEYS = for_rows("INSERT OR IGNORE INTO dedup (key, message)", "(?, ?)")
+INSERT = for_rows(
+    """
 INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversation, thread, kind, trust, attention,
     priority, sender_id, sender_name, upstream_id, sent_at, refers_to, meta, text)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
+""",
+    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+)
 SAVE_CHECKPOINT = """
 INSERT INTO checkpoints (source, feed, value) VALUES (?, ?, ?)
 ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
@@ -101,18 +105,27 @@ def from_row(row: Sequence[Any]) -> Message:
     )
 
 
-def append(
-    tx: Transaction, messages: Sequence[NewMessage], checkpoint: Checkpoint | None, dropped: int
-) -> list[Appended]:
-    """Store what is new, in order, then the checkpoint that follows."""
-    batch = _Batch(tx)
-    result = [batch.add(new) for new in messages]
-    batch.write()
-    if dropped:
-        source = messages[0].source if messages else checkpoint.source if checkpoint else ""
-        tx.note("dropped", {"source": source, "count": dropped})
-    if checkpoint is not None:
-        tx.execute(SAVE_CHECKPOINT, (checkpoint.source, checkpoint.feed, checkpoint.value))
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What one caller wants to have stored."""
+
+    messages: Sequence[NewMessage]
+    checkpoint: Checkpoint | None = None
+    dropped: int = 0
+
+
+def append(tx: Transaction, wanted: Sequence[Wanted]) -> list[list[Appended]]:
+    """Store what is new of several callers, in order, and the checkpoints that follow; return what each one gets."""
+    stored = iter(_Batch(tx).store([new for each in wanted for new in each.messages]))
+    result = []
+    for each in wanted:
+        result.append(list(islice(stored, len(each.messages))))
+        checkpoint = each.checkpoint
+        if each.dropped:
+            source = each.messages[0].source if each.messages else checkpoint.source if checkpoint else ""
+            tx.note("dropped", {"source": source, "count": each.dropped})
+        if checkpoint is not None:
+            tx.execute(SAVE_CHECKPOINT, (checkpoint.source, checkpoint.feed, checkpoint.value))
     return result
 
 
@@ -121,26 +134,43 @@ class _Batch:
 
     def __init__(self, tx: Transaction) -> None:
         self._tx = tx
+        self._ids: Collection[str] = frozenset()
         self._new: dict[str, Message] = {}
         self._heads: dict[Mailbox, int] = {}
 
-    def add(self, new: NewMessage) -> Appended:
-        """Take a message in, or recognise it."""
-        message_id = fresh_id("m-")
-        # One statement asks and answers: the key is taken by whoever comes first, for ever.
-        if new.dedup_key is not None and not self._tx.execute(ADD_KEY, (new.dedup_key, message_id)).rowcount:
-            return Appended(self._known(new, new.dedup_key), is_new=False)
-        seq = self._heads[new.mailbox] = self._head(new.mailbox) + 1
-        message = _stored(self._tx, new, message_id, seq, self._referred(new))
-        self._new[message_id] = message
-        return Appended(message, is_new=True)
+    def store(self, messages: Sequence[NewMessage]) -> list[Appended]:
+        """Take messages in, or recognise them."""
+        ids = [fresh_id("m-") for _ in messages]
+        self._ids = frozenset(ids)
+        known = self._take_keys(messages, ids)
+        result = [
+            Appended(self._known(new, known[own_id]), is_new=False)
+            if own_id in known
+            else Appended(self._add(new, own_id), is_new=True)
+            for own_id, new in zip(ids, messages, strict=True)
+        ]
+        self._write()
+        return result
 
-    def write(self) -> None:
-        """Write what was taken in."""
+    def _take_keys(self, messages: Sequence[NewMessage], ids: Sequence[str]) -> Mapping[str, str]:
+        """Take the keys of what is new; return, for each id that is not needed, that of the message that was first."""
+        keys = [(new.dedup_key, own_id) for own_id, new in zip(ids, messages, strict=True) if new.dedup_key is not None]
+        # A key is taken by whoever comes first, for ever. Mostly all are new, and the count of rows says so.
+        if self._tx.insert(ADD_KEYS, keys) == len(keys):
+            return {}
+        found = ((own_id, str(self._tx.execute(FIND_KEY, (key,)).fetchone()[0])) for key, own_id in keys)
+        return {own_id: first for own_id, first in found if first != own_id}
+
+    def _add(self, new: NewMessage, own_id: str) -> Message:
+        seq = self._heads[new.mailbox] = self._head(new.mailbox) + 1
+        message = self._new[own_id] = _stored(self._tx, new, own_id, seq, self._referred(new, own_id))
+        return message
+
+    def _write(self) -> None:
         for mailbox, head in self._heads.items():
             self._tx.execute(SET_HEAD, (mailbox, head))
         messages = list(self._new.values())
-        self._tx.connection.executemany(INSERT, [_row(message, self._tx.now_micros) for message in messages])
+        self._tx.insert(INSERT, [_row(message, self._tx.now_micros) for message in messages])
         self._tx.note_received(messages)
         self._tx.grown.update(self._heads)
 
@@ -154,19 +184,21 @@ class _Batch:
             return 0
         return int(row[0])
 
-    def _known(self, new: NewMessage, key: bytes) -> Message:
+    def _known(self, new: NewMessage, message_id: str) -> Message:
         """Return the message that was stored first; a stub with its id when retention has removed it."""
-        message_id = self._tx.execute(FIND_KEY, (key,)).fetchone()[0]
         if message_id in self._new:
             return self._new[message_id]
         row = self._tx.execute(BY_ID, (message_id,)).fetchone()
         return from_row(row) if row else replace(_stored(self._tx, new, message_id, 0, None), text="")
 
-    def _referred(self, new: NewMessage) -> str | None:
+    def _referred(self, new: NewMessage, own_id: str) -> str | None:
         if new.refers_key is None:
             return None
-        found = self._tx.execute(FIND_KEY, (new.refers_key,)).fetchone()
-        return str(found[0]) if found else None
+        row = self._tx.execute(FIND_KEY, (new.refers_key,)).fetchone()
+        found = str(row[0]) if row else None
+        # All keys are taken before: what comes later in the batch cannot be referred to.
+        is_later = found in self._ids and found != own_id and found not in self._new
+        return None if is_later else found
 
 
 def _row(message: Message, now: int) -> tuple[object, ...]:

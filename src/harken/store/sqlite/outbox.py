@@ -9,24 +9,42 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
-from harken.store.base import CallKey, OutboxRow
+from harken.store.outbox import CallKey, OutboxRow
 from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
-from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
+from harken.store.sqlite.questions import note_sent
+from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
 LONGEST_DELAY = timedelta(hours=1)
 
 _SELECT = f"""
-SELECT {COLUMNS}, o.id, o.body, o.state, o.attempts, o.created_at, o.due_at, o.author, o.error, o.upstream_id
+SELECT {COLUMNS}, o.id, o.body, o.state, o.attempts, o.created_at, o.due_at, o.author, o.error, o.upstream_id,
+    o.tried_at
 FROM outbox o JOIN messages m ON m.id = o.message
 """
 BY_CALL = f"{_SELECT} WHERE o.call_edge = ? AND o.call_request = ?"
 BY_OUTBOX_ID = f"{_SELECT} WHERE o.id = ?"
 # Due further ahead than any delay can only mean that the clock was set back: it is due.
-DUE = f"{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= ? OR o.due_at > ?) ORDER BY o.n LIMIT ?"
+DUE = f"""{_SELECT} WHERE o.state = 'queued' AND (o.due_at <= :now OR o.due_at > :far)
+    AND (:source = '' OR m.source = :source) AND m.source NOT IN (SELECT value FROM json_each(:without))
+    AND (m.conversation = '' OR NOT EXISTS (
+        SELECT 1 FROM outbox e JOIN messages em ON em.id = e.message
+        WHERE e.state = 'queued' AND e.n < o.n AND em.source = m.source AND em.conversation = m.conversation
+            AND e.due_at > :now AND e.due_at <= :far))
+ORDER BY o.n LIMIT :limit
+"""
+RETRY = """
+UPDATE outbox SET state = 'queued', attempts = 0, error = '', due_at = ?, tried_at = iif(?, NULL, tried_at)
+WHERE id = ? AND state = 'parked'
+"""
+TRYING = "UPDATE outbox SET tried_at = ? WHERE id = ? AND state <> 'sent'"
 NEWEST = f"{_SELECT} WHERE (? = '' OR o.state = ?) ORDER BY o.n DESC LIMIT 200"
 OF_MESSAGE = f"{_SELECT} WHERE o.message = ? ORDER BY o.n LIMIT 200"
 OF_MESSAGES = f"{_SELECT} WHERE o.message IN (SELECT value FROM json_each(?)) ORDER BY o.n LIMIT 1000"
+SENT_IDS = """
+SELECT o.upstream_id FROM outbox o JOIN messages m ON m.id = o.message
+WHERE o.state = 'sent' AND o.upstream_id <> '' AND m.source = ? ORDER BY o.n DESC LIMIT ?
+"""
 INSERT = """
 INSERT INTO outbox (id, message, body, author, state, attempts, created_at, due_at, call_edge, call_request)
 VALUES (?, ?, ?, ?, 'queued', 0, ?, ?, ?, ?)
@@ -38,8 +56,12 @@ VALUES (?, ?, ?, ?, ?, 'answered', 'reply', ?, '', 1, ?, 0, ?, 'reply', ?)
 ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'answered', answered_at = excluded.answered_at,
     evidence = iif(seen_at IS NULL, 'reply', evidence), seen_at = coalesce(seen_at, excluded.seen_at)
 """
+ANSWERS = "SELECT message FROM outbox WHERE id = ?"
 SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '' WHERE id = ? AND state <> 'sent'"
-FAILED = "UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ? WHERE id = ? AND state <> 'sent'"
+FAILED = """
+UPDATE outbox SET state = ?, attempts = attempts + 1, error = ?, due_at = ?, tried_at = iif(?, tried_at, NULL)
+WHERE id = ? AND state <> 'sent'
+"""
 
 
 def add_reply(
@@ -81,10 +103,23 @@ def add_reply(
     return _row(tx.execute(BY_OUTBOX_ID, (row_id,)).fetchone())
 
 
-def due(connection: sqlite3.Connection, now: datetime, limit: int) -> list[OutboxRow]:
+def due(
+    connection: sqlite3.Connection, now: datetime, limit: int, *, source: str, without: Collection[str]
+) -> list[OutboxRow]:
     """Return what should leave now."""
-    far = to_micros(now + LONGEST_DELAY)
-    return [_row(row) for row in connection.execute(DUE, (to_micros(now), far, limit))]
+    named = {
+        "now": to_micros(now),
+        "far": to_micros(now + LONGEST_DELAY),
+        "source": source,
+        "without": encode_json(list(without)),
+        "limit": limit,
+    }
+    return [_row(row) for row in connection.execute(DUE, named)]
+
+
+def trying(tx: Transaction, row_id: OutboxId) -> None:
+    """Record that a reply is about to leave."""
+    tx.execute(TRYING, (tx.now_micros, row_id))
 
 
 def of_message(connection: sqlite3.Connection, message: MessageId) -> list[OutboxRow]:
@@ -105,16 +140,35 @@ def newest(connection: sqlite3.Connection, state: str) -> list[OutboxRow]:
     return [_row(row) for row in connection.execute(NEWEST, (state, state))]
 
 
+def sent_ids(connection: sqlite3.Connection, source: str, limit: int) -> list[str]:
+    """Return upstream's ids of what was sent last through a source, in order."""
+    return [str(row[0]) for row in connection.execute(SENT_IDS, (source, limit))][::-1]
+
+
 def sent(tx: Transaction, row_id: OutboxId, upstream_id: str) -> None:
     """Record that a reply has left."""
     if tx.execute(SENT, (upstream_id, row_id)).rowcount:
         tx.note("replied", {"reply": row_id, "upstream_id": upstream_id})
+        note_sent(tx, MessageId(tx.execute(ANSWERS, (row_id,)).fetchone()[0]))
 
 
-def failed(tx: Transaction, row_id: OutboxId, error: str, *, due_at: datetime | None) -> None:
+def retry(tx: Transaction, rows: Collection[OutboxId], *, is_unsent: bool) -> list[OutboxRow]:
+    """Let parked replies be due now."""
+    found = [tx.execute(BY_OUTBOX_ID, (each,)).fetchone() for each in rows]
+    if None in found:
+        missing = list(rows)[found.index(None)]
+        raise NotFound(f"There is no reply {missing[:80]!r}.", "See them with: harken outbox")
+    for each in rows:
+        if tx.execute(RETRY, (tx.now_micros, is_unsent, each)).rowcount:
+            tx.note("retried", {"reply": each, "is_unsent": is_unsent})
+            tx.grown.add(OUTBOX)
+    return [_row(tx.execute(BY_OUTBOX_ID, (each,)).fetchone()) for each in rows]
+
+
+def failed(tx: Transaction, row_id: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool) -> None:
     """Record a failed attempt."""
     state = "parked" if due_at is None else "queued"
-    changed = tx.execute(FAILED, (state, error, to_micros(due_at or tx.now), row_id)).rowcount
+    changed = tx.execute(FAILED, (state, error, to_micros(due_at or tx.now), is_uncertain, row_id)).rowcount
     if changed and due_at is None:
         tx.note("parked", {"reply": row_id, "error": error})
 
@@ -132,4 +186,5 @@ def _row(row: Sequence[Any]) -> OutboxRow:
         author=own[6],
         error=own[7],
         upstream_id=own[8],
+        tried_at=optional_moment(own[9]),
     )

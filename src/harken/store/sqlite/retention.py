@@ -6,11 +6,16 @@ One call does a bounded amount, so that it never holds up accepting; the upkeep 
 from __future__ import annotations
 
 import sqlite3
-from datetime import timedelta
+from collections.abc import Sequence
+from datetime import datetime, timedelta
 from pathlib import Path
 
+from harken.model import Mailbox, MessageId
 from harken.store.base import Limits, Pruned
+from harken.store.keeping import Excess
 from harken.store.sqlite.deliveries import advance
+from harken.store.sqlite.messages import HEAD
+from harken.store.sqlite.questions import note_removed
 from harken.store.sqlite.search import forget, lag
 from harken.store.sqlite.transaction import Transaction, to_micros
 
@@ -21,15 +26,17 @@ _REACTIONS_KEPT = 1_000
 MAILBOXES = "SELECT name, head FROM mailboxes"
 SLOWEST = "SELECT coalesce(min(seq), 0) FROM cursors WHERE mailbox = ?"
 OVER = """
-SELECT n, text, sender_name, channel, id FROM messages
+SELECT n, text, sender_name, channel, id, seq FROM messages
 WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages)
     AND id NOT IN (SELECT message FROM outbox WHERE state <> 'sent')
     AND id NOT IN (SELECT message FROM actions WHERE state IN ('waiting', 'queued'))
     AND id NOT IN (SELECT message FROM runs WHERE state = 'running')
     AND NOT EXISTS (
         SELECT 1 FROM deliveries d WHERE d.message = messages.id AND d.state = 'expired' AND d.offered_at > ?)
-ORDER BY seq LIMIT ?
 """
+NEXT_OVER = f"{OVER} ORDER BY seq LIMIT ?"
+COUNT_OVER = f"SELECT count(*) FROM ({OVER})"
+STORED = "SELECT count(*), count(*) FILTER (WHERE seq <= ?) FROM messages WHERE mailbox = ?"
 # Up to the first that is young enough: a message received with a wrong clock must not take those before it along.
 FIRST_YOUNG = "SELECT seq FROM messages WHERE mailbox = ? AND received_at >= ? ORDER BY seq LIMIT 1"
 DELETE = "DELETE FROM messages WHERE n = ?"
@@ -40,8 +47,9 @@ OPEN = """
 SELECT m.seq, m.id FROM messages m LEFT JOIN deliveries d
     ON d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq
 WHERE m.mailbox = :mailbox AND m.seq > :cursor AND m.seq <= :cutoff AND (d.state IS NULL OR d.state = 'offered')
-ORDER BY m.seq LIMIT :limit
 """
+NEXT_OPEN = f"{OPEN} ORDER BY m.seq LIMIT :limit"
+COUNT_OPEN = f"SELECT count(*) FROM ({OPEN})"
 EXPIRE = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
     lease_until, reason) VALUES (?, ?, ?, 'd-' || lower(hex(randomblob(8))), ?, 'expired', '', '', '', 0, ?, 0, ?)
@@ -68,20 +76,22 @@ REASON = "older than what the mailbox keeps"
 
 def prune(tx: Transaction, limits: Limits) -> Pruned:
     """Do one bounded round of retention over every mailbox."""
-    expired = deleted = 0
+    expired, gone = 0, dict[str, list[int]]()
     oldest = to_micros(tx.now - timedelta(seconds=limits.max_age_seconds))
     recent = to_micros(tx.now - timedelta(seconds=limits.expired_stays_seconds))
     for mailbox, head in tx.execute(MAILBOXES).fetchall():
-        young = tx.execute(FIRST_YOUNG, (mailbox, oldest)).fetchone()
-        cutoff = max(head - limits.max_count, int(young[0]) - 1 if young else head)
+        cutoff = _cutoff(tx.connection, mailbox, head - limits.max_count, oldest)
         if cutoff <= 0:
             continue
         everyone = int(tx.execute(SLOWEST, (mailbox,)).fetchone()[0])
-        deleted += _delete(tx, mailbox, min(cutoff, everyone), recent)
+        if numbers := _delete(tx, mailbox, min(cutoff, everyone), recent):
+            gone[mailbox] = numbers
         for consumer, cursor in tx.execute(SLOW, (mailbox, cutoff)).fetchall():
             expired += _expire(tx, consumer, mailbox, cursor, cutoff)
+    deleted = sum(map(len, gone.values()))
     if deleted:
-        tx.note("pruned", {"deleted": deleted})
+        ranges = {mailbox: as_ranges(numbers) for mailbox, numbers in gone.items()}
+        tx.note("pruned", {"deleted": deleted, "ranges": ranges})
     over = {"batch": BATCH, "kept": _REACTIONS_KEPT, "most": max(limits.max_count, _REACTIONS_KEPT), "oldest": oldest}
     # An action stays as long as its run: what the run was to do is there.
     tx.connection.execute(OLD_RUNS, over)
@@ -90,19 +100,69 @@ def prune(tx: Transaction, limits: Limits) -> Pruned:
     return Pruned(expired, deleted)
 
 
-def _delete(tx: Transaction, mailbox: str, cutoff: int, recent: int) -> int:
-    rows = tx.execute(OVER, (mailbox, cutoff, recent, BATCH)).fetchall()
+def excess(connection: sqlite3.Connection, limits: Limits, now: datetime) -> list[Excess]:
+    """Return what is over the limits, by mailbox."""
+    oldest = to_micros(now - timedelta(seconds=limits.max_age_seconds))
+    recent = to_micros(now - timedelta(seconds=limits.expired_stays_seconds))
+    found = []
+    for mailbox, head in connection.execute(f"{MAILBOXES} ORDER BY name").fetchall():
+        cutoff = _cutoff(connection, mailbox, head - limits.max_count, oldest)
+        stored, over = connection.execute(STORED, (cutoff, mailbox)).fetchone()
+        last = min(cutoff, int(connection.execute(SLOWEST, (mailbox,)).fetchone()[0]))
+        to_expire = sum(
+            _open_of(connection, consumer, mailbox, cursor, cutoff)
+            for consumer, cursor in connection.execute(SLOW, (mailbox, cutoff)).fetchall()
+        )
+        found.append(
+            Excess(
+                mailbox=Mailbox(mailbox),
+                stored=stored,
+                over=over,
+                to_expire=to_expire,
+                to_delete=int(connection.execute(COUNT_OVER, (mailbox, last, recent)).fetchone()[0]),
+            )
+        )
+    return found
+
+
+def _open_of(connection: sqlite3.Connection, consumer: str, mailbox: str, cursor: int, cutoff: int) -> int:
+    named = {"consumer": consumer, "mailbox": mailbox, "cursor": cursor, "cutoff": cutoff}
+    return int(connection.execute(COUNT_OPEN, named).fetchone()[0])
+
+
+def _cutoff(connection: sqlite3.Connection, mailbox: str, by_count: int, oldest: int) -> int:
+    """Return the last number that is over the limits; not above 0 for none."""
+    young = connection.execute(FIRST_YOUNG, (mailbox, oldest)).fetchone()
+    if young is not None:
+        return max(by_count, int(young[0]) - 1)
+    return max(by_count, int(connection.execute(HEAD, (mailbox,)).fetchone()[0]))
+
+
+def as_ranges(ascending: Sequence[int]) -> list[tuple[int, int]]:
+    """Return numbers as first and last of each unbroken part."""
+    ranges: list[tuple[int, int]] = []
+    for number in ascending:
+        if ranges and ranges[-1][1] == number - 1:
+            ranges[-1] = ranges[-1][0], number
+        else:
+            ranges.append((number, number))
+    return ranges
+
+
+def _delete(tx: Transaction, mailbox: str, cutoff: int, recent: int) -> list[int]:
+    rows = tx.execute(NEXT_OVER, (mailbox, cutoff, recent, BATCH)).fetchall()
     forget(tx, [row[:4] for row in rows])
+    note_removed(tx, [MessageId(row[4]) for row in rows])
     for row in rows:
         tx.execute(DELETE_DELIVERIES, (row[4],))
         tx.execute(DELETE_OUTBOX, (row[4],))
         tx.execute(DELETE, (row[0],))
-    return len(rows)
+    return [row[5] for row in rows]
 
 
 def _expire(tx: Transaction, consumer: str, mailbox: str, cursor: int, cutoff: int) -> int:
     named = {"consumer": consumer, "mailbox": mailbox, "cursor": cursor, "cutoff": cutoff, "limit": BATCH}
-    rows = tx.connection.execute(OPEN, named).fetchall()
+    rows = tx.connection.execute(NEXT_OPEN, named).fetchall()
     for seq, message in rows:
         tx.execute(EXPIRE, (consumer, mailbox, seq, message, tx.now_micros, REASON))
     advance(tx, consumer, mailbox)

@@ -15,8 +15,11 @@ from harken.store.sqlite.messages import COLUMNS, WHERE, from_row, parameters
 from harken.store.sqlite.transaction import Transaction
 
 INDEXED = "SELECT value FROM progress WHERE name = 'indexed'"
-NEXT = "SELECT n, text, sender_name, channel FROM messages WHERE n > ? ORDER BY n LIMIT ?"
-ADD = "INSERT INTO messages_text (rowid, text, sender_name, channel) VALUES (?, ?, ?, ?)"
+NEXT = "SELECT count(*), max(n) FROM (SELECT n FROM messages WHERE n > ? ORDER BY n LIMIT ?)"
+ADD = """
+INSERT INTO messages_text (rowid, text, sender_name, channel)
+SELECT n, text, sender_name, channel FROM messages WHERE n > ? AND n <= ? ORDER BY n
+"""
 REMOVE = "INSERT INTO messages_text (messages_text, rowid, text, sender_name, channel) VALUES ('delete', ?, ?, ?, ?)"
 ADVANCE = "UPDATE progress SET value = ? WHERE name = 'indexed'"
 SEARCH = f"""
@@ -52,11 +55,12 @@ def search(connection: sqlite3.Connection, text: str, where: Filter, limit: int)
 def index(tx: Transaction, limit: int) -> int:
     """Make the next messages searchable."""
     done = tx.execute(INDEXED).fetchone()[0]
-    rows = tx.execute(NEXT, (done, limit)).fetchall()
-    tx.connection.executemany(ADD, rows)
-    if rows:
-        tx.execute(ADVANCE, (rows[-1][0],))
-    return len(rows)
+    count, last = tx.execute(NEXT, (done, limit)).fetchone()
+    if count:
+        # One statement: the texts need not come through here, where they would hold up whoever accepts more.
+        tx.execute(ADD, (done, last))
+        tx.execute(ADVANCE, (last,))
+    return int(count)
 
 
 def forget(tx: Transaction, rows: list[tuple[int, str, str, str]]) -> None:

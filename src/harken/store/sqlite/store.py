@@ -34,7 +34,6 @@ from harken.model import (
 )
 from harken.store.base import (
     Appended,
-    CallKey,
     Checkpoint,
     ConsumerState,
     Event,
@@ -45,25 +44,29 @@ from harken.store.base import (
     Mute,
     Observer,
     OpenOffer,
-    OutboxRow,
     Pruned,
     Reach,
     SurfaceRecord,
     Unread,
 )
+from harken.store.keeping import Excess
 from harken.store.looking import ChannelState, MailboxState, Part, Place, Pulse
+from harken.store.outbox import CallKey, OutboxRow
 from harken.store.sqlite import access, looking, retention, search
 from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
 from harken.store.sqlite import messages as message_rows
 from harken.store.sqlite import outbox as outbox_rows
+from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
+from harken.store.sqlite.asked import Asked
 from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
 from harken.store.sqlite.standing import Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction, to_micros
+from harken.store.sqlite.vitals import VitalSigns
 from harken.store.sqlite.writer import Writer, no_herald, no_observer
 
 
@@ -91,7 +94,19 @@ class LocalChanges:
             wake(grown)
 
 
-class SqliteStore(Reacting):
+def _append(tx: Transaction, wanted: Sequence[message_rows.Wanted]) -> list[list[Appended]]:
+    """Store what several callers bring, and what follows from it."""
+    result = message_rows.append(tx, wanted)
+    for each, appended in zip(wanted, result, strict=True):
+        for new, stored in zip(each.messages, appended, strict=True):
+            if new.author is not None and stored.is_new:
+                delivery_rows.own(tx, new.author, stored.message)
+        question_rows.note_appended(tx, each.messages, appended)
+        task_rows.refuse_late(tx, {stored.message.mailbox for stored in appended if stored.is_new})
+    return result
+
+
+class SqliteStore(Reacting, Asked, VitalSigns):
     """The embedded store. Use `open_store`."""
 
     def __init__(
@@ -120,16 +135,7 @@ class SqliteStore(Reacting):
         self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
     ) -> list[Appended]:
         """Store messages and the checkpoint that follows them."""
-
-        def append(tx: Transaction) -> list[Appended]:
-            appended = message_rows.append(tx, messages, checkpoint, dropped)
-            for new, each in zip(messages, appended, strict=True):
-                if new.author is not None and each.is_new:
-                    delivery_rows.own(tx, new.author, each.message)
-            task_rows.refuse_late(tx, {each.message.mailbox for each in appended if each.is_new})
-            return appended
-
-        return await self._writer.run(append)
+        return await self._writer.run_together(_append, message_rows.Wanted(messages, checkpoint, dropped))
 
     async def message(self, ref: str) -> Message:
         """Return a message by reference."""
@@ -332,9 +338,14 @@ class SqliteStore(Reacting):
             lambda tx: outbox_rows.add_reply(tx, message, body, author=author, consumer=consumer, call=call)
         )
 
-    async def outbox_due(self, limit: int) -> list[OutboxRow]:
+    async def outbox_due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> list[OutboxRow]:
         """Return what should leave now."""
-        return await self._readers.run(lambda db: outbox_rows.due(db, self._clock.now(), limit))
+        now = self._clock.now()
+        return await self._readers.run(lambda db: outbox_rows.due(db, now, limit, source=source, without=without))
+
+    async def outbox_trying(self, row: OutboxId) -> None:
+        """Record that a reply is about to leave."""
+        await self._writer.run(lambda tx: outbox_rows.trying(tx, row))
 
     async def outbox(self, *, state: str = "") -> list[OutboxRow]:
         """Return the newest replies."""
@@ -344,13 +355,23 @@ class SqliteStore(Reacting):
         """Return the replies to a message."""
         return await self._readers.run(lambda db: outbox_rows.of_message(db, message))
 
+    async def sent_ids(self, source: str, limit: int) -> list[str]:
+        """Return upstream's ids of what was sent last through a source."""
+        return await self._readers.run(lambda db: outbox_rows.sent_ids(db, source, limit))
+
     async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
         """Record that a reply has left."""
         await self._writer.run(lambda tx: outbox_rows.sent(tx, row, upstream_id))
 
-    async def outbox_failed(self, row: OutboxId, error: str, *, due_at: datetime | None) -> None:
+    async def outbox_retry(self, rows: Collection[OutboxId], *, is_unsent: bool = False) -> list[OutboxRow]:
+        """Let parked replies be due now."""
+        return await self._writer.run(lambda tx: outbox_rows.retry(tx, rows, is_unsent=is_unsent))
+
+    async def outbox_failed(
+        self, row: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool = False
+    ) -> None:
         """Record a failed attempt."""
-        await self._writer.run(lambda tx: outbox_rows.failed(tx, row, error, due_at=due_at))
+        await self._writer.run(lambda tx: outbox_rows.failed(tx, row, error, due_at=due_at, is_uncertain=is_uncertain))
 
     async def set_sender(self, rule: SenderRule) -> None:
         """Decide about a sender."""
@@ -419,6 +440,11 @@ class SqliteStore(Reacting):
     async def prune(self, limits: Limits) -> Pruned:
         """Do one bounded round of retention."""
         return await self._writer.run(lambda tx: retention.prune(tx, limits), is_durable=False)
+
+    async def excess(self, limits: Limits) -> Sequence[Excess]:
+        """Return what is over the limits."""
+        now = self._clock.now()
+        return await self._readers.run(lambda db: retention.excess(db, limits, now))
 
     async def stats(self) -> Mapping[str, int]:
         """Return counts for people."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 
 import msgspec
 
@@ -19,7 +20,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 INSERT_EVENT = "INSERT INTO events (at, kind, message, data) VALUES (?, ?, ?, ?)"
-INSERT_RECEIVED = "INSERT INTO events (n, at, kind, message, data) VALUES (?, ?, 'received', ?, '{}')"
+ROWS_AT_ONCE = (32, 16, 8, 4, 2, 1)
+_EVENT = "(?, ?, 'received', ?, '{}')"
 LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
 
 
@@ -48,6 +50,14 @@ def encode_json(value: object) -> str:
     return msgspec.json.encode(value).decode()
 
 
+def for_rows(head: str, row: str) -> Mapping[int, str]:
+    """Return the statement that inserts some rows at once, for each of `ROWS_AT_ONCE`."""
+    return {count: f"{head} VALUES {', '.join([row] * count)}" for count in ROWS_AT_ONCE}
+
+
+INSERT_RECEIVED = for_rows("INSERT INTO events (n, at, kind, message, data)", _EVENT)
+
+
 class Transaction:
     """A write in progress. `events` and `grown` are announced after the commit, and only then."""
 
@@ -61,6 +71,19 @@ class Transaction:
     def execute(self, sql: str, parameters: tuple[object, ...] = ()) -> sqlite3.Cursor:
         """Run one statement."""
         return self.connection.execute(sql, parameters)
+
+    def insert(self, statements: Mapping[int, str], rows: Sequence[tuple[object, ...]]) -> int:
+        """Insert rows with the statements of `for_rows`; return how many were new.
+
+        Not `executemany`: that lets go of the interpreter for every row, and has to wait for the event loop each time.
+        """
+        done = inserted = 0
+        for count, sql in statements.items():
+            while len(rows) - done >= count:
+                values = tuple(chain.from_iterable(rows[done : done + count]))
+                inserted += self.execute(sql, values).rowcount
+                done += count
+        return inserted
 
     def note(self, kind: str, data: Mapping[str, object], message: Message | None = None) -> Event:
         """Add a journal event to this transaction."""
@@ -78,7 +101,7 @@ class Transaction:
             return
         first = 1 + int(self.execute(LAST_EVENT).fetchone()[0])
         rows = [(first + i, self.now_micros, message.id) for i, message in enumerate(messages)]
-        self.connection.executemany(INSERT_RECEIVED, rows)
+        self.insert(INSERT_RECEIVED, rows)
         self.events += [
             Event(n=first + i, at=self.now, kind="received", data={}, message=message)
             for i, message in enumerate(messages)

@@ -1,8 +1,9 @@
 """The one thread that writes, committing what arrived meanwhile together (group commit).
 
 A job is a function over a `Transaction`. Jobs that wait when the thread is free share one commit, and so one
-fsync; each still succeeds or fails on its own, behind a savepoint. After the commit the observer gets the events
-and only then the callers their results: that order is the contract of `store/base.py`.
+fsync; each still succeeds or fails on its own, behind a savepoint. Those of one kind also share their statements. After
+the commit the observer gets the events and only then the callers their results: that order is the contract of
+`store/base.py`.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
+from itertools import groupby
 from typing import Any, Generic, TypeVar
 
 from harken.clock import Clock
@@ -25,7 +28,11 @@ from harken.store.sqlite.seam import translate, unspeakable
 from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
 
+A = TypeVar("A")
 T = TypeVar("T")
+
+Together = Callable[[Transaction, Sequence[A]], Sequence[T]]
+"""Does for several callers at once what each of them wants, in order; returns what each one gets."""
 
 _log = logging.getLogger("harken.store")
 
@@ -38,6 +45,8 @@ class _Job(Generic[T]):
     run: Callable[[Transaction], T]
     future: asyncio.Future[T]
     is_durable: bool
+    together: Together[Any, T] | None = None
+    wanted: object = None
     result: T | None = None
     error: Exception | None = None
 
@@ -88,13 +97,23 @@ class Writer:
         soon as a durable one follows. It saves the fsync where losing the write only means doing it again.
         Cancelling the caller does not undo the job: whoever can be cancelled and cares must shield.
         """
-        if self._is_stopped:
-            raise Unavailable("The store is closed.", "Start Harken again: harken up.")
+        return await self._submit(_Job(job, self._loop.create_future(), is_durable))
+
+    async def run_together(self, run: Together[A, T], wanted: A) -> T:
+        """Like `run`, durable, for many callers that want the same kind of thing: those that meet are run as one.
+
+        When it fails for several, each of them is run alone, so that it fails only for those who caused it.
+        """
+        alone = partial(_run_for_one, run, wanted)
+        return await self._submit(_Job(alone, self._loop.create_future(), is_durable=True, together=run, wanted=wanted))
+
+    def _submit(self, job: _Job[T]) -> asyncio.Future[T]:
         # asyncio rather than anyio: anyio has no way to complete something from a foreign thread without
         # blocking that thread until the loop has run it.
-        future: asyncio.Future[T] = self._loop.create_future()
-        self._jobs.put(_Job(job, future, is_durable))
-        return await future
+        if self._is_stopped:
+            raise Unavailable("The store is closed.", "Start Harken again: harken up.")
+        self._jobs.put(job)
+        return job.future
 
     def _work(self) -> None:
         is_stopping, pause = False, 0.0
@@ -126,8 +145,7 @@ class Writer:
         try:
             self._choose_sync(is_full=any(job.is_durable for job in batch))
             self._connection.execute("BEGIN IMMEDIATE")
-            for job in batch:
-                self._run_one(job, transaction, is_alone=len(batch) == 1)
+            self._run_all(batch, transaction)
             self._standing.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
             self._foretell(transaction.grown)
             self._connection.execute("COMMIT")
@@ -163,6 +181,32 @@ class Writer:
         except Exception:
             # It must not raise. What is committed is committed, and whoever waits for it must hear of it all the same.
             _log.exception("the observer of the store failed")
+
+    def _run_all(self, batch: Sequence[_Job[Any]], transaction: Transaction) -> None:
+        for together, group in groupby(batch, key=lambda job: job.together):
+            jobs = list(group)
+            is_alone = len(jobs) == len(batch)
+            if (
+                together is not None
+                and len(jobs) > 1
+                and self._run_as_one(together, jobs, transaction, is_alone=is_alone)
+            ):
+                continue
+            for job in jobs:
+                self._run_one(job, transaction, is_alone=len(batch) == 1)
+
+    def _run_as_one(
+        self, together: Together[Any, Any], jobs: Sequence[_Job[Any]], transaction: Transaction, *, is_alone: bool
+    ) -> bool:
+        """Run jobs of one kind as one; return whether that went well, else nothing has changed."""
+        run = partial(_run_for_all, together, [job.wanted for job in jobs])
+        whole = _Job[Sequence[Any]](run, jobs[0].future, is_durable=True)
+        self._run_one(whole, transaction, is_alone=is_alone)
+        if whole.error is not None or whole.result is None:
+            return False
+        for job, result in zip(jobs, whole.result, strict=True):
+            job.result = result
+        return True
 
     def _run_one(self, job: _Job[Any], transaction: Transaction, *, is_alone: bool) -> None:
         marks = len(transaction.events), set(transaction.grown)
@@ -210,6 +254,14 @@ class Writer:
                 job.future.set_result(job.result)
         if grown:
             self._announce(grown)
+
+
+def _run_for_all(run: Together[A, T], wanted: Sequence[A], transaction: Transaction) -> Sequence[T]:
+    return run(transaction, wanted)
+
+
+def _run_for_one(run: Together[A, T], wanted: A, transaction: Transaction) -> T:
+    return run(transaction, (wanted,))[0]
 
 
 def no_herald(_grown: Collection[Mailbox]) -> None:

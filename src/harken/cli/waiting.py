@@ -1,0 +1,79 @@
+"""The verb `waiting`: what was asked and not answered, the oldest first; and `waiting done` for what needs no answer.
+
+Which messages are questions, and when somebody is reminded of them, is decided by the daemon. Answering is `reply`.
+"""
+
+from __future__ import annotations
+
+import click
+
+from harken.cli.client import Daemon, Result
+from harken.cli.complete import mailboxes, open_questions
+from harken.cli.output import Screen, cut, note_to_person, one_line
+from harken.cli.verbs import Invocation, or_subcommand, verb
+
+NAME_WIDTH = 20
+
+
+@or_subcommand
+@verb("waiting")
+@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
+@click.option("--limit", default=50, show_default=True, help="At most this many.")
+def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
+    """Show what was asked and not answered, the oldest first.
+
+    Answer with `harken reply ID TEXT`. What needs no answer is taken off the list by `harken waiting done ID`.
+    """
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("questions", mailbox=mailbox, limit=limit)
+    if asked.as_json:
+        asked.print_json(found)
+    else:
+        _show(asked.screen, found)
+
+
+@verb("done")
+@click.argument("refs", nargs=-1, required=True, metavar="ID...", shell_complete=open_questions)
+def done(asked: Invocation, *, refs: tuple[str, ...]) -> None:
+    """Say that messages need no answer, or have got one elsewhere. Nobody is reminded of them any more."""
+    with Daemon(asked.home) as daemon:
+        result = daemon.ask("question_done", refs=list(refs))
+    if asked.as_json:
+        asked.print_json(result)
+        return
+    for message_id in result["settled"]:
+        asked.screen.line(f"{one_line(message_id)}  needs no answer")
+
+
+waiting.add_command(done)
+
+
+def standing(question: Result) -> str:
+    """Return how far a question got, in a few words."""
+    if question["has_reply"]:
+        return "an answer is on its way"
+    seen = "seen by an agent" if question["is_seen"] else "no agent has seen it"
+    count = question["reminders"]
+    return f"{seen}, {'1 reminder' if count == 1 else f'{count} reminders'}" if count else seen
+
+
+def _show(screen: Screen, found: Result) -> None:
+    screen.table([_row(each) for each in found["questions"]])
+    if not found["count"]:
+        note_to_person("Nothing waits for an answer.")
+        return
+    left = found["count"] - len(found["questions"])
+    screen.line(one_line(found["sentence"]) + (f", {left} of them not shown" if left > 0 else ""))
+    note_to_person("Answer: harken reply ID TEXT. If none is needed: harken waiting done ID")
+
+
+def _row(question: Result) -> tuple[str, ...]:
+    record = question["message"]
+    return (
+        record["id"],
+        cut(one_line(record["from"] or record["sender_id"]), NAME_WIDTH),
+        cut(one_line(record["channel"] or record["source"]), NAME_WIDTH),
+        question["how_long"],
+        standing(question),
+        record["content_text_sanitized"],
+    )

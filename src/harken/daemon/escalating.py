@@ -1,0 +1,125 @@
+"""Joins the ladder for unanswered questions to what can be told: agents by a message, the desktop, a phone.
+
+What is said is made here, from counts, names and times; what somebody wrote stands in a toast only, shortened.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from harken.clock import Clock
+from harken.config.home import Home
+from harken.config.secrets import resolve
+from harken.config.settings import Settings
+from harken.dispatch.escalation import Escalation, Tell
+from harken.dispatch.ladder import Ladder, Rung, Way, climbing
+from harken.dispatch.phone import Phone
+from harken.dispatch.toast import Show, Toast, safe_text
+from harken.inbox.questions import ago, sentence
+from harken.ingest.intake import Intake
+from harken.ingest.sanitise import one_line
+from harken.model import LOCAL, Attention, Draft, Mailbox, Priority, Sender
+from harken.store.base import Mute, Store
+from harken.store.questions import Question
+
+SENDER: Final = Sender("harken", "Harken")
+CHANNEL: Final = "reminders"
+MOST_NAMED: Final = 5
+PUSHING: Final = frozenset({Attention.WAKE, Attention.BOUNDARY})
+WHO_CHARS: Final = 40
+TEXT_CHARS: Final = 80
+
+
+Mutes = Callable[[datetime], Sequence[Mute]]
+"""Returns the mutes in force at a time."""
+
+
+def escalation(
+    store: Store,
+    clock: Clock,
+    settings: Settings,
+    *,
+    intake: Intake,
+    mutes: Mutes,
+    show: Show,
+    home: Home,
+    environ: Mapping[str, str],
+) -> Escalation:
+    """Return the loop as it is configured."""
+    waiting = settings.waiting
+    rungs = climbing(
+        (
+            Rung(Way.AGENT, waiting.remind_after),
+            Rung(Way.TOAST, waiting.toast_after if settings.toasts.enabled else timedelta(0)),
+            Rung(Way.PHONE, waiting.phone_after if waiting.phone else timedelta(0)),
+        )
+    )
+    ways: dict[Way, Tell] = {Way.AGENT: _to_agents(intake, clock, mutes), Way.TOAST: _to_desktop(show, clock)}
+    if waiting.phone:
+        ways[Way.PHONE] = _to_phone(waiting.phone, clock, home, environ)
+    return Escalation(store, clock, Ladder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
+
+
+def _title(questions: Sequence[Question], now: datetime) -> str:
+    return sentence(len(questions), questions[0].message.received_at, now)
+
+
+def _who(question: Question) -> str:
+    message = question.message
+    return f"{one_line(message.sender.label, WHO_CHARS)} in {one_line(message.channel or message.source, WHO_CHARS)}"
+
+
+def _to_agents(intake: Intake, clock: Clock, mutes: Mutes) -> Tell:
+    async def tell(questions: Sequence[Question]) -> bool:
+        muted = {(mute.kind, mute.name) for mute in mutes(clock.now())}
+        by_mailbox: defaultdict[Mailbox, list[Question]] = defaultdict(list)
+        for question in questions:
+            message = question.message
+            is_muted = ("channel", message.channel) in muted or ("sender", message.sender.id) in muted
+            # What may only go with prompts goes there, with what waits; a reminder must not push further than it may.
+            if message.attention in PUSHING and not is_muted:
+                by_mailbox[message.mailbox].append(question)
+        await intake.accept([_reminder(mailbox, asked, clock.now()) for mailbox, asked in by_mailbox.items()])
+        return bool(by_mailbox)
+
+    return tell
+
+
+def _reminder(mailbox: Mailbox, questions: Sequence[Question], now: datetime) -> Draft:
+    """Return what an agent is told. No name and no word of whoever asked: it is Harken who speaks here."""
+    lines = [f"{_title(questions, now)}. Answer with the reply tool; if no answer is needed, tell your user."]
+    lines += [f"- {each.message.id}, {ago(each.message.received_at, now)} ago" for each in questions[:MOST_NAMED]]
+    if len(questions) > MOST_NAMED:
+        lines.append(f"- and {len(questions) - MOST_NAMED} more")
+    wakes = any(question.message.attention is Attention.WAKE for question in questions)
+    return Draft(
+        source=LOCAL,
+        sender=SENDER,
+        text="\n".join(lines),
+        channel=CHANNEL,
+        mailbox=mailbox,
+        # What is said on this machine wakes; at low priority it waits for the next boundary.
+        priority=Priority.NORMAL if wakes else Priority.LOW,
+    )
+
+
+def _to_desktop(show: Show, clock: Clock) -> Tell:
+    async def tell(questions: Sequence[Question]) -> bool:
+        oldest = questions[0]
+        body = f"{_who(oldest)}: {one_line(oldest.message.text, TEXT_CHARS)}\nSee all: harken waiting"
+        return await show(Toast(_title(questions, clock.now()), safe_text(body)))
+
+    return tell
+
+
+def _to_phone(reference: str, clock: Clock, home: Home, environ: Mapping[str, str]) -> Tell:
+    async def tell(questions: Sequence[Question]) -> bool:
+        # Looked up each time: whoever puts it right need not restart anything.
+        phone = Phone(resolve(reference, home, environ))
+        names = sorted({_who(question) for question in questions})[:MOST_NAMED]
+        return await phone.tell(_title(questions, clock.now()), "\n".join(names))
+
+    return tell

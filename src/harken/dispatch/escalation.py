@@ -1,0 +1,104 @@
+"""Sees to it that questions get answered: reminds the agent, then the person, as the ladder says.
+
+One toast, one message to an agent and one push to a phone tell of all questions that are due, so a burst is told once.
+What could not be told is tried again later; what was told is recorded after it was, so a crash in between tells it
+twice rather than never. A question that was answered meanwhile is not told of. Above is the daemon, which says how each
+way is gone; below are the store and the pure `ladder.py`.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections import defaultdict
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+import anyio
+
+from harken.clock import Clock
+from harken.dispatch.ladder import SKEW, Ladder, Move, Way, next_move
+from harken.errors import HarkenError
+from harken.model import MessageId
+from harken.store.base import Store
+from harken.store.questions import Question
+
+_log = logging.getLogger("harken.escalation")
+
+LOOK_EVERY_SECONDS: Final = 15.0
+AT_ONCE: Final = 500
+TRY_AGAIN: Final = timedelta(minutes=5)
+KINDS: Final[Mapping[Way, str]] = {Way.AGENT: "reminded", Way.TOAST: "escalated", Way.PHONE: "escalated"}
+
+Tell = Callable[[Sequence[Question]], Awaitable[bool]]
+"""Tells of questions, the oldest first; returns whether that may have been seen. May raise a `HarkenError`."""
+
+
+class Escalation:
+    """The loop over open questions, for one daemon. A way that is not there is passed over."""
+
+    def __init__(self, store: Store, clock: Clock, ladder: Ladder, ways: Mapping[Way, Tell]) -> None:
+        self._store = store
+        self._clock = clock
+        self._ladder = ladder
+        self._ways = ways
+        self._looked_at: datetime | None = None
+
+    async def run(self) -> None:
+        """Look now and then, for ever."""
+        while True:
+            while await self.look() == AT_ONCE:
+                pass
+            await anyio.sleep(LOOK_EVERY_SECONDS)
+
+    async def look(self) -> int:
+        """Do what is due; return how many questions were looked at."""
+        now = self._clock.now()
+        if self._looked_at is None or now < self._looked_at - SKEW:
+            # Other settings than before the start may have more steps, and a clock that was ahead put things off.
+            await self._store.wake_questions(now + self._ladder.length + SKEW)
+        self._looked_at = now
+        due = await self._store.questions_due(now, AT_ONCE)
+        told: defaultdict[Way, list[tuple[Question, Move]]] = defaultdict(list)
+        for question in due:
+            move = next_move(question, self._ladder, now)
+            if move.way is None:
+                await self._store.move_questions([question.message.id], due_at=move.due_at)
+            else:
+                told[move.way].append((question, move))
+        for way, pairs in told.items():
+            await self._tell(way, pairs)
+        return len(due)
+
+    async def _tell(self, way: Way, pairs: Sequence[tuple[Question, Move]]) -> None:
+        # Others were told meanwhile, which takes its time.
+        ids = [question.message.id for question, _ in pairs]
+        still = {each.message.id: each for each in await self._store.questions(len(ids), messages=ids)}
+        pairs = [(still[id_], move) for id_, (_, move) in zip(ids, pairs, strict=True) if id_ in still]
+        pairs = [(question, move) for question, move in pairs if not question.has_reply]
+        if not pairs:
+            return
+        questions = sorted((question for question, _ in pairs), key=lambda each: each.message.received_at)
+        is_told = await self._try(way, questions)
+        for question, move in pairs:
+            await self._record(way, question.message.id, move.due_at, is_told=is_told)
+
+    async def _record(self, way: Way, message: MessageId, due_at: datetime, *, is_told: bool) -> None:
+        if is_told:
+            await self._store.move_questions([message], due_at=due_at, way=way.value, kind=KINDS[way])
+        elif way is Way.PHONE:
+            # The last hope: it is tried until it works or the question is answered.
+            await self._store.move_questions([message], due_at=self._clock.now() + TRY_AGAIN)
+        else:
+            # A machine without a desktop, or no session to remind: the next step is the one that counts.
+            await self._store.move_questions([message], due_at=due_at, way=way.value)
+
+    async def _try(self, way: Way, questions: Sequence[Question]) -> bool:
+        tell = self._ways.get(way)
+        if tell is None:
+            return False
+        try:
+            return await tell(questions)
+        except HarkenError as exc:
+            _log.warning("nobody could be told of %d questions by %s: %s", len(questions), way.value, exc.message)
+            return False

@@ -1,0 +1,165 @@
+"""Placeholders: whoever wrote in a chat is told that an agent has seen it, until the answer takes that place.
+
+Looks now and then at what agents have seen, and asks the source to hold the place of an answer: once for a message, for
+one message of a conversation at a time, and not for what is old or answered. A place without an answer says so after a
+while, and when the daemon stops. Best effort: nothing here changes what becomes of a message. How a place is held is
+the source's business; the answer itself goes through the outbox.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Protocol, runtime_checkable
+
+import anyio
+
+from harken.clock import Clock
+from harken.errors import HarkenError
+from harken.model import RULES, WATCH, Kind, Message, MessageId, Trust
+from harken.store.base import Event, Filter, Store
+
+LOOK_EVERY_SECONDS: Final = 2.0
+HOLD_SECONDS: Final = 20.0
+LAST_SECONDS: Final = 3.0  # for all places, when the daemon stops
+OLDEST: Final = timedelta(minutes=10)
+PATIENCE: Final = timedelta(minutes=30)
+RECALLED: Final = timedelta(hours=2)  # how far back an earlier daemon may have left places that say too much
+MOST_RECALLED: Final = 20
+BATCH: Final = 200
+
+_PEOPLE_AND_RULES: Final = frozenset({WATCH, RULES})
+_TRUSTED: Final = frozenset({Trust.OWNER, Trust.KNOWN})
+
+_log = logging.getLogger("harken.placeholder")
+
+
+@runtime_checkable
+class Placeholding(Protocol):
+    """Holds the places of answers in the conversations of one source.
+
+    Both are safe to repeat, also by another daemon; they raise what sending raises, and may be cancelled.
+    """
+
+    async def hold_place(self, message: Message) -> None:
+        """Say where the answer to a message will be that somebody works on it."""
+        ...
+
+    async def leave_place(self, message: Message) -> None:
+        """Say where an answer was promised that there is none yet, if that is so."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    message: Message
+    until: datetime
+    is_answered: bool = False
+
+
+class Placeholders:
+    """The loop that has places held, for the sources that can."""
+
+    def __init__(self, store: Store, clock: Clock, holders: Mapping[str, Placeholding]) -> None:
+        self._store = store
+        self._clock = clock
+        self._holders = holders
+        self._places: dict[MessageId, _Place] = {}
+        self._after: int | None = None
+
+    async def run(self) -> None:
+        """Hold places from now on, for ever."""
+        try:
+            while True:
+                await self.look()
+                await anyio.sleep(LOOK_EVERY_SECONDS)
+        finally:
+            with anyio.move_on_after(LAST_SECONDS, shield=True):
+                await self._leave(list(self._places))
+
+    async def look(self) -> None:
+        """Hold the places of what agents have seen since the last look, and leave those that waited too long."""
+        if self._after is None:
+            self._after = await self._store.last_event()
+            await self._recall()
+        while events := await self._store.events(self._after, BATCH):
+            self._after = events[-1].n
+            self._note_answers(events)
+            for message in await self._messages(_seen_in(events)):
+                await self._hold(message)
+        now = self._clock.now()
+        await self._leave([message for message, place in self._places.items() if place.until <= now])
+
+    async def _messages(self, ids: Sequence[MessageId]) -> list[Message]:
+        """Return messages in their order; of very many the newest, because the others are old."""
+        found = await self._store.messages(ids[-BATCH:])
+        return [found[message] for message in ids if message in found]
+
+    async def _recall(self) -> None:
+        """Take over what an earlier daemon may have left, if it did not end by itself."""
+        since = self._clock.now() - RECALLED
+        for source in self._holders:
+            page = await self._store.page(Filter(source=source, since=since), MOST_RECALLED, newest_first=True)
+            seen = await self._store.seen_by([message.id for message in page])
+            for message in page:
+                is_seen = any(consumer not in _PEOPLE_AND_RULES for consumer in seen.get(message.id, ()))
+                if is_seen and _is_meant(message) and not await self._store.replies(message.id):
+                    self._places[message.id] = _Place(message, _said_at(message) + PATIENCE)
+
+    def _note_answers(self, events: Collection[Event]) -> None:
+        for event in events:
+            message = MessageId(str(event.data.get("message_id", "")))
+            if event.kind == "answered" and message in self._places:
+                self._places[message] = replace(self._places[message], is_answered=True)
+
+    async def _hold(self, message: Message) -> None:
+        if message.source not in self._holders or not _is_meant(message) or message.id in self._places:
+            return
+        now = self._clock.now()
+        if now - _said_at(message) > OLDEST or self._is_held(message) or await self._store.replies(message.id):
+            return
+        self._places[message.id] = _Place(message, now + PATIENCE)
+        await self._try(self._holders[message.source].hold_place, message)
+
+    def _is_held(self, message: Message) -> bool:
+        """Whether the conversation has been told already that somebody works."""
+        return any(
+            not place.is_answered
+            and (place.message.source, place.message.conversation) == (message.source, message.conversation)
+            for place in self._places.values()
+        )
+
+    async def _leave(self, messages: Collection[MessageId]) -> None:
+        for message_id in messages:
+            message = self._places.pop(message_id).message
+            if not any(reply.state == "sent" for reply in await self._store.replies(message_id)):
+                await self._try(self._holders[message.source].leave_place, message)
+
+    async def _try(self, act: Callable[[Message], Awaitable[None]], message: Message) -> None:
+        with anyio.move_on_after(HOLD_SECONDS):
+            try:
+                await act(message)
+            except HarkenError as exc:
+                _log.info("the place of an answer to %s is left as it is: %s", message.id, exc.message)
+
+
+def _seen_in(events: Collection[Event]) -> list[MessageId]:
+    """Return what agents have seen, in order."""
+    seen: dict[MessageId, None] = {}
+    for event in events:
+        deliveries = event.data.get("deliveries")
+        if event.kind == "seen" and event.data.get("consumer") not in _PEOPLE_AND_RULES:
+            found = deliveries.values() if isinstance(deliveries, Mapping) else ()
+            seen.update((MessageId(str(message)), None) for message in found)
+    return list(seen)
+
+
+def _is_meant(message: Message) -> bool:
+    """Whether somebody whose word counts asked for something: whether a stranger is read is not told to strangers."""
+    return message.kind is Kind.MESSAGE and message.trust in _TRUSTED
+
+
+def _said_at(message: Message) -> datetime:
+    return min(message.sent_at or message.received_at, message.received_at)

@@ -1,0 +1,106 @@
+"""What is kept: pages of it for an export, what is over the limits, and the rounds that take that away.
+
+Reading is for everyone who may look; taking away is the person's. Above are the verbs, below the store. When retention
+runs by itself is the daemon's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Final
+
+from harken.errors import UserError
+from harken.inbox.bounds import bounded, printable
+from harken.inbox.caller import Caller
+from harken.inbox.results import Entry, ReplyRow
+from harken.model import Consumer, Delivery, Message, State
+from harken.store.base import ConsumerState, Filter, Limits, Pruned, Store
+from harken.store.keeping import Excess
+
+MAX_PAGE: Final = 1_000
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Chosen:
+    """Which messages of a mailbox to export; empty fields leave nothing out. `until` is the first moment left out."""
+
+    mailbox: str
+    channel: str = ""
+    source: str = ""
+    sender: str = ""
+    since: datetime | None = None
+    until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kept:
+    """A message as it is exported: who has seen it, and, where asked for, its ledger and the replies to it."""
+
+    message: Message
+    seen_by: Sequence[Consumer]
+    ledger: Sequence[Entry] | None = None
+    replies: Sequence[ReplyRow] | None = None
+
+
+class Keeping:
+    """Export and retention. `journaled` is the number of the last event that has its line."""
+
+    def __init__(self, store: Store, limits: Limits, journaled: Callable[[], int]) -> None:
+        self._store = store
+        self.limits = limits
+        self._journaled = journaled
+
+    async def export(self, chosen: Chosen, after: int, limit: int, *, has_ledger: bool = False) -> Sequence[Kept]:
+        """Return the next page of a mailbox, oldest first."""
+        if chosen.since and chosen.until and chosen.since >= chosen.until:
+            raise UserError("The time to begin with is not before the time to end with.", "Exchange them.")
+        where = Filter(
+            mailbox=chosen.mailbox,
+            channel=chosen.channel,
+            source=chosen.source,
+            sender=chosen.sender,
+            since=chosen.since,
+            until=chosen.until,
+            after=after,
+        )
+        page = printable(await self._store.page(where, bounded(limit, MAX_PAGE, "limit")))
+        seen = await self._store.seen_by([message.id for message in page])
+        found = [Kept(message=message, seen_by=seen[message.id]) for message in page]
+        return await self._with_ledgers(found) if has_ledger and found else found
+
+    async def excess(self) -> Sequence[Excess]:
+        """Return every mailbox, and what is over the limits in it."""
+        return await self._store.excess(self.limits)
+
+    async def prune(self, caller: Caller) -> Pruned:
+        """Do one bounded round of retention now; the person asks until nothing is left to do."""
+        caller.require_owner("remove messages")
+        return await self._store.prune(replace(self.limits, journaled=self._journaled()))
+
+    async def _with_ledgers(self, found: Sequence[Kept]) -> Sequence[Kept]:
+        ids = [each.message.id for each in found]
+        # Places before ledgers: what is seen in between has its row then, and is not taken for something else.
+        places = await self._store.consumers({each.message.mailbox for each in found})
+        ledgers = await self._store.ledgers(ids)
+        replies = await self._store.replies_to(ids)
+        return [
+            replace(
+                each,
+                ledger=_ledger(each.message, ledgers[each.message.id], places),
+                replies=replies[each.message.id],
+            )
+            for each in found
+        ]
+
+
+def _ledger(message: Message, deliveries: Sequence[Delivery], places: Sequence[ConsumerState]) -> Sequence[Entry]:
+    given = [Entry(consumer=each.consumer, state=each.state, delivery=each) for each in deliveries]
+    named = {each.consumer for each in deliveries}
+    queued = [
+        Entry(consumer=place.consumer, state=State.QUEUED)
+        for place in places
+        if place.mailbox == message.mailbox and place.cursor < message.seq and place.consumer not in named
+    ]
+    return [*given, *queued]

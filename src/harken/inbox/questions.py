@@ -1,0 +1,92 @@
+"""What was asked and not answered: people see it, agents are told how much it is, the person can say it is settled.
+
+A question is closed by its answer; here is only what is done by hand. When somebody is reminded is the ladder's
+business (`dispatch`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Final
+
+from harken.clock import Clock
+from harken.inbox.bounds import bounded
+from harken.inbox.caller import Caller
+from harken.model import Consumer, Mailbox, MessageId
+from harken.store.base import Store
+from harken.store.questions import Question, QuestionCount
+
+__all__ = ["Question", "QuestionCount", "Questions", "Waiting", "ago", "sentence"]
+
+MOST_LISTED: Final = 500
+BY_PERSON: Final = "you"
+_HOUR: Final = timedelta(hours=1)
+_DAY: Final = timedelta(days=1)
+
+
+def ago(since: datetime, now: datetime) -> str:
+    """Return how long ago something was, roughly: `25 min`, `2 h`, `3 d`."""
+    passed = max(now - since, timedelta(0))
+    if passed < _HOUR:
+        return f"{passed // timedelta(minutes=1)} min"
+    return f"{passed // _HOUR} h" if passed < 2 * _DAY else f"{passed // _DAY} d"
+
+
+def sentence(count: int, oldest: datetime | None, now: datetime) -> str:
+    """Return how much waits for an answer, and since when, in words."""
+    if not count or oldest is None:
+        return "nothing waits for an answer"
+    since = ago(oldest, now)
+    return f"1 waits for an answer, for {since}" if count == 1 else f"{count} wait for an answer, oldest {since}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Waiting:
+    """How much waits for an answer: in total, since when, and where."""
+
+    count: int = 0
+    oldest: datetime | None = None
+    mailboxes: Sequence[QuestionCount] = ()
+    sentence: str = ""
+
+
+class Questions:
+    """The use cases around open questions."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+
+    async def list(self, mailboxes: Collection[Mailbox] = (), limit: int = 50) -> Sequence[Question]:
+        """Return what waits for an answer, the oldest first."""
+        return await self._store.questions(bounded(limit, MOST_LISTED, "limit"), mailboxes=mailboxes)
+
+    async def waiting(self, among: Collection[Mailbox] = ()) -> Waiting:
+        """Return how much waits, in some mailboxes or in all."""
+        counts = [each for each in await self._store.question_counts() if not among or each.mailbox in among]
+        count, oldest = sum(each.count for each in counts), min((each.oldest for each in counts), default=None)
+        said = sentence(count, oldest, self._clock.now())
+        return Waiting(count=count, oldest=oldest, mailboxes=counts, sentence=said)
+
+    async def of(self, messages: Collection[MessageId]) -> Sequence[Question]:
+        """Return those of some messages that wait for an answer, the oldest first."""
+        return await self._store.questions(MOST_LISTED, messages=messages) if messages else []
+
+    async def owed(self, mailboxes: Collection[Mailbox], consumer: Consumer, limit: int) -> Sequence[Question]:
+        """Return what waits in some mailboxes, was seen by a consumer, and has no answer on its way."""
+        found = [each for each in await self.list(mailboxes, limit) if each.is_seen and not each.has_reply]
+        seen = await self._store.seen_by([each.message.id for each in found]) if found else {}
+        return [each for each in found if consumer in seen[each.message.id]]
+
+    def how_long(self, question: Question) -> str:
+        """Return for how long a question waits, roughly."""
+        return ago(question.message.received_at, self._clock.now())
+
+    async def settle(self, caller: Caller, refs: Sequence[str]) -> Sequence[MessageId]:
+        """Say that these need no answer (any more); return them. Raises `NotFound` before anything is changed."""
+        caller.require_owner("say that nothing waits for an answer")
+        messages = [(await self._store.message(ref)).id for ref in refs]
+        await self._store.settle_questions(messages, BY_PERSON)
+        return messages

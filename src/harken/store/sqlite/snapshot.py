@@ -1,0 +1,86 @@
+"""Copies of the database file: taken while a daemon writes to it, and looked at before one is used.
+
+A copy is one consistent moment: it is read inside a single read transaction, which a writer in another process neither
+waits for nor disturbs. It opens files and nothing else; what is packed around a copy is decided above.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from harken.errors import UserError
+from harken.store.sqlite.connection import connect, migrations
+from harken.store.sqlite.events import last
+from harken.store.sqlite.seam import damaged, translated
+from harken.store.sqlite.transaction import encode_json, to_micros
+
+PAGES_AT_ONCE: Final = 2_000
+MOST_FAULTS: Final = 1
+RESTORED: Final = "It waited to leave when the backup was taken, and may have left since."
+
+Told = Callable[[int, int], None]
+"""Called with how many pages are still to be copied, and of how many."""
+
+
+def take(database: Path, target: Path, told: Told = lambda _left, _total: None) -> int:
+    """Copy a database into a new private file, and return the number of the last event in it."""
+    os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+    with translated(), closing(connect(f"{database}")) as source, closing(connect(f"{target}")) as copy:
+        # The copy is of no use before it is complete: nothing of it has to survive a crash.
+        copy.execute("PRAGMA synchronous = OFF")
+        # From here on the source stands still for us: else the copy would begin anew with every write of others.
+        source.execute("BEGIN")
+        number = last(source)
+        source.backup(copy, pages=PAGES_AT_ONCE, progress=lambda _status, left, total: told(left, total))
+        source.execute("COMMIT")
+        # One file without a log beside it; whoever opens it to write turns the log on again.
+        copy.execute("PRAGMA journal_mode = DELETE")
+    return number
+
+
+def examine(database: Path) -> int:
+    """Return the schema of a database that can be used by this Harken; raises `UserError` for any other."""
+    newest = migrations()[-1][0]
+    with translated(), closing(connect(f"{database}")) as connection:
+        connection.execute("PRAGMA query_only = ON")
+        try:
+            [[said]] = connection.execute(f"PRAGMA integrity_check({MOST_FAULTS})").fetchall()
+            schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
+        except sqlite3.DatabaseError as exc:
+            raise damaged(str(exc)) from exc
+    if said != "ok":
+        raise damaged(str(said))
+    if not 0 < schema <= newest:
+        raise UserError(
+            f"The database has schema {schema}, this Harken knows 1 to {newest}.", "Use the version that wrote it."
+        )
+    return schema
+
+
+def park_replies(database: Path) -> int:
+    """Park the replies that wait to leave in a copy that is to be used, and return how many.
+
+    They may have left since it was taken: whether one is sent again is for a person to say. Journals `parked`.
+    """
+    with translated(), closing(connect(f"{database}")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        now = to_micros(datetime.now(UTC))
+        waiting = [str(row[0]) for row in connection.execute("SELECT id FROM outbox WHERE state = 'queued'")]
+        for reply in waiting:
+            connection.execute("UPDATE outbox SET state = 'parked', error = ? WHERE id = ?", (RESTORED, reply))
+            data = encode_json({"reply": reply, "error": RESTORED})
+            connection.execute("INSERT INTO events (at, kind, data) VALUES (?, 'parked', ?)", (now, data))
+        connection.execute("COMMIT")
+    return len(waiting)
+
+
+def last_event(database: Path) -> int:
+    """Return the number of the last event in a database."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        return last(connection)

@@ -1,0 +1,37 @@
+"""The part of `SqliteStore` about its own state: the contract of `store/vitals.py`."""
+
+from __future__ import annotations
+
+import sqlite3
+
+from harken.store.sqlite.readers import Readers
+from harken.store.sqlite.transaction import Transaction
+from harken.store.sqlite.writer import Writer
+
+TOUCH = "INSERT INTO progress (name, value) VALUES ('written', ?) ON CONFLICT (name) DO UPDATE SET value = value + 1"
+COUNT = "SELECT count(*) FROM outbox WHERE state = 'queued'", "SELECT count(*) FROM outbox WHERE state = 'parked'"
+
+
+class VitalSigns:
+    """Whether it can be written, and how much waits in it."""
+
+    _writer: Writer
+    _readers: Readers
+
+    async def check_writable(self) -> None:
+        """Write one row."""
+        # Not durable: a full disk refuses the write itself, and the sync would cost whoever writes meanwhile.
+        await self._writer.run(_touch, is_durable=False)
+
+    async def outbox_counts(self) -> dict[str, int]:
+        """Count what waits to leave."""
+        return await self._readers.run(_outbox_counts)
+
+
+def _touch(tx: Transaction) -> None:
+    tx.execute(TOUCH, (1,))
+
+
+def _outbox_counts(connection: sqlite3.Connection) -> dict[str, int]:
+    queued, parked = (int(connection.execute(query).fetchone()[0]) for query in COUNT)
+    return {"queued": queued, "parked": parked}

@@ -1,0 +1,24 @@
+"""The part of the store's contract that is about its own state: what supervisors and metrics ask.
+
+What holds for every method is in `store/base.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+
+class Vitals(Protocol):
+    """Whether the store works, and how much waits in it."""
+
+    async def check_writable(self) -> None:
+        """Write something that means nothing to anybody; raises `Unavailable` when nothing can be written.
+
+        Idempotent, journals nothing and rings for nobody.
+        """
+        ...
+
+    async def outbox_counts(self) -> Mapping[str, int]:
+        """Return how many replies are `queued` and how many `parked`; both are there, also with none."""
+        ...

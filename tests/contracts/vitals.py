@@ -1,0 +1,35 @@
+"""The part of the store suite about its own state: whether it can be written, and how much waits to leave."""
+
+from __future__ import annotations
+
+from harken.model import INBOX
+from harken.store.base import Store
+from harken.testing import FakeClock
+from tests.contracts.store_suite import AGENT, Journal, StoreSuite, fill
+
+
+class VitalsSuite(StoreSuite):
+    """What supervisors and metrics ask."""
+
+    async def test_looking_whether_it_can_be_written_changes_nothing_for_anybody(
+        self, store: Store, journal: Journal
+    ) -> None:
+        """A probe comes every few seconds, for years."""
+        rung: list[object] = []
+        with store.changes.listen(rung.append):
+            await store.check_writable()
+            await store.check_writable()
+        assert (journal.events, rung, await store.last_event()) == ([], [], 0)
+        assert await store.index(10) == 0
+
+    async def test_replies_are_counted_by_whether_they_wait_or_are_parked(self, store: Store, clock: FakeClock) -> None:
+        """What was sent is nobody's worry any more."""
+        assert await store.outbox_counts() == {"queued": 0, "parked": 0}
+        await store.enroll(AGENT, INBOX, clock.now())
+        await fill(store, "question")
+        question = await store.message("#1")
+        rows = [await store.add_reply(question.id, text, author="a", consumer=AGENT) for text in ("x", "y", "z")]
+        assert await store.outbox_counts() == {"queued": 3, "parked": 0}
+        await store.outbox_failed(rows[0].id, "no such chat", due_at=None)
+        await store.outbox_sent(rows[1].id, "up-1")
+        assert await store.outbox_counts() == {"queued": 1, "parked": 1}

@@ -1,0 +1,194 @@
+"""From a question that nobody answers to the phone, over a real store, with a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from harken.dispatch.escalation import TRY_AGAIN, Escalation, Tell
+from harken.dispatch.ladder import Ladder, Rung, Way
+from harken.errors import Unavailable
+from harken.model import INBOX, MessageId
+from harken.store.base import Event, Store
+from harken.store.questions import Question
+from harken.store.sqlite import open_store
+from harken.testing import FakeClock
+from tests.contracts.questions import ask, asked
+from tests.contracts.store_suite import AGENT, READER, Journal, new_message
+
+MINUTE = timedelta(minutes=1)
+LADDER = Ladder(rungs=(Rung(Way.AGENT, 15 * MINUTE), Rung(Way.TOAST, 30 * MINUTE), Rung(Way.PHONE, 120 * MINUTE)))
+
+
+@dataclass
+class Stage:
+    """A store with questions, and who was told of them."""
+
+    store: Store
+    clock: FakeClock
+    journal: Journal
+    told: list[tuple[Way, list[str]]] = field(default_factory=list)
+    deaf: set[Way] = field(default_factory=set)
+    broken: set[Way] = field(default_factory=set)
+    settles: list[MessageId] = field(default_factory=list)
+
+    def escalation(self) -> Escalation:
+        """Return the loop, as after a start of the daemon."""
+        return Escalation(self.store, self.clock, LADDER, {way: self._telling(way) for way in Way})
+
+    def _telling(self, way: Way) -> Tell:
+        async def tell(questions: Sequence[Question]) -> bool:
+            if way in self.broken:
+                raise Unavailable("The service is away.", "Wait.")
+            self.told.append((way, [question.message.text for question in questions]))
+            await self.store.settle_questions(self.settles, "you")
+            return way not in self.deaf
+
+        return tell
+
+    async def after(self, minutes: int, loop: Escalation | None = None) -> list[tuple[Way, list[str]]]:
+        """Let time pass minute by minute, with a look at each; return who was told meanwhile."""
+        loop = loop or self.escalation()
+        before = len(self.told)
+        await loop.look()
+        for _ in range(minutes):
+            self.clock.advance(60)
+            await loop.look()
+        return self.told[before:]
+
+    async def have_seen(self, message: MessageId) -> None:
+        """Let an agent have seen a message."""
+        await self.store.enroll(AGENT, INBOX, self.clock.now())
+        await self.store.acknowledge(READER, [message], "ack")
+
+    def escalated(self) -> list[Event]:
+        """Return what the journal says."""
+        return [event for event in self.journal.events if event.kind in {"reminded", "escalated"}]
+
+
+@pytest.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
+    """An empty store."""
+    clock, journal = FakeClock(), Journal()
+    async with open_store(tmp_path / "harken.db", clock, observer=journal) as store:
+        yield Stage(store, clock, journal)
+
+
+async def test_question_climbs_from_the_agent_to_the_phone(stage: Stage) -> None:
+    """Each step once, at its time, and each in the journal."""
+    [message] = await ask(stage.store, asked("how?"))
+    await stage.have_seen(message)
+    assert await stage.after(14) == []
+    assert await stage.after(1) == [(Way.AGENT, ["how?"])]
+    assert await stage.after(15) == [(Way.TOAST, ["how?"])]
+    assert await stage.after(90) == [(Way.PHONE, ["how?"])]
+    assert await stage.after(600) == []
+    said = [(event.kind, event.data) for event in stage.escalated()]
+    assert said == [
+        ("reminded", {"message_id": message, "how": "agent"}),
+        ("escalated", {"message_id": message, "how": "toast"}),
+        ("escalated", {"message_id": message, "how": "phone"}),
+    ]
+
+
+@pytest.mark.parametrize("minutes", [1, 16, 31, 119])
+async def test_an_answer_at_any_step_ends_it(stage: Stage, minutes: int) -> None:
+    """Nobody is told of what was answered."""
+    [message] = await ask(stage.store, asked("how?"))
+    await stage.have_seen(message)
+    await stage.after(minutes)
+    row = await stage.store.add_reply(message, "so", author="claude", consumer=AGENT)
+    assert await stage.after(1) == []
+    await stage.store.outbox_sent(row.id, "u-1")
+    assert await stage.after(300) == []
+
+
+async def test_answer_that_cannot_be_sent_does_not_end_it(stage: Stage) -> None:
+    """Whoever asked has heard nothing."""
+    [message] = await ask(stage.store, asked("how?"))
+    row = await stage.store.add_reply(message, "so", author="claude", consumer=AGENT)
+    await stage.after(40)
+    await stage.store.outbox_failed(row.id, "refused", due_at=None)
+    assert (Way.TOAST, ["how?"]) in await stage.after(20)
+
+
+async def test_person_who_answers_upstream_ends_it(stage: Stage) -> None:
+    """Many answer where they were asked."""
+    await ask(stage.store, asked("how?", "chat"))
+    await stage.after(20)
+    await stage.store.append([replace(new_message("so"), conversation="chat", is_answer=True)])
+    assert await stage.after(300) == []
+
+
+async def test_questions_that_are_due_together_are_told_together(stage: Stage) -> None:
+    """A burst is one toast, with the oldest first."""
+    await ask(stage.store, asked("one"), asked("two"), asked("three"))
+    assert await stage.after(31) == [(Way.TOAST, ["one", "two", "three"])]
+
+
+async def test_restart_repeats_nothing(stage: Stage) -> None:
+    """How far each question got is stored."""
+    await ask(stage.store, asked("how?"))
+    assert await stage.after(31) == [(Way.TOAST, ["how?"])]
+    for _ in range(3):
+        assert await stage.after(5, stage.escalation()) == []
+
+
+async def test_phone_that_cannot_be_reached_is_tried_again(stage: Stage) -> None:
+    """It is the last step: giving up silently would be losing the question."""
+    await ask(stage.store, asked("how?"))
+    stage.broken.add(Way.PHONE)
+    assert await stage.after(125) == [(Way.TOAST, ["how?"])]
+    stage.broken.clear()
+    stage.deaf.add(Way.PHONE)
+    tries = await stage.after(11)
+    assert tries == [(Way.PHONE, ["how?"])] * len(tries)
+    assert 2 <= len(tries) <= 1 + timedelta(minutes=11) // TRY_AGAIN
+    stage.deaf.clear()
+    assert await stage.after(6) == [(Way.PHONE, ["how?"])]
+    assert await stage.after(60) == []
+
+
+async def test_desktop_that_shows_nothing_is_passed_over(stage: Stage) -> None:
+    """A server has no desktop; the phone comes at its time, and the journal claims no toast."""
+    await ask(stage.store, asked("how?"))
+    stage.deaf.add(Way.TOAST)
+    assert await stage.after(121) == [(Way.TOAST, ["how?"]), (Way.PHONE, ["how?"])]
+    assert [event.data["how"] for event in stage.escalated()] == ["phone"]
+
+
+async def test_clock_that_was_ahead_silences_nothing(stage: Stage) -> None:
+    """What was put off until next year is looked at again when the clock is right."""
+    await ask(stage.store, asked("how?"))
+    loop = stage.escalation()
+    stage.clock.advance(365 * 86_400)
+    await loop.look()
+    stage.clock.set_back(365 * 86_400)
+    assert [way for way, _ in await stage.after(125, loop)] == [Way.PHONE]
+
+
+async def test_restart_after_a_late_step_keeps_the_pause(stage: Stage) -> None:
+    """A laptop that is opened after five hours shows a toast; that it starts anew a minute later rings no phone."""
+    await ask(stage.store, asked("how?"))
+    stage.clock.advance(5 * 3600)
+    assert await stage.after(0) == [(Way.TOAST, ["how?"])]
+    stage.clock.advance(60)
+    assert await stage.after(0, stage.escalation()) == []
+    stage.clock.set_back(1)
+    assert await stage.after(80) == []
+    assert await stage.after(10) == [(Way.PHONE, ["how?"])]
+
+
+async def test_what_is_answered_while_others_are_told_is_not_told(stage: Stage) -> None:
+    """A toast and a call take their time."""
+    first, second = await ask(stage.store, asked("phone"), asked("toast"))
+    loop = stage.escalation()
+    await stage.store.move_questions([first], due_at=stage.clock.now(), way="toast")
+    stage.clock.advance(121 * 60)
+    stage.settles = [second]
+    await loop.look()
+    assert stage.told == [(Way.PHONE, ["phone"])]
