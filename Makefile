@@ -11,7 +11,7 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --py
 	--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
 .DEFAULT_GOAL := help
-.PHONY: help run test test-hosts soak check bench fmt lock clean
+.PHONY: help run test test-hosts soak fuzz check bench fmt lock clean
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-10s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -22,6 +22,7 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
+	@scripts/dovecot.sh
 	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
@@ -37,6 +38,9 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 
 soak: $(VENV)/.installed-dev ## run the tests that take minutes
 	$(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
+
+fuzz: $(VENV)/.installed-dev ## try hostile bytes on every door, 200,000 cases each (ARGS="--seconds 60 mail")
+	$(BIN)/python scripts/fuzz.py $(ARGS)
 
 bench: $(VENV)/.installed-dev ## measure against the budgets
 	$(BIN)/python -m bench $(ARGS)

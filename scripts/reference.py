@@ -27,6 +27,7 @@ from harken import errors
 from harken.cli.run import INTERRUPTED
 from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
+from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError
 from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
@@ -161,11 +162,15 @@ def cli_page(words: Words) -> Iterator[str]:
 
 def command_section(command: click.Command, path: str) -> Iterator[str]:
     """One command, and those below it."""
+    if not isinstance(command, click.Group) or command.invoke_without_command:
+        yield from one_command(command, path)
     if isinstance(command, click.Group):
         for name in command.list_commands(click.Context(command)):
-            inner = command.commands[name]
-            yield from command_section(inner, f"{path} {name}")
-        return
+            yield from command_section(command.commands[name], f"{path} {name}")
+
+
+def one_command(command: click.Command, path: str) -> Iterator[str]:
+    """One command by itself."""
     yield f"### `{path}`\n\n"
     usage = " ".join(command.collect_usage_pieces(click.Context(command)))
     yield fenced(f"{path} {usage}", "sh")
@@ -236,6 +241,9 @@ def http_page(found: Examples) -> Iterator[str]:
         "The daemon serves HTTP on a loopback address, which `harken status` shows. It is for programs of the same "
         "person on the same machine; how to use it is in [use the HTTP API](../howto/use-the-http-api.md).\n\n"
         '- `GET /healthz` answers `{"status": "ok", "version": …}` and needs no token.\n'
+        '- `GET /readyz` answers 200 and `{"status": "ready"}` when something can be stored and the socket answers, '
+        'else 503 and `{"status": "not ready", "reason": …}` with `store`, `socket` or `starting`. No token.\n'
+        "- `GET /metrics` gives the [metrics](metrics.md). It needs the token.\n"
         "- `POST /api/<verb>` does what the verb says. The body is a JSON object with its arguments; no body means "
         f"none. It has at most {MAX_BODY} bytes. The answer is JSON.\n"
         "- `Authorization: Bearer TOKEN` is needed; the token is the content of the file `token` in the home.\n"
@@ -298,10 +306,10 @@ def command_paths() -> Iterator[str]:
     context = click.Context(harken)
     for name in harken.list_commands(context):
         command = harken.get_command(context, name)
+        if not isinstance(command, click.Group) or command.invoke_without_command:
+            yield name
         if isinstance(command, click.Group):
             yield from (f"{name} {inner}" for inner in command.commands)
-        else:
-            yield name
 
 
 def config_page(words: Words) -> Iterator[str]:
@@ -383,13 +391,27 @@ def journal_page(words: Words, found: Examples) -> Iterator[str]:
     yield (
         "`journal/YYYY-MM-DD.jsonl` in the home has one line per event, in UTC days. A line is written after the "
         "commit it belongs to and before anyone is told. `n` counts events without gaps, `at` is the time, `kind` is "
-        "one of those below. The files are yours alone (0600) and Harken never reads them back, except for the number "
+        "one of those below. The files are yours alone (0600). The daemon never reads them back, except for the number "
         "of the last line. Lines that are missing after a crash are written at the next start. The store keeps the "
-        "newest 100,000 events for `harken journal`; the files stay until you remove them.\n\n"
+        "newest 100,000 events for `harken journal`. The files stay until you remove them; `harken replay` reads "
+        "them.\n\n"
     )
     for kind, line in found.lines.items():
         yield f"## `{kind}`\n\n{words.of('kinds', kind, 'about')}\n\n"
         yield explained(line.names, words, "kinds", kind) + fenced(line.text, "json")
+
+
+def metrics_page() -> Iterator[str]:
+    """Every number that can be scraped."""
+    yield "# Metrics\n\n"
+    yield (
+        "`GET /metrics` on the daemon's address gives these in the text format of Prometheus, version 0.0.4; it needs "
+        "the token. How to scrape it is in [watch it with Prometheus](../howto/metrics.md). Counters begin at zero "
+        "when the daemon starts. Labels have bounded values: no sender, channel or mailbox is among them, and what is "
+        "not known is `other`.\n\n"
+    )
+    rows = [(code(each.name), each.kind.value, ", ".join(map(code, each.labels)), each.help) for each in FAMILIES]
+    yield table(("name", "type", "labels", "meaning"), rows)
 
 
 def pages(words: Words, found: Examples) -> dict[str, str]:
@@ -402,6 +424,7 @@ def pages(words: Words, found: Examples) -> dict[str, str]:
         "config.md": config_page(words),
         "errors.md": errors_page(words),
         "journal.md": journal_page(words, found),
+        "metrics.md": metrics_page(),
     }
     schema = {"triggers.schema.json": json.dumps(json_schema(), indent=2) + "\n"}
     return {name: GENERATED + "".join(parts).rstrip() + "\n" for name, parts in written.items()} | schema

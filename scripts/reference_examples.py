@@ -197,7 +197,7 @@ class Scene:
         async def post(draft: Draft) -> str:
             return (await self.daemon.intake.accept([draft]))[0].message.id
 
-        await Outbox(self.daemon.store, {LOCAL: LocalSender(post)}, self.clock).send_due()
+        await Outbox(self.daemon.store, {LOCAL: LocalSender(post)}, self.clock).send_due(LOCAL)
 
     def open_session(self) -> None:
         """Let an agent be connected."""
@@ -237,6 +237,8 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("read", ref="#1")
     await scene.verb("search", text="build red")
     await scene.verb("export", mailbox="inbox", limit=1)
+    await scene.verb("retention")
+    await scene.verb("retention_run")
     await scene.verb("mailboxes")
     await scene.verb("evidence")
     hint = {"level": "info", "data": "hello"}
@@ -251,6 +253,7 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("source_list")
     await play_task_verbs(scene)
     await play_channel_verbs(scene)
+    await play_question_verbs(scene)
 
     async def announce(channel: str, text: str) -> str:
         draft = Draft(source="ci", sender=Sender("ci"), text=text, channel=channel)
@@ -268,6 +271,20 @@ async def play_channel_verbs(scene: Scene) -> None:
     await scene.verb("channel", channel="deploys", limit=1)
     await scene.verb("channel_inject", channel="deploys", key="inject-1")
     await scene.verb("channel_ack", channel="deploys")
+
+
+async def play_question_verbs(scene: Scene) -> None:
+    """Ask something that waits for an answer, and run the verbs about it once."""
+    asked = Draft(source=LOCAL, sender=Sender("ann", "Ann"), text="Can you look at the login page?", is_question=True)
+    message = (await scene.daemon.intake.accept([asked]))[0].message.id
+    await scene.verb("questions")
+    for kind, way in (("reminded", "agent"), ("escalated", "toast")):
+        await scene.daemon.store.move_questions([message], due_at=scene.clock.now(), way=way, kind=kind)
+    await scene.verb("question_done", refs=[message])
+    row = await scene.daemon.store.add_reply(message, "done", author="agent:claude-code", consumer=AGENT)
+    await scene.daemon.store.outbox_failed(row.id, "the source chat cannot be answered", due_at=None)
+    await scene.verb("outbox")
+    await scene.verb("outbox_retry", replies=[row.id])
 
 
 async def play_task_verbs(scene: Scene) -> None:
@@ -333,6 +350,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")
     await store.append([prepare(_draft("news"), Policy())], dropped=3)
+    await play_question_verbs(scene)
     await play_reactions(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
     await scene.daemon.tasks.finish(owner, task.task.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import re
 import stat
@@ -257,3 +258,59 @@ def test_full_disk_prints_nothing_and_stops_nothing(place: Place, capsys: pytest
     assert capsys.readouterr().err == ""
     assert state() == before
     assert Path("/dev/full").stat().st_mode == mode
+
+
+def objects(place: Place) -> list[dict[str, object]]:
+    """The lines of a log of JSON objects."""
+    return [json.loads(line) for line in lines(place)]
+
+
+def test_json_record_has_time_level_logger_message_and_known_extras(place: Place) -> None:
+    """Programs that collect logs read fields, and only those that are documented."""
+    with configure(place, "info", to_stderr=False, layout="json"):
+        record = {"name": "harken.x", "levelno": 30, "levelname": "WARNING", "msg": "loop %s", "args": ("a",)}
+        more = {"created": 0.25, "loop": "outbox", "failures": 3, "password": "hunter2"}
+        logging.getLogger("harken.x").handle(logging.makeLogRecord(record | more))
+    assert objects(place) == [
+        {
+            "ts": "1970-01-01T00:00:00.250Z",
+            "level": "warning",
+            "logger": "harken.x",
+            "message": "loop a",
+            "loop": "outbox",
+            "failures": 3,
+        }
+    ]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(hostile, hostile)
+def test_json_line_holds_whatever_text_comes_in_one_line_of_plain_ascii(place: Place, text: str, loop: str) -> None:
+    """Text from outside can neither begin a line, nor end a string, nor act on a terminal that shows it."""
+    place.daemon_log.unlink(missing_ok=True)
+    with configure(place, "info", to_stderr=False, layout="json"):
+        logging.getLogger("harken.x").info("%s", text, extra={"loop": loop})
+        try:
+            fail(text)
+        except ValueError:
+            logging.getLogger("harken.x").exception("failed")
+    written = lines(place)
+    assert all(line.isascii() and line.isprintable() for line in written)
+    first, second = objects(place)
+    assert (first["message"], first["loop"]) == (text, loop)
+    assert str(second["traceback"]).startswith("Traceback (most recent call last):\n")
+
+
+@pytest.mark.parametrize("layout", ["text", "json"])
+def test_what_has_the_shape_of_a_secret_is_left_out(place: Place, layout: str) -> None:
+    """A log is sent to whoever helps; an error of a library may quote what it was given."""
+    secret = "ghp_" + "aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5"
+    with configure(place, "info", to_stderr=False, layout=layout):
+        logging.getLogger("harken.x").info("refused: %s", secret)
+        try:
+            fail(f"401 for {secret}")
+        except ValueError:
+            logging.getLogger("harken.x").exception("failed")
+    text = place.daemon_log.read_text()
+    assert secret not in text
+    assert text.count("[redacted: ") >= 2

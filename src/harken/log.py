@@ -1,13 +1,14 @@
-"""The daemon's log: one line per record, whatever the record contains.
+"""The daemon's log: one line per record, whatever the record contains, as text or as a JSON object.
 
 Standard library logging, set up for the time of a `with` block and put back afterwards. Text from outside may be part
-of a message, so every character that could begin a line or act on a terminal is written as an escape. A log that
-cannot be written never stops the daemon. It is not the journal: the journal is the record, this is for finding faults.
-Beside `config`, of which it knows no more than two paths.
+of a message, so every character that could begin a line or act on a terminal is written as an escape, and what has the
+shape of a secret is left out. A log that cannot be written never stops the daemon. It is not the journal: the journal
+is the record, this is for finding faults. Beside `config`, of which it knows no more than two paths.
 """
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 import stat
@@ -22,9 +23,15 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final, Protocol
 
+from harken.ingest.redact import redact
+
 LOGGER = "harken"
 MAX_MESSAGE_CHARS = 8_000
 MAX_TRACEBACK_CHARS = 16_000
+JSON = "json"
+TEXT = "text"
+EXTRAS: Final = ("loop", "failures")
+"""What a record may say besides its message, by `extra=`: the only further fields of a line of JSON."""
 
 _LEVELS: Final = MappingProxyType(
     {"debug": logging.DEBUG, "info": logging.INFO, "warning": logging.WARNING, "error": logging.ERROR}
@@ -57,9 +64,15 @@ def escape(text: str) -> str:
 
 @contextmanager
 def configure(
-    home: LogPlace, level: str, *, to_stderr: bool, max_bytes: int = 5_000_000, backups: int = 3
+    home: LogPlace,
+    level: str,
+    *,
+    to_stderr: bool,
+    max_bytes: int = 5_000_000,
+    backups: int = 3,
+    layout: str = TEXT,
 ) -> Iterator[None]:
-    """Log to the daemon's log file, and to stderr if asked, until the block ends.
+    """Log to the daemon's log file, and to stderr if asked, until the block ends; `layout` is `text` or `json`.
 
     Harken logs from `level` on. Other packages log from warning on: their chatter may hold addresses with tokens.
     """
@@ -72,7 +85,7 @@ def configure(
     if to_stderr or failure is not None:
         handlers.append(logging.StreamHandler(sys.stderr))
     for handler in handlers:
-        handler.setFormatter(_OneLine())
+        handler.setFormatter(_OneObject() if layout == JSON else _OneLine())
     with _installed(handlers, _LEVELS[level]):
         if failure is not None:
             # As an error, so that no level hides it.
@@ -130,10 +143,36 @@ class _OneLine(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the record as one line."""
-        moment = datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-        line = f"{moment} {record.levelname.lower()} {escape(record.name)} {_message(record)}"
-        trouble = _traceback(record)
+        line = f"{_moment(record)} {record.levelname.lower()} {escape(record.name)} {escape(_message(record))}"
+        trouble = escape(_traceback(record))
         return f"{line} | {trouble}" if trouble else line
+
+
+class _OneObject(logging.Formatter):
+    """The same as a JSON object on one line, for programs that collect logs."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Return the record as one line."""
+        said: dict[str, object] = {
+            "ts": _moment(record),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": _message(record),
+        }
+        if trouble := _traceback(record):
+            said["traceback"] = trouble
+        said |= {name: _plain(getattr(record, name)) for name in EXTRAS if hasattr(record, name)}
+        # Plain ASCII: no character of another script, direction or control is left to act on whoever shows it.
+        return json.dumps(said).replace("\x7f", "\\u007f")
+
+
+def _moment(record: logging.LogRecord) -> str:
+    return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _plain(value: object) -> str | int | bool | None:
+    """Return a value that JSON has a word for; anything else as its text."""
+    return value if isinstance(value, str | int | bool) or value is None else str(value)
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -142,7 +181,7 @@ def _message(record: logging.LogRecord) -> str:
     except (TypeError, ValueError, KeyError):
         text = f"{record.msg} (its arguments do not fit)"
     cut = len(text) - MAX_MESSAGE_CHARS
-    return escape(text) if cut <= 0 else f"{escape(text[:MAX_MESSAGE_CHARS])} ({cut} more characters)"
+    return redact(text).text if cut <= 0 else f"{redact(text[:MAX_MESSAGE_CHARS]).text} ({cut} more characters)"
 
 
 def _traceback(record: logging.LogRecord) -> str:
@@ -150,4 +189,4 @@ def _traceback(record: logging.LogRecord) -> str:
     if not record.exc_info or record.exc_info[0] is None:
         return ""
     text = "".join(traceback.format_exception(*record.exc_info)).rstrip("\n")
-    return escape(text[-MAX_TRACEBACK_CHARS:])
+    return redact(text[-MAX_TRACEBACK_CHARS:]).text

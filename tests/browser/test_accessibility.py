@@ -17,7 +17,18 @@ PAGES: Final = (
     *("/m/inbox", "/m/task:api", "/m/replies", "/c/local/teams", "/t/api", "/tasks", "/sessions", "/sources", "/pulse"),
     *("/search?q=hello", "/search?q=nothingofthekind", "/m/unknown"),
 )
-EMPTY: Final = ("/m/inbox", "/m/replies", "/tasks", "/sessions", "/sources", "/pulse", "/search", "/rules", "/runs")
+EMPTY: Final = (
+    "/m/inbox",
+    "/m/replies",
+    "/waiting",
+    "/tasks",
+    "/sessions",
+    "/sources",
+    "/pulse",
+    "/search",
+    "/rules",
+    "/runs",
+)
 # Colours differ by the scheme, and nothing else does.
 RUN: Final = """async (isColoursOnly) => {
   const options = isColoursOnly ? { runOnly: { type: "rule", values: ["color-contrast"] } } : {};

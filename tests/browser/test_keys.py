@@ -27,7 +27,15 @@ OUTLINE = """() => {
 }"""
 
 MOST_STOPS = 80
-PLACES = (("t", "/tasks"), ("s", "/sessions"), ("p", "/pulse"), ("r", "/rules"), ("u", "/runs"), ("i", "/m/inbox"))
+PLACES = (
+    ("w", "/waiting"),
+    ("t", "/tasks"),
+    ("s", "/sessions"),
+    ("p", "/pulse"),
+    ("r", "/rules"),
+    ("u", "/runs"),
+    ("i", "/m/inbox"),
+)
 
 
 def focused(page: Page) -> str:
@@ -106,7 +114,7 @@ def test_dialog_lists_the_keys_that_work_and_closes(window: Window) -> None:
     page.keyboard.press("?")
     expect(dialog).to_be_visible()
     assert {re.sub(r"\s+", "", keys) for keys in listed(page)} == {
-        *("jk", "o", "r", "c", "Enter", "ShiftEnter", "AltH", "/", "gi", "gt", "gs", "gp", "gr", "gu", "?", "Esc")
+        *("jk", "o", "r", "c", "Enter", "ShiftEnter", "AltH", "/", "gi", "gw", "gt", "gs", "gp", "gr", "gu", "?", "Esc")
     }
     page.keyboard.press("j")
     expect(window.items.nth(2)).not_to_be_focused()

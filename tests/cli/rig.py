@@ -10,11 +10,11 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
 from typing import IO, Any
 
 from harken.cli.client import Daemon
 from harken.config.home import Home
+from tests.loss.rig import until
 
 SECONDS = 30.0
 
@@ -90,10 +90,13 @@ class Rig:
 
     def until(self, is_so: Callable[[Json], bool]) -> None:
         """Look at the running daemon's status until something is so."""
-        end = monotonic() + SECONDS
         with Daemon(Home(self.home), can_start=False) as daemon:
-            while not is_so(daemon.ask("status")):
-                assert monotonic() < end, "it did not become so"
+            until(lambda: is_so(daemon.ask("status")), "it is so", SECONDS)
+
+    def ask(self, verb: str, **params: object) -> Json:
+        """Ask the running daemon itself, for what a test needs and is not about: a command takes ten times as long."""
+        with Daemon(Home(self.home), can_start=False) as daemon:
+            return daemon.ask(verb, **params)
 
     @property
     def pid(self) -> int:

@@ -117,7 +117,7 @@ def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:
     assert any(line.startswith(f"Reply {answer['reply_id']} ") for line in lines)
     assert lines[-1] == "    I did"
     details = rig.json("read", sent["id"])
-    assert set(details) == {"message", "ledger", "replies"}
+    assert set(details) == {"message", "ledger", "replies", "question"}
 
 
 def test_an_unknown_message_is_not_found(rig: Rig) -> None:

@@ -6,13 +6,13 @@ import json
 import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
 from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.test_as_agent import hosting
 from tests.docs.pages import DOCS, fences
+from tests.loss import rig as waiting
 
 WRONG, NOT_FOUND, REFUSED = 2, 3, 7
 RULES = {
@@ -39,9 +39,12 @@ def write(rig: Rig, text: str) -> Path:
 
 def until(find: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
     """Look again and again until something is so; return what was found."""
-    end = monotonic() + SECONDS
-    while not is_so(found := find()):
-        assert monotonic() < end, found
+
+    def look() -> Json | None:
+        found = find()
+        return found if is_so(found) else None
+
+    found: Json = waiting.until(look, "it is so", SECONDS)
     return found
 
 

@@ -58,7 +58,7 @@ def asked(rig: Rig, text: str) -> str:
 
 
 def _waiting(rig: Rig, message: str) -> Json:
-    found = rig.json("channel", "confirm")["actions"]
+    found = rig.ask("actions", state="waiting")["actions"]
     return {"actions": [each for each in found if each["message_id"] == message]}
 
 
@@ -69,7 +69,7 @@ def begun(rig: Rig, action: str) -> str:
 
 
 def _run_of(rig: Rig, action: str) -> Json:
-    found = [each["id"] for each in rig.json("run", "list")["runs"] if each["action"] == action]
+    found = [each["id"] for each in rig.ask("runs")["runs"] if each["action"] == action]
     return {"run": found[0] if found else ""}
 
 

@@ -12,7 +12,6 @@ import sys
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from time import monotonic
 
 import pytest
 from hypothesis import given, settings
@@ -24,6 +23,7 @@ from harken.config.home import Home
 from tests.cli.repos import PERSON, commit, git, repository
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting
+from tests.loss.rig import until
 
 USER_ERROR, NOT_FOUND, CONFLICT, REFUSED = 2, 3, 4, 7
 OPENING = "Begin with the messages that wait for this task."
@@ -153,9 +153,7 @@ def test_a_command_killed_while_git_works_leaves_what_can_be_seen_and_removed(pe
     reached = Path(person.extra["HOME"]) / "reached"
     words = [*COMMAND, "task", "new", "Slow one", "--dir", str(repo)]
     with subprocess.Popen(words, env=person.environment, start_new_session=True) as process:
-        end = monotonic() + SECONDS
-        while not reached.exists():
-            assert monotonic() < end
+        until(reached.exists, "git works", SECONDS)
         os.killpg(process.pid, signal.SIGKILL)
     assert ids(person) == ["slow-one"]
     folder = repo.with_name("my app.worktrees") / "slow-one"
@@ -291,9 +289,8 @@ def test_start_becomes_the_agent_at_a_terminal(person: Rig, repo: Path) -> None:
 
 def _started(person: Rig) -> list[str]:
     """Wait for the agent, and return where and with what it was started."""
-    ran, end = Path(person.extra["HOME"]) / "ran", monotonic() + SECONDS
-    while not ran.exists():
-        assert monotonic() < end
+    ran = Path(person.extra["HOME"]) / "ran"
+    until(ran.exists, "the agent is there", SECONDS)
     lines = ran.read_text().splitlines()
     ran.unlink()
     return lines

@@ -110,7 +110,7 @@ def _complete(rig: Rig, *words: str) -> list[str]:
 def test_tab_offers_verbs_options_messages_channels_mailboxes_and_consumers(rig: Rig) -> None:
     """Ids are not to be typed."""
     sent = rig.json("send", "complete me", "--channel", "tabs", "--from", "amy")
-    assert _complete(rig, "harken", "se") == ["send", "search", "send-to-task", "send-to-peer", "serve"]
+    assert _complete(rig, "harken", "se") == ["send", "search", "send-to-task", "send-to-peer", "serve", "service"]
     assert "--consumer" in _complete(rig, "harken", "pull", "--c")
     assert sent["id"] in _complete(rig, "harken", "read", "m-")
     assert _complete(rig, "harken", "list", "--channel", "ta") == ["tabs"]

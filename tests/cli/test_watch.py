@@ -8,6 +8,7 @@ import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from harken.cli.client import Daemon
 from harken.cli.watch_choice import AGAIN_SECONDS, SETTLE_SECONDS, Choice
 from harken.cli.watch_keys import MOST_TYPED, Keys
 from harken.config.home import Home
+from harken.errors import HarkenError
 from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.sitting import CTRL_C, DOWN, ENTER, ESC, UP, Sitting
 from tests.cli.test_as_agent import hosting
@@ -53,10 +55,11 @@ def _nothing_is_left(request: pytest.FixtureRequest) -> Iterator[None]:
     if "rig" not in request.fixturenames:
         return
     rig: Rig = request.getfixturevalue("rig")
-    for each in rig.json("channel", "confirm")["actions"]:
-        rig.ok("channel", "confirm", each["id"], "no")
-    for each in rig.json("run", "list", "--running")["runs"]:
-        rig.run("run", "abort", each["id"])
+    for each in rig.ask("actions", state="waiting")["actions"]:
+        rig.ask("confirm", action=each["id"], yes=False)
+    for each in rig.ask("runs", running=True)["runs"]:
+        with suppress(HarkenError):  # it may have ended meanwhile
+            rig.ask("run_abort", run=each["id"])
 
 
 def _line(pattern: str) -> Callable[[str], bool]:
@@ -69,7 +72,9 @@ def _clock(shown: str) -> str:
 
 
 def _action(rig: Rig, message: str) -> Json:
-    found = until(lambda: rig.json("channel", "confirm"), lambda f: message in {a["message_id"] for a in f["actions"]})
+    found = until(
+        lambda: rig.ask("actions", state="waiting"), lambda f: message in {a["message_id"] for a in f["actions"]}
+    )
     return next(each for each in found["actions"] if each["message_id"] == message)
 
 
@@ -84,9 +89,7 @@ def _start(rig: Rig, folder: Path, agent: str = "gemini-cli") -> str:
     sent = rig.json("send", "hold", "--channel", "talk")
     words = ("channel", "run", sent["id"], "--agent", agent, "--workdir", str(folder), "--tool", "read_file", "--yes")
     rig.ok(*words)
-    found = until(
-        lambda: rig.json("run", "list", "--running"), lambda f: sent["id"] in {r["message_id"] for r in f["runs"]}
-    )
+    found = until(lambda: rig.ask("runs", running=True), lambda f: sent["id"] in {r["message_id"] for r in f["runs"]})
     return next(str(each["id"]) for each in found["runs"] if each["message_id"] == sent["id"])
 
 

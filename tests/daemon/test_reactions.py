@@ -11,13 +11,14 @@ import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Final
 
 import psutil
 import pytest
 
-from harken.testing import CallFailed, DaemonProcess
+from harken.testing import CallFailed
 from harken.testing.daemon import Json
-from tests.loss.rig import until
+from tests.loss.rig import Nursery, Served, until
 
 # Does what the prompt says: `run WORDS` runs harken with them, `hold` waits for ever.
 PROGRAM = f"""#!{sys.executable}
@@ -35,30 +36,42 @@ for line in sys.stdin.read().splitlines():
 say(type="result", status="success")
 """
 
+# What a run is talked into, by the name of the rule that lets it.
+WORDS: Final = {
+    "reload": "rules reload",
+    "pause": "channel pause",
+    "confirm": "channel confirm a-000000",
+    "run": "channel run 1 --yes",
+    "allow": "allow stranger",
+    "pair": "pair",
+    "send": "send --from you hello",
+    "pull": "pull",
+}
 
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home on a machine where Gemini CLI seems to be installed."""
-    program = tmp_path / "bin" / "gemini"
-    program.parent.mkdir()
+
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Daemons on a machine where Gemini CLI seems to be installed."""
+    program = tmp_path_factory.mktemp("machine") / "gemini"
     program.write_text(PROGRAM, encoding="utf-8")
     program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    (tmp_path / "home").mkdir(mode=0o700)
-    return tmp_path / "home"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
+        nursery = Nursery()
+    yield nursery
+    nursery.close()
 
 
 @contextmanager
-def ruled(home: Path, *rules: Mapping[str, object]) -> Iterator[DaemonProcess]:
+def ruled(machine: Nursery, home: Path, *rules: Mapping[str, object]) -> Iterator[Served]:
     """Serve a home with these rules."""
+    home.mkdir(mode=0o700, exist_ok=True)
+    (home / "config.toml").write_text("[toasts]\nenabled = false\n", encoding="utf-8")
     file = home / "triggers.json"
     file.write_text(json.dumps({"rules": rules}))
     file.chmod(0o600)
-    daemon = DaemonProcess(home).start()
-    try:
-        yield daemon
-    finally:
-        daemon.stop()
+    with machine.daemon(home) as daemon:
+        yield daemon.start()
 
 
 def rule(name: str, prompt: str, **more: object) -> Mapping[str, object]:
@@ -66,7 +79,7 @@ def rule(name: str, prompt: str, **more: object) -> Mapping[str, object]:
     return {"name": name, "mode": "auto", "agent": "gemini-cli", "tools": ["read_file"], "prompt": prompt, **more}
 
 
-def the_run(daemon: DaemonProcess, state: str, *, of: str = "") -> Json:
+def the_run(daemon: Served, state: str, *, of: str = "") -> Json:
     """Return the run in a state, once there is one."""
 
     def look() -> Json:
@@ -76,7 +89,7 @@ def the_run(daemon: DaemonProcess, state: str, *, of: str = "") -> Json:
     return until(look, f"a run that is {state}")
 
 
-def decided(daemon: DaemonProcess, message: str) -> Mapping[str, str]:
+def decided(daemon: Served, message: str) -> Mapping[str, str]:
     """Return what each rule decided about a message, once all did."""
 
     def look() -> Json:
@@ -85,9 +98,9 @@ def decided(daemon: DaemonProcess, message: str) -> Mapping[str, str]:
     return {each["rule"]: each["outcome"] for each in until(look, "a verdict")}
 
 
-def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(home: Path) -> None:
+def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(machine: Nursery, home: Path) -> None:
     """Nobody knows how far it came: doing it again by itself may do harm, and leaving it alone too."""
-    with ruled(home, rule("hold", "hold", channel="ci")) as daemon:
+    with ruled(machine, home, rule("hold", "hold", channel="ci")) as daemon:
         daemon.call("send", text="red", sender="bot", channel="ci")
         run = the_run(daemon, "running")
         output = until(lambda: daemon.call("run_output", run=run["id"], after=1)["lines"], "its words")
@@ -103,10 +116,10 @@ def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(
         assert daemon.call("actions")["actions"][0]["state"] == "started"
 
 
-def test_question_outlives_the_daemon_and_is_answered_once(home: Path) -> None:
+def test_question_outlives_the_daemon_and_is_answered_once(machine: Nursery, home: Path) -> None:
     """A yes that was given must count, and count once, whatever was killed meanwhile."""
     ask = {**rule("ask", "run version", channel="ci"), "mode": "confirm"}
-    with ruled(home, ask) as daemon:
+    with ruled(machine, home, ask) as daemon:
         daemon.call("send", text="red", sender="bot", channel="ci")
         (action,) = until(lambda: daemon.call("actions", state="waiting")["actions"], "the question")
         daemon.kill()
@@ -125,34 +138,31 @@ def test_question_outlives_the_daemon_and_is_answered_once(home: Path) -> None:
         assert len(daemon.call("runs")["runs"]) == 1
 
 
-@pytest.mark.parametrize(
-    "words",
-    [
-        "rules reload",
-        "channel pause",
-        "channel confirm a-000000",
-        "channel run 1 --yes",
-        "allow stranger",
-        "pair",
-        "send --from you hello",
-        "pull",
-    ],
-)
-def test_run_may_not_change_what_rules_and_people_decide(home: Path, words: str) -> None:
+@pytest.fixture(scope="module")
+def talked_into(machine: Nursery, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A daemon whose rules each run one of the commands, by the name of its channel."""
+    home = tmp_path_factory.mktemp("reactions") / "home"
+    rules = [rule(name, f"run --home {home} {words}", channel=name) for name, words in WORDS.items()]
+    with ruled(machine, home, *rules) as daemon:
+        yield daemon
+
+
+@pytest.mark.parametrize("name", WORDS)
+def test_run_may_not_change_what_rules_and_people_decide(talked_into: Served, name: str) -> None:
     """A message that talks an agent into something must not get authority by it, not even with a shell."""
-    command = f"run --home {home} {words}"
-    with ruled(home, rule("shell", command, channel="ci")) as daemon:
-        daemon.call("send", text="red", sender="bot", channel="ci")
-        run = the_run(daemon, "done")
+    talked_into.call("send", text="red", sender="bot", channel=name)
+    run = the_run(talked_into, "done", of=name)
     refused = "7 "  # the exit code of what is refused
     assert run["answer"].startswith(refused), run["answer"]
 
 
-def test_word_of_a_run_is_a_strangers_and_never_triggers_its_own_rule(home: Path) -> None:
+def test_word_of_a_run_is_a_strangers_and_never_triggers_its_own_rule(machine: Nursery, home: Path) -> None:
     """A rule that answers itself would go on for ever."""
     say = f"run --home {home} send --channel ci again"
     tell = {"name": "tell", "channel": "ci"}
-    with ruled(home, rule("say", say, channel="ci", trust="unknown"), tell, rule("known", say, channel="ci")) as daemon:
+    with ruled(
+        machine, home, rule("say", say, channel="ci", trust="unknown"), tell, rule("known", say, channel="ci")
+    ) as daemon:
         daemon.call("send", text="red", sender="bot", channel="ci")
         run = the_run(daemon, "done", of="say")
         said = until(lambda: _said_by(daemon, run["id"]), "what the run said")
@@ -161,19 +171,19 @@ def test_word_of_a_run_is_a_strangers_and_never_triggers_its_own_rule(home: Path
         assert (outcomes["say"], outcomes["tell"], outcomes["known"]) == ("loop", "fired", "not trusted")
 
 
-def _said_by(daemon: DaemonProcess, run: str) -> Json:
+def _said_by(daemon: Served, run: str) -> Json:
     found = daemon.call("list", limit=50)["messages"]
     return next((each for each in found if each["sender_id"] == f"run:{run}"), None)
 
 
-def test_chain_of_runs_has_an_end(home: Path) -> None:
+def test_chain_of_runs_has_an_end(machine: Nursery, home: Path) -> None:
     """Two rules that trigger each other are found out, too; so is a longer round."""
     names = ["a", "b", "c", "d"]
     rules = [
         rule(each, f"run --home {home} send --channel {after} on", channel=each, trust="unknown")
         for each, after in zip(names, [*names[1:], "e"], strict=True)
     ]
-    with ruled(home, *rules) as daemon:
+    with ruled(machine, home, *rules) as daemon:
         daemon.call("send", text="go", sender="bot", channel="a")
         last = the_run(daemon, "done", of="c")
         said = until(lambda: _said_by(daemon, last["id"]), "what the last run said")
@@ -181,9 +191,9 @@ def test_chain_of_runs_has_an_end(home: Path) -> None:
         assert sorted(each["rule"] for each in daemon.call("runs")["runs"]) == ["a", "b", "c"]
 
 
-def test_answer_of_a_run_goes_back_to_where_the_message_came_from(home: Path) -> None:
+def test_answer_of_a_run_goes_back_to_where_the_message_came_from(machine: Nursery, home: Path) -> None:
     """Whoever asked is told, on the channel where they asked."""
-    with ruled(home, rule("answer", "run version", channel="ask", reply=True)) as daemon:
+    with ruled(machine, home, rule("answer", "run version", channel="ask", reply=True)) as daemon:
         sent = daemon.call("send", text="which version", sender="colleague", channel="ask")
         run = the_run(daemon, "done")
         reply = until(lambda: _reply_to(daemon, sent["id"]), "the reply")
@@ -193,6 +203,6 @@ def test_answer_of_a_run_goes_back_to_where_the_message_came_from(home: Path) ->
         assert "rules" not in {each["consumer"] for each in daemon.call("status")["consumers"]}
 
 
-def _reply_to(daemon: DaemonProcess, message: str) -> Json:
+def _reply_to(daemon: Served, message: str) -> Json:
     found = daemon.call("list", mailbox="replies")["messages"]
     return next((each for each in found if each["refers_to"] == message), None)

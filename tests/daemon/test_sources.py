@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -31,37 +30,44 @@ from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource, Timing
 from harken.store.base import Appended, Checkpoint, Filter, Store
 from harken.store.sqlite import open_store
-from harken.testing import DaemonProcess
 from harken.testing.agent import Json
 from harken.testing.daemon import CallFailed, running_daemon
+from tests.loss import rig
+from tests.loss.rig import Nursery, Served
 from tests.sources.mcp.rig import Server, Visit, serving, streams
 from tests.sources.mcp.rig import said as words
 
-ANNOUNCER: Final = Path(__file__).parent.parent / "interop" / "announcer.py"
+TESTS: Final = Path(__file__).parent.parent
+# On the official SDK, as servers are; it takes seconds to start.
+REAL: Final = [str(TESTS / "interop" / "announcer.py"), "stdio"]
+QUICK: Final = ["-I", "-S", str(TESTS / "cli" / "announcer.py"), "ci=build is green", "ci=build is green"]
 SECONDS: Final = 30.0
 
 
 def configured(home: Path, **entry: object) -> Path:
-    """Write the configuration of a home that listens to the announcer."""
+    """Write the configuration of a home that listens to an announcer."""
     home.mkdir(mode=0o700, exist_ok=True)
-    known: Mapping[str, object] = {"kind": "mcp", "command": sys.executable, "args": [str(ANNOUNCER), "stdio"]}
+    known: Mapping[str, object] = {"kind": "mcp", "command": sys.executable, "args": QUICK}
     # What is JSON here is TOML too.
     lines = "\n".join(f"{key} = {json.dumps(value)}" for key, value in {**known, **entry}.items())
     (home / "config.toml").write_text(f"[sources.ci]\n{lines}\n")
     return home
 
 
-def until(daemon: DaemonProcess, is_so: Callable[[Json], bool]) -> Json:
+def until(daemon: Served, is_so: Callable[[Json], bool]) -> Json:
     """Return the source's state once it is as wanted."""
-    end = time.monotonic() + SECONDS
-    while not is_so(source := daemon.call("source_list")["sources"][0]):
-        assert time.monotonic() < end, f"it stays at {source}"
-    return source
+
+    def look() -> Json:
+        source = daemon.call("source_list")["sources"][0]
+        return source if is_so(source) else None
+
+    return rig.until(look, "the source is as wanted", SECONDS)
 
 
-def test_what_a_server_announces_becomes_mail(tmp_path: Path) -> None:
+def test_what_a_server_announces_becomes_mail(nursery: Nursery, tmp_path: Path) -> None:
     """In the channel it was announced on, from the server, with prompts only; what was not asked for is counted."""
-    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with nursery.daemon(configured(tmp_path / "home", channels=["ci"], args=REAL)) as daemon:
+        daemon.start()
         source = until(daemon, lambda each: each["counts"].get("ci", 0) > 1 and bool(each["dropped"].get("deploys")))
         assert (source["name"], source["kind"], source["state"], source["server"]) == (
             "ci",
@@ -76,9 +82,10 @@ def test_what_a_server_announces_becomes_mail(tmp_path: Path) -> None:
     assert {(each["sender_id"], each["trust"], each["attention"]) for each in messages} == {("ci", "unknown", "prompt")}
 
 
-def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(tmp_path: Path) -> None:
+def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(nursery: Nursery, tmp_path: Path) -> None:
     """A reply that can never leave would stand in the ledger as an answer."""
-    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with nursery.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        daemon.start()
         until(daemon, lambda _: bool(daemon.call("list", channel="ci")["messages"]))
         message = daemon.call("list", channel="ci", limit=1)["messages"][0]["id"]
         with pytest.raises(CallFailed, match="cannot be answered"):
@@ -87,36 +94,40 @@ def test_an_announcement_cannot_be_answered_and_is_not_said_to_be(tmp_path: Path
         assert (details["replies"], [line["state"] for line in details["ledger"]]) == ([], ["queued"])
 
 
-def test_what_was_unread_stays_unread_over_a_restart(tmp_path: Path) -> None:
+def test_what_was_unread_stays_unread_over_a_restart(nursery: Nursery, tmp_path: Path) -> None:
     """Announcements are mail: nobody has read them because the daemon was killed."""
-    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with nursery.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        daemon.start()
         until(daemon, lambda _: len(daemon.call("list", channel="ci")["messages"]) > 1)
         daemon.kill()
         daemon.start()
         assert daemon.call("stats")["unread_by_channel"]["ci"] > 1
 
 
-def test_what_was_announced_while_the_daemon_was_down_is_told_as_a_gap(tmp_path: Path) -> None:
+def test_what_was_announced_while_the_daemon_was_down_is_told_as_a_gap(nursery: Nursery, tmp_path: Path) -> None:
     """A program that is not running announces to nobody: who looks afterwards must not think that all is there."""
-    with running_daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+    with nursery.daemon(configured(tmp_path / "home", channels=["ci"])) as daemon:
+        daemon.start()
         assert until(daemon, lambda each: bool(each["counts"]))["gaps"] == 0
         daemon.kill()
         daemon.start()
         assert until(daemon, lambda each: each["state"] == "listening")["gaps"] == 1
 
 
-def test_a_server_may_be_trusted_and_wake(tmp_path: Path) -> None:
+def test_a_server_may_be_trusted_and_wake(nursery: Nursery, tmp_path: Path) -> None:
     """The person says so for this server, and for no other."""
-    with running_daemon(configured(tmp_path / "home", trust="known", attention="wake")) as daemon:
+    with nursery.daemon(configured(tmp_path / "home", trust="known", attention="wake")) as daemon:
+        daemon.start()
         until(daemon, lambda _: bool(daemon.call("list", channel="ci")["messages"]))
         message = daemon.call("list", channel="ci", limit=1)["messages"][0]
     assert (message["trust"], message["attention"]) == ("known", "wake")
 
 
-def test_a_secret_that_is_missing_keeps_only_its_source_away(tmp_path: Path) -> None:
+def test_a_secret_that_is_missing_keeps_only_its_source_away(nursery: Nursery, tmp_path: Path) -> None:
     """Everything else works, and `status` says what to do."""
     home = configured(tmp_path / "home", **{"env.API_TOKEN": "env:HARKEN_TEST_NOT_SET"})
-    with running_daemon(home) as daemon:
+    with nursery.daemon(home) as daemon:
+        daemon.start()
         source = daemon.call("source_list")["sources"][0]
         assert source["state"] == "needs person"
         assert "HARKEN_TEST_NOT_SET" in source["reason"]

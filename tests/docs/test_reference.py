@@ -31,7 +31,10 @@ def headings(name: str) -> set[str]:
 
 
 def event_kinds() -> Iterator[str]:
-    """Yield the kind of every event that the code writes: the first argument of `note` and `record`, or `kind`."""
+    """Yield the kind of every event that the code writes: the first argument of `note` and `record`, or `kind`.
+
+    Which kind a reminder has depends on the way it goes; a table named `KINDS` says so.
+    """
     for file in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
             match node:
@@ -40,6 +43,8 @@ def event_kinds() -> Iterator[str]:
                 case ast.Call(func=ast.Name(id="Event"), keywords=keywords):
                     named = (word.value for word in keywords if word.arg == "kind")
                     yield from (str(value.value) for value in named if isinstance(value, ast.Constant))
+                case ast.AnnAssign(target=ast.Name(id="KINDS"), value=ast.Dict(values=values)):
+                    yield from (str(value.value) for value in values if isinstance(value, ast.Constant))
 
 
 def test_every_setting_is_documented_with_its_variable() -> None:

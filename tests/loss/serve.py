@@ -7,6 +7,7 @@ the file for errors, and optionally the commit of the writing connection before 
 
 from __future__ import annotations
 
+import gc
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ import sqlite3
 import sys
 from collections.abc import Mapping
 from functools import partial
+from importlib import import_module
 from typing import Any, TypeAlias
 
 import uvloop
@@ -23,6 +25,8 @@ from harken import log
 from harken.config.home import ensure, find_home
 from harken.config.load import load
 from harken.daemon.compose import serve
+from harken.daemon.lock import single_instance
+from harken.daemon.sdk import MODULE
 from harken.errors import HarkenError
 from harken.store.sqlite.connection import Connect, connect
 
@@ -69,7 +73,7 @@ def run(order: Mapping[str, object]) -> int:
     try:
         ensure(home)
         settings = load(home, {}, {}).settings
-        with log.configure(home, "info", to_stderr=False):
+        with single_instance(home.lock_file), log.configure(home, "info", to_stderr=False):
             uvloop.run(partial(serve, home, settings, opener=opener)())
     except HarkenError as exc:
         sys.stderr.write(f"{exc.message} {exc.hint}\n")
@@ -79,6 +83,10 @@ def run(order: Mapping[str, object]) -> int:
 
 def nursery() -> None:
     """Start a daemon for each line of the input, until it ends."""
+    import_module(MODULE)
+    # The collector of a daemon would go through, and so copy, all that this process has imported.
+    gc.collect()
+    gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks for their exit codes: the kernel buries them
     for line in sys.stdin:
         order = json.loads(line)

@@ -109,7 +109,7 @@ async def test_08_a_reply_leaves_through_the_store(tour: Tour) -> None:
     async def post(draft: Draft) -> str:
         return (await tour.daemon.intake.accept([draft]))[0].message.id
 
-    await Outbox(store, {LOCAL: LocalSender(post)}, tour.clock).send_due()
+    await Outbox(store, {LOCAL: LocalSender(post)}, tour.clock).send_due(LOCAL)
     answers = await inbox.list(mailbox=REPLIES)
     assert [(m.text, m.refers_to) for m in answers] == [("almost done", sent.message.id)]
     assert await state_of(tour, sent.message.id, "claude-code") is State.ANSWERED

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, MutableMapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import anyio
 import pytest
+from starlette.types import ASGIApp, Message, Receive
 
 from harken.errors import Refused, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.door import Accept, DoorAnswer, Posted
 from harken.surfaces import doors
 from harken.surfaces.doors import create_doors
-
-Message = MutableMapping[str, Any]
 
 
 async def accept(_drafts: Sequence[Draft]) -> Sequence[bool]:
@@ -53,7 +51,7 @@ def request(
     return {"type": "http", "path": path, "method": method, "headers": raw, "query_string": query.encode()}
 
 
-def saying(*parts: bytes, is_whole: bool = True) -> Callable[[], Any]:
+def saying(*parts: bytes, is_whole: bool = True) -> Receive:
     """Give a body in parts; one that is not whole ends with the other side going away."""
     last = len(parts) - 1
     messages: list[Message] = [
@@ -69,7 +67,7 @@ def saying(*parts: bytes, is_whole: bool = True) -> Callable[[], Any]:
     return receive
 
 
-async def ask(app: Any, scope: Message, receive: Callable[[], Any]) -> tuple[int, dict[str, str], Any]:  # noqa: ANN401
+async def ask(app: ASGIApp, scope: Message, receive: Receive) -> tuple[int, dict[str, str], dict[str, str]]:
     """Return status, headers and JSON of the answer."""
     sent: list[Message] = []
 
@@ -133,11 +131,17 @@ async def test_half_a_body_is_not_taken() -> None:
     assert (status, hook.seen) == (422, [])
 
 
-async def test_body_that_does_not_come_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+async def nothing() -> Message:
+    """Say nothing, for ever."""
+    await anyio.sleep_forever()
+    return {}
+
+
+async def test_body_that_does_not_come_is_given_up() -> None:
     """Each open request costs memory; nobody may keep one for ever."""
-    monkeypatch.setattr(doors, "BODY_SECONDS", 0.01)
     hook = Hook()
-    status, _, _ = await ask(create_doors([hook], accept), request(), anyio.sleep_forever)
+    app = create_doors([hook], accept, body_seconds=0.01)
+    status, _, _ = await ask(app, request(), nothing)
     assert (status, hook.seen) == (408, [])
 
 

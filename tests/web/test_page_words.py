@@ -174,6 +174,9 @@ def test_places_say_their_signs_in_words() -> None:
         ("ci, 100+ you have not seen", "/c/local/ci"),
     ]
     assert [line.href for line in panels.lines] == ["/sessions", "/tasks", "/sources", "/pulse", "/rules", "/runs"]
+    asked = sections_of(overview, waiting=3)[0].lines
+    assert [line.title for line in asked][1:] == ["Waiting, 3 waiting for an answer"]
+    assert [line.title for line in sections_of(overview, "/waiting")[0].lines][1:] == ["Waiting"]
     assert [section.is_foot for section in (inbox, tasks, channels, panels)] == [False, False, False, True]
 
 

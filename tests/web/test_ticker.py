@@ -17,7 +17,7 @@ import pytest
 from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
 from harken.inbox.ticker_events import MOST_NAMED, NAMES, Step
 from harken.ingest.prepare import Policy, prepare
-from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey
+from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey, Trust
 from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
 from harken.store.base import Event, Limits, Store
 from harken.store.reactions import Settlement
@@ -182,6 +182,22 @@ async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> 
         ("run.changed", {**running, "state": "failed"}),
         ("rules.changed", {**change, "change": "paused"}),
         ("rules.changed", {**change, "change": "resumed"}),
+    ]
+
+
+async def test_what_happens_to_a_question_is_told_with_its_place(fed: Told) -> None:
+    """A page that shows what waits for an answer takes it away when it is settled, and needs no second look."""
+    draft = Draft(source="local", sender=Sender("ann"), text="how?", is_question=True)
+    [appended] = await fed.store.append([prepare(draft, Policy(default_trust={"local": Trust.KNOWN}))])
+    message = appended.message.id
+    with fed.ticker.follow(None) as follower:
+        await fed.store.move_questions([message], due_at=fed.clock.now(), way="agent", kind="reminded")
+        await fed.store.move_questions([message], due_at=fed.clock.now(), way="toast", kind="escalated")
+        await fed.store.settle_questions([message], "you")
+        found = await fed.take(follower, 3)
+    about = {"at": "2026-01-05T09:00:00.000Z", "message_id": message, "mailbox": "inbox", "seq": 1}
+    assert [(name, {key: value for key, value in data.items() if key != "n"}) for name, data in found] == [
+        ("question.changed", {**about, "state": state}) for state in ("reminded", "escalated", "settled")
     ]
 
 

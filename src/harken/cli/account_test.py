@@ -6,6 +6,7 @@ told, and nothing is stored.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,11 +16,13 @@ from harken.cli.client import Result
 from harken.cli.output import clock_time
 from harken.cli.source_login import account_of
 from harken.config.home import Home
+from harken.config.load import load
 from harken.daemon.account import Account
 from harken.errors import HarkenError, Unavailable
 from harken.sources.base import SourceState
 from harken.sources.graph.address import part
 from harken.sources.graph.client import NEXT_LINK
+from harken.sources.graph.notices.address import with_notices
 from harken.sources.graph.settings import TEAMS
 
 LEAST_SECONDS: Final = 30.0  # one answer may take as long
@@ -29,7 +32,9 @@ MAX_CHARS: Final = 200
 
 def try_account(home: Home, name: str, seconds: float) -> Result:
     """Ask once, within some seconds; return how it went."""
-    return anyio.run(_try, account_of(home, name), max(seconds, LEAST_SECONDS))
+    account = account_of(home, name)
+    with_notices(account.settings, load(home, {}, os.environ).settings.hooks.public_url)
+    return anyio.run(_try, account, max(seconds, LEAST_SECONDS))
 
 
 async def _try(account: Account, seconds: float) -> Result:

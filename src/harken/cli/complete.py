@@ -87,6 +87,12 @@ def waiting_actions(context: click.Context, _parameter: click.Parameter, begin: 
     return _described({each["id"]: f"{each['rule']}, {each['agent'] or 'any agent'}" for each in found}, begin)
 
 
+def open_questions(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the messages that wait for an answer."""
+    found = _ask(context, "questions", limit=NEWEST).get("questions", [])
+    return _described({each["message"]["id"]: _about(each["message"]) for each in found}, begin)
+
+
 def runs(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
     """Offer the newest runs."""
     return _runs(context, begin, running=None)

@@ -6,16 +6,18 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from datetime import datetime
 from pathlib import Path
 from tempfile import mkstemp
-from time import monotonic
 from typing import TextIO
 
 import click
 
 from harken.cli.client import Daemon, Result
-from harken.cli.complete import mailboxes
-from harken.cli.output import QUIET_SECONDS, json_text
+from harken.cli.complete import channels, mailboxes, sources_of_channels
+from harken.cli.moments import EXAMPLES, Moment
+from harken.cli.output import json_text
+from harken.cli.progress import counted
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import disk_error
 
@@ -25,14 +27,22 @@ PAGE = 500
 @verb("export")
 @click.option("--format", "layout", type=click.Choice(["jsonl", "json"]), default="jsonl", show_default=True)
 @click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
+@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
+@click.option("--source", default="", shell_complete=sources_of_channels, help="Only from this source.")
+@click.option("--sender", default="", help="Only from this sender: the id or the name.")
+@click.option("--since", type=Moment(), help=f"Only what was received at this time or later: {EXAMPLES}.")
+@click.option("--until", type=Moment(), help="Only what was received before this time.")
+@click.option("--with-ledger", "ledger", is_flag=True, help="With the ledger of each message, and the replies to it.")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, when complete.")
-def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None) -> None:
+def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None, **chosen: object) -> None:
     """Print every message, oldest first, mailbox by mailbox.
 
     jsonl is one message per line; json, and --json, is one document {"messages": [...]}.
     """
     with Daemon(asked.home) as daemon, _target(output) as stream:
-        records = _with_progress(_records(daemon, mailbox))
+        records = counted(
+            _records(daemon, mailbox, {name: _plain(value) for name, value in chosen.items()}), "messages"
+        )
         if asked.as_json or layout == "json":
             _write_document(stream, records)
         else:
@@ -40,10 +50,15 @@ def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None)
         stream.flush()
 
 
-def _records(daemon: Daemon, mailbox: str) -> Iterator[Result]:
+def _plain(value: object) -> object:
+    """Return an option as the verb takes it."""
+    return value.isoformat() if isinstance(value, datetime) else "" if value is None else value
+
+
+def _records(daemon: Daemon, mailbox: str, chosen: Result) -> Iterator[Result]:
     for name in [mailbox] if mailbox else daemon.ask("mailboxes")["mailboxes"]:
         after = 0
-        while page := daemon.ask("export", mailbox=name, after=after, limit=PAGE)["messages"]:
+        while page := daemon.ask("export", mailbox=name, after=after, limit=PAGE, **chosen)["messages"]:
             yield from page
             after = page[-1]["seq"]
 
@@ -56,20 +71,6 @@ def _write_document(stream: TextIO, records: Iterator[Result]) -> None:
         stream.write(separator + json_text(record))
         separator = ", "
     stream.write("]}\n")
-
-
-def _with_progress(records: Iterator[Result]) -> Iterator[Result]:
-    """Pass the records on, and say now and then how many there were, to a person who waits."""
-    is_watched = sys.stderr.isatty()
-    said_at, count = monotonic(), 0
-    has_spoken = False
-    for count, record in enumerate(records, start=1):
-        if is_watched and monotonic() - said_at > QUIET_SECONDS:
-            said_at, has_spoken = monotonic(), True
-            print(f"\r{count} messages", end="", file=sys.stderr, flush=True)
-        yield record
-    if has_spoken:
-        print(f"\r{count} messages", file=sys.stderr)
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from time import monotonic, sleep
 
 from harken import __version__
 from harken.cli.client import NoDaemon, Result, dial, no_daemon
+from harken.cli.output import note_to_person
+from harken.cli.service_run import installed, start_by_service
 from harken.cli.start import daemon_facts, is_reachable, start
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, write_private
@@ -27,14 +29,14 @@ LOOK_SECONDS = 0.02
 def up(asked: Invocation) -> None:
     """Start Harken in the background, and return when it is ready.
 
-    A daemon of another version is replaced.
+    A daemon of another version is replaced. Where a service is installed, that starts it.
     """
     home = asked.home
     found = _running(home)
     replaced = found["version"] if found and found["version"] != __version__ else ""
     if found and replaced:
         stop(home, only=found["pid"])
-    if not found or replaced:
+    if (not found or replaced) and not start_by_service(home, os.environ):
         start(home)
     facts = _running(home)
     if facts is None:
@@ -58,7 +60,8 @@ def up(asked: Invocation) -> None:
 def down(asked: Invocation) -> None:
     """Stop the daemon; nothing that was accepted is lost.
 
-    It stays down until `harken up` or another verb starts it: agents that are still open do not.
+    It stays down until `harken up` or another verb starts it: agents that are still open do not. A service starts it
+    again when you log in.
     """
     if asked.home.run_dir.is_dir():
         write_private(asked.home.down_file, "")
@@ -69,6 +72,8 @@ def down(asked: Invocation) -> None:
         asked.screen.line(f"Harken stopped (process {pid}).")
     else:
         asked.screen.line(f"No daemon runs for {asked.home.path}.")
+    if not asked.as_json and installed(asked.home, os.environ) is not None:
+        note_to_person("The service starts it again when you log in. To end that: harken service remove")
 
 
 @verb("version")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 from time import monotonic, sleep
@@ -10,6 +11,7 @@ import click
 
 from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.complete import consumers
+from harken.cli.names import short
 from harken.cli.output import Screen, clock_time, json_text, one_line
 from harken.cli.source_show import show_sources
 from harken.cli.verbs import Invocation, verb
@@ -27,6 +29,8 @@ def status(asked: Invocation) -> None:
 
     Exits with 5 when no daemon runs, and does not start one.
     """
+    from harken.cli.service_run import installed
+
     try:
         with Daemon(asked.home, can_start=False) as daemon:
             found = daemon.ask_within(STATUS_SECONDS, "status")
@@ -39,6 +43,8 @@ def status(asked: Invocation) -> None:
         asked.print_json(found)
         return
     _show_status(asked.screen, found)
+    if (file := installed(asked.home, os.environ)) is not None:
+        asked.screen.line(f"Service: {short(file)}; see harken service status")
 
 
 @verb("stats")
@@ -141,6 +147,8 @@ def _show_status(screen: Screen, found: Result) -> None:
     _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
     _section(screen, "Muted", [(m["kind"], m["name"], _until(m["until"])) for m in found["mutes"]])
     _show_rules(screen, found["rules"])
+    if found["waiting"]["count"]:
+        screen.line(f"{one_line(found['waiting']['sentence'])}: harken waiting")
     _show_troubles(screen, found)
 
 

@@ -220,6 +220,10 @@ def _show_details(screen: Screen, details: Result) -> None:
     facts += [record["kind"], f"{record['priority']} priority", f"attention {record['attention']}"]
     facts += [f"refers to {record['refers_to']}"] if record["refers_to"] else []
     screen.line("  " + screen.paint(screen.fit(" · ".join(facts), 2), "2"))
+    if question := details["question"]:
+        from harken.cli.waiting import standing
+
+        screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
     rows = [_ledger_row(entry) for entry in details["ledger"]]
     screen.line("Ledger:" if rows else "Ledger: nobody reads this mailbox yet.")
     screen.table(rows)

@@ -35,18 +35,31 @@ def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
 
 
 def _serve(home: Home, *, is_detached: bool) -> None:
+    from harken.daemon.lock import single_instance
+
+    ensure(home)
+    # Before the imports, which take most of a start: of many that hosts start at once, all but one leave right away.
+    with single_instance(home.lock_file):
+        _serve_alone(home, is_detached=is_detached)
+
+
+def _serve_alone(home: Home, *, is_detached: bool) -> None:
     import anyio
 
     from harken import log
     from harken.config.load import load
     from harken.daemon import compose
 
-    ensure(home)
     (home.run_dir / "failed").unlink(missing_ok=True)
     loaded = load(home, {}, os.environ)
     options = loaded.settings.log
     with log.configure(
-        home, options.level, to_stderr=not is_detached, max_bytes=options.max_bytes, backups=options.backups
+        home,
+        options.level,
+        to_stderr=not is_detached,
+        max_bytes=options.max_bytes,
+        backups=options.backups,
+        layout=options.format,
     ):
         for warning in loaded.warnings:
             _log.warning("%s", warning)
@@ -91,8 +104,19 @@ class _LastWords:
             with suppress(HarkenError):
                 leave_reason(self._home, reason)
         if fault is not None or self._is_detached:
-            with log.configure(self._home, "info", to_stderr=False):
+            with log.configure(self._home, "info", to_stderr=False, layout=_layout(self._home)):
                 _log.error("cannot serve: %s %s", reason.message, reason.hint, exc_info=fault)
+
+
+def _layout(home: Home) -> str:
+    """Return how the log is written, as far as the settings can be read."""
+    from harken import log
+    from harken.config.load import load
+
+    try:
+        return load(home, {}, os.environ).settings.log.format
+    except HarkenError:
+        return log.TEXT
 
 
 def _fault(kind: type[BaseException], error: BaseException) -> HarkenError:

@@ -14,16 +14,22 @@ import click
 from harken.cli.client import Daemon
 from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
+from harken.cli.source_mail import KIND as IMAP
+from harken.cli.source_mail import add_mail, mail_options
 from harken.cli.verbs import Invocation, verb
 
 TEST_SECONDS = 5.0
 NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
 MICROSOFT = ("teams", "outlook")
+BOT = "bot"
+WEBHOOK = "webhook"
+PRESETS = ("github", "gitlab", "slack", "alertmanager", "jira", "sentry", "standard", "generic")
+SCHEMES = ("hmac-sha256", "hmac-sha1", "token", "bearer")
 
 
 @click.group()
 def source() -> None:
-    """Listen to other MCP servers, Teams and Outlook: what is said there becomes messages."""
+    """Listen to other MCP servers, webhooks, mail, Teams and Outlook: what is said there becomes messages."""
 
 
 _name = click.argument("name", metavar="NAME", shell_complete=configured_sources)
@@ -68,16 +74,31 @@ def list_sources(asked: Invocation) -> None:
     help="How far its messages may push.",
 )
 @click.option("--client-id", default="", metavar="ID", help="Teams, Outlook: the id of the registered app.")
-@click.option("--tenant", default="", metavar="ID", help="Teams, Outlook: the tenant's id or domain; else any.")
+@click.option("--tenant", default="", metavar="ID", help="Teams, Outlook, bot: the tenant's id or domain.")
+@click.option("--app-id", default="", metavar="ID", help="Bot: its Microsoft App ID.")
 @click.option("--poll", type=float, default=None, metavar="SECONDS", help="Teams, Outlook: how often to look.")
 @click.option("--keyring", "is_in_keyring", is_flag=True, help="Teams, Outlook: lock the sign-in with the keyring.")
+@click.option(
+    "--agent", "is_agent", is_flag=True, help="Teams, Outlook: as an Agent User, whom a certificate signs in."
+)
+@click.option("--blueprint-id", default="", metavar="ID", help="Agent User: the client id of its blueprint.")
+@click.option("--agent-id", default="", metavar="ID", help="Agent User: the id of its agent identity.")
+@click.option("--user-id", default="", metavar="ID", help="Agent User: its own object id.")
+@click.option("--certificate", default="", metavar="REF", help="Agent User: file:PATH of its PEM, or env:NAME.")
+@click.option("--preset", type=click.Choice(PRESETS), default=None, help="Webhook: whose posts they are.")
+@click.option("--secret", "secrets", metavar="REF", multiple=True, help="Webhook, bot: env:NAME, file:PATH or -.")
+@click.option("--take", "parts", metavar="PART=JMESPATH", multiple=True, help="Webhook: text, channel, sender or id.")
+@click.option("--scheme", type=click.Choice(SCHEMES), default=None, help="Webhook, generic: how posts are signed.")
+@mail_options
 @_restart
 def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bool, **options: object) -> None:
     """Add an MCP server to config.toml, by its address or the program that it is; or Teams or Outlook.
 
     Without NAME you are asked. Secrets stay outside: --header Authorization=env:CI_TOKEN, with CI_TOKEN=... in the file
     `env` in Harken's folder. `source add teams` and `source add outlook` add an account at Microsoft, under another
-    name if one follows.
+    name if one follows. `source add webhook NAME --preset github` makes an address to post to, and a secret.
+    `source add bot NAME --app-id ID --tenant ID --secret env:NAME` adds a bot that people write to in Teams.
+    `source add imap NAME --host HOST --user USER --password env:NAME` adds a mail account.
     """
     import msgspec
 
@@ -85,6 +106,15 @@ def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bo
 
     if name in MICROSOFT and not (options["url"] or options["command"]):
         _add_account(asked, name, args, options, is_restarted=is_restarted)
+        return
+    if name == BOT and not (options["url"] or options["command"]):
+        _add_bot(asked, args, options, is_restarted=is_restarted)
+        return
+    if name == WEBHOOK and not (options["url"] or options["command"]):
+        _add_webhook(asked, args, options, is_restarted=is_restarted)
+        return
+    if name == IMAP and not (options["url"] or options["command"]):
+        add_mail(asked, args, options, is_restarted=is_restarted)
         return
     wanted = msgspec.convert({"name": name, "args": args, **options}, Wanted)
     if not name:
@@ -106,7 +136,9 @@ def _add_account(
     if len(args) > 1:
         raise click.UsageError(f"One name is enough: harken source add {kind} NAME")
     wanted = msgspec.convert({**options, "kind": kind, "name": args[0] if args else kind}, Wanted)
-    is_guided = not wanted.client_id
+    if lacking := wanted.lacking_for_agent:
+        raise click.UsageError(f"Missing option '--{lacking[0]}': an Agent User has no sign-in but its certificate.")
+    is_guided = not wanted.client_id and not wanted.is_of_agent
     if is_guided:
         if not sys.stdin.isatty() or asked.as_json:
             raise click.UsageError("Missing option '--client-id'.")
@@ -115,6 +147,34 @@ def _add_account(
     add_graph_source(asked, wanted, is_restarted=is_restarted)
     if is_guided:
         offer_sign_in(asked, wanted.name)
+
+
+def _add_bot(asked: Invocation, args: tuple[str, ...], options: Mapping[str, object], *, is_restarted: bool) -> None:
+    import msgspec
+
+    from harken.cli.source_bot import Wanted, add_bot, asked_for
+
+    if len(args) > 1:
+        raise click.UsageError("One name is enough: harken source add bot NAME")
+    wanted = msgspec.convert({**options, "name": args[0] if args else BOT}, Wanted)
+    if not (wanted.app_id and wanted.tenant and wanted.secrets) and sys.stdin.isatty() and not asked.as_json:
+        wanted = asked_for(wanted)
+    add_bot(asked, wanted, is_restarted=is_restarted)
+
+
+def _add_webhook(
+    asked: Invocation, args: tuple[str, ...], options: Mapping[str, object], *, is_restarted: bool
+) -> None:
+    import msgspec
+
+    from harken.cli.source_webhook import Wanted, add_webhook
+
+    if not options["preset"]:
+        raise click.UsageError(f"Missing option '--preset'. Choose one of: {', '.join(PRESETS)}.")
+    if len(args) > 1:
+        raise click.UsageError("One name is enough: harken source add webhook NAME --preset PRESET")
+    wanted = msgspec.convert({**options, "name": args[0] if args else options["preset"]}, Wanted)
+    add_webhook(asked, wanted, is_restarted=is_restarted)
 
 
 @verb("login")
@@ -151,8 +211,8 @@ def logout(asked: Invocation, *, name: str) -> None:
 def test(asked: Invocation, *, name: str, seconds: float) -> None:
     """Connect to a source for a few seconds, as the daemon does, and say what happened.
 
-    Of Teams and Outlook it says who is signed in and what is there. Nothing of what arrives is stored. Exits with 1
-    when nothing would arrive.
+    Of Teams and Outlook it says who is signed in and what is there; a webhook of the running daemon must refuse what is
+    not signed. Nothing of what arrives is stored. Exits with 1 when nothing would arrive.
     """
     from harken.cli.source_show import show_trial
     from harken.cli.source_test import try_source
@@ -162,6 +222,8 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
         asked.print_json(trial)
     else:
         show_trial(asked.screen, trial)
+        if trial.get("curl"):
+            note_to_person(f"This would be taken:\n{trial['curl']}")
     if trial["state"] != "listening":
         click.get_current_context().exit(NOT_LISTENING)
 
@@ -170,10 +232,18 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
 @_name
 @_restart
 def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
-    """Take a source out of config.toml. Its messages stay."""
-    from harken.cli.source_config import remove_source
+    """Take a source out of config.toml, and the secret that was made for it. Its messages stay."""
+    from harken.cli.source_config import configured, remove_source
 
+    kept = None
+    entry = configured(asked.home).get(name)
+    if isinstance(entry, dict) and entry.get("kind") == WEBHOOK:
+        from harken.cli.source_webhook import kept_secret
+
+        kept = kept_secret(asked.home, name)
     remove_source(asked, name, is_restarted=is_restarted)
+    if kept is not None:
+        kept.unlink(missing_ok=True)
 
 
 for _verb in (list_sources, add, login, logout, test, remove):

@@ -103,8 +103,7 @@ def what_to_do(endpoint: str) -> list[str]:
     return [
         first,
         teams,
-        "Whoever can find the bot can write to it. With the id of a tenant only that organisation is heard; else name "
-        "those that are in tenants, in config.toml.",
+        "Whoever finds the bot can write to it. Only the organisation with the tenant's id is heard, or those in tenants.",
     ]
 
 

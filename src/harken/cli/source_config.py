@@ -32,11 +32,15 @@ from harken.hosts.edits import toml_remove, toml_set, toml_value
 from harken.hosts.files import read
 from harken.ingest.redact import redact
 from harken.model import LOCAL
+from harken.sources.bot.settings import KIND as BOT
 from harken.sources.graph.settings import KINDS as GRAPH_KINDS
 from harken.sources.graph.settings import read_settings as read_graph_settings
+from harken.sources.mail.settings import IMAP
+from harken.sources.mail.settings import read_settings as read_mail_settings
 from harken.sources.mcp.settings import read_settings
 
 KIND: Final = "mcp"
+WEBHOOK: Final = "webhook"
 MIN_SECRET_CHARS: Final = 16
 _FORMS: Final = "Keep it elsewhere and name it: env:NAME (in {file}), file:PATH or keyring:SERVICE/NAME."
 _SECRET_NAME: Final = re.compile(r"(?i).*(auth|cookie|token|secret|passw|credential|api-?key|access-?key|session).*")
@@ -104,11 +108,17 @@ def add_source(asked: Invocation, wanted: Wanted, *, is_restarted: bool) -> None
 
 
 def add_entry(
-    asked: Invocation, name: str, make: Callable[[], dict[str, object]], *, is_restarted: bool, after: str = "test"
+    asked: Invocation,
+    name: str,
+    make: Callable[[], dict[str, object]],
+    *,
+    is_restarted: bool,
+    after: str = "test",
+    more: Mapping[str, object] | None = None,
 ) -> None:
     """Write an entry, unless it is there already, and say what was written and what is left to do.
 
-    `after` is the verb of `source` that comes next.
+    `after` is the verb of `source` that comes next, `more` is what a program is told besides.
     """
     refuse_agent(asked, "add sources")
     home, file = asked.home, asked.home.config_file
@@ -130,7 +140,7 @@ def add_entry(
     was_restarted = is_restarted and _restarted(home)
     state = "added" if is_new else "unchanged"
     if asked.as_json:
-        asked.print_json({"state": state, "name": name, "file": str(file), "entry": entry})
+        asked.print_json({"state": state, "name": name, "file": str(file), "entry": entry, **(more or {})})
         return
     said = f"Added to {short(file)}:" if is_new else f"It is in {short(file)} already:"
     asked.screen.line(said)
@@ -245,8 +255,12 @@ def _check(after: bytes, name: str, entry: Mapping[str, object], home: Home) -> 
     read_tables(tree, Reading(str(home.config_file), os.environ, problems))
     if problems:
         raise UserError("\n".join(problems), "Nothing was changed.")
+    if entry["kind"] in (WEBHOOK, BOT):
+        return  # its settings, which bring JMESPath, are read where it is added
     if entry["kind"] in GRAPH_KINDS:
         read_graph_settings(name, entry)
+    elif entry["kind"] == IMAP:
+        read_mail_settings(name, entry)
     else:
         read_settings(name, entry)
 

@@ -14,7 +14,7 @@ import msgspec
 from harken.cli.output import note_to_person
 from harken.cli.source_config import add_entry, check_name
 from harken.cli.verbs import Invocation
-from harken.sources.graph.settings import ANY_TENANT, PERMISSIONS, POLL_SECONDS, TEAMS
+from harken.sources.graph.settings import AGENT, ANY_TENANT, PERMISSIONS, POLL_SECONDS, TEAMS
 from harken.sources.graph.tokens.settings import AUTHORITY
 
 
@@ -27,8 +27,30 @@ class Wanted(msgspec.Struct, frozen=True, kw_only=True):
     client_id: str = ""
     poll: float | None = None
     is_in_keyring: bool = False
+    is_agent: bool = False
+    blueprint_id: str = ""
+    agent_id: str = ""
+    user_id: str = ""
+    certificate: str = ""
     trust: str | None = None
     attention: str | None = None
+
+    @property
+    def is_of_agent(self) -> bool:
+        """Whether an Agent User is meant, said so or by what only one has."""
+        return self.is_agent or any((self.blueprint_id, self.agent_id, self.user_id, self.certificate))
+
+    @property
+    def lacking_for_agent(self) -> list[str]:
+        """The options that an Agent User cannot do without, and that are not given."""
+        needed = {
+            "tenant": self.tenant,
+            "blueprint-id": self.blueprint_id,
+            "agent-id": self.agent_id,
+            "user-id": self.user_id,
+            "certificate": self.certificate,
+        }
+        return [option for option, value in needed.items() if not value] if self.is_of_agent else []
 
 
 def asked_for(wanted: Wanted) -> Wanted:
@@ -45,7 +67,8 @@ def asked_for(wanted: Wanted) -> Wanted:
 
 def add_graph_source(asked: Invocation, wanted: Wanted, *, is_restarted: bool) -> None:
     """Write the entry, and say what comes with it."""
-    add_entry(asked, wanted.name, lambda: entry_of(wanted), is_restarted=is_restarted, after="login")
+    after = "test" if wanted.is_of_agent else "login"
+    add_entry(asked, wanted.name, lambda: entry_of(wanted), is_restarted=is_restarted, after=after)
     if not asked.as_json:
         for line in what_to_know(wanted):
             note_to_person(line)
@@ -66,8 +89,13 @@ def entry_of(wanted: Wanted) -> dict[str, object]:
     check_name(wanted.name)
     entry: dict[str, object] = {
         "kind": wanted.kind,
+        "sign_in": AGENT if wanted.is_of_agent else "",
         "tenant": "" if wanted.tenant == ANY_TENANT else wanted.tenant,
         "client_id": wanted.client_id,
+        "blueprint_id": wanted.blueprint_id,
+        "agent_id": wanted.agent_id,
+        "user_id": wanted.user_id,
+        "certificate": wanted.certificate,
         "poll": wanted.poll,
         "cache": "keyring" if wanted.is_in_keyring else "",
         "trust": wanted.trust,
@@ -78,13 +106,17 @@ def entry_of(wanted: Wanted) -> dict[str, object]:
 
 def what_to_know(wanted: Wanted) -> list[str]:
     """Return what a person is told: the permissions and why, who consents, and what polling means."""
-    lines = ["It will ask for these permissions:"]
-    lines += [f"  {scope}: {why}" for scope, why in PERMISSIONS[wanted.kind].items()]
-    consent = f"{AUTHORITY}/{wanted.tenant or ANY_TENANT}/adminconsent?{urlencode({'client_id': wanted.client_id})}"
-    lines.append(
-        "Most organisations let only an administrator allow an app to read chats or mail. If yours does, have one "
-        f"open this, once: {consent}"
-    )
+    permissions = [f"  {scope}: {why}" for scope, why in PERMISSIONS[wanted.kind].items()]
+    if wanted.is_of_agent:
+        lines = ["An administrator grants these permissions to the agent identity, for its user:", *permissions]
+        lines.append("Nobody signs in. What an agent answers there is sent in the name of the Agent User.")
+    else:
+        tenant, client = wanted.tenant or ANY_TENANT, urlencode({"client_id": wanted.client_id})
+        lines = ["It will ask for these permissions:", *permissions]
+        lines.append(
+            "Most organisations let only an administrator allow an app to read chats or mail. If yours does, have one "
+            f"open this, once: {AUTHORITY}/{tenant}/adminconsent?{client}"
+        )
     if wanted.kind == TEAMS:
         seconds = wanted.poll or POLL_SECONDS[TEAMS]
         lines.append(

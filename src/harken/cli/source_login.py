@@ -56,7 +56,7 @@ def sign_out(asked: Invocation, name: str) -> None:
         return
     asked.screen.line(f"{one_line(name)}: {state}.")
     if was_in:
-        note_to_person("Its place is kept: after the next sign-in it goes on from there.")
+        note_to_person("Whoever was signed in goes on from here; somebody else begins with what comes then.")
 
 
 def account_of(home: Home, name: str) -> Account:

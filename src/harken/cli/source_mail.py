@@ -121,9 +121,7 @@ def asked_for(wanted: Wanted) -> Wanted:
     address = wanted.from_address
     if not address and not is_address(user) and (smtp_host or smtp_of(host)):
         address = click.prompt("The address that answers are from").strip()
-    return replace(
-        wanted, host=host, user=user, password=password, smtp_host=smtp_host, from_address=address
-    )
+    return replace(wanted, host=host, user=user, password=password, smtp_host=smtp_host, from_address=address)
 
 
 def entry_of(wanted: Wanted) -> dict[str, object]:

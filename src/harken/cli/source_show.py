@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
@@ -42,7 +43,7 @@ def show_trial(screen: Screen, trial: Result) -> None:
     if trial["too_long"]:
         screen.line(INDENT + screen.fit(f"longer than 8 MB, and given up: {trial['too_long']}", len(INDENT)))
     if trial["dropped"]:
-        screen.line(INDENT + screen.fit(f"left out by channels: {counted(trial['dropped'])}", len(INDENT)))
+        screen.line(INDENT + screen.fit(f"left out: {counted(trial['dropped'])}", len(INDENT)))
 
 
 def details(found: Result) -> list[str]:
@@ -50,7 +51,12 @@ def details(found: Result) -> list[str]:
     lines = [found["reason"]] if found["reason"] else []
     if found["next_try"]:
         lines.append(f"tried again at {clock_time(found['next_try'])}")
+    if looked := _looked(found):
+        lines.append(looked)
+    if found["throttled_until"] and found["throttled_until"] != found["next_try"]:
+        lines.append(f"asked to wait until {clock_time(found['throttled_until'])}")
     facts = [f"last message {clock_time(found['last_message_at'])}" if found["last_message_at"] else "no message yet"]
+    facts += [found["pace"]] if found.get("pace") and found["state"] == "listening" else []
     facts += [_times(found["reconnects"], "reconnect")] if found["reconnects"] else []
     lines.append(", ".join(facts))
     if found["gaps"]:
@@ -62,7 +68,7 @@ def details(found: Result) -> list[str]:
     if found["known"]:
         lines.append(f"announced again, and not stored again: {found['known']}")
     if found["dropped"]:
-        lines.append(f"left out by channels: {counted(found['dropped'])}")
+        lines.append(f"left out: {counted(found['dropped'])}")
     return lines
 
 
@@ -70,6 +76,26 @@ def counted(counts: Mapping[str, int]) -> str:
     """Say how many there are of each, the most first."""
     ordered = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{name or '-'} {count}" for name, count in ordered)
+
+
+def _looked(found: Result) -> str:
+    """Say when a source that has to look did, and when it does again."""
+    if not found["last_poll"]:
+        return ""
+    now = datetime.now(UTC)
+    ago = max(0, round((now - datetime.fromisoformat(found["last_poll"])).total_seconds()))
+    said = f"looked {_span(ago)} ago"
+    if found["next_poll"]:
+        ahead = round((datetime.fromisoformat(found["next_poll"]) - now).total_seconds())
+        said += f", again in {_span(ahead)}" if ahead > 0 else ", looks again now"
+    return said
+
+
+def _span(seconds: int) -> str:
+    for unit, length in (("h", 3_600), ("min", 60)):
+        if seconds >= 2 * length:
+            return f"{seconds // length} {unit}"
+    return f"{seconds} s"
 
 
 def _head(screen: Screen, found: Result, indent: str = "") -> None:

@@ -21,7 +21,9 @@ from harken.config.settings import Settings
 from harken.daemon.sources import make_sources
 from harken.model import timestamp
 from harken.sources.base import Feed, Source, SourceHealth, SourceState
+from harken.sources.bot.settings import KIND as BOT
 from harken.sources.graph.settings import KINDS as GRAPH_KINDS
+from harken.sources.mail.settings import IMAP
 
 LOOK_SECONDS: Final = 0.05
 
@@ -33,6 +35,18 @@ def try_source(home: Home, name: str, seconds: float) -> Result:
         from harken.cli.account_test import try_account
 
         return try_account(home, name, seconds)
+    if entry.get("kind") == BOT:
+        from harken.cli.source_bot import try_bot
+
+        return try_bot(home, name, seconds)
+    if entry.get("kind") == "webhook":
+        from harken.cli.source_webhook import try_webhook
+
+        return try_webhook(home, name)
+    if entry.get("kind") == IMAP:
+        from harken.cli.mail_test import try_mail
+
+        return try_mail(home, name, seconds)
     # One that is turned off can be tried before it is turned on.
     settings = Settings(sources={name: {**entry, "enabled": True}})
     environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}

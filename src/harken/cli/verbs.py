@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
@@ -33,6 +33,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "wait": "messages:wait",
             "ack": "messages:ack",
             "reply": "messages:reply",
+            "waiting": "waiting:waiting",
+            "outbox": "outbox:outbox",
             "search": "messages:search",
         },
         "Tasks": {
@@ -59,6 +61,8 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "journal": "look:journal",
             "open": "open:open_page",
             "export": "export:export",
+            "replay": "replay:replay",
+            "retention": "retention:retention",
         },
         "Agents": {
             "connect": "connect:connect",
@@ -80,6 +84,10 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "mcp": "edge:mcp",
             "hook": "edge:hook",
             "config": "config:config",
+            "service": "service:service",
+            "backup": "backup:backup",
+            "restore": "backup:restore",
+            "uninstall": "uninstall:uninstall",
             "completion": "completion:completion",
             "demo": "demo:demo",
             "version": "lifecycle:version",
@@ -104,13 +112,32 @@ class Invocation:
 
 def invocation(context: click.Context) -> Invocation:
     """Return what the options say, wherever on the line they stand."""
-    places = [context.params, context.find_root().params]
+    places = [each.params for each in _upwards(context)]
     home = next((place["home"] for place in places if place.get("home") is not None), None)
     return Invocation(
         home=find_home(home, os.environ),
         as_json=any(place.get("as_json") for place in places),
         screen=Screen.of_stdout(),
         home_option=("--home", home) if home is not None else (),
+    )
+
+
+def _upwards(context: click.Context | None) -> Iterator[click.Context]:
+    while context is not None:
+        yield context
+        context = context.parent
+
+
+def or_subcommand(command: click.Command) -> click.Group:
+    """Make a group of a verb that does something of its own when none of its verbs is named."""
+
+    @click.pass_context
+    def run(context: click.Context, /, **values: object) -> None:
+        if context.invoked_subcommand is None and command.callback is not None:
+            context.invoke(command.callback, **values)
+
+    return click.Group(
+        command.name, invoke_without_command=True, callback=run, params=command.params, help=command.help
     )
 
 

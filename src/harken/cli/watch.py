@@ -1,8 +1,8 @@
 """The verb `watch`: what arrives, what waits for an answer and what runs, as it happens.
 
 On a terminal it is a live view with keys, see `watch_live`. Into a pipe, and on a terminal that cannot be drawn on, it
-is one line for each thing that happens. It takes nothing from anyone: what was shown counts as seen only when the
-person says so.
+is one line for each thing that happens. With --quiet it is toasts, see `watch_quiet`. It takes nothing from anyone:
+what was shown counts as seen only when the person says so.
 """
 
 from __future__ import annotations
@@ -21,31 +21,44 @@ from harken.cli.keys import has_keys
 from harken.cli.output import json_text
 from harken.cli.verbs import Invocation, verb
 from harken.cli.watch_news import REMARK, News, Wanted
+from harken.errors import UserError
 
 LOOK_SECONDS = 1.0
 ALL_ROWS = 1_000
 
 
 @verb("watch")
-@click.option("--channel", default="", shell_complete=channels, help="Only messages of this channel.")
+@click.option("--channel", "named", multiple=True, shell_complete=channels, help="Only this channel; may be repeated.")
+@click.option("--teams", is_flag=True, help="Only the channel teams; with --email, both.")
+@click.option("--email", is_flag=True, help="Only the channel email.")
 @click.option("--source", default="", help="Only messages from this source.")
 @click.option("--all", "has_all", is_flag=True, help="Messages to tasks too, not only those to you.")
+@click.option("--quiet", is_flag=True, help="No lines: a toast on the desktop for what arrives, one for a burst.")
 @click.option("--once", is_flag=True, help="Print how things stand, and end.")
-def watch(asked: Invocation, *, channel: str, source: str, has_all: bool, once: bool) -> None:
+def watch(
+    asked: Invocation, *, named: tuple[str, ...], teams: bool, email: bool, source: str, has_all: bool, **how: bool
+) -> None:
     """Watch what arrives, what waits for your answer and what agents do by themselves.
 
     On a terminal keys answer, end and mark; press ? there to see them. Esc ends the run that is chosen, q leaves.
 
     Into a pipe it prints one line for each thing that happens; with --json the event of the journal.
     """
-    wanted = Wanted(channel=channel, source=source, has_all=has_all)
+    shortcuts = [name for name, is_on in (("teams", teams), ("email", email)) if is_on]
+    wanted = Wanted(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
+    if how["quiet"] and (how["once"] or asked.as_json):
+        raise UserError("--quiet prints nothing.", "Leave it away, or leave --once and --json away.")
     with Daemon(asked.home) as starter:
         starter.ask("stats")
     # One that is stopped later is not started again by being watched.
     with Daemon(asked.home, can_start=False) as daemon, suppress(KeyboardInterrupt):
         news = News(daemon, wanted)
         unread = news.begin()
-        if once:
+        if how["quiet"]:
+            from harken.cli.watch_quiet import show_toasts
+
+            show_toasts(asked.home, news)
+        elif how["once"]:
             _show_once(asked, news, unread)
         else:
             _watch(asked, news, unread)
@@ -96,6 +109,7 @@ def _show_once(asked: Invocation, news: News, unread: list[Result]) -> None:
                 "asked": list(view.asked),
                 "runs": list(view.runs),
                 "told": list(view.told),
+                "questions": list(view.questions),
                 "queued": view.queued,
                 "is_paused": view.is_paused,
                 "problem": view.problem,

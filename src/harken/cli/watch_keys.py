@@ -78,9 +78,12 @@ class Keyboard:
     """What a person types, while the terminal hands it over key by key."""
 
     def __init__(self, descriptor: int, signals: int) -> None:
+        import termios
+
         self._descriptor = descriptor
         self._signals = signals
         self._keys = Keys()
+        self._by_line = termios.tcgetattr(descriptor)
 
     def wait(self, seconds: float) -> list[str]:
         """Return the keys that were pressed, `RESIZED` and `GONE` among them; nothing when the time is up."""
@@ -100,6 +103,20 @@ class Keyboard:
         import termios
 
         termios.tcflush(self._descriptor, termios.TCIFLUSH)
+
+    def line(self, prompt: str) -> str:
+        """Let the person write a line, with the editing that they are used to; empty when they leave it."""
+        import readline
+        import termios
+
+        termios.tcsetattr(self._descriptor, termios.TCSADRAIN, self._by_line)
+        try:
+            readline.set_auto_history(False)
+            return input(prompt)
+        except (EOFError, KeyboardInterrupt):
+            return ""
+        finally:
+            _by_key(self._descriptor)
 
     def _read(self) -> list[str]:
         try:
@@ -122,8 +139,9 @@ def keyboard() -> Iterator[Keyboard]:
     before = termios.tcgetattr(descriptor)
     with _signals() as signals:
         try:
+            keys = Keyboard(descriptor, signals)
             _by_key(descriptor)
-            yield Keyboard(descriptor, signals)
+            yield keys
         finally:
             # The terminal may be gone with whoever sat there.
             with suppress(termios.error):

@@ -6,6 +6,7 @@ Looking is in `watch_news`, the lines are made in `watch_show`.
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import redirect_stdout
@@ -51,6 +52,8 @@ class LiveView:
             "n": lambda: self._answer(is_yes=False),
             "escape": self._end_run,
             "enter": self._show_whole,
+            "r": self._write_answer,
+            "d": self._settle,
             "m": self._mark,
             "p": self._pause,
             "?": lambda: self._draw([self._screen().fit(line) for line in HELP]),
@@ -167,12 +170,46 @@ class LiveView:
             run = self._news.ask("run", run=name)
             self._draw(_printed(lambda: show_run(screen, run)))
             return
-        ref = next((each["message_id"] for each in view.asked if each["id"] == name), next(reversed(self._known), ""))
+        ref = self._chosen_question() or next(
+            (each["message_id"] for each in view.asked if each["id"] == name), next(reversed(self._known), "")
+        )
         if not ref:
             self._say("There is no message yet.")
             return
         record = self._news.ask("read", ref=ref)["message"]
         self._draw(_printed(lambda: screen.message(record)))
+
+    def _chosen_question(self) -> str:
+        """Return the message that is chosen and waits for an answer; empty for none."""
+        name = self._choice.chosen
+        return name if name in [each["message"]["id"] for each in self._news.view.questions] else ""
+
+    def _meant_question(self, key: str) -> str:
+        """Return the message that a key is meant for; empty, and the reason in the banner, when there is none."""
+        name = self._chosen_question()
+        if not name:
+            has_any = bool(self._news.view.questions)
+            self._say(
+                "Choose a message that waits, with up and down." if has_any else "No message waits for an answer."
+            )
+        elif not self._choice.is_settled(monotonic()):
+            self._choice = self._choice.held(monotonic())
+            self._say(f"{name} has just come. Look at it, and press {key} again.")
+            return ""
+        return name
+
+    def _write_answer(self) -> None:
+        if name := self._meant_question("r"):
+            self._canvas.close()
+            text = self._keyboard.line(f"Your answer to {name}, Enter sends it: ").strip()
+            if text:
+                self._news.act("reply", ref=name, body=text, key=os.urandom(12).hex())
+            self._say(f"{name} is answered." if text else "Nothing was sent.")
+
+    def _settle(self) -> None:
+        if name := self._meant_question("d"):
+            self._news.act("question_done", refs=[name])
+            self._say(f"{name} needs no answer.")
 
     def _mark(self) -> None:
         names = list(self._unmarked)

@@ -24,8 +24,10 @@ MOST_UNREAD: Final = 20
 MOST_TOLD: Final = 3
 MOST_OPEN: Final = 64
 MOST_OUTPUTS: Final = 8
+MOST_QUESTIONS: Final = 5
 TOLD_LATELY: Final = timedelta(hours=1)
-_SHOWN_KINDS: Final = frozenset({"received", "judged", "action", "run", "paused", "resumed"})
+OF_QUESTIONS: Final = frozenset({"reminded", "escalated", "settled"})
+_SHOWN_KINDS: Final = frozenset({"received", "judged", "action", "run", "paused", "resumed"}) | OF_QUESTIONS
 REMARK: Final = "remark"
 OWN_MAILBOXES: Final = frozenset({"inbox", "replies"})
 TRIAL: Final = "trial:"
@@ -36,7 +38,7 @@ PERSON: Final = "watch"  # what the person is called as a consumer
 class Wanted:
     """Which messages a person wants to see."""
 
-    channel: str = ""
+    channels: frozenset[str] = frozenset()  # any of these; empty: every one
     source: str = ""
     has_all: bool = False  # the mailboxes of tasks too
 
@@ -45,16 +47,20 @@ class Wanted:
         mailbox: str = record["mailbox"]
         if mailbox.startswith(TRIAL) or not (self.has_all or mailbox in OWN_MAILBOXES):
             return False
-        return self.channel in ("", record["channel"]) and self.source in ("", record["source"])
+        if self.channels and record["channel"] not in self.channels:
+            return False
+        return self.source in ("", record["source"])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class View:
     """How things stand."""
 
-    asked: Sequence[Result] = ()  # what waits for an answer, the oldest first
+    asked: Sequence[Result] = ()  # what rules ask the person, the oldest first
     runs: Sequence[Result] = ()  # what is going on, the oldest first
     told: Sequence[Result] = ()  # what rules told lately, the newest first
+    questions: Sequence[Result] = ()  # messages that wait for an answer, the oldest first
+    waiting: str = ""  # how many they are in all, in words
     unread: int = 0
     queued: int = 0
     is_paused: bool = False
@@ -65,7 +71,8 @@ class View:
     @property
     def ids(self) -> list[str]:
         """What can be chosen, in the order in which it is shown."""
-        return [each["id"] for each in (*self.asked, *self.runs)]
+        questions = [each["message"]["id"] for each in self.questions]
+        return [each["id"] for each in (*self.asked, *self.runs)] + questions
 
 
 class News:
@@ -86,7 +93,8 @@ class News:
         """Return what is unread, and stand at what comes from now on."""
         self._last = self.ask("journal", after=-1)["last"]
         self._see()
-        newest = self.ask("list", channel=self._wanted.channel, limit=NEWEST)["messages"]
+        asked = [self.ask("list", channel=each, limit=NEWEST)["messages"] for each in self._wanted.channels or {""}]
+        newest = sorted((each for page in asked for each in page), key=lambda each: str(each["received_at"]))
         unread = [each for each in newest if PERSON not in each["consumed_by"] and self._wanted.fits(each)]
         # What came between the two questions is in both answers.
         self._begun = frozenset(each["id"] for each in unread)
@@ -142,11 +150,14 @@ class News:
         rules = self.ask("status")["rules"]
         earliest = datetime.now().astimezone() - TOLD_LATELY
         told = self.ask("actions", state="told", limit=MOST_TOLD)["actions"]
+        waiting = self.ask("questions", limit=MOST_QUESTIONS)
         self.view = replace(
             self.view,
             asked=self.ask("actions", state="waiting", limit=MOST_OPEN)["actions"][::-1],
             runs=self.ask("runs", running=True, limit=MOST_OPEN)["runs"][::-1],
             told=[each for each in told if datetime.fromisoformat(each["created_at"]) > earliest],
+            questions=waiting["questions"],
+            waiting=waiting["sentence"] if waiting["count"] else "",
             unread=self.ask("stats")["depth"],
             queued=rules["queued"],
             is_paused=rules["is_paused"],

@@ -16,7 +16,8 @@ from harken.cli.client import Result
 from harken.cli.names import short, title_of
 from harken.cli.output import BOLD, CYAN, DIM, MIN_WIDTH, RED, Screen, clock_time, cut, one_line, place_of, width_of
 from harken.cli.run_show import BY_HAND, EDGE, MARK, lasted
-from harken.cli.watch_news import REMARK, View
+from harken.cli.waiting import standing
+from harken.cli.watch_news import OF_QUESTIONS, REMARK, View
 
 YELLOW: Final = "33"
 MARKS: Final[Mapping[str, str]] = MappingProxyType({"owner": "★ ", "known": "  ", "unknown": "? "})
@@ -25,8 +26,9 @@ RULE_WIDTH: Final = 24
 PIPE_WIDTH: Final = 40
 HELP: Final = (
     "up, down  choose what waits or runs (also k, j)",
-    "y, n      answer the chosen question",
+    "y, n      answer the chosen question of a rule",
     "Esc       end the chosen run, or the only one; with several, press it twice",
+    "r, d      answer the chosen message; say that it needs no answer",
     "Enter     show what is chosen whole, else the newest message",
     "m         mark what was shown as seen",
     "p         pause the rules, or let them go on",
@@ -65,15 +67,31 @@ def event_line(screen: Screen, event: Result, known: Mapping[str, Result]) -> st
     if kind in ("paused", "resumed"):
         return screen.paint(screen.fit("-- Rules are paused." if kind == "paused" else "-- Rules go on."), DIM)
     about = _about(known.get(event["message_id"]), event["message_id"])
-    if kind == "judged":
-        return screen.paint(screen.fit(_judged(event, about)), YELLOW)
-    if kind == "run":
-        return screen.paint(screen.fit(_run_told(event, about)), RED if event["state"] not in _FINE else BOLD)
-    reason = f": {event['reason']}" if event["reason"] else ""
-    return screen.paint(screen.fit(f"-- {event['action']} {event['state']}{reason}  {about}"), DIM)
+    text, style = _told_of(event, about)
+    return screen.paint(screen.fit(text), style)
+
+
+def _told_of(event: Result, about: str) -> tuple[str, str]:
+    """Return what happened to a message, and in which style."""
+    match event["kind"]:
+        case "judged":
+            return _judged(event, about), YELLOW
+        case "run":
+            return _run_told(event, about), BOLD if event["state"] in _FINE else RED
+        case kind if kind in OF_QUESTIONS:
+            return f"-- {_question_told(event)}  {about}", DIM
+        case _:
+            reason = f": {event['reason']}" if event["reason"] else ""
+            return f"-- {event['action']} {event['state']}{reason}  {about}", DIM
 
 
 _FINE: Final = frozenset({"running", "done"})
+
+
+def _question_told(event: Result) -> str:
+    if event["kind"] == "settled":
+        return f"no longer waits for an answer ({event['by']})"
+    return f"still waits for an answer, told by {event['how']}"
 
 
 def _judged(event: Result, about: str) -> str:
@@ -106,8 +124,9 @@ def banner(screen: Screen, view: View, chosen: str | None, *, note: str, rows: i
     foot = [screen.paint(screen.fit(f"-- {note}"), BOLD)] if note else []
     foot.append(_standing(screen, view, has_keys=chosen is not None))
     foot = foot[-rows:] if rows > 1 else foot[:1]
-    blocks = [_question(screen, each, chosen, now) for each in view.asked]
+    blocks = [_action(screen, each, chosen, now) for each in view.asked]
     blocks += [_run(screen, each, chosen, now, view.last_lines.get(each["id"], "")) for each in view.runs]
+    blocks += [_question(screen, each, chosen) for each in view.questions]
     told = [screen.paint(screen.fit(f"{OTHER}! {_told(each)}"), YELLOW) for each in view.told]
     room = rows - len(foot)
     place = view.ids.index(chosen) if chosen in view.ids else 0
@@ -133,7 +152,19 @@ def _fitted(blocks: Sequence[Sequence[str]], place: int, room: int) -> list[str]
     return lines[:room]
 
 
-def _question(screen: Screen, action: Result, chosen: str | None, now: datetime) -> list[str]:
+def _question(screen: Screen, question: Result, chosen: str | None) -> list[str]:
+    record = question["message"]
+    is_chosen = record["id"] == chosen
+    about = _about(record, record["id"])
+    words = f"{record['id']}  waits {question['how_long']}  {about}"
+    head = _head(screen, f"{CHOSEN if is_chosen else OTHER}{words}", is_chosen=is_chosen)
+    if not is_chosen:
+        return [head]
+    keys = "Enter shows it, r answers it, d: it needs no answer"
+    return [head, screen.fit(f"    {keys}  {standing(question)}")]
+
+
+def _action(screen: Screen, action: Result, chosen: str | None, now: datetime) -> list[str]:
     is_chosen = action["id"] == chosen
     left = countdown(action["expires_at"], now)
     head = f"{CHOSEN if is_chosen else OTHER}{action['id']}  {_rule(action)}  {left}  "
@@ -176,6 +207,7 @@ def _standing(screen: Screen, view: View, *, has_keys: bool) -> str:
     words += ["RULES PAUSED"] if view.is_paused else []
     words += [f"{len(view.asked)} wait for you"] if view.asked else []
     words += [f"{len(view.runs)} running"] if view.runs else []
+    words += [view.waiting if has_keys else f"{view.waiting}: harken waiting"] if view.waiting else []
     words += [f"{view.queued} queued"] if view.queued else []
     words += ["rules not in force, see: harken rules check"] if view.problem else []
     words += ["? help", "q leave"] if has_keys else []

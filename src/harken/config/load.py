@@ -30,6 +30,7 @@ from harken.config.settings import (
     StoreSettings,
     ToastSettings,
     TrustSettings,
+    WaitingSettings,
 )
 from harken.config.suggest import closest, did_you_mean
 from harken.config.tables import Reading, read_tables, references
@@ -226,6 +227,7 @@ def _build(chosen: Mapping[str, Any]) -> Settings:
         trust=TrustSettings(**group("trust")),
         runs=RunSettings(**group("runs")),
         toasts=ToastSettings(**group("toasts")),
+        waiting=WaitingSettings(**group("waiting")),
         **{table.name: chosen[table.name] for table in TABLES},
     )
 

@@ -12,9 +12,23 @@ from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
 
-from harken.config.values import Choice, Duration, Flag, Folder, Host, PublicUrl, SenderIds, StoreUrl, ValueType, Whole
+from harken.config.values import (
+    Choice,
+    Duration,
+    Flag,
+    Folder,
+    Host,
+    Hours,
+    PublicUrl,
+    Reference,
+    SenderIds,
+    StoreUrl,
+    ValueType,
+    Whole,
+)
 from harken.ingest.route import AttentionRule, Route
 from harken.model import Attention, Trust
+from harken.rules.rule import QuietHours
 
 _KEY = "harken"
 
@@ -189,6 +203,12 @@ class LogSettings:
         metadata=_about(Whole(10_000, 1_000_000_000), "Size at which a new log file is begun.", "max_bytes = 1000000"),
     )
     backups: int = field(default=3, metadata=_about(Whole(0, 100), "Older log files kept.", "backups = 3"))
+    format: str = field(
+        default="text",
+        metadata=_about(
+            Choice(("text", "json")), "One line of text for each record, or one JSON object.", 'format = "json"'
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,13 +220,13 @@ class TrustSettings:
         metadata=_about(
             SenderIds(),
             "Senders that are you: their text is an instruction to your agents.",
-            'owner = ["teams:me@example.org"]',
+            'owner = ["teams:ef1c916a-3135-4417-ba27-8eb7bd084193"]',
         ),
     )
     known: tuple[str, ...] = field(
         default=(),
         metadata=_about(
-            SenderIds(), "Senders whose messages may wake an agent.", 'known = ["teams:colleague@example.org"]'
+            SenderIds(), "Senders whose messages may wake an agent.", 'known = ["outlook:colleague@example.org"]'
         ),
     )
     default: Trust = field(
@@ -256,7 +276,45 @@ class ToastSettings:
     enabled: bool = field(
         default=True,
         metadata=_about(
-            Flag(), "Whether a toast on your desktop tells what a rule notifies of or asks.", "enabled = false"
+            Flag(),
+            "Whether a toast on your desktop tells what a rule notifies of or asks, and what waits for an answer.",
+            "enabled = false",
+        ),
+    )
+    quiet_hours: QuietHours | None = field(
+        default=None,
+        metadata=_about(
+            Hours(),
+            "Hours of the day without toasts, and without calls to your phone; empty: none.",
+            'quiet_hours = "22:00-07:00"',
+        ),
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingSettings:
+    """What is done about a question that nobody answers. Each time counts from the question; 0s is never."""
+
+    remind_after: timedelta = field(
+        default=timedelta(minutes=15),
+        metadata=_about(Duration(timedelta(0)), "When an agent that has seen it is reminded.", 'remind_after = "10m"'),
+    )
+    toast_after: timedelta = field(
+        default=timedelta(minutes=30),
+        metadata=_about(Duration(timedelta(0)), "When a toast on your desktop tells you.", 'toast_after = "1h"'),
+    )
+    phone_after: timedelta = field(
+        default=timedelta(hours=2),
+        metadata=_about(
+            Duration(timedelta(0)), "When your phone is told, if waiting.phone is set.", 'phone_after = "4h"'
+        ),
+    )
+    phone: str = field(
+        default="",
+        metadata=_about(
+            Reference(),
+            "Where your phone is reached: a reference to an address for Apprise (pip install 'harken[phone]').",
+            'phone = "env:HARKEN_PHONE"',
         ),
     )
 
@@ -281,6 +339,7 @@ class Settings:
     trust: TrustSettings = field(default_factory=TrustSettings)
     runs: RunSettings = field(default_factory=RunSettings)
     toasts: ToastSettings = field(default_factory=ToastSettings)
+    waiting: WaitingSettings = field(default_factory=WaitingSettings)
     attention: Mapping[str, Attention] = field(
         default_factory=dict[str, Attention],
         metadata=_about(None, "How far the messages of a source may push.", '[attention]\nteams = "wake"'),

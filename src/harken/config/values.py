@@ -17,6 +17,9 @@ from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from harken.config.suggest import closest, did_you_mean
+from harken.rules.fault import Misfit
+from harken.rules.fields import quiet_hours
+from harken.rules.rule import QuietHours
 
 _DURATION = re.compile(r"(?=.)(?:([0-9]{1,9})d)?(?:([0-9]{1,9})h)?(?:([0-9]{1,9})m)?(?:([0-9]{1,9})s)?", re.DOTALL)
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?:\.(?!-)[A-Za-z0-9-]{1,63})*")
@@ -343,9 +346,9 @@ class StoreUrl:
 
 @dataclass(frozen=True, slots=True)
 class PublicUrl:
-    """An address at which others reach this machine, or nothing."""
+    """An address at which others reach this machine, or nothing. One with a password in it is not repeated."""
 
-    is_secret: bool = False
+    is_secret: bool = True
 
     @property
     def wanted(self) -> str:
@@ -370,6 +373,60 @@ class PublicUrl:
     def show(self, value: object) -> object:
         """Return the address."""
         return value
+
+
+@dataclass(frozen=True, slots=True)
+class Reference:
+    """Where a secret is kept, or nothing."""
+
+    is_secret: bool = True
+
+    @property
+    def wanted(self) -> str:
+        """What would be accepted."""
+        return '"env:NAME", "file:PATH" or "keyring:SERVICE/NAME"'
+
+    def read(self, value: object) -> str:
+        """Accept a reference; the secret itself is refused."""
+        text = _text(value)
+        if text and not is_reference(text):
+            raise ValueError("A secret is not written here: keep it elsewhere and refer to it.")
+        return text
+
+    def parse(self, text: str) -> str:
+        """Accept a reference."""
+        return self.read(text.strip())
+
+    def show(self, value: object) -> object:
+        """Return the reference, never what it refers to."""
+        return value
+
+
+@dataclass(frozen=True, slots=True)
+class Hours:
+    """A part of each day, or nothing."""
+
+    is_secret: bool = False
+
+    @property
+    def wanted(self) -> str:
+        """What would be accepted."""
+        return 'two times of the day, such as "22:00-07:00"'
+
+    def read(self, value: object) -> QuietHours | None:
+        """Accept two times that differ."""
+        try:
+            return quiet_hours(_text(value))
+        except Misfit as exc:
+            raise ValueError from exc
+
+    def parse(self, text: str) -> QuietHours | None:
+        """Accept two times that differ."""
+        return self.read(text.strip())
+
+    def show(self, value: object) -> object:
+        """Return the two times."""
+        return f"{value.begin:%H:%M}-{value.end:%H:%M}" if isinstance(value, QuietHours) else ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,25 +23,39 @@ from anyio.abc import SocketStream
 
 from harken import __version__
 from harken.clock import Clock, SystemClock
-from harken.config.home import Home, disk_error, ensure, write_private
+from harken.config.home import Home, disk_error, write_private
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
 from harken.daemon.asking import Asking
 from harken.daemon.doors import open_doors
 from harken.daemon.endpoint import open_endpoint
+from harken.daemon.escalating import escalation
 from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
-from harken.daemon.lock import single_instance
+from harken.daemon.metrics import Metrics
 from harken.daemon.peers import run_of
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
 from harken.daemon.reacting import Reacting, join
-from harken.daemon.sources import announcers_of, close_sources, make_sources, report, senders_of
+from harken.daemon.readiness import Readiness
+from harken.daemon.sdk import Sdk
+from harken.daemon.sources import (
+    announcers_of,
+    close_sources,
+    holders_of,
+    make_sources,
+    recall_sent,
+    report,
+    senders_of,
+)
 from harken.daemon.supervisor import Supervisor
+from harken.daemon.tally import Tally
 from harken.dispatch.bells import Bells
 from harken.dispatch.desktop import Desktop
+from harken.dispatch.escalation import Escalation
 from harken.dispatch.outbox import Outbox
+from harken.dispatch.placeholder import Placeholders
 from harken.dispatch.push import Push
 from harken.dispatch.toast import Toasts
 from harken.errors import UserError
@@ -50,6 +64,9 @@ from harken.inbox import Caller, Inbox, Role, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.channels import Channels
+from harken.inbox.keeping import Keeping
+from harken.inbox.outgoing import Outgoing
+from harken.inbox.questions import Questions
 from harken.inbox.sessions import Reading, ReadingOf, mailboxes_of, trial_of
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
@@ -61,14 +78,14 @@ from harken.ingest.policy import PolicyBook
 from harken.model import INBOX, LOCAL, RULES, RUN, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
-from harken.store.base import Event, Limits, Store
+from harken.store.base import Event, Observer, Store
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.surfaces import shapes
+from harken.surfaces.claude_channel import Notify
 from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.asking import Ask
-from harken.surfaces.mcp.connection import Connection, Notify
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import Front
@@ -96,12 +113,16 @@ class Daemon:
     reading_of: ReadingOf
     agents: Agents
     access: Access
+    policies: PolicyBook
     bells: Bells
     reaching: Reaching
     feeding: Feeding
     reacting: Reacting
     asking: Asking
+    tally: Tally
+    readiness: Readiness
     started_at: datetime
+    sdk: Sdk = field(default_factory=Sdk)
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
     hooks_url: str = ""
@@ -137,7 +158,10 @@ class Daemon:
             access=self.access,
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox, self.views),
+            questions=Questions(self.store, self.clock),
+            outgoing=Outgoing(self.store),
             reactions=self.reacting.reactions,
+            keeping=Keeping(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
             caller=caller,
             session=session,
             request=request,
@@ -155,15 +179,33 @@ class Daemon:
             inbox=self.inbox,
             views=self.views,
             tasks=self.tasks,
+            questions=Questions(self.store, self.clock),
             reactions=self.reacting.reactions,
             ticker=self.ticker,
             sign_ins=self.sign_ins,
             clock=self.clock,
+            metrics=self._metrics().text,
+            unready=self.readiness.reason,
+        )
+
+    def _metrics(self) -> Metrics:
+        return Metrics(
+            store=self.store,
+            database=self.home.database,
+            clock=self.clock,
+            tally=self.tally,
+            intake=self.intake,
+            sessions=self.inbox.sessions.live,
+            sources=self.sources,
+            loops=lambda: self.supervisor.health.values() if self.supervisor is not None else (),
+            journal_problem=lambda: self.journal.problem,
+            started_at=self.started_at,
         )
 
     async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
         """Serve an agent's edge."""
-        connection = Connection(
+        serving = await self.sdk.connection()
+        connection = serving(
             stream,
             lines,
             hello=hello,
@@ -208,17 +250,12 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     journal = Journal(home.journal_dir)
     bells = Bells(home.bells_dir)
     ticker = Ticker()
-
-    def observe(events: Sequence[Event]) -> None:
-        # The line first: nobody is told of what has none.
-        journal.observe(events)
-        ticker.publish(events)
-
+    tally = Tally({LOCAL, *settings.sources})
+    observe = _observer(journal, ticker, tally)
     async with open_store(home.database, clock, observer=observe, herald=bells.foretell, opener=opener) as store:
-        missing = await journal.recover(store)
-        if missing:
-            _log.info("wrote %d lines of the journal that were missing", missing)
+        await _recover(journal, store)
         await ticker.attach(store)
+        await recall_sent(sources, store)
         pairings = Pairings(clock)
         policies = PolicyBook(store, configured_policy(settings))
         await policies.refresh()
@@ -250,11 +287,14 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 reading_of=reading_of,
                 agents=agents,
                 access=Access(store, policies, pairings, clock),
+                policies=policies,
                 bells=bells,
                 reaching=Reaching(inbox, store, clock, bells, reading_of),
                 feeding=Feeding(sources, intake, store),
                 reacting=reacting,
                 asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
+                tally=tally,
+                readiness=Readiness(store.check_writable),
                 started_at=clock.now(),
             )
         finally:
@@ -263,13 +303,21 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
             await close_sources(sources)
 
 
+def _observer(journal: Journal, ticker: Ticker, tally: Tally) -> Observer:
+    def observe(events: Sequence[Event]) -> None:
+        # The line first: nobody is told of what has none.
+        journal.observe(events)
+        ticker.publish(events)
+        tally.observe(events)
+
+    return observe
+
+
 async def serve(home: Home, settings: Settings, *, opener: Connect = connect) -> None:
-    """Run the daemon until SIGTERM or SIGINT. Raises `Conflict` when another one serves this home."""
-    ensure(home)
-    with single_instance(home.lock_file):
-        home.down_file.unlink(missing_ok=True)
-        async with compose(home, settings, SystemClock(), opener) as daemon:
-            await _serve(daemon)
+    """Run the daemon until SIGTERM or SIGINT. The caller holds the home's lock."""
+    home.down_file.unlink(missing_ok=True)
+    async with compose(home, settings, SystemClock(), opener) as daemon:
+        await _serve(daemon)
     _log.info("stopped")
 
 
@@ -284,6 +332,7 @@ async def _serve(daemon: Daemon) -> None:
     try:
         async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
             supervisor = Supervisor(tasks)
+            daemon.readiness.serves_at(endpoint.address)
             _start_loops(daemon, supervisor)
             surfaces = {
                 "mcp": daemon.serve_mcp,
@@ -316,28 +365,52 @@ async def _serve(daemon: Daemon) -> None:
 
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     store, settings = daemon.store, daemon.settings
-    limits = Limits(settings.store.max_messages, settings.store.max_age.total_seconds(), upkeep.EXPIRED_STAYS_SECONDS)
     senders = {LOCAL: LocalSender(_post(daemon.intake)), **senders_of(daemon.feeding.sources)}
-    outbox = Outbox(store, senders, daemon.clock)
+    outbox = Outbox(store, senders, daemon.clock, expected=frozenset(settings.sources))
     push = Push(store, daemon.inbox.sessions)
     daemon.supervisor = supervisor
-    supervisor.start("outbox", outbox.run)
+    for source in outbox.lanes:
+        supervisor.start(f"outbox {source}".rstrip(), partial(outbox.run, source))
     supervisor.start("push", push.run)
     daemon.bells.clear()
     supervisor.start("bells", daemon.reaching.ringer.run)
     supervisor.start("wakes", daemon.reaching.wakes.run)
     supervisor.start("sessions", daemon.reaching.reap)
+    supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
     daemon.feeding.start(supervisor)
+    if holders := holders_of(daemon.feeding.sources):
+        supervisor.start("placeholders", Placeholders(store, daemon.clock, holders).run)
     if settings.toasts.enabled:
-        supervisor.start("toasts", Toasts(store, daemon.clock, daemon.desktop.show).run)
+        toasts = Toasts(store, daemon.clock, daemon.desktop.show, quiet=settings.toasts.quiet_hours)
+        supervisor.start("toasts", toasts.run)
+    supervisor.start("waiting", _escalation(daemon).run)
     daemon.reacting.start(supervisor)
     if settings.runs.ask_in_session:
         supervisor.start("asking", daemon.asking.run)
     supervisor.start("index", lambda: upkeep.keep_index(store))
     supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
     supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))
-    supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, limits))
+    supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, upkeep.limits_of(settings)))
+
+
+async def _recover(journal: Journal, store: Store) -> None:
+    missing = await journal.recover(store)
+    if missing:
+        _log.info("wrote %d lines of the journal that were missing", missing)
+
+
+def _escalation(daemon: Daemon) -> Escalation:
+    return escalation(
+        daemon.store,
+        daemon.clock,
+        daemon.settings,
+        intake=daemon.intake,
+        mutes=daemon.policies.mutes,
+        show=daemon.desktop.show,
+        home=daemon.home,
+        environ=os.environ,
+    )
 
 
 def _reading(home: Home, settings: Settings, tasks: TaskBook, cwd: str, agent: Consumer) -> Reading:

@@ -57,7 +57,9 @@ def open_doors(sources: Sequence[Source], intake: Intake, settings: HooksSetting
     shared = [path for path, count in Counter(door.path for door in doors).items() if count > 1]
     if shared:
         raise UserError(f"Two sources take posts at {shared[0]}.", "Take one of them out of config.toml.")
-    sock = http.bind(settings.host, settings.port, home.doors_port_file, "hooks.port")
+    sock = http.bind(
+        settings.host, settings.port, home.doors_port_file, "hooks.port", is_known=bool(settings.public_url)
+    )
     return DoorListener(sock, http.make_server(create_doors(doors, _accept(intake))))
 
 

@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from harken.config.home import write_private
 from harken.errors import UserError
+from harken.surfaces.doors import WHOLE_BODY
 
 if sys.platform != "win32":
     import resource
@@ -28,6 +29,7 @@ MAX_PORT = 65_535
 GRACE_SECONDS = 2
 MAX_CONNECTIONS = 320  # a hundred open pages with a stream each, what they ask meanwhile, and programs
 FIRST_REQUEST_SECONDS = 10.0
+BODY_SECONDS = 60.0
 STALLED_SECONDS = 60.0
 MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
@@ -52,6 +54,9 @@ class BoundedProtocol(HttpToolsProtocol):
     _unseen_bytes = 0  # that the parser took without having anything to tell
     _stalled: asyncio.TimerHandle | None = None
     _head: asyncio.TimerHandle | None = None
+    _body: asyncio.TimerHandle | None = None
+    _is_in_head = False
+    _is_in_body = False
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # narrowed by uvicorn
         """Take a connection, or end it at once."""
@@ -65,6 +70,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Forget a connection; one that was refused was never taken."""
         self._forget_stall()
         self._forget_head()
+        self._forget_body()
         if self in self.connections:
             super().connection_lost(exc)
 
@@ -74,6 +80,12 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._unseen_bytes += len(data)
         super().data_received(data)
+        if self._is_in_head and self._head is None:
+            # Only for one that did not come whole: a timer for each would cost more than to parse it.
+            self._head = self.loop.call_later(FIRST_REQUEST_SECONDS, self.transport.abort)
+        if self._is_in_body and self._body is None:
+            # Whatever was answered meanwhile: a body that never ends would keep the connection for ever.
+            self._body = self.loop.call_later(BODY_SECONDS, self.transport.abort)
         if max(self._unseen_bytes, self._head_bytes) > MAX_HEAD_BYTES:
             self.transport.abort()
 
@@ -81,7 +93,7 @@ class BoundedProtocol(HttpToolsProtocol):
         """Begin a request; its line and headers have to come soon, on a connection that was used before too."""
         self._head_bytes = 0
         self._forget_head()
-        self._head = self.loop.call_later(FIRST_REQUEST_SECONDS, self.transport.abort)
+        self._is_in_head = True
         super().on_message_begin()
 
     def on_url(self, url: bytes) -> None:
@@ -100,6 +112,8 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         """Begin to answer; of a request that is too large nothing was kept that could be answered."""
         self._forget_head()
+        self._is_in_head = False
+        self._is_in_body = True
         self._unseen_bytes = 0
         if self._head_bytes <= MAX_HEAD_BYTES:
             super().on_headers_complete()
@@ -111,9 +125,12 @@ class BoundedProtocol(HttpToolsProtocol):
             super().on_body(body)
 
     def on_message_complete(self) -> None:
-        """End a request."""
+        """End a request; an application that has not begun is told that it need not wait for the body."""
+        self._forget_body()
+        self._is_in_body = False
         self._unseen_bytes = 0
         if self._head_bytes <= MAX_HEAD_BYTES:
+            self.scope["extensions"] = {WHOLE_BODY: {}}
             super().on_message_complete()
 
     def pause_writing(self) -> None:
@@ -137,26 +154,34 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head.cancel()
             self._head = None
 
+    def _forget_body(self) -> None:
+        if self._body is not None:
+            self._body.cancel()
+            self._body = None
+
     def _end_idle(self) -> None:
         if self in self.connections and getattr(self, "cycle", None) is None:
             self.transport.abort()
 
 
 def _most_connections() -> int:
-    """Return how many connections may be open: half of the files that the process may open, at most."""
+    """Return how many connections of a listener may be open; of two, half of the files that the process may open."""
     if sys.platform == "win32":  # pragma: no cover - has no such limit
         return MAX_CONNECTIONS
     soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 2))
+    return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 4))
 
 
-def bind(host: str, port: int, kept: Path, setting: str) -> socket.socket:
-    """Listen on the configured port, or on the one used last time, or on a free one that is then kept in a file."""
+def bind(host: str, port: int, kept: Path, setting: str, *, is_known: bool = False) -> socket.socket:
+    """Listen on the configured port, or on the one used last time, or on a free one that is then kept in a file.
+
+    One that others know is not changed: whoever took it would be told what is meant for us.
+    """
     wanted = port or _remembered(kept)
     try:
         sock = _listen(host, wanted)
     except OSError as exc:
-        if port or exc.errno != errno.EADDRINUSE:
+        if port or is_known or exc.errno != errno.EADDRINUSE:
             raise UserError(
                 f"Cannot listen on {host}:{wanted} ({exc.strerror}).",
                 f"Choose another port: {setting} in config.toml, 0 for any.",
@@ -175,6 +200,8 @@ def url_of(sock: socket.socket) -> str:
 
 def make_server(app: ASGIApp) -> Server:
     """Return a server for an application; `serve(sockets=[…])` runs it."""
+    # It warns of what anybody can send it; the log is for what matters.
+    logging.getLogger("uvicorn.error").setLevel(logging.ERROR)
     config = uvicorn.Config(
         app,
         log_config=None,

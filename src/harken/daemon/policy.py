@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.config.settings import Settings
-from harken.daemon.sources import attention_of, trust_of
+from harken.daemon.sources import attention_of, is_machine, trust_of
 from harken.errors import UserError
 from harken.inbox.caller import CHANNELS_ID, OWNER_ID
 from harken.ingest.prepare import Policy
@@ -27,16 +27,22 @@ def configured_policy(settings: Settings) -> Policy:
         # Whoever reaches the local socket is the same user: people and programs there are known unless denied.
         default_trust={LOCAL: Trust.KNOWN, **{name: trust_of(name, settings) for name in settings.sources}},
         routes=settings.routes,
-        # Whoever configures a server wants to hear of it: what it announces goes with prompts, trusted or not.
+        # Whoever configures a server wants to hear of it: what it announces goes with prompts, trusted or not. Where
+        # people write, everyone can: a stranger there is only counted.
         attention_rules=(
             injected,
             *settings.attention_rules,
             *(
                 AttentionRule(attention=attention_of(name, settings), source=name, allow_unknown=True)
                 for name in settings.sources
+                if is_machine(name, settings)
             ),
         ),
-        default_attention={LOCAL: Attention.WAKE, **settings.attention},
+        default_attention={
+            LOCAL: Attention.WAKE,
+            **settings.attention,
+            **{name: attention_of(name, settings) for name in settings.sources},
+        },
         max_chars=settings.limits.max_message_chars,
     )
 

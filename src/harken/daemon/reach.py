@@ -27,6 +27,7 @@ from harken.hosts.hook import HookHost, Moment, Voice
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
 from harken.hosts.registry import PACKAGES, hook_host
 from harken.inbox import Inbox, Session, Waker
+from harken.inbox.questions import Questions
 from harken.inbox.sessions import ReadingOf
 from harken.model import SessionKey
 from harken.store.base import Store
@@ -74,7 +75,7 @@ class Reaching:
     def __init__(self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, reading_of: ReadingOf) -> None:
         self._inbox = inbox
         self._bells = bells
-        self._teller = Teller(inbox)
+        self._teller = Teller(inbox, Questions(store, clock))
         self._ways = self._wakers()
         self._desk = HookDesk(
             inbox,

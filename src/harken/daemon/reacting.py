@@ -29,7 +29,8 @@ from harken.runs.runner import Answer, Places, Runner
 from harken.sources.base import Source
 from harken.sources.mcp.settings import Transport
 from harken.sources.mcp.source import McpSource
-from harken.store.base import CallKey, Store
+from harken.store.base import Store
+from harken.store.outbox import CallKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,49 +6,38 @@ What is written wrongly is refused at start, as every setting is.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
-from typing import Protocol, TypeVar, runtime_checkable
+from types import MappingProxyType
+from typing import Final, Protocol, TypeVar, runtime_checkable
 
 from harken.clock import Clock
 from harken.config.home import Home
-from harken.config.secrets import resolve
 from harken.config.settings import Settings
+from harken.daemon.entry import Entry
 from harken.dispatch.outbox import ReplySender
-from harken.errors import NeedsPerson, UserError
+from harken.dispatch.placeholder import Placeholding
+from harken.errors import UserError
 from harken.model import Attention, Trust
-from harken.sources.base import Feed, Source, SourceHealth, SourceReport, SourceState
-from harken.sources.graph.settings import KINDS as GRAPH_KINDS
-from harken.sources.graph.settings import GraphSettings
-from harken.sources.graph.settings import read_settings as read_graph_settings
-from harken.sources.mcp.settings import read_settings
-from harken.sources.mcp.source import KIND, McpSource
+from harken.sources.base import Source, SourceReport
+from harken.sources.graph.sent import MAX_IDS
+from harken.sources.mail.settings import read_settings as read_mail_settings
+from harken.store.base import Store
+
+MCP, WEBHOOK, IMAP = "mcp", "webhook", "imap"
+KINDS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        MCP: "harken.daemon.mcp_servers",
+        "teams": "harken.daemon.graph",
+        "outlook": "harken.daemon.graph",
+        "bot": "harken.daemon.bot",
+        IMAP: "harken.daemon.mail",
+        WEBHOOK: "harken.daemon.webhook",
+    }
+)
+"""The module that makes each kind of source, by `make_source`."""
 
 _Choice = TypeVar("_Choice", Trust, Attention)
-
-# `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
-_MAY_BE_SECRET = frozenset({"url", "headers", "env", "args"})
-_REFERENCE = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file|keyring):.+)", re.DOTALL)
-
-
-@dataclass(frozen=True, slots=True)
-class UnreadySource:
-    """A source that cannot be opened before a person has acted."""
-
-    name: str
-    kind: str
-    reason: str
-    address: str = ""
-
-    def feeds(self) -> Sequence[Feed]:
-        """Return nothing: there is nothing to follow yet."""
-        return ()
-
-    def health(self) -> SourceHealth:
-        """Say what is missing."""
-        return SourceHealth(state=SourceState.NEEDS_PERSON, reason=self.reason)
 
 
 @runtime_checkable
@@ -68,9 +57,43 @@ def senders_of(sources: Sequence[Source]) -> dict[str, ReplySender]:
     return {each.name: each.sender for each in sources if isinstance(each, Answerable) and each.sender is not None}
 
 
+@runtime_checkable
+class HoldsPlaces(Protocol):
+    """A source that may hold the places of answers."""
+
+    name: str
+    holder: Placeholding | None
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """A source that must know its own words when it hears them."""
+
+    name: str
+
+    def remember(self, upstream_ids: Sequence[str]) -> None:
+        """Take note of what was sent before, the oldest first."""
+        ...
+
+
+def holders_of(sources: Sequence[Source]) -> dict[str, Placeholding]:
+    """Return who holds the places of answers, of the sources where that is wanted."""
+    return {each.name: each.holder for each in sources if isinstance(each, HoldsPlaces) and each.holder is not None}
+
+
+async def recall_sent(sources: Sequence[Source], store: Store) -> None:
+    """Tell the sources what was sent through them before the daemon started."""
+    for each in sources:
+        if isinstance(each, Remembers):
+            each.remember(await store.sent_ids(each.name, MAX_IDS))
+
+
 def announcers_of(settings: Settings) -> frozenset[str]:
-    """Return the sources that are heard only: what other MCP servers announce cannot be answered."""
-    return frozenset(name for name, entry in settings.sources.items() if entry.get("kind") == KIND)
+    """Return the sources that are heard only: what other MCP servers announce and webhooks say cannot be answered."""
+    silent = {name for name, entry in settings.sources.items() if entry.get("kind") in (MCP, WEBHOOK)}
+    mail = {name: entry for name, entry in settings.sources.items() if entry.get("kind") == IMAP}
+    # A mail account is heard only where it is not said how mail leaves.
+    return frozenset(silent | {name for name, entry in mail.items() if not read_mail_settings(name, entry).can_answer})
 
 
 async def close_sources(sources: Sequence[Source]) -> None:
@@ -83,7 +106,18 @@ async def close_sources(sources: Sequence[Source]) -> None:
 def make_sources(settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str]) -> list[Source]:
     """Return the configured sources. Raises `UserError` for an entry that is written wrongly."""
     return [
-        _make(name, entry, home, clock, environ) for name, entry in settings.sources.items() if _is_enabled(name, entry)
+        _make(
+            Entry(
+                name=name,
+                table=table,
+                home=home,
+                clock=clock,
+                environ=environ,
+                public_url=settings.hooks.public_url,
+            )
+        )
+        for name, table in settings.sources.items()
+        if _is_enabled(name, table)
     ]
 
 
@@ -116,9 +150,15 @@ def trust_of(name: str, settings: Settings) -> Trust:
 
 
 def attention_of(name: str, settings: Settings) -> Attention:
-    """Return how far what comes through a source may push."""
+    """Return how far what comes through a source may push: what people write wakes, what machines say does not."""
     entry = settings.sources[name]
-    return _choice(Attention, entry, "attention", name, settings.attention.get(name, Attention.PROMPT))
+    usual = Attention.PROMPT if is_machine(name, settings) else Attention.WAKE
+    return _choice(Attention, entry, "attention", name, settings.attention.get(name, usual))
+
+
+def is_machine(name: str, settings: Settings) -> bool:
+    """Whether it is programs that speak through a source: other MCP servers, webhooks."""
+    return settings.sources[name].get("kind") in (MCP, WEBHOOK)
 
 
 def _choice(kind: type[_Choice], entry: Mapping[str, object], key: str, name: str, default: _Choice) -> _Choice:
@@ -130,56 +170,13 @@ def _choice(kind: type[_Choice], entry: Mapping[str, object], key: str, name: st
     raise UserError(f"sources.{name}.{key} is {str(found)[:40]!r}.", f"Use one of: {known}.")
 
 
-def _make(name: str, entry: Mapping[str, object], home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
-    kind = str(entry.get("kind"))
-    if kind in GRAPH_KINDS:
-        return _make_account(read_graph_settings(name, entry), home, clock, environ)
-    if kind != KIND:
+def _make(entry: Entry) -> Source:
+    module = KINDS.get(entry.kind)
+    if module is None:
         raise UserError(
-            f"This version of Harken has no sources of kind {kind!r}.",
-            f"Take [sources.{name}] out of config.toml, or use kind = {', '.join((KIND, *GRAPH_KINDS))}.",
+            f"This version of Harken has no sources of kind {entry.kind!r}.",
+            f"Take [sources.{entry.name}] out of config.toml, or use kind = {', '.join(KINDS)}.",
         )
-    secrets: set[str] = set()
-
-    def resolved(value: object) -> object:
-        if isinstance(value, Mapping):
-            return {str(key): resolved(item) for key, item in value.items()}
-        if isinstance(value, list):
-            # Among arguments the address of a file is what it is; as a header it can only be a reference.
-            return [item if str(item).startswith("file://") else resolved(item) for item in value]
-        if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
-            secret = resolve(found["reference"], home, environ)
-            secrets.add(secret)
-            return found["scheme"] + secret
-        return value
-
-    # Elsewhere a text that looks like a reference is something else, such as the address of a resource.
-    may_hold = {key: value for key, value in entry.items() if key in _MAY_BE_SECRET}
-    try:
-        known = {**entry, **{key: resolved(value) for key, value in may_hold.items()}}
-        return McpSource(read_settings(name, known, secrets), clock)
-    except (UserError, NeedsPerson) as exc:
-        if not _has_references(may_hold):
-            raise
-        # A secret is missing, or is not what it should be; what is written in the settings may be right.
-        return UnreadySource(name, kind, f"{exc.message} {exc.hint}")
-
-
-def _make_account(settings: GraphSettings, home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
-    # On use: what signs in takes long to import, and few have such a source.
-    make: Callable[[GraphSettings, Home, Clock, Mapping[str, str]], Source]
-    make = import_module("harken.daemon.graph").make_graph_source
-    try:
-        return make(settings, home, clock, environ)
-    except (UserError, NeedsPerson) as exc:
-        # What is kept elsewhere is missing: the certificate of an Agent User.
-        return UnreadySource(settings.name, settings.kind, f"{exc.message} {exc.hint}", settings.address)
-
-
-def _has_references(value: object) -> bool:
-    """Whether something in an entry is looked up elsewhere."""
-    if isinstance(value, Mapping):
-        return any(_has_references(item) for item in value.values())
-    if isinstance(value, list):
-        return any(_has_references(item) for item in value)
-    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None
+    # On use: what signs in or checks signatures takes long to import, and few have each of them.
+    make: Callable[[Entry], Source] = import_module(module).make_source
+    return make(entry)

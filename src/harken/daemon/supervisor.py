@@ -71,7 +71,8 @@ class Supervisor:
                     health.failures = 0
                 health.failures += 1
                 health.error = f"{type(exc).__name__}: {exc}"
-                _log.exception("the loop %s failed (%d in a row)", name, health.failures)
+                facts = {"loop": name, "failures": health.failures}
+                _log.exception("the loop %s failed (%d in a row)", name, health.failures, extra=facts)
             else:
                 return
             await anyio.sleep(min(FIRST_PAUSE_SECONDS * 2 ** (health.failures - 1), LONGEST_PAUSE_SECONDS))

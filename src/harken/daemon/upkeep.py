@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import anyio
 
+from harken.config.settings import Settings
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake
 from harken.model import SessionKey
@@ -23,10 +24,16 @@ EXPIRED_STAYS_SECONDS = 7 * 86_400.0
 GRACE_SECONDS = 30.0
 
 
+def limits_of(settings: Settings) -> Limits:
+    """Return how much is kept, and how long, as it is configured."""
+    return Limits(settings.store.max_messages, settings.store.max_age.total_seconds(), EXPIRED_STAYS_SECONDS)
+
+
 async def keep_index(store: Store) -> None:
     """Make new messages searchable."""
     while True:
-        while await store.index(INDEX_BATCH):
+        # One that is not full was all there was: what came since goes with the next, and not a few at a time.
+        while await store.index(INDEX_BATCH) >= INDEX_BATCH:
             pass
         await anyio.sleep(INDEX_EVERY_SECONDS)
 

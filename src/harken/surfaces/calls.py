@@ -14,9 +14,11 @@ import msgspec
 from harken.errors import UserError
 from harken.inbox import Role
 from harken.model import DeliveryId, Message, timestamp
-from harken.surfaces import reaction_shapes, shapes
+from harken.surfaces import question_calls, reaction_shapes, shapes
 from harken.surfaces.channel_calls import CHANNEL_VERBS
 from harken.surfaces.desk import Arguments, Desk, Verb, about, position
+from harken.surfaces.keeping_calls import KEEPING_VERBS
+from harken.surfaces.outbox_calls import OUTBOX_VERBS
 from harken.surfaces.rule_calls import RULE_VERBS
 from harken.surfaces.task_calls import TASK_VERBS
 
@@ -96,14 +98,6 @@ class Stats(Arguments):
     """Count what waits."""
 
     consumer: Annotated[str, about("For this consumer; the person, `watch`, when empty.")] = ""
-
-
-class Export(Arguments):
-    """Give a page of a mailbox, oldest first."""
-
-    mailbox: Annotated[str, about("The mailbox.")] = "inbox"
-    after: Annotated[int, position("Only sequence numbers above this.")] = 0
-    limit: Annotated[int, about("At most this many.")] = 500
 
 
 class Mailboxes(Arguments):
@@ -211,7 +205,8 @@ async def _list(desk: Desk, a: List) -> object:
 
 
 async def _read(desk: Desk, a: Read) -> object:
-    return shapes.details(await desk.inbox.read(a.ref))
+    found = await desk.inbox.read(a.ref)
+    return {**shapes.details(found), "question": await question_calls.standing_of(desk, found.message.id)}
 
 
 async def _pull(desk: Desk, a: Pull) -> object:
@@ -266,11 +261,6 @@ async def _stats(desk: Desk, a: Stats) -> object:
     }
 
 
-async def _export(desk: Desk, a: Export) -> object:
-    page = await desk.inbox.export(a.mailbox, a.after, a.limit)
-    return {"messages": [shapes.message(item, seen_by) for item, seen_by in page]}
-
-
 async def _mailboxes(desk: Desk, _a: Mailboxes) -> object:
     return {"mailboxes": list(await desk.inbox.mailboxes())}
 
@@ -304,6 +294,7 @@ async def _status(desk: Desk, _a: GetStatus) -> object:
         "daemon": dict(desk.daemon()),
         **shapes.status(await desk.inbox.status()),
         "rules": reaction_shapes.summary(await desk.reactions.summary()),
+        "waiting": question_calls.waiting(await desk.questions.waiting()),
     }
 
 
@@ -360,7 +351,6 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("ack", Verb(Ack, _ack)),
     ("search", Verb(Search, _search)),
     ("stats", Verb(Stats, _stats)),
-    ("export", Verb(Export, _export)),
     ("mailboxes", Verb(Mailboxes, _mailboxes)),
     ("evidence", Verb(Evidence, _evidence)),
     ("notify", Verb(Notify, _notify)),
@@ -376,6 +366,9 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("sign_in", Verb(SignIn, _sign_in)),
     *TASK_VERBS,
     *CHANNEL_VERBS,
+    *question_calls.QUESTION_VERBS,
+    *OUTBOX_VERBS,
+    *KEEPING_VERBS,
     *RULE_VERBS,
 )
 

@@ -17,6 +17,9 @@ from harken.errors import NotFound, Refused, UserError
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.channels import Channels
+from harken.inbox.keeping import Keeping
+from harken.inbox.outgoing import Outgoing
+from harken.inbox.questions import Questions
 from harken.inbox.reactions import Reactions
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Reader, SessionKey
@@ -48,7 +51,10 @@ class Desk:
     access: Access
     tasks: Tasks
     channels: Channels
+    questions: Questions
+    outgoing: Outgoing
     reactions: Reactions
+    keeping: Keeping
     caller: Caller
     session: SessionKey
     request: str

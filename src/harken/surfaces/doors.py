@@ -24,12 +24,16 @@ from harken.sources.door import Accept, Door, DoorAnswer, Posted
 _log = logging.getLogger("harken.doors")
 
 MAX_AT_ONCE: Final = 64  # per door
+MAX_HELD: Final = 64 << 20  # bytes of all bodies that are on their way: anybody can begin one
 BODY_SECONDS: Final = 15.0
 BUSY_SECONDS: Final = 1
 MAX_QUERY: Final = 4_096
+WHOLE_BODY: Final = "harken.whole_body"
+"""An extension of the request's scope: the server has all of the body, so that nobody has to wait for it."""
 
 POST: Final = "POST"
-UNAUTHORIZED, NOT_FOUND, NOT_ALLOWED, TOO_SLOW, TOO_LARGE, UNREADABLE, TOO_MANY, AWAY = (
+NOT_PLAIN, UNAUTHORIZED, NOT_FOUND, NOT_ALLOWED, TOO_SLOW, TOO_LARGE, UNREADABLE, TOO_MANY, AWAY = (
+    400,
     401,
     404,
     405,
@@ -50,30 +54,29 @@ class _NotTakenError(Exception):
         self.headers = headers
 
 
-def create_doors(doors: Sequence[Door], accept: Accept) -> ASGIApp:
+def create_doors(doors: Sequence[Door], accept: Accept, *, body_seconds: float = BODY_SECONDS) -> ASGIApp:
     """Return the application over these doors."""
-    return _Doors({door.path: door for door in doors}, accept)
+    return _Doors({door.path: door for door in doors}, accept, body_seconds)
 
 
 class _Doors:
-    def __init__(self, doors: Mapping[str, Door], accept: Accept) -> None:
+    def __init__(self, doors: Mapping[str, Door], accept: Accept, body_seconds: float) -> None:
         self._doors = doors
         self._accept = accept
+        self._body_seconds = body_seconds
         self._inside = Counter[str]()
+        self._held = 0  # bytes of bodies that nobody has judged yet
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""
         if scope["type"] != "http":
             return
         try:
-            door = self._door(scope)
-            self._inside[door.path] += 1
-            try:
-                answer = await self._ask(door, scope, receive)
-            finally:
-                self._inside[door.path] -= 1
+            answer = await self._ask(self._door(scope), scope, receive)
         except _NotTakenError as reason:
-            await _send(send, reason.answer, reason.headers)
+            # What is still to come of a body that was not waited for would keep the connection.
+            rest = () if WHOLE_BODY in scope.get("extensions", ()) else ((b"connection", b"close"),)
+            await _send(send, reason.answer, (*reason.headers, *rest))
         else:
             await _send(send, answer, ())
 
@@ -83,8 +86,6 @@ class _Doors:
             raise _NotTakenError(NOT_FOUND, "There is nothing at this address.")
         if scope["method"] != POST:
             raise _NotTakenError(NOT_ALLOWED, "Only POST is taken here.", (b"allow", POST.encode()))
-        if self._inside[door.path] >= MAX_AT_ONCE:
-            raise _NotTakenError(TOO_MANY, "Too many at once. Try again soon.", _after(BUSY_SECONDS))
         return door
 
     async def _ask(self, door: Door, scope: Scope, receive: Receive) -> DoorAnswer:
@@ -96,8 +97,25 @@ class _Doors:
         length = headers.get("content-length", "")
         if length and not (length.isdecimal() and int(length[:20]) <= door.max_bytes):
             raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {door.max_bytes} bytes are taken.")
-        body = await _body(receive, door.max_bytes)
-        posted = Posted(query=_query(scope["query_string"]), headers=headers, body=body)
+        if "upgrade" in headers:
+            # The server leaves out the body of such a request.
+            raise _NotTakenError(NOT_PLAIN, "Only plain HTTP/1.1 is taken here, without an Upgrade header.")
+        if WHOLE_BODY in scope.get("extensions", ()):
+            # A time-out costs more than all else here, and this one could not come.
+            body = await self._body(receive, door.max_bytes)
+        else:
+            body = await self._body_in_time(receive, door.max_bytes)
+        # Only now: whoever is slow to say something takes nobody's place.
+        path = door.path
+        if self._inside[path] >= MAX_AT_ONCE:
+            raise _NotTakenError(TOO_MANY, "Too many at once. Try again soon.", _after(BUSY_SECONDS))
+        self._inside[path] += 1
+        try:
+            return await self._take(door, Posted(query=_query(scope["query_string"]), headers=headers, body=body))
+        finally:
+            self._inside[path] -= 1
+
+    async def _take(self, door: Door, posted: Posted) -> DoorAnswer:
         try:
             return await door.take(posted, self._accept)
         except Unavailable as exc:
@@ -105,34 +123,43 @@ class _Doors:
                 AWAY, "It cannot be stored now. Try again later.", _after(int(exc.retry_after))
             ) from exc
         except Refused as exc:
-            _log.warning("%s refused a post: %s", door.path, exc.message)
+            # Not a warning: whoever knows the address could fill the log with them. The source counts them.
+            _log.debug("%s refused a post: %s", door.path, exc.message)
             raise _NotTakenError(UNAUTHORIZED, "This cannot be shown to be genuine.") from exc
         except HarkenError as exc:
-            _log.warning("%s could not use a post: %s", door.path, exc.message)
+            _log.debug("%s could not use a post: %s", door.path, exc.message)
             raise _NotTakenError(UNREADABLE, "This is not what is expected here.") from exc
+
+    async def _body_in_time(self, receive: Receive, most: int) -> bytes:
+        with anyio.move_on_after(self._body_seconds):
+            return await self._body(receive, most)
+        raise _NotTakenError(TOO_SLOW, "The body took too long.")
+
+    async def _body(self, receive: Receive, most: int) -> bytes:
+        """Return the whole body; the first part is often all of it."""
+        parts: list[bytes] = []
+        size = 0
+        try:
+            while True:
+                message = await receive()
+                if message["type"] != "http.request":
+                    # Whoever posts has gone: half a body is not what was meant, and nobody hears the answer.
+                    raise _NotTakenError(UNREADABLE, "The body is not complete.")
+                parts.append(message.get("body", b""))
+                size += len(parts[-1])
+                self._held += len(parts[-1])
+                if size > most:
+                    raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {most} bytes are taken.")
+                if self._held > MAX_HELD:
+                    raise _NotTakenError(TOO_MANY, "Too much at once. Try again soon.", _after(BUSY_SECONDS))
+                if not message.get("more_body"):
+                    return parts[0] if len(parts) == 1 else b"".join(parts)
+        finally:
+            self._held -= size
 
 
 def _query(raw: bytes) -> dict[str, str]:
     return dict(parse_qsl(raw[:MAX_QUERY].decode("latin-1"), keep_blank_values=True)) if raw else {}
-
-
-async def _body(receive: Receive, most: int) -> bytes:
-    """Return the whole body; the first part is often all of it."""
-    parts: list[bytes] = []
-    size = 0
-    with anyio.move_on_after(BODY_SECONDS):
-        while True:
-            message = await receive()
-            if message["type"] != "http.request":
-                # Whoever posts has gone: half a body is not what was meant, and nobody hears the answer.
-                raise _NotTakenError(UNREADABLE, "The body is not complete.")
-            parts.append(message.get("body", b""))
-            size += len(parts[-1])
-            if size > most:
-                raise _NotTakenError(TOO_LARGE, f"The body is too large. At most {most} bytes are taken.")
-            if not message.get("more_body"):
-                return parts[0] if len(parts) == 1 else b"".join(parts)
-    raise _NotTakenError(TOO_SLOW, "The body took too long.")
 
 
 def _said(status: int, says: str) -> DoorAnswer:

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from harken.inbox import Inbox, Session
+from harken.inbox.questions import Questions
 from harken.inbox.turns import Carriage
 from harken.model import Attention, DeliveryId, Message, MessageId, Trust, fresh_id
 from harken.surfaces import render
@@ -17,6 +18,7 @@ from harken.surfaces import render
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 MAX_MESSAGES = 50
 BLOCK_MESSAGES = 5
+MOST_OWED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,6 +43,7 @@ class Told:
     deliveries: tuple[DeliveryId, ...] = ()
     noticed: frozenset[MessageId] = frozenset()  # announced without their text
     block_before: MessageId | None = None  # what the last block ended with before this one
+    owed_before: frozenset[MessageId] = frozenset()  # what the session was last told to answer before this one
 
 
 NOTHING = Told()
@@ -49,8 +52,9 @@ NOTHING = Told()
 class Teller:
     """Makes the texts."""
 
-    def __init__(self, inbox: Inbox) -> None:
+    def __init__(self, inbox: Inbox, questions: Questions) -> None:
         self._inbox = inbox
+        self._questions = questions
 
     async def tell(self, session: Session, manner: Manner, *, turn: str = "") -> Told:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
@@ -63,6 +67,8 @@ class Teller:
         block, deliveries, block_before = "", list[DeliveryId](), session.last_block
         if manner.has_block and not manner.speaks_as_user:
             block, deliveries = await self._block(session, manner.surface, carrier)
+        owed_before = session.last_owed
+        block = "\n\n".join(part for part in (block, await self._owed(session) if manner.has_block else "") if part)
         room = manner.most_chars - render.width(block) - 2
         # What was only announced because of the voice may come whole through another one; what is too long may not.
         known = session.noticed if manner.speaks_as_user else session.oversize
@@ -98,7 +104,12 @@ class Teller:
         if not text:
             return NOTHING
         return Told(
-            text=text, carrier=carrier, deliveries=tuple(deliveries), noticed=noticed, block_before=block_before
+            text=text,
+            carrier=carrier,
+            deliveries=tuple(deliveries),
+            noticed=noticed,
+            block_before=block_before,
+            owed_before=owed_before,
         )
 
     async def take_back(self, session: Session, told: Told) -> None:
@@ -106,7 +117,7 @@ class Teller:
         session.turns.forget(told.carrier)
         session.noticed -= told.noticed
         session.oversize -= told.noticed
-        session.last_block = told.block_before
+        session.last_block, session.last_owed = told.block_before, told.owed_before
         if told.deliveries:
             await self._inbox.withdraw(session.key, told.carrier)
 
@@ -135,6 +146,15 @@ class Teller:
         older = sum(message.id not in shown for message in waiting)
         block = render.channel_block(recent, deliveries, older, is_least=len(waiting) >= MAX_MESSAGES)
         return block, list(deliveries.values())
+
+    async def _owed(self, session: Session) -> str:
+        """Return the line about what waits for this agent's answer, unless it was told the same before."""
+        found = await self._questions.owed(session.mailboxes, session.consumer, MOST_OWED)
+        before, session.last_owed = session.last_owed, frozenset(each.message.id for each in found)
+        if not found or session.last_owed == before:
+            return ""
+        names = [each.message.id for each in found]
+        return render.owed_line(names, self._questions.how_long(found[0]), is_least=len(found) >= MOST_OWED)
 
     async def _was_told(self, session: Session, recent: Sequence[Message]) -> bool:
         """Whether an earlier daemon gave a session all of these: this one did not hear it begin."""

@@ -223,7 +223,7 @@ class HookDesk:
     async def _judge(self, session: Session, verdict: Verdict) -> None:
         await self._inbox.prove(verdict.proven, verdict.evidence)
         if verdict.released:
-            session.last_block = None
+            session.last_block, session.last_owed = None, frozenset()
             await self._inbox.release(session.key, verdict.released)
 
     async def _leave(self, session: Session, *, keeps_running: bool) -> None:

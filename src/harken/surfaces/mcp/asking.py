@@ -1,24 +1,16 @@
 """A question to the person behind an MCP connection: the form that their host shows, and what the answer means.
 
-Only hosts that were seen to show such a form to the person, and never to answer it themselves, are asked: an agent
-must not confirm for its owner. Whom to ask, and when, is decided above, in `daemon.asking`.
+How it travels is in `elicitation.py`, beside this; here is nothing of the SDK. Whom to ask, and when, is decided
+above, in `daemon.asking`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import partial
 from typing import Any, Final
 
-import mcp_types as types
-from mcp.server.session import ServerSession
-from mcp.shared.exceptions import MCPError
-from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-from pydantic import ValidationError
-
-from harken.hosts.base import Host
 from harken.inbox.reactions import Told
 from harken.model import Message
 from harken.reaction import ActionId, Order
@@ -79,34 +71,14 @@ def question(told: Told, *, agent: str, folder: str) -> Question | None:
     return Question(action.id, "\n".join((*shown, _said(told.message))))
 
 
-def way(host: Host, session: ServerSession) -> Ask | None:
-    """Return how to ask the person behind a connection; None when that is not possible, or not known to be safe."""
-    declared = session.client_capabilities.elicitation if session.client_capabilities is not None else None
-    # Without a mode it is a form: the other mode came later.
-    has_form = declared is not None and (declared.form is not None or declared.url is None)
-    if not host.asks_person or not has_form or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
-        return None
-    return partial(_ask, session)
-
-
-async def _ask(session: ServerSession, asked: Question) -> Choice | None:
-    """Show a question until it is answered. The host is told when this is cancelled, and takes it away."""
-    try:
-        result = await session.elicit_form(asked.text, asked.form)
-    except (MCPError, ValidationError):
-        return None
-    return _choice(asked, result)
-
-
-def _choice(asked: Question, result: types.ElicitResult) -> Choice | None:
-    if result.action != "accept":
-        return Choice.LATER
-    answer = (result.content or {}).get(asked.action)
-    if answer is None:
+def choice(asked: Question, answer: Mapping[str, object]) -> Choice | None:
+    """Return what the fields of a form say; None when they answer another question."""
+    chosen = answer.get(asked.action)
+    if chosen is None:
         # To a question of an earlier daemon, which had the same number.
         return None
     # Copilot CLI lets people type something else.
-    return Choice(answer) if answer in set(Choice) else Choice.LATER
+    return next((each for each in Choice if each == chosen), Choice.LATER)
 
 
 def _tools(order: Order) -> str:

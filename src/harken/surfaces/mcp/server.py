@@ -29,7 +29,8 @@ from harken.inbox.sessions import ReadingOf
 from harken.inbox.tasks import Tasks
 from harken.model import SessionKey
 from harken.surfaces import render
-from harken.surfaces.mcp.asking import Ask, way
+from harken.surfaces.mcp.asking import Ask
+from harken.surfaces.mcp.elicitation import way
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for

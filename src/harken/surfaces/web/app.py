@@ -1,4 +1,4 @@
-"""The HTTP application: health, the verbs, the stream of events, signing in, and the page, behind one guard."""
+"""The HTTP application: probes, the verbs, the stream of events, signing in, and the page, behind one guard."""
 
 from __future__ import annotations
 
@@ -9,12 +9,10 @@ from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from harken import __version__
 from harken.errors import HarkenError, NotFound, UserError
-from harken.surfaces.web.answers import TOO_LARGE, error_answer, json_answer, wants_page
+from harken.surfaces.web.answers import TOO_LARGE, error_answer, wants_page
 from harken.surfaces.web.api import api_routes
 from harken.surfaces.web.entry import entry_routes
 from harken.surfaces.web.front import Front
@@ -23,6 +21,8 @@ from harken.surfaces.web.page.panels import panel_routes
 from harken.surfaces.web.page.reaction_routes import reaction_routes
 from harken.surfaces.web.page.routes import page_routes
 from harken.surfaces.web.page.statics import static_files
+from harken.surfaces.web.page.waiting import waiting_routes
+from harken.surfaces.web.probes import probe_routes
 from harken.surfaces.web.stream import event_routes
 
 NOT_FOUND = 404
@@ -34,21 +34,18 @@ def create_app(front: Front, token: str, hosts: Collection[str]) -> ASGIApp:
     sheet = static_files().get(STYLE)
     style = sheet.url if sheet is not None else ""
     routes = [
-        Route("/healthz", _health),
+        *probe_routes(front),
         *api_routes(front.desk),
         *event_routes(front.ticker),
         *entry_routes(front.sign_ins, style),
         *page_routes(front),
         *panel_routes(front),
         *reaction_routes(front),
+        *waiting_routes(front),
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)
     return Guard(app, token=token, hosts=hosts, sign_ins=front.sign_ins, style=style)
-
-
-async def _health(_request: Request) -> Response:
-    return json_answer({"status": "ok", "version": __version__})
 
 
 async def _failed(style: str, request: Request, error: Exception) -> Response:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from harken.clock import Clock
 from harken.inbox import Inbox
+from harken.inbox.questions import Questions
 from harken.inbox.reactions import Reactions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
@@ -17,13 +18,19 @@ from harken.surfaces.web.signin import SignIns
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Front:
-    """The parts behind HTTP. `desk` makes the one for a request of the person."""
+    """The parts behind HTTP. `desk` makes the one for a request of the person.
+
+    `metrics` returns the daemon's numbers, `unready` in a word why it cannot work now (empty: it can).
+    """
 
     desk: Callable[[], Desk]
     inbox: Inbox
     views: Views
     tasks: Tasks
+    questions: Questions
     reactions: Reactions
     ticker: Ticker
     sign_ins: SignIns
     clock: Clock
+    metrics: Callable[[], Awaitable[str]]
+    unready: Callable[[], Awaitable[str]]

@@ -23,7 +23,7 @@ from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, erro
 from harken.surfaces.web.signin import SignIns
 
 MAX_BODY = 1024 * 1024
-OPEN_PATHS = frozenset({"/healthz", "/sign-in"})
+OPEN_PATHS = frozenset({"/healthz", "/readyz", "/sign-in"})
 OPEN_FOLDER = "/static/"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, typed or opened by the person

@@ -206,7 +206,8 @@ class ReactionLooks:
 
     async def asks(self, _request: Request) -> Response:
         """Answer with how much waits for the person's answer."""
-        return self._pages.part("asks.html.j2", summary=await self._front.reactions.summary())
+        summary, waiting = await self._front.reactions.summary(), await self._front.questions.waiting()
+        return self._pages.part("asks.html.j2", summary=summary, waiting=waiting)
 
     async def _course(self, card: RunCard) -> Course:
         """Return what is stored of the way of a run; a message may be gone, and what was decided with it."""

@@ -84,9 +84,16 @@ class Pages:
         `ticker.newest` before reading anything, and the stream repeats what came meanwhile.
         """
         since = self._front.ticker.newest if after is None else after
-        summary = await self._front.reactions.summary()
-        sections = sections_of(overview or await self._front.views.overview(), here, summary)
-        frame = {"here": here, "title": title, "after": since, "sections": sections, "summary": summary}
+        summary, waiting = await self._front.reactions.summary(), await self._front.questions.waiting()
+        sections = sections_of(overview or await self._front.views.overview(), here, summary, waiting.count)
+        frame = {
+            "here": here,
+            "title": title,
+            "after": since,
+            "sections": sections,
+            "summary": summary,
+            "waiting": waiting,
+        }
         return await to_thread.run_sync(self._made, template, status, None, {**frame, **context})
 
     async def fragment(
@@ -98,7 +105,9 @@ class Pages:
     async def sidebar(self, here: str) -> Response:
         """Return the list of places."""
         overview, summary = await self._front.views.overview(), await self._front.reactions.summary()
-        return self.part("sidebar.html.j2", sections=sections_of(overview, here, summary), here=here)
+        waiting = await self._front.questions.waiting()
+        sections = sections_of(overview, here, summary, waiting.count)
+        return self.part("sidebar.html.j2", sections=sections, here=here)
 
     async def problem(self, request: Request, error: HarkenError) -> Response:
         """Return what went wrong: a line for a part, a page for a page."""

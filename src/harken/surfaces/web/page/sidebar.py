@@ -14,6 +14,7 @@ from harken.surfaces.web.page.senders import OWN_CHANNELS
 
 MOST_SHOWN = 99
 MOST_TASKS = 12
+WAITING = "/waiting"
 COUNTED = 100  # of a channel only the newest are looked at
 
 
@@ -54,10 +55,16 @@ class Section:
     command: str = ""
 
 
-def sections_of(overview: Overview, here: str = "", summary: Summary | None = None) -> Sequence[Section]:
+def sections_of(
+    overview: Overview, here: str = "", summary: Summary | None = None, waiting: int = 0
+) -> Sequence[Section]:
     """Return the list of places; the task whose address is `here` is always in it."""
     return [
-        Section(name="Mailboxes", is_titled=False, lines=[_mailbox(line) for line in overview.mailboxes]),
+        Section(
+            name="Mailboxes",
+            is_titled=False,
+            lines=[*(_mailbox(line) for line in overview.mailboxes), *_waiting(waiting, here)],
+        ),
         Section(
             name="Tasks",
             href="/tasks",
@@ -73,6 +80,23 @@ def sections_of(overview: Overview, here: str = "", summary: Summary | None = No
             command="harken source add",
         ),
         Section(name="Harken", lines=_panels(summary), is_titled=False, is_foot=True),
+    ]
+
+
+def _waiting(count: int, here: str) -> Sequence[Line]:
+    """Return the place of what waits for an answer, while something does."""
+    if not count and here != WAITING:
+        return []
+    return [
+        Line(
+            id="place-waiting",
+            href=WAITING,
+            label="Waiting",
+            icon="expired",
+            badge=_badge(count),
+            waits_for="waiting for an answer",
+            is_asking=bool(count),
+        )
     ]
 
 

@@ -78,9 +78,13 @@ class SourceCard:
     dot: str
     explanation: str
     reason: str
+    pace: str
     since: datetime | None
     next_try: datetime | None
     last_message_at: datetime | None
+    last_poll: datetime | None
+    next_poll: datetime | None
+    throttled_until: datetime | None
     reconnects: int
     gaps: int
     too_long: int
@@ -119,9 +123,13 @@ def _card(report: SourceReport) -> SourceCard:
         dot=_DOTS[health.state],
         explanation=_EXPLAINED[health.state],
         reason=health.reason,
+        pace=health.pace if health.state is SourceState.LISTENING else "",
         since=health.since,
         next_try=health.next_try,
         last_message_at=health.last_message_at,
+        last_poll=health.last_poll,
+        next_poll=health.next_poll,
+        throttled_until=health.throttled_until,
         reconnects=health.reconnects,
         gaps=health.gaps,
         too_long=health.too_long,

@@ -206,6 +206,7 @@
       if (data.consumer !== "watch") page.dispatchEvent(new CustomEvent("ledger-changed", { detail: data.message_id }));
       soon("message-changed");
     },
+    "question.changed": (data) => { stale.add(data.message_id); soon("message-changed"); },
     "task.changed": () => soon("task-changed"),
     "session.changed": () => soon("session-changed"),
     "reset": () => location.reload(),

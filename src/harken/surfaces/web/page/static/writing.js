@@ -165,7 +165,7 @@
 
   // Keys and clicks --------------------------------------------------------------------------------------------------
 
-  const PLACES = { i: "/m/inbox", t: "/tasks", s: "/sessions", p: "/pulse", r: "/rules", u: "/runs" };
+  const PLACES = { i: "/m/inbox", w: "/waiting", t: "/tasks", s: "/sessions", p: "/pulse", r: "/rules", u: "/runs" };
   let chordAt = 0;
 
   function step(by) {

@@ -1,0 +1,147 @@
+"""The verb `replay`: what each mailbox, and each consumer of it, looked like at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from datetime import datetime
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from harken.cli.client import Daemon
+from harken.cli.complete import consumers, mailboxes
+from harken.cli.moments import EXAMPLES, Moment
+from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person, one_line
+from harken.cli.verbs import Invocation, verb
+from harken.errors import NotFound, UserError
+from harken.model import timestamp
+
+if TYPE_CHECKING:
+    from harken.inbox.replay import ConsumerThen, MailboxThen, MessageThen, Replay, Unknown
+
+MOST_SHOWN = 1_000
+NAME_WIDTH = 20
+MOST_NAMED = 2
+STATES = ("queued", "offered", "seen", "answered", "expired", "refused")
+
+
+@verb("replay")
+@click.option("--at", required=True, metavar="TIME", type=Moment(), help=f"When: {EXAMPLES}.")
+@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
+@click.option("--consumer", default="", shell_complete=consumers, help="Only this consumer.")
+@click.option("--limit", default=50, show_default=True, help="The newest messages of each mailbox, at most this many.")
+def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limit: int) -> None:
+    """Show what was in a mailbox at a time, and what each consumer had been given by then.
+
+    It is read from the journal. What its lines do not tell is said.
+    """
+    if at > datetime.now().astimezone():
+        raise UserError("That time has not come yet.", f"Give one that is over: {EXAMPLES}.")
+    if not 1 <= limit <= MOST_SHOWN:
+        raise UserError(f"--limit is a number from 1 to {MOST_SHOWN}.", "Leave it away for 50.")
+    then = _replayed(asked, timestamp(at), mailbox, consumer, limit)
+    found, unknown = then.mailboxes(), then.unknown()
+    if mailbox and not found:
+        raise NotFound(f"There was no mailbox {mailbox[:80]!r} then.", "Leave --mailbox away to see all there were.")
+    if asked.as_json:
+        asked.print_json({"at": timestamp(at), "mailboxes": list(map(_shape, found)), "unknown": asdict(unknown)})
+        return
+    shown = [each for each in found if each.head or mailbox]
+    for each in shown:
+        _show(asked.screen, each)
+    if not shown:
+        note_to_person("Nothing had arrived by then.")
+    for text in _doubts(unknown):
+        note_to_person(text)
+
+
+def _replayed(asked: Invocation, until: str, mailbox: str, consumer: str, limit: int) -> Replay:
+    from harken.cli.past import events
+    from harken.cli.progress import counted
+    from harken.inbox.replay import Replay
+
+    then = Replay(mailbox=mailbox, consumer=consumer, most=limit)
+    with Daemon(asked.home) as daemon:
+        for line, is_by_then in counted(events(asked.home.journal_dir, daemon, until), "events"):
+            (then.add if is_by_then else then.add_later)(line)
+    return then
+
+
+def _shape(box: MailboxThen) -> dict[str, Any]:
+    return {
+        "mailbox": box.name,
+        "head": box.head,
+        "there": box.there,
+        "pruned": box.pruned,
+        "consumers": [
+            {"consumer": each.consumer, "cursor": each.cursor, "unread": each.unread, "states": dict(each.counts)}
+            for each in box.consumers
+        ],
+        "messages": [
+            {"message": dict(each.record), "states": dict(each.states), "is_pruned": each.is_pruned}
+            for each in box.messages
+        ],
+    }
+
+
+def _show(screen: Screen, box: MailboxThen) -> None:
+    gone = f", {box.pruned} of them removed since" if box.pruned else ""
+    count = "1 message" if box.there == 1 else f"{box.there} messages"
+    screen.line(screen.paint(screen.fit(f"{box.name}: {count}{gone}"), BOLD))
+    if box.consumers:
+        screen.table([("consumer", "cursor", "unread", *STATES), *(_row(each) for each in box.consumers)])
+    if left := box.there - len(box.messages):
+        screen.line(screen.paint(f"  the newest {len(box.messages)}; {left} older ones are not shown", DIM))
+    screen.table([_message(each) for each in box.messages])
+    screen.line()
+
+
+def _row(each: ConsumerThen) -> tuple[str, ...]:
+    counts = each.counts
+    numbers = [str(counts[state]) if state in counts else "-" for state in STATES]
+    return (cut(one_line(each.consumer), NAME_WIDTH), f"#{each.cursor}", str(each.unread), *numbers)
+
+
+def _message(each: MessageThen) -> tuple[str, ...]:
+    record: Mapping[str, Any] = each.record
+    text = str(record.get("content_text_sanitized", ""))
+    return (
+        f"#{record['seq']}",
+        _when(str(record.get("received_at", ""))),
+        cut(one_line(str(record.get("from", ""))), NAME_WIDTH),
+        _standing(each.states) + ("; removed since" if each.is_pruned else ""),
+        text,
+    )
+
+
+def _standing(states: Mapping[str, str]) -> str:
+    """Return who had a message in which state; of many in one state only how many, so that the text has room."""
+    names = {state: [name for name, found in states.items() if found == state] for state in reversed(STATES)}
+    parts = [
+        f"{state} {', '.join(who) if len(who) <= MOST_NAMED else f'{len(who)} consumers'}"
+        for state, who in names.items()
+        if who
+    ]
+    return "; ".join(parts) or "for nobody"
+
+
+def _when(stamp: str) -> str:
+    try:
+        return clock_time(stamp)
+    except ValueError:  # a line that somebody edited
+        return "-"
+
+
+def _doubts(unknown: Unknown) -> Sequence[str]:
+    """Return what cannot be known, in sentences."""
+    found = (
+        (unknown.missing, "{} events before then have no line: their files are gone, and so is what they told."),
+        (unknown.nameless, "{} messages came in of which only that is left."),
+        (unknown.strange, "{} events are about messages whose arrival has no line; they are left out."),
+        (
+            unknown.removed,
+            "{} messages were removed by an earlier version, which did not note which; some may be shown.",
+        ),
+    )
+    return [text.format(count) for count, text in found if count]

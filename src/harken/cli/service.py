@@ -1,0 +1,211 @@
+"""The verb `service`: have the system start Harken when the person logs in, so that mail arrives without a session.
+
+Shown, asked, done; what it wrote is known again and taken away, and nothing else is. The system's side is in
+`service_run.py`.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import click
+
+from harken.cli.agree import agree
+from harken.cli.client import Result
+from harken.cli.names import short
+from harken.cli.output import DIM, INDENT, one_line
+from harken.cli.verbs import Invocation, verb
+from harken.errors import HarkenError, Unavailable
+
+if TYPE_CHECKING:
+    from harken.cli.service_run import Service, ServiceState
+
+_yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
+_dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+
+
+@click.group()
+def service() -> None:
+    """Start Harken when you log in, and again when it fails: systemd on Linux, launchd on macOS."""
+
+
+@verb("install")
+@_dry
+@_yes
+def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
+    """Let the system start Harken: write a unit of your own, and start it now.
+
+    Shows the unit and asks. A daemon that runs already is stopped first and goes on as the service.
+    """
+    from harken.cli.connecting import refuse_agent
+    from harken.cli.service_run import service_of, written
+
+    refuse_agent(asked, "install a service")
+    found = service_of(asked.home, os.environ)
+    before, state = written(found), found.state()
+    if before == found.text and state.is_enabled and state.is_active:
+        _tell(asked, found, "current", f"{found.name} is installed and runs.")
+        return
+    commands = found.turning_on(is_new=before is None)
+    if not asked.as_json:
+        _show(asked, found, commands, text=found.text if before != found.text else "")
+    if dry_run:
+        _tell(asked, found, "planned", "", commands)
+        return
+    agree(asked, "Install?", is_agreed=yes)
+    _install(asked, found, before, state)
+    _tell(asked, found, "installed", f"{found.name} runs, and starts when you log in.", commands)
+
+
+@verb("remove")
+@_dry
+@_yes
+def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
+    """Stop the service and take away what `install` wrote, and nothing else.
+
+    A unit that somebody else wrote, or that was changed since, is left as it is.
+    """
+    from harken.cli.connecting import refuse_agent
+    from harken.cli.service_run import service_of, written
+
+    refuse_agent(asked, "remove a service")
+    found = service_of(asked.home, os.environ)
+    if written(found) is None:
+        _tell(asked, found, "not_installed", "There is no service of this home.")
+        return
+    commands = (*found.turning_off(), *found.forgetting())
+    if not asked.as_json:
+        _show(asked, found, commands, text="")
+    if dry_run:
+        _tell(asked, found, "planned", "", commands)
+        return
+    agree(asked, "Remove?", is_agreed=yes)
+    remove_service(found)
+    said = f"{found.name} is removed, and the daemon stopped. Agents start it when they need it; by hand: harken up"
+    _tell(asked, found, "removed", said, commands)
+
+
+@verb("status")
+def status(asked: Invocation) -> None:
+    """Show whether the service is installed, starts by itself, and runs."""
+    from harken.cli.service_run import ServiceState, is_changed, service_of
+
+    found = service_of(asked.home, os.environ)
+    is_there = found.file.is_file()
+    state = found.state() if is_there else ServiceState(activity="inactive")
+    has_changes = is_there and is_changed(found)
+    word = state.activity if is_there else "not_installed"
+    needs_login = found.needs_login() if is_there else None
+    if asked.as_json:
+        said = {"state": word, "enabled": state.is_enabled, "pid": state.pid or None, "needs_login": needs_login}
+        asked.print_json({"name": found.name, "file": str(found.file), **said, "changed": has_changes})
+        return
+    if not is_there:
+        asked.screen.line("There is no service of this home. Install it: harken service install")
+        return
+    rows = [("service", found.name), ("file", short(found.file)), ("state", word)]
+    rows += [("starts by itself", "yes" if state.is_enabled else "no")]
+    asked.screen.table([*rows, ("process", str(state.pid or "-"))])
+    if needs_login:
+        asked.screen.text(_linger())
+    if has_changes:
+        asked.screen.text("Its file is not as it was written, so that installing and removing leave it alone.")
+
+
+service.add_command(install)
+service.add_command(remove)
+service.add_command(status)
+
+
+def remove_service(found: Service) -> None:
+    """Stop a service and take its file away."""
+    from harken.cli.service_run import call, take_away
+
+    for argv in found.turning_off():
+        call(argv)
+    take_away(found)
+    for argv in found.forgetting():
+        call(argv)
+
+
+def _install(asked: Invocation, found: Service, before: str | None, state: ServiceState) -> None:
+    """Write the unit and start it; when the system refuses, everything is as it was."""
+    from harken.cli.lifecycle import stop
+    from harken.cli.service_run import await_start, call, write
+    from harken.cli.start import daemon_facts, is_reachable
+    from harken.config.home import write_private
+
+    home = asked.home
+    write(found, home)
+    running = int(daemon_facts(home).get("pid", 0)) if is_reachable(home) else 0
+    try:
+        if running and running != state.pid:
+            # Agents that are open are not to start another one in between.
+            write_private(home.down_file, "")
+            stop(home, only=running)
+        for argv in found.turning_on(is_new=before is None):
+            call(argv)
+        if not await_start(home, found) or not found.state().is_active:
+            raise Unavailable(f"{found.name} does not come up.", f"See: {_why(found)}\nand {home.daemon_log}")
+    except HarkenError:
+        _take_back(asked, found, before, was_running=bool(running) and running != state.pid)
+        raise
+
+
+def _take_back(asked: Invocation, found: Service, before: str | None, *, was_running: bool) -> None:
+    from harken.cli.service_run import call, take_away
+    from harken.cli.start import start
+    from harken.config.home import write_private
+
+    for argv in found.turning_off() if before is None else ():
+        with suppress(Unavailable):
+            call(argv)
+    if before is None:
+        take_away(found)
+    else:
+        write_private(found.file, before)
+    for argv in found.forgetting():
+        with suppress(Unavailable):
+            call(argv)
+    if was_running:
+        start(asked.home)
+
+
+def _show(asked: Invocation, found: Service, commands: Sequence[Sequence[str]], *, text: str) -> None:
+    screen = asked.screen
+    screen.line(f"  {short(found.file)}")
+    for line in text.splitlines():
+        screen.line(INDENT + screen.paint(one_line(line), DIM))
+    screen.line("  Commands:")
+    for argv in commands:
+        screen.line(INDENT + one_line(shlex.join(argv)))
+
+
+def _tell(asked: Invocation, found: Service, state: str, sentence: str, commands: Sequence[Sequence[str]] = ()) -> None:
+    is_on = state in ("installed", "current")
+    needs_login = found.needs_login() if is_on else None
+    if asked.as_json:
+        said: Result = {"state": state, "name": found.name, "file": str(found.file), "needs_login": needs_login}
+        asked.print_json(said | {"commands": [list(argv) for argv in commands]})
+        return
+    if sentence:
+        asked.screen.line(sentence)
+    if needs_login:
+        asked.screen.text(_linger())
+
+
+def _linger() -> str:
+    if sys.platform == "darwin":
+        return "It runs while you are logged in."
+    return "It runs while you are logged in. To have it run always: loginctl enable-linger"
+
+
+def _why(found: Service) -> str:
+    if found.file.suffix == ".service":
+        return f"journalctl --user --unit {found.name}"
+    return f"launchctl print for {found.name}"

@@ -1,0 +1,212 @@
+"""What the daemon can be measured by: every family declared here, and gathered when somebody asks.
+
+Labels are bounded: configured sources, surfaces, states and hosts, never senders, channels or mailboxes. Counters begin
+with the daemon (`tally.py`); gauges are read from the store and the parts now. How it is written down is the business
+of `surfaces/web/exposition.py`; who may ask, that of the guard.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Final, Protocol
+
+import anyio.to_thread
+import psutil
+
+from harken import __version__
+from harken.clock import Clock
+from harken.daemon.supervisor import Health
+from harken.daemon.tally import OTHER, Counts, Tally
+from harken.hosts.registry import PACKAGES
+from harken.inbox import Session
+from harken.sources.base import SourceReport, SourceState
+from harken.store.base import Store
+from harken.surfaces.web.exposition import Family, Kind, Measured, Sample, exposition
+
+INFO: Final = Family("harken_build_info", Kind.GAUGE, "Always 1; the label says which version runs.", ("version",))
+RECEIVED: Final = Family(
+    "harken_messages_received_total", Kind.COUNTER, "Messages stored since the daemon started, by source.", ("source",)
+)
+DROPPED: Final = Family(
+    "harken_messages_dropped_total", Kind.COUNTER, "Drafts given up: too large, or too many while the store was away."
+)
+NOT_STORED: Final = Family(
+    "harken_messages_not_stored", Kind.GAUGE, "Drafts held in memory because nothing can be stored."
+)
+DELIVERIES: Final = Family(
+    "harken_deliveries_total",
+    Kind.COUNTER,
+    "Deliveries that came into a state, by the surface that carried them; no surface where it is not known.",
+    ("state", "surface"),
+)
+TO_OFFERED: Final = Family(
+    "harken_offered_seconds", Kind.HISTOGRAM, "From a message's receipt until it was first handed to anyone."
+)
+TO_SEEN: Final = Family(
+    "harken_seen_seconds", Kind.HISTOGRAM, "From a message's receipt until there was first proof that it was seen."
+)
+EVENTS: Final = Family("harken_journal_events_total", Kind.COUNTER, "Events of the journal, by kind.", ("kind",))
+OUTBOX: Final = Family("harken_outbox_replies", Kind.GAUGE, "Replies that wait to leave, or are parked.", ("state",))
+QUESTIONS: Final = Family("harken_questions_open", Kind.GAUGE, "Messages that wait for an answer.")
+OLDEST: Final = Family("harken_questions_oldest_seconds", Kind.GAUGE, "How long the oldest of them waits; 0: none.")
+SESSIONS: Final = Family(
+    "harken_sessions", Kind.GAUGE, "Sessions of agents that are here, by host and what they do.", ("host", "presence")
+)
+SOURCES: Final = Family("harken_sources", Kind.GAUGE, "Configured sources, by how they are doing.", ("state",))
+LISTENING: Final = Family(
+    "harken_source_listening", Kind.GAUGE, "1 when what is announced by a source arrives, else 0.", ("source", "kind")
+)
+RECONNECTS: Final = Family(
+    "harken_source_reconnects_total", Kind.COUNTER, "How often a source had to be connected again.", ("source",)
+)
+LOOPS: Final = Family("harken_loops", Kind.GAUGE, "Loops of the daemon; a parked one keeps failing.", ("state",))
+STORE_PROBLEM: Final = Family("harken_store_problem", Kind.GAUGE, "1 when the last draft could not be stored, else 0.")
+JOURNAL_PROBLEM: Final = Family(
+    "harken_journal_problem", Kind.GAUGE, "1 while the journal's file cannot be written, else 0."
+)
+STORE_BYTES: Final = Family(
+    "harken_store_bytes", Kind.GAUGE, "Size of the database, and of its log of latest writes.", ("part",)
+)
+DISK_FREE: Final = Family("harken_disk_free_bytes", Kind.GAUGE, "Free space on the disk of the home.")
+CPU: Final = Family("process_cpu_seconds_total", Kind.COUNTER, "Processor time used by the daemon, in seconds.")
+MEMORY: Final = Family("process_resident_memory_bytes", Kind.GAUGE, "Memory of the daemon, in bytes.")
+FILES: Final = Family("process_open_fds", Kind.GAUGE, "Open file descriptors of the daemon.")
+STARTED: Final = Family("process_start_time_seconds", Kind.GAUGE, "When the daemon started, in seconds since 1970.")
+
+FAMILIES: Final = (
+    *(INFO, RECEIVED, DROPPED, NOT_STORED, DELIVERIES, TO_OFFERED, TO_SEEN, EVENTS, OUTBOX, QUESTIONS, OLDEST),
+    *(SESSIONS, SOURCES, LISTENING, RECONNECTS, LOOPS, STORE_PROBLEM, JOURNAL_PROBLEM, STORE_BYTES, DISK_FREE),
+    *(CPU, MEMORY, FILES, STARTED),
+)
+
+
+class Held(Protocol):
+    """The part of the intake that is measured."""
+
+    @property
+    def not_stored(self) -> Sequence[object]:
+        """What waits in memory."""
+        ...
+
+    @property
+    def dropped_total(self) -> int:
+        """How many were given up."""
+        ...
+
+    @property
+    def problem(self) -> str:
+        """Why nothing can be stored."""
+        ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metrics:
+    """Where the numbers come from."""
+
+    store: Store
+    database: Path
+    clock: Clock
+    tally: Tally
+    intake: Held
+    sessions: Callable[[], Sequence[Session]]
+    sources: Callable[[], Sequence[SourceReport]]
+    loops: Callable[[], Collection[Health]]
+    journal_problem: Callable[[], str]
+    started_at: datetime
+
+    async def text(self) -> str:
+        """Return every number as Prometheus reads them."""
+        found = {measured.family.name: measured for measured in await self._gathered()}
+        return exposition(found[family.name] for family in FAMILIES)
+
+    async def _gathered(self) -> list[Measured]:
+        outbox = await self.store.outbox_counts()
+        return [
+            *_counted(self.tally.counts()),
+            *await self._questions(),
+            *self._parts(),
+            *await anyio.to_thread.run_sync(_machine, self.database),
+            _one(INFO, 1, __version__),
+            _many(OUTBOX, ((state, count) for state, count in outbox.items())),
+            _one(STARTED, self.started_at.timestamp()),
+        ]
+
+    async def _questions(self) -> list[Measured]:
+        counts = await self.store.question_counts()
+        oldest = min((each.oldest for each in counts), default=None)
+        waited = (self.clock.now() - oldest).total_seconds() if oldest else 0.0
+        return [_one(QUESTIONS, sum(each.count for each in counts)), _one(OLDEST, max(0.0, waited))]
+
+    def _parts(self) -> list[Measured]:
+        sources = self.sources()
+        states = Counter({state.value: 0 for state in SourceState})
+        states.update(each.health.state.value for each in sources)
+        here = Counter((_host(session), session.presence.value) for session in self.sessions())
+        loops = self.loops()
+        parked = sum(health.is_parked for health in loops)
+        return [
+            _one(DROPPED, self.intake.dropped_total),
+            _one(NOT_STORED, len(self.intake.not_stored)),
+            Measured(family=SESSIONS, samples=[Sample(count, pair) for pair, count in sorted(here.items())]),
+            _many(SOURCES, states.items()),
+            Measured(
+                family=LISTENING,
+                samples=[
+                    Sample(each.health.state is SourceState.LISTENING, (each.name, each.kind)) for each in sources
+                ],
+            ),
+            _many(RECONNECTS, ((each.name, each.health.reconnects) for each in sources)),
+            _many(LOOPS, (("running", len(loops) - parked), ("parked", parked))),
+            _one(STORE_PROBLEM, bool(self.intake.problem)),
+            _one(JOURNAL_PROBLEM, bool(self.journal_problem())),
+        ]
+
+
+def _counted(counts: Counts) -> list[Measured]:
+    pairs = sorted(counts.deliveries.items())
+    return [
+        _many(RECEIVED, sorted(counts.received.items())),
+        Measured(family=DELIVERIES, samples=[Sample(count, pair) for pair, count in pairs]),
+        _many(EVENTS, sorted(counts.events.items())),
+        Measured(family=TO_OFFERED, spread=counts.to_offered),
+        Measured(family=TO_SEEN, spread=counts.to_seen),
+    ]
+
+
+def _machine(database: Path) -> list[Measured]:
+    """Look at files and the process: off the loop, because a disk may be slow."""
+    log = database.with_name(f"{database.name}-wal")
+    process = psutil.Process()
+    with process.oneshot():
+        times = process.cpu_times()
+        return [
+            _many(STORE_BYTES, (("database", _size(database)), ("log", _size(log)))),
+            _one(DISK_FREE, shutil.disk_usage(database.parent).free),
+            _one(CPU, times.user + times.system),
+            _one(MEMORY, process.memory_info().rss),
+            _one(FILES, process.num_fds() if hasattr(process, "num_fds") else 0),
+        ]
+
+
+def _size(path: Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError:
+        return 0
+
+
+def _host(session: Session) -> str:
+    return session.host if session.host in PACKAGES else OTHER
+
+
+def _one(family: Family, value: float, *labels: str) -> Measured:
+    return Measured(family=family, samples=[Sample(value, labels)])
+
+
+def _many(family: Family, values: Iterable[tuple[str, float]]) -> Measured:
+    return Measured(family=family, samples=[Sample(value, (label,)) for label, value in values])

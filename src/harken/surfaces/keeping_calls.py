@@ -1,0 +1,96 @@
+"""The verbs for what is kept: export and retention. Like those in `calls`, one table for the socket and HTTP."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from harken.errors import UserError
+from harken.inbox.keeping import Chosen, Kept
+from harken.surfaces import shapes
+from harken.surfaces.desk import Arguments, Desk, Verb, about, position
+
+
+class Export(Arguments):
+    """Give a page of a mailbox, oldest first."""
+
+    mailbox: Annotated[str, about("The mailbox.")] = "inbox"
+    after: Annotated[int, position("Only sequence numbers above this.")] = 0
+    limit: Annotated[int, about("At most this many.")] = 500
+    channel: Annotated[str, about("Only this channel.")] = ""
+    source: Annotated[str, about("Only from this source.")] = ""
+    sender: Annotated[str, about("Only from this sender.")] = ""
+    since: Annotated[str, about("Only what was received at this time or later, as ISO 8601.")] = ""
+    until: Annotated[str, about("Only what was received before this time, as ISO 8601.")] = ""
+    ledger: Annotated[bool, about("With the ledger of each message and the replies to it.")] = False
+
+
+class Retention(Arguments):
+    """Say how long messages are kept, and what is over that."""
+
+
+class RetentionRun(Arguments):
+    """Do one round of retention; ask again until nothing is left to do."""
+
+
+async def _export(desk: Desk, a: Export) -> object:
+    chosen = Chosen(
+        mailbox=a.mailbox,
+        channel=a.channel,
+        source=a.source,
+        sender=a.sender,
+        since=_moment("since", a.since),
+        until=_moment("until", a.until),
+    )
+    page = await desk.keeping.export(chosen, a.after, a.limit, has_ledger=a.ledger)
+    return {"messages": [_kept(each) for each in page]}
+
+
+def _kept(each: Kept) -> dict[str, object]:
+    record = shapes.message(each.message, each.seen_by)
+    if each.ledger is None or each.replies is None:
+        return record
+    return {**record, "ledger": list(map(shapes.entry, each.ledger)), "replies": list(map(shapes.reply, each.replies))}
+
+
+def _moment(name: str, text: str) -> datetime | None:
+    if not text:
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError as exc:
+        raise UserError(f"{name} is no time: {text[:40]!r}.", "Write it like 2026-01-05T09:00:00Z.") from exc
+    if found.tzinfo is None:
+        raise UserError(f"{name} names no zone: {text[:40]!r}.", "End it in Z, or in +01:00.")
+    return found
+
+
+async def _retention(desk: Desk, _a: Retention) -> object:
+    limits = desk.keeping.limits
+    return {
+        "max_messages": limits.max_count,
+        "max_age_seconds": limits.max_age_seconds,
+        "expired_stays_seconds": limits.expired_stays_seconds,
+        "mailboxes": [
+            {
+                "mailbox": each.mailbox,
+                "stored": each.stored,
+                "over": each.over,
+                "to_expire": each.to_expire,
+                "to_delete": each.to_delete,
+            }
+            for each in await desk.keeping.excess()
+        ],
+    }
+
+
+async def _retention_run(desk: Desk, _a: RetentionRun) -> object:
+    done = await desk.keeping.prune(desk.caller)
+    return {"expired": done.expired, "deleted": done.deleted}
+
+
+KEEPING_VERBS: tuple[tuple[str, Verb], ...] = (
+    ("export", Verb(Export, _export)),
+    ("retention", Verb(Retention, _retention)),
+    ("retention_run", Verb(RetentionRun, _retention_run)),
+)

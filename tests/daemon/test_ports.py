@@ -1,0 +1,50 @@
+"""Which port is listened on: the one that was used before, unless somebody else has it."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from harken.daemon.http import bind
+from harken.errors import UserError
+
+HOST = "127.0.0.1"
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that another program listens on."""
+    with socket.create_server((HOST, 0)) as other:
+        yield other.getsockname()[1]
+
+
+def test_port_is_kept(tmp_path: Path) -> None:
+    """Bookmarks, tunnels and other programs name it."""
+    kept = tmp_path / "port"
+    with bind(HOST, 0, kept, "http.port") as first:
+        port = first.getsockname()[1]
+    with bind(HOST, 0, kept, "http.port") as second:
+        assert second.getsockname()[1] == port
+
+
+def test_port_that_only_we_know_is_changed_when_it_is_taken(tmp_path: Path, taken: int) -> None:
+    """The page moves: whoever opens it asks for its address."""
+    kept = tmp_path / "port"
+    kept.write_text(f"{taken}\n")
+    with bind(HOST, 0, kept, "http.port") as sock:
+        assert sock.getsockname()[1] != taken
+        assert kept.read_text() == f"{sock.getsockname()[1]}\n"
+
+
+def test_port_that_others_know_is_not_changed(tmp_path: Path, taken: int) -> None:
+    """A tunnel would go on handing secrets to whoever has taken it, and nobody would notice."""
+    kept = tmp_path / "port"
+    kept.write_text(f"{taken}\n")
+    with pytest.raises(UserError) as caught:
+        bind(HOST, 0, kept, "hooks.port", is_known=True)
+    assert str(taken) in caught.value.message
+    assert "hooks.port" in caught.value.hint
+    assert kept.read_text() == f"{taken}\n"

@@ -1,0 +1,95 @@
+"""Posts over a real connection: whole ones, those that come in parts, and those that do not come to an end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from socket import socket
+
+import anyio
+import anyio.abc
+import pytest
+
+from harken.daemon import http
+from harken.model import Draft
+from harken.sources.door import Accept, DoorAnswer, Posted
+from harken.surfaces.doors import create_doors
+
+WAIT_SECONDS = 20
+HEAD = b"POST /hooks/ci HTTP/1.1\r\nhost: localhost\r\ncontent-length: 5\r\n\r\n"
+NEVER = 0.0  # no time at all for a body that has to be waited for
+
+
+@dataclass(frozen=True, slots=True)
+class Echoing:
+    """A door that says what it was given."""
+
+    path: str = "/hooks/ci"
+    max_bytes: int = 100
+
+    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+        """Say it."""
+        await accept([])
+        return DoorAnswer(status=200, body=posted.body)
+
+
+async def accept(_drafts: Sequence[Draft]) -> Sequence[bool]:
+    """Store nothing."""
+    return ()
+
+
+@asynccontextmanager
+async def served(folder: Path, body_seconds: float) -> AsyncIterator[anyio.abc.SocketStream]:
+    """Serve the door, and connect to it."""
+    sock: socket = http.bind("127.0.0.1", 0, folder / "port", "port")
+    server = http.make_server(create_doors([Echoing()], accept, body_seconds=body_seconds))
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(lambda: server.serve(sockets=[sock]))
+            async with await anyio.connect_tcp(*sock.getsockname()) as stream:
+                yield stream
+            server.should_exit = True
+
+
+async def answer(stream: anyio.abc.SocketStream) -> tuple[int, bytes]:
+    """Return the status and the body of the next answer."""
+    data = b""
+    while b"\r\n\r\n" not in data:
+        data += await stream.receive()
+    head, _, body = data.partition(b"\r\n\r\n")
+    length = int(head.lower().partition(b"content-length: ")[2].partition(b"\r\n")[0])
+    while len(body) < length:
+        body += await stream.receive()
+    assert len(body) == length
+    return int(head.split()[1]), body
+
+
+async def test_body_that_came_with_its_head_is_not_waited_for(tmp_path: Path) -> None:
+    """Most posts are whole when they are looked at: no time-out can be short enough to refuse them."""
+    async with served(tmp_path, NEVER) as stream:
+        for body in (b"first", b"again"):
+            await stream.send(HEAD + body)
+            assert await answer(stream) == (200, body)
+
+
+@pytest.mark.parametrize("place", [1, len(HEAD) - 1, len(HEAD), len(HEAD) + 2])
+async def test_post_that_comes_in_parts_is_taken(tmp_path: Path, place: int) -> None:
+    """Where a network cuts it is nobody's choice."""
+    async with served(tmp_path, WAIT_SECONDS) as stream:
+        for post in (HEAD + b"first", HEAD + b"again"):
+            await stream.send(post[:place])
+            await anyio.wait_all_tasks_blocked()
+            await stream.send(post[place:])
+            assert await answer(stream) == (200, post[-5:])
+
+
+async def test_body_that_does_not_come_is_given_up_on_a_connection_that_was_used(tmp_path: Path) -> None:
+    """What was said of one request must not hold for the next."""
+    async with served(tmp_path, 0.05) as stream:
+        await stream.send(HEAD + b"whole")
+        assert await answer(stream) == (200, b"whole")
+        await stream.send(HEAD + b"ha")
+        status, _ = await answer(stream)
+        assert status == 408
