@@ -103,7 +103,7 @@ def what_to_do(endpoint: str) -> list[str]:
     return [
         first,
         teams,
-        "Whoever finds the bot can write to it. Of organisations only that of the tenant's id, or those in tenants, count.",
+        "Whoever finds the bot can write to it. Heard are the organisation of the tenant's id, or those in tenants.",
     ]
 
 
