@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+from harken.testing.agent import Agent
+from harken.testing.daemon import edge_command
 from tests.daemon.test_webhooks import ask, port_of
 from tests.loss.rig import Nursery
 from tests.sources.webhook.rig import SECRET, slack
@@ -38,3 +40,15 @@ def test_what_cannot_be_answered_is_no_question(nursery: Nursery, home: Path, tr
         assert [_post(port, "Ev1", TALK), _post(port, "Ev2", CALL), _post(port, "Ev2", CALL)] == [202, 202, 200]
         found = daemon.call("questions")
     assert (found["questions"], found["count"]) == ([], 0)
+
+
+def test_agent_sees_how_the_sources_are_doing(nursery: Nursery, home: Path) -> None:
+    """An agent that is asked why nothing arrives must be able to say what a person has to do."""
+    home.mkdir(mode=0o700)
+    (home / "config.toml").write_text(ENTRY.format(trust="known"))
+    with nursery.daemon(home) as daemon:
+        daemon.start()
+        with Agent(edge_command(home)) as agent:
+            [source] = agent.tool("inbound_queue_stats")["sources"]
+    assert (source["name"], source["kind"], source["state"]) == ("chat", "webhook", "needs person")
+    assert "chat.secret" in source["reason"]

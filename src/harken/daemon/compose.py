@@ -86,6 +86,7 @@ from harken.surfaces import shapes
 from harken.surfaces.claude_channel import Notify
 from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.asking import Ask
+from harken.surfaces.mcp.tool import Means
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import Front
@@ -205,17 +206,10 @@ class Daemon:
     async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
         """Serve an agent's edge."""
         serving = await self.sdk.connection()
-        connection = serving(
-            stream,
-            lines,
-            hello=hello,
-            inbox=self.inbox,
-            tasks=self.tasks,
-            clock=self.clock,
-            reading_of=self.reading_of,
-            greet=self._greet,
+        means = Means(
+            inbox=self.inbox, tasks=self.tasks, clock=self.clock, reading_of=self.reading_of, sources=self.sources
         )
-        await connection.serve()
+        await serving(stream, lines, hello=hello, means=means, greet=self._greet).serve()
 
     async def serve_call(self, stream: SocketStream, lines: Lines, _hello: Hello, peer: int) -> None:
         """Serve a client of the command line."""

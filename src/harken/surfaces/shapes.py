@@ -8,6 +8,7 @@ from datetime import datetime
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
 from harken.inbox.channels import ChannelCard
 from harken.inbox.results import SurfaceRecord, TaskStanding
+from harken.ingest.sanitise import one_line
 from harken.model import (
     TASK,
     Consumer,
@@ -24,6 +25,8 @@ from harken.model import (
 from harken.sources.base import SourceReport
 
 PREVIEW_CHARS = 200
+
+MOST_REASON = 300
 
 
 def moment(value: datetime | None) -> str | None:
@@ -197,6 +200,21 @@ def source(value: SourceReport) -> dict[str, object]:
         "dropped": dict(health.dropped),
         "trust": value.trust.value,
         "attention": value.attention.value,
+    }
+
+
+def source_standing(value: SourceReport) -> dict[str, object]:
+    """How a source is doing, for agents: short, and without the addresses of others."""
+    health = value.health
+    return {
+        "name": value.name,
+        "kind": value.kind,
+        "state": health.state.value,
+        "reason": one_line(health.reason, MOST_REASON),
+        "server": one_line(health.server, MOST_REASON),
+        "last_poll": moment(health.last_poll),
+        "next_poll": moment(health.next_poll),
+        "throttled_until": moment(health.throttled_until),
     }
 
 

@@ -18,17 +18,15 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from harken.clock import Clock
 from harken.hosts.base import Hello, detect
-from harken.inbox import Inbox, Note, Session
-from harken.inbox.sessions import ReadingOf
-from harken.inbox.tasks import Tasks
+from harken.inbox import Note, Session
 from harken.model import DeliveryId
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import Outlet, request_key
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer
+from harken.surfaces.mcp.tool import Means
 from harken.surfaces.wire import Lines, LineTooLong
 
 MAX_OPEN = 1_024
@@ -48,25 +46,15 @@ class Connection:
         lines: Lines,
         *,
         hello: Hello,
-        inbox: Inbox,
-        tasks: Tasks,
-        clock: Clock,
-        reading_of: ReadingOf,
+        means: Means,
         greet: Greet | None = None,
     ) -> None:
         self._lines = lines
-        self._inbox = inbox
+        self._inbox = means.inbox
         self._evidence = CarrierLog()
         self._open: set[str] = set()
         self._agent = AgentServer(
-            hello=hello,
-            inbox=inbox,
-            tasks=tasks,
-            clock=clock,
-            evidence=self._evidence,
-            pusher=self,
-            reading_of=reading_of,
-            greeted=self._greeted,
+            hello=hello, means=means, evidence=self._evidence, pusher=self, greeted=self._greeted
         )
         self._greet = greet
         self._hello = hello

@@ -20,13 +20,10 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from harken import __version__
-from harken.clock import Clock
 from harken.errors import HarkenError
 from harken.hosts.base import MAX_NATIVE, Hello, Host, consumer_of, detect, hook_key, named, session_key
-from harken.inbox import Caller, Inbox, Pusher, Role, Session
+from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
-from harken.inbox.sessions import ReadingOf
-from harken.inbox.tasks import Tasks
 from harken.model import SessionKey
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import Ask
@@ -34,7 +31,7 @@ from harken.surfaces.mcp.elicitation import way
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
-from harken.surfaces.mcp.tool import Call, Tool
+from harken.surfaces.mcp.tool import Call, Means, Tool
 from harken.surfaces.mcp.tools import TOOLS, find
 
 _log = logging.getLogger("harken.mcp")
@@ -57,21 +54,19 @@ class AgentServer:
         self,
         *,
         hello: Hello,
-        inbox: Inbox,
-        tasks: Tasks,
-        clock: Clock,
+        means: Means,
         evidence: CarrierLog,
         pusher: Pusher,
-        reading_of: ReadingOf,
         greeted: Callable[[Session], None],
     ) -> None:
         self._hello = hello
-        self._inbox = inbox
-        self._tasks = tasks
-        self._clock = clock
+        self._inbox = means.inbox
+        self._tasks = means.tasks
+        self._clock = means.clock
+        self._reading_of = means.reading_of
+        self._sources = means.sources
         self._evidence = evidence
         self._pusher = pusher
-        self._reading_of = reading_of
         self._greeted = greeted
         self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()
@@ -243,6 +238,7 @@ class AgentServer:
             request=request,
             carrier=self.carrier(request),
             carry=lambda deliveries: self._evidence.carry(request, deliveries),
+            sources=self._sources,
         )
 
     async def _list_prompts(self, context: Context, _params: object) -> types.ListPromptsResult:

@@ -11,7 +11,7 @@ import msgspec
 
 from harken.errors import UserError
 from harken.model import timestamp
-from harken.surfaces import render
+from harken.surfaces import render, shapes
 from harken.surfaces.mcp.task_tools import TASK_TOOLS
 from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool
 
@@ -87,14 +87,15 @@ async def _wait(call: Call, arguments: WaitForInboundMessage) -> Answer:
 
 async def _stats(call: Call, _arguments: InboundQueueStats) -> Answer:
     stats = await call.inbox.stats(call.reader)
-    return Answer(
-        {
-            "depth": stats.depth,
-            "dropped_total": stats.dropped_total,
-            "oldest_ts": timestamp(stats.oldest) if stats.oldest else None,
-            "unread_by_channel": dict(stats.by_channel),
-        }
-    )
+    found: dict[str, object] = {
+        "depth": stats.depth,
+        "dropped_total": stats.dropped_total,
+        "oldest_ts": timestamp(stats.oldest) if stats.oldest else None,
+        "unread_by_channel": dict(stats.by_channel),
+    }
+    if sources := call.sources():
+        found["sources"] = [shapes.source_standing(each) for each in sources]
+    return Answer(found)
 
 
 async def _ack(call: Call, arguments: Ack) -> Answer:
@@ -146,7 +147,10 @@ TOOLS = (
     Tool(
         name="inbound_queue_stats",
         title="Count what waits",
-        description="Returns how many messages wait for this agent, since when, and on which channels.",
+        description=(
+            "Returns how many messages wait for this agent, since when, and on which channels; and how the sources are "
+            "doing that messages come from, if there are any."
+        ),
         arguments=InboundQueueStats,
         run=_stats,
         is_read_only=True,
