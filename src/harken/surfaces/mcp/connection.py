@@ -53,9 +53,7 @@ class Connection:
         self._inbox = means.inbox
         self._evidence = CarrierLog()
         self._open: set[str] = set()
-        self._agent = AgentServer(
-            hello=hello, means=means, evidence=self._evidence, pusher=self, greeted=self._greeted
-        )
+        self._agent = AgentServer(hello=hello, means=means, evidence=self._evidence, pusher=self, greeted=self._greeted)
         self._greet = greet
         self._hello = hello
         self._outlet = Outlet(stream, self._note_answer, self._note_loss)
