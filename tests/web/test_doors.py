@@ -187,3 +187,55 @@ async def test_too_many_at_once_are_told_to_come_back() -> None:
         busy.is_open.set()
     busy.is_open = None
     assert (await ask(app, request(), saying(b"")))[0] == 202
+
+
+async def test_whoever_is_slow_to_say_something_takes_nobodys_place() -> None:
+    """Without a secret one could else close a door for everyone, with a few connections that send one byte."""
+    hook = Hook()
+    app = create_doors([hook], accept)
+    async with anyio.create_task_group() as tasks:
+        for _ in range(2 * doors.MAX_AT_ONCE):
+            tasks.start_soon(ask, app, request(), nothing)
+        await anyio.wait_all_tasks_blocked()
+        assert (await ask(app, request(), saying(b"")))[0] == 202
+        tasks.cancel_scope.cancel()
+
+
+async def test_bodies_on_their_way_are_bounded_together() -> None:
+    """Each alone may be as large as its door allows; nobody may fill the memory with many that never end."""
+    hook = Hook(max_bytes=doors.MAX_HELD)
+    app = create_doors([hook], accept)
+    half = bytes(doors.MAX_HELD // 2 + 1)
+    is_begun = anyio.Event()
+
+    async def begun() -> Message:
+        if is_begun.is_set():
+            await anyio.sleep_forever()
+        is_begun.set()
+        return {"type": "http.request", "body": half, "more_body": True}
+
+    async with anyio.create_task_group() as tasks:
+        tasks.start_soon(ask, app, request(), begun)
+        await is_begun.wait()
+        await anyio.wait_all_tasks_blocked()
+        status, headers, _ = await ask(app, request(), saying(half, b"rest"))
+        assert (status, headers["retry-after"]) == (429, "1")
+        tasks.cancel_scope.cancel()
+    assert (await ask(app, request(), saying(half, b"rest")))[0] == 202
+
+
+async def test_answer_before_the_body_is_there_ends_the_connection() -> None:
+    """What is still to come would keep it, byte by byte, for as long as its sender likes."""
+    app = create_doors([Hook()], accept)
+    for scope in (request("/nowhere"), request(headers=[("content-length", "1000")])):
+        assert (await ask(app, scope, nothing))[1]["connection"] == "close"
+    whole = {**request("/nowhere"), "extensions": {doors.WHOLE_BODY: {}}}
+    assert "connection" not in (await ask(app, whole, nothing))[1]
+
+
+async def test_request_that_wants_another_protocol_is_told_why_not() -> None:
+    """The server drops the body of such a request, and a correct signature over it would count as wrong."""
+    hook = Hook()
+    status, _, body = await ask(create_doors([hook], accept), request(headers=[("upgrade", "h2c")]), saying(b"{}"))
+    assert (status, hook.seen) == (400, [])
+    assert "Upgrade" in body["error"]
