@@ -142,3 +142,17 @@ def test_hostile_text_costs_little(prefix: str) -> None:
     before = time.process_time()
     redact(text)
     assert time.process_time() - before < 3
+
+
+def test_key_with_something_else_inside_goes_as_a_whole() -> None:
+    """Else what is inside is taken out first, and only cleaning a second time would find the key."""
+    odd = "-----BEGIN PRIVATE KEY-----Bearer Op2AsEY-----iDf6\n-----END PRIVATE KEY-----"
+    once = redact(f"a {odd} b")
+    assert once.text == "a [redacted: private key] b"
+    assert redact(once.text).text == once.text
+
+
+def test_many_beginnings_of_keys_take_no_longer_than_their_length() -> None:
+    """Each is looked at up to the next, whatever follows."""
+    text = "-----BEGIN PRIVATE KEY----- x " * 2_000
+    assert redact(text).text == text

@@ -87,7 +87,7 @@ _PATTERNS = (
         ("-----begin ",),
         re.compile(
             r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:(?:[^-]|-(?!----)){1,16000}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
+            r"(?:(?:[^-]|-(?!----(?:BEGIN|END) )){1,16000}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
             r"|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++)"
         ),
     ),
