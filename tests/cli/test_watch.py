@@ -210,7 +210,9 @@ def test_a_run_is_shown_with_its_last_line_and_esc_ends_the_only_one(rig: Rig, t
         assert _line(rf"━━ AUTO ━━ {run} running  by hand  Gemini CLI  #\d+ you: hold")(shown)
         person.press(UP)
         person.press(ESC)
-        person.sees(f"{run} was ended.", f"━━ AUTO ━━ {run} aborted", lambda text: "1 running" not in text)
+        # One after the other: what is said of a key goes after a while, and the end of the run takes its time.
+        person.sees(f"{run} was ended.")
+        person.sees(f"━━ AUTO ━━ {run} aborted", lambda text: "1 running" not in text)
         person.press(ESC)
         person.sees("Nothing runs.")
     assert rig.json("run", "show", run)["state"] == "aborted"
