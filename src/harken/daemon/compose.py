@@ -65,8 +65,8 @@ from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.channels import Channels
 from harken.inbox.keeping import Keeping
-from harken.inbox.outgoing import Outgoing
 from harken.inbox.questions import Questions
+from harken.inbox.replies import Replies
 from harken.inbox.sessions import Reading, ReadingOf, mailboxes_of, trial_of
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
@@ -160,7 +160,7 @@ class Daemon:
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox, self.views),
             questions=Questions(self.store, self.clock),
-            outgoing=Outgoing(self.store),
+            replies=Replies(self.store),
             reactions=self.reacting.reactions,
             keeping=Keeping(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
             caller=caller,

@@ -18,9 +18,9 @@ from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.channels import Channels
 from harken.inbox.keeping import Keeping
-from harken.inbox.outgoing import Outgoing
 from harken.inbox.questions import Questions
 from harken.inbox.reactions import Reactions
+from harken.inbox.replies import Replies
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Reader, SessionKey
 from harken.sources.base import SourceReport
@@ -52,7 +52,7 @@ class Desk:
     tasks: Tasks
     channels: Channels
     questions: Questions
-    outgoing: Outgoing
+    replies: Replies
     reactions: Reactions
     keeping: Keeping
     caller: Caller

@@ -22,11 +22,11 @@ class RetryReplies(Arguments):
 
 
 async def _outbox(desk: Desk, a: ListOutbox) -> object:
-    return {"replies": [shapes.reply(row) for row in await desk.outgoing.list(a.state)]}
+    return {"replies": [shapes.reply(row) for row in await desk.replies.list(a.state)]}
 
 
 async def _outbox_retry(desk: Desk, a: RetryReplies) -> object:
-    rows = await desk.outgoing.retry(desk.caller, a.replies, is_unsent=a.is_unsent)
+    rows = await desk.replies.retry(desk.caller, a.replies, is_unsent=a.is_unsent)
     return {"replies": [shapes.reply(row) for row in rows]}
 
 

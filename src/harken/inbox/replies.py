@@ -16,7 +16,7 @@ from harken.store.base import Store
 STATES = ("queued", "sent", "parked")
 
 
-class Outgoing:
+class Replies:
     """The use cases around the outbox."""
 
     def __init__(self, store: Store) -> None:
