@@ -8,7 +8,7 @@ from datetime import datetime
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
 from harken.inbox.channels import ChannelCard
 from harken.inbox.results import SurfaceRecord, TaskStanding
-from harken.ingest.sanitise import one_line
+from harken.ingest.sanitise import clean, one_line
 from harken.model import (
     TASK,
     Consumer,
@@ -18,6 +18,7 @@ from harken.model import (
     MessageId,
     Offer,
     State,
+    TextFormat,
     record,
     task_record,
     timestamp,
@@ -210,12 +211,17 @@ def source_standing(value: SourceReport) -> dict[str, object]:
         "name": value.name,
         "kind": value.kind,
         "state": health.state.value,
-        "reason": one_line(health.reason, MOST_REASON),
-        "server": one_line(health.server, MOST_REASON),
+        "reason": _safe(health.reason),
+        "server": _safe(health.server),
         "last_poll": moment(health.last_poll),
         "next_poll": moment(health.next_poll),
         "throttled_until": moment(health.throttled_until),
     }
+
+
+def _safe(text: str) -> str:
+    """Return what may hold words of the other side, so that a model reads it as no more than words."""
+    return one_line(clean(text, TextFormat.PLAIN, MOST_REASON).text, MOST_REASON)
 
 
 def surface_record(value: SurfaceRecord) -> dict[str, object]:
