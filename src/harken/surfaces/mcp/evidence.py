@@ -69,9 +69,15 @@ class CarrierLog:
         self._lost.discard(request)
         return is_lost
 
-    def restore(self, carrier: str, delivery: DeliveryId) -> None:
-        """Before a restart of the daemon, an answered call carried this."""
-        self._answered.setdefault(carrier, []).append(delivery)
+    def restore(self, carrier: str, delivery: DeliveryId, *, resent: Collection[str] = ()) -> None:
+        """Before a restart of the daemon, an answered call carried this.
+
+        A call that came while the store was asked for it proves it; one that was only sent again does not.
+        """
+        if (newer := next((request for request in self._open if request not in resent), None)) is not None:
+            self._proven.setdefault(newer, []).append(delivery)
+        else:
+            self._answered.setdefault(carrier, []).append(delivery)
 
     def _untaken(self, request: str) -> list[DeliveryId]:
         """Return what a call would have proven had it run: refused as malformed, it leaves that to the next."""

@@ -181,7 +181,7 @@ class AgentServer:
             if offer.carrier in unanswered:
                 await self._inbox.release(session.key, [offer.carrier])
             else:
-                self._evidence.restore(offer.carrier, offer.delivery_id)
+                self._evidence.restore(offer.carrier, offer.delivery_id, resent=self._hello.resent)
 
     async def _own_offers(self, key: SessionKey) -> Sequence[OpenOffer]:
         """Return what went through this edge; another edge of the same session answers for the rest."""
