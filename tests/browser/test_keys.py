@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from playwright.sync_api import Page, expect
+from playwright.sync_api import Page, Route, expect
 
 from tests.browser.rig import Site, Window, said
 
@@ -209,3 +209,21 @@ def test_search_finds_as_one_writes_and_leads_to_the_message(site: Site, window:
     expect(page.locator(f"#{wanted}")).to_be_focused()
     expect(page.locator(f"#{wanted}")).to_be_in_viewport()
     assert window.complaints == []
+
+
+def test_what_was_typed_before_the_page_could_listen_is_looked_for(window: Window) -> None:
+    """On a slow line one types faster than the scripts come; the words must not stand there without an answer."""
+    held: list[Route] = []
+    page = window.page
+
+    def hold(route: Route) -> None:
+        held.append(route)
+
+    page.route("**/htmx.min.js", hold)
+    page.goto(f"{window.origin}/search?q=nothingofthekind", wait_until="commit")
+    words = page.get_by_role("searchbox", name="Words to look for")
+    words.fill("message")
+    expect(page.locator("#found")).to_contain_text("Nothing has all of these words")
+    assert len(held) == 1
+    held[0].continue_()
+    expect(page.locator(".results .result")).to_have_count(3)

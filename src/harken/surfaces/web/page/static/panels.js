@@ -114,6 +114,12 @@
     if (detail.successful && detail.elt.matches(".search-form")) history.replaceState(null, "", detail.pathInfo.finalRequestPath);
   }
 
+  // What was typed before this page could listen has not been looked for yet.
+  function catchUp() {
+    const words = document.querySelector(".search-form input[type=search]");
+    if (words && words.value !== words.defaultValue) htmx.trigger(words.form, "submit");
+  }
+
   // Events -----------------------------------------------------------------------------------------------------------
 
   document.addEventListener("submit", (event) => {
@@ -142,6 +148,7 @@
   });
 
   for (const kind of ["message-changed", "task-changed", "session-changed"]) document.body.addEventListener(kind, followAll);
+  document.addEventListener("DOMContentLoaded", catchUp);
   document.addEventListener("visibilitychange", markSeen);
   document.addEventListener("scroll", markSeen, { capture: true, passive: true });
   document.body.addEventListener("htmx:afterSettle", announce);
