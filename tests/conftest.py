@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Generator
 
 import pytest
@@ -12,6 +13,9 @@ pytest.register_assert_rewrite("tests.contracts")
 
 # A developer's desktop is not to be filled with the toasts of tests; those that are about toasts turn them on.
 os.environ["HARKEN_TOASTS_ENABLED"] = "false"
+
+# A shell lets what it runs in the background ignore Ctrl-C, and so would every program that a test starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("harken", derandomize=True, deadline=None, database=None)
 settings.load_profile("harken")

@@ -57,12 +57,12 @@ def test_several_channels_are_watched_at_once(rig: Rig) -> None:
         assert shown.index("unread mail") < shown.index("unread chat")
         send(rig, "left out", "ci")
         send(rig, "a chat", "teams")
+        person.sees("a chat", 'tell your agent: "check the inbox"')
         send(rig, "a mail", "email")
         send(rig, "disk is full", "alerts/disk")
         shown = person.sees("a chat", "a mail", "disk is full")
         assert "left out" not in shown
         assert "unread build" not in shown
-        assert 'tell your agent: "check the inbox"' in shown
     assert [line.partition("] ")[2] for line in rig.ok("watch", "--once", "--teams").splitlines()[:2]] == [
         "ann: unread chat",
         "ann: a chat",

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
@@ -62,7 +63,8 @@ class Served(DaemonProcess):
         """Start it; return when it is ready or gone again."""
         self._close()
         self._pid = self._nursery.spawn(self.home, order)
-        self._handle = os.pidfd_open(self._pid)
+        with suppress(ProcessLookupError):  # one that is refused may have ended by now
+            self._handle = os.pidfd_open(self._pid)
         until(lambda: self._answers() or self.is_gone(), "the daemon is ready")
         if not order:
             assert not self.is_gone(), self.errors()
