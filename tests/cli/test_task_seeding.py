@@ -17,7 +17,7 @@ import pytest
 from harken.cli.checkup import health_of
 from harken.cli.connecting import place_of, targets
 from harken.cli.output import Screen
-from harken.cli.seeding import Seeded, seed, seeded_names, seeds, unseed
+from harken.cli.seeding import Seeded, seed, seeded_names, seeds, unseed, unseed_all
 from harken.cli.verbs import Invocation
 from harken.config.home import Home
 from harken.hosts.apply import apply
@@ -63,6 +63,15 @@ def asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Invocation:
     for name, value in {**PERSON, "HOME": str(tmp_path / "user"), "PATH": os.defpath}.items():
         monkeypatch.setenv(name, value)
     return Invocation(home=Home(tmp_path / "harken"), as_json=False, screen=Screen(0, has_colour=False))
+
+
+def install_claude(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put the stand-in for Claude Code on the path."""
+    program = folder / "bin" / "claude"
+    program.parent.mkdir()
+    program.write_text(CLAUDE.format(python=sys.executable))
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{program.parent}:{os.defpath}")
 
 
 def worktree(repo: Path, name: str) -> Path:
@@ -269,11 +278,7 @@ def test_a_host_with_one_file_for_all_worktrees_is_connected_until_the_last_ends
     asked: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Claude Code reads the main checkout's local settings in every worktree."""
-    program = tmp_path / "bin" / "claude"
-    program.parent.mkdir()
-    program.write_text(CLAUDE.format(python=sys.executable))
-    program.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{program.parent}:{os.defpath}")
+    install_claude(tmp_path, monkeypatch)
     repo = repository(tmp_path / "app")
     before = tree(tmp_path / "user", repo)
     folders = {name: worktree(repo, name) for name in ("one", "two", "three")}
@@ -290,6 +295,25 @@ def test_a_host_with_one_file_for_all_worktrees_is_connected_until_the_last_ends
     unseed(asked, "two")
     assert tree(tmp_path / "user", repo) == before
     assert all(is_clean(folder) for folder in folders.values())
+
+
+def test_everything_is_taken_back_at_once_whatever_tasks_share(
+    asked: Invocation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody needs any of it when Harken goes: no checkout for all, no file that two hosts read."""
+    install_claude(tmp_path, monkeypatch)
+    repo = repository(tmp_path / "app")
+    folders = [worktree(repo, name) for name in ("one", "two", "three")]
+    before = tree(tmp_path / "user", repo, *folders)
+    hosts = ["claude-code", "codex", "gemini-cli", "copilot-cli", "opencode", "qwen-code"]
+    for number, host in enumerate(hosts):
+        seed(asked, f"task-{number}", folders[number // 2], host)
+        seed(asked, f"again-{number}", folders[number % 2], host)
+    done = unseed_all(asked)
+    assert {each.host for each, _ in done} == set(hosts)
+    assert [seeded.notes for _, seeded in done if seeded.notes or seeded.kept] == []
+    assert tree(tmp_path / "user", repo, *folders) == before
+    assert seeds(asked.home.path) == []
 
 
 def test_a_seeding_that_failed_half_way_leaves_nothing(asked: Invocation, tmp_path: Path) -> None:

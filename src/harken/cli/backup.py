@@ -65,12 +65,14 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
 def restore(asked: Invocation, *, file: str) -> None:
     """Unpack a backup into a home that is empty.
 
-    Checks it first: a damaged backup, or one of a newer Harken, changes nothing. Sign in to your sources again, and
-    connect your agents, afterwards.
+    Checks it first: a damaged backup, or one of a newer Harken, changes nothing. Replies and runs that were not over
+    may have been since: they are held back, and shown. Sign in to your sources again, and connect your agents,
+    afterwards.
     """
     from harken.cli.archive import unpack
+    from harken.cli.restore_show import held_record, show_held
     from harken.daemon.lock import single_instance
-    from harken.store.sqlite.snapshot import park_replies
+    from harken.store.sqlite.holding import hold
 
     home = asked.home
     _refuse_used(home)
@@ -81,20 +83,19 @@ def restore(asked: Invocation, *, file: str) -> None:
             work = Path(mkdtemp(prefix=WORKING, dir=home.path))
             try:
                 about, count = unpack(stream, work)
-                parked = park_replies(work / DATABASE)
+                held = hold(work / DATABASE)
                 _move(work, home)
             except OSError as exc:
                 raise disk_error("write", home.path, exc) from exc
             finally:
                 shutil.rmtree(work, ignore_errors=True)
     if asked.as_json:
-        said = {"home": str(home.path), "files": count, "last_event": about.last_event, "parked_replies": parked}
-        asked.print_json(said)
+        said = {"home": str(home.path), "files": count, "last_event": about.last_event}
+        asked.print_json({**said, **held_record(held)})
         return
     asked.screen.line(f"Restored {home.path}: {count} files, up to event {about.last_event} of {about.created_at}.")
     asked.screen.line(f"Not in a backup: {LEFT_OUT}.")
-    if parked:
-        asked.screen.line(f"{parked} replies waited to leave and may have left since; they are parked: harken status")
+    show_held(asked.screen, held)
     asked.screen.line("Next: harken up, then harken source login and harken connect as you need them.")
 
 

@@ -125,6 +125,7 @@ class Seeded:
 
     files: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()  # what the person has to know or do
+    kept: tuple[str, ...] = ()  # files that somebody wrote in since: only our entries are gone
     about: tuple[str, ...] = ()  # what the host's connection is like, for those who ask
 
     @classmethod
@@ -133,6 +134,7 @@ class Seeded:
         return cls(
             files=tuple(name for part in parts for name in part.files),
             notes=tuple(dict.fromkeys(note for part in parts for note in part.notes)),
+            kept=tuple(dict.fromkeys(name for part in parts for name in part.kept)),
             about=tuple(dict.fromkeys(note for part in parts for note in part.about)),
         )
 
@@ -214,10 +216,26 @@ def unseed(asked: Invocation, task: str) -> Seeded:
         return Seeded()
     try:
         with locked(place.harken, LOCK, LOCK_SECONDS):
-            return _all_unseeded(place, task)
+            done = _all_unseeded(place, task)
+            return replace(done, notes=(*map(written_since, done.kept), *done.notes))
     except HarkenError as exc:
         hint = f"{exc.hint} " if exc.hint else ""
         return Seeded(notes=(f"{exc.message} {hint}To try again: harken task done {task}",))
+
+
+def unseed_all(asked: Invocation) -> list[tuple[Seed, Seeded]]:
+    """Take back what was seeded for every task; what fails is in the notes of its seed. Raises when none can be read.
+
+    Nothing is kept for other tasks, and nothing is written again for them.
+    """
+    place = place_of(asked, None)
+    with locked(place.harken, LOCK, LOCK_SECONDS):
+        return [(each, _unseeded(place, each, ())) for each in reversed(seeds(place.harken))]
+
+
+def written_since(name: str) -> str:
+    """Return what is said about a file that is kept."""
+    return f"{short(Path(name))} was written since: only Harken's entries are gone."
 
 
 def _all_unseeded(place: Place, task: str) -> Seeded:
@@ -229,6 +247,7 @@ def _all_unseeded(place: Place, task: str) -> Seeded:
 def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
     found, here = connector(old.host), replace(place, project=Path(old.project))
     files: tuple[str, ...] = ()
+    kept: tuple[str, ...] = ()
     notes: list[str] = []
     try:
         record = load(place.harken, old.host, here.project)
@@ -236,13 +255,13 @@ def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
             undone = undo(found, record.place(here))
             inside = [path for path in undone.restored if path.is_relative_to(old.project)]
             files = tuple(str(path) for path in inside if not any(path in each.parents for each in inside))
-            notes += [f"{short(path)} was written since: only Harken's entries are gone." for path in undone.cleaned]
+            kept = tuple(map(str, undone.cleaned))
             notes += undone.notes
             notes += _mend(found, place, [each for each in every if each.host == old.host and each.task != old.task])
         _forget(place, old)
     except HarkenError as exc:
         notes.append(f"{title_of(old.host)} is still connected in {old.project}: {exc.message} {exc.hint}".strip())
-    return Seeded(files=files, notes=tuple(notes))
+    return Seeded(files=files, notes=tuple(notes), kept=kept)
 
 
 def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[str]:

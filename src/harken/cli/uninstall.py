@@ -1,8 +1,8 @@
-"""The verb `uninstall`: disconnect every agent, remove the service, stop the daemon, and say what is left and where.
+"""The verb `uninstall`: disconnect every agent, of tasks too, remove the service, stop the daemon, say what is left.
 
 Nothing that was received is deleted unless that is said, twice: by a flag, and by typing the home's name. Then only
 what Harken knows to be its own goes; a file of somebody else's keeps its place. How a host is disconnected is in
-`connecting.py` and `hosts/apply.py`.
+`connecting.py` and `hosts/apply.py`, what becomes of the folders of tasks in `uninstall_seeds.py`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from harken.cli.backup import human
 from harken.cli.client import Result
 from harken.cli.lifecycle import stop
 from harken.cli.names import short
-from harken.cli.output import note_to_person
+from harken.cli.output import note_to_person, one_line
 from harken.cli.service import remove_service
 from harken.cli.service_run import Service, installed, service_of, written
 from harken.cli.start import is_reachable
@@ -33,6 +33,7 @@ from harken.errors import HarkenError
 
 if TYPE_CHECKING:  # it brings what reads and writes settings of hosts, and `--help` names this verb too
     from harken.cli.connecting import Target
+    from harken.cli.uninstall_seeds import Planned
 
 NEEDS_FIXING: Final = 1  # the exit code when something could not be taken back
 OWN: Final = (
@@ -44,17 +45,26 @@ OWN: Final = (
 
 
 @dataclass(slots=True, kw_only=True)
+class _Done:
+    """What was taken back."""
+
+    seeds: list[Result] = field(default_factory=list[Result])
+    hosts: list[Result] = field(default_factory=list[Result])
+
+
+@dataclass(slots=True, kw_only=True)
 class _Found:
     """What there is to take back."""
 
-    hosts: Sequence[Target]
+    seeds: Sequence[Planned]
+    hosts: Sequence[Target]  # apart from those
     service: Service | None
     is_running: bool
     problems: list[str] = field(default_factory=list[str])
 
     @property
     def is_todo(self) -> bool:
-        return bool(self.hosts or self.service or self.is_running)
+        return bool(self.seeds or self.hosts or self.service or self.is_running)
 
 
 @verb("uninstall")
@@ -64,7 +74,8 @@ class _Found:
 def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool) -> None:
     """Disconnect every agent, remove the service, stop the daemon, and say what is left.
 
-    What was received stays, unless you say --delete-data. Exits with 1 when something could not be taken back.
+    What was written into the folders of tasks goes too; worktrees and branches stay. What was received stays, unless
+    you say --delete-data. Exits with 1 when something could not be taken back.
     """
     from harken.cli.connecting import refuse_agent
 
@@ -72,7 +83,7 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
     found = _look(asked)
     if not asked.as_json:
         _show(asked, found, will_delete=delete_data)
-    done: list[Result] = []
+    done = _Done()
     if not dry_run:
         if found.is_todo:
             agree(asked, "Uninstall?", is_agreed=yes)
@@ -80,14 +91,14 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
             name = asked.home.path.name
             question = f"This deletes everything that was received. Type the home's name to do it [{name}]"
             agree_by_word(asked, question, name, is_agreed=yes)
-        done = _undo(asked.home, found)
+        done = _undo(asked, found)
         if delete_data and not found.problems:
             _delete(asked.home)
     left = leftovers(asked.home)
     if asked.as_json:
         asked.print_json(_record(asked.home, found, done, left, is_dry=dry_run))
     else:
-        _tell(asked, found, left, is_dry=dry_run)
+        _tell(asked, found, done, left, is_dry=dry_run)
     if found.problems and not dry_run:
         click.get_current_context().exit(NEEDS_FIXING)
 
@@ -114,14 +125,32 @@ def _look(asked: Invocation) -> _Found:
         except HarkenError as exc:
             service = None
             problems.append(f"{exc.message} {exc.hint}")
+    planned = _look_at_seeds(asked, problems)
+    seeded = {each.key for each in planned}
     hosts = connected_targets(asked) if asked.home.path.is_dir() else []
+    hosts = [each for each in hosts if (each.connector.name, str(each.place.project)) not in seeded]
     is_running = is_reachable(asked.home) or is_locked(asked.home.lock_file)
-    return _Found(hosts=hosts, service=service, is_running=is_running, problems=problems)
+    return _Found(seeds=planned, hosts=hosts, service=service, is_running=is_running, problems=problems)
 
 
-def _undo(home: Home, found: _Found) -> list[Result]:
+def _look_at_seeds(asked: Invocation, problems: list[str]) -> list[Planned]:
+    from harken.cli.seeding import seeds
+    from harken.cli.uninstall_seeds import plan_seeds
+
+    try:
+        return plan_seeds(asked.home.path, seeds(asked.home.path))
+    except HarkenError as exc:
+        problems.append(f"{exc.message} {exc.hint}")
+        return []
+
+
+def _undo(asked: Invocation, found: _Found) -> _Done:
     """Take everything back; what fails does not stop the rest."""
-    done = [_disconnected(target, found.problems) for target in found.hosts]
+    from harken.cli.uninstall_seeds import take_back
+
+    home = asked.home
+    done = _Done(seeds=take_back(asked, found.problems) if found.seeds else [])
+    done.hosts = [_disconnected(target, found.problems) for target in found.hosts]
     if home.run_dir.is_dir():
         # Agents that are still open are not to start it again.
         _try(lambda: write_private(home.down_file, ""), found.problems)
@@ -179,7 +208,8 @@ def _size(path: Path) -> int:
 
 
 def _show(asked: Invocation, found: _Found, *, will_delete: bool) -> None:
-    rows = [("disconnect", target.name) for target in found.hosts]
+    rows = [row for planned in found.seeds for row in planned.rows]
+    rows += [("disconnect", target.name) for target in found.hosts]
     rows += [("remove", short(found.service.file))] if found.service else []
     rows += [("stop", f"the daemon of {asked.home.path}")] if found.is_running else []
     rows += [("delete", str(asked.home.path))] if will_delete and asked.home.path.exists() else []
@@ -189,8 +219,12 @@ def _show(asked: Invocation, found: _Found, *, will_delete: bool) -> None:
         asked.screen.line("No agent is connected, no service is installed and no daemon runs.")
 
 
-def _tell(asked: Invocation, found: _Found, left: dict[str, int], *, is_dry: bool) -> None:
+def _tell(asked: Invocation, found: _Found, done: _Done, left: dict[str, int], *, is_dry: bool) -> None:
+    from harken.cli.seeding import written_since
+
     screen = asked.screen
+    for name in dict.fromkeys(name for each in done.seeds for name in each["kept"]):
+        screen.line(one_line(written_since(name)))
     for problem in found.problems:
         note_to_person(problem)
     if is_dry:
@@ -210,7 +244,7 @@ def _program() -> str:
     return f"{sys.executable} -m pip uninstall harken"
 
 
-def _record(home: Home, found: _Found, done: list[Result], left: dict[str, int], *, is_dry: bool) -> Result:
+def _record(home: Home, found: _Found, done: _Done, left: dict[str, int], *, is_dry: bool) -> Result:
     planned: list[Result] = [
         {
             "host": target.connector.name,
@@ -223,7 +257,8 @@ def _record(home: Home, found: _Found, done: list[Result], left: dict[str, int],
     return {
         "state": "planned" if is_dry else "failed" if found.problems else "uninstalled",
         "home": str(home.path),
-        "hosts": planned if is_dry else done,
+        "seeds": [each.record for each in found.seeds] if is_dry else done.seeds,
+        "hosts": planned if is_dry else done.hosts,
         "service": found.service.name if found.service else None,
         "was_running": found.is_running,
         "left": left,

@@ -155,6 +155,11 @@ def expire(tx: Transaction) -> list[Action]:
     return [_end(tx, action.id, ActionState.EXPIRED, _TOO_LATE) for action in over]
 
 
+def withdraw(tx: Transaction, action_id: ActionId, reason: str) -> Action:
+    """End a question whose time is not over."""
+    return _end(tx, action_id, ActionState.EXPIRED, reason)
+
+
 def refuse(tx: Transaction, action_id: ActionId, reason: str) -> Action:
     """End a queued action that cannot be run after all."""
     return _end(tx, must_be_queued(tx, action_id).id, ActionState.REFUSED, reason)

@@ -1,7 +1,8 @@
 """Copies of the database file: taken while a daemon writes to it, and looked at before one is used.
 
 A copy is one consistent moment: it is read inside a single read transaction, which a writer in another process neither
-waits for nor disturbs. It opens files and nothing else; what is packed around a copy is decided above.
+waits for nor disturbs. It opens files and nothing else; what is packed around a copy is decided above, and what a copy
+must not do again is held back by `holding`.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ import os
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
@@ -18,11 +18,9 @@ from harken.errors import UserError
 from harken.store.sqlite.connection import connect, migrations
 from harken.store.sqlite.events import last
 from harken.store.sqlite.seam import damaged, translated
-from harken.store.sqlite.transaction import encode_json, to_micros
 
 PAGES_AT_ONCE: Final = 2_000
 MOST_FAULTS: Final = 1
-RESTORED: Final = "It waited to leave when the backup was taken, and may have left since."
 
 Told = Callable[[int, int], None]
 """Called with how many pages are still to be copied, and of how many."""
@@ -61,23 +59,6 @@ def examine(database: Path) -> int:
             f"The database has schema {schema}, this Harken knows 1 to {newest}.", "Use the version that wrote it."
         )
     return schema
-
-
-def park_replies(database: Path) -> int:
-    """Park the replies that wait to leave in a copy that is to be used, and return how many.
-
-    They may have left since it was taken: whether one is sent again is for a person to say. Journals `parked`.
-    """
-    with translated(), closing(connect(f"{database}")) as connection:
-        connection.execute("BEGIN IMMEDIATE")
-        now = to_micros(datetime.now(UTC))
-        waiting = [str(row[0]) for row in connection.execute("SELECT id FROM outbox WHERE state = 'queued'")]
-        for reply in waiting:
-            connection.execute("UPDATE outbox SET state = 'parked', error = ? WHERE id = ?", (RESTORED, reply))
-            data = encode_json({"reply": reply, "error": RESTORED})
-            connection.execute("INSERT INTO events (at, kind, data) VALUES (?, 'parked', ?)", (now, data))
-        connection.execute("COMMIT")
-    return len(waiting)
 
 
 def last_event(database: Path) -> int:

@@ -1,0 +1,38 @@
+"""How `restore` says what it held back: as lines with what a person can do about each, and as JSON.
+
+It shows what the store's `holding.py` returns, and decides nothing.
+"""
+
+from __future__ import annotations
+
+from harken.cli.client import Result
+from harken.cli.output import Screen
+from harken.store.sqlite.holding import Held
+
+
+def held_record(held: Held) -> Result:
+    """Return what was held back, for programs."""
+    return {
+        "parked_replies": held.replies,
+        "held_actions": [
+            {"id": each.id, "state": each.state.value, "rule": each.rule, "message_id": each.message}
+            for each in held.actions
+        ],
+        "interrupted_runs": [
+            {"id": each.id, "rule": each.rule, "message_id": each.message, "agent": each.agent} for each in held.runs
+        ],
+    }
+
+
+def show_held(screen: Screen, held: Held) -> None:
+    """Print what was held back; nothing when nothing was."""
+    if held.replies:
+        screen.line(f"{held.replies} replies waited to leave and may have left since; they are parked: harken status")
+    if held.actions:
+        screen.line(f"Actions that had not run then, and may have run since: {len(held.actions)}.")
+        screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.actions])
+        screen.line("None of them runs by itself. To run one now: harken channel run MESSAGE --rule RULE")
+    if held.runs:
+        screen.line(f"Runs that were going on then: {len(held.runs)}.")
+        screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.runs])
+        screen.line("None of them is begun again. See one: harken run show RUN")

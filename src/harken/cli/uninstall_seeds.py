@@ -1,0 +1,95 @@
+"""What `uninstall` does about tasks: what was seeded into their folders is taken back, and said file by file.
+
+What somebody wrote into since keeps what they wrote, and is named. Worktrees and branches are not touched: they hold
+work. How a seed is taken back is in `seeding.py`; this decides nothing but how it is told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from harken.cli.client import Result
+from harken.cli.names import short, title_of
+from harken.cli.seeding import Seed, unseed_all
+from harken.cli.verbs import Invocation
+from harken.errors import HarkenError
+from harken.hosts.apply import Fate, fates
+from harken.hosts.record import load
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Planned:
+    """A seed, and what taking it back would make of its files."""
+
+    seed: Seed
+    fates: Mapping[Path, Fate] = field(default_factory=dict[Path, Fate])
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The connection that it is: a host, and the folder."""
+        return self.seed.host, self.seed.project
+
+    @property
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """What would be done, for people."""
+        why = f"({title_of(self.seed.host)}, task {self.seed.task})"
+        for path, fate in self.fates.items():
+            yield "take back", f"{short(path)}: {fate.value} {why}"
+
+    @property
+    def record(self) -> Result:
+        """What would be done, for programs."""
+        files = [str(path) for path, fate in self.fates.items() if fate is not Fate.CLEANED]
+        kept = [str(path) for path, fate in self.fates.items() if fate is Fate.CLEANED]
+        return _record(self.seed, "planned", files, [name for name in kept if name != self.seed.exclude])
+
+
+def plan_seeds(harken: Path, every: Sequence[Seed]) -> list[Planned]:
+    """Return what taking everything back would do, each file once. Writes nothing."""
+    found = [Planned(seed=each, fates=_fates(harken, each)) for each in reversed(every)]
+    told: dict[Path, Fate] = {}
+    for each in found:
+        for path, fate in each.fates.items():
+            # One that only shares a file does not know that nobody else wrote in it.
+            told[path] = fate if told.get(path, Fate.CLEANED) is Fate.CLEANED else told[path]
+    return [
+        Planned(seed=each.seed, fates={path: told.pop(path) for path in each.fates if path in told}) for each in found
+    ]
+
+
+def _fates(harken: Path, seed: Seed) -> dict[Path, Fate]:
+    record = load(harken, seed.host, Path(seed.project))
+    found = dict(fates(record)) if record is not None else {}
+    found |= {Path(seed.exclude): Fate.CLEANED} if seed.exclude else {}
+    # What is written in Harken's own home is nobody's concern.
+    outside = {path: fate for path, fate in found.items() if not path.is_relative_to(harken)}
+    return {path: fate for path, fate in outside.items() if fate is Fate.RESTORED or path.exists()}
+
+
+def take_back(asked: Invocation, problems: list[str]) -> list[Result]:
+    """Take back what was seeded for every task; what could not be is added to the problems."""
+    try:
+        done = unseed_all(asked)
+    except HarkenError as exc:
+        problems.append(f"{exc.message} {exc.hint}")
+        return []
+    results: list[Result] = []
+    for seed, seeded in done:
+        problems += seeded.notes
+        state = "failed" if seeded.notes else "unseeded"
+        results.append({**_record(seed, state, seeded.files, seeded.kept), "notes": list(seeded.notes)})
+    return results
+
+
+def _record(seed: Seed, state: str, files: Sequence[str], kept: Sequence[str]) -> Result:
+    return {
+        "task": seed.task,
+        "host": seed.host,
+        "project": seed.project,
+        "state": state,
+        "files": list(files),
+        "kept": list(kept),
+        "notes": [],
+    }

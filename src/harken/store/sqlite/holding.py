@@ -1,0 +1,85 @@
+"""Holding back what a restored copy would do again: replies that wait to leave, and actions and runs that are not over.
+
+All of it may have happened after the copy was taken. Nothing of it goes on by itself: replies are parked, actions and
+runs end in states that people see, and whether one is done again is theirs to say. It changes a file that no daemon
+has open; how a copy is taken and looked at is in `snapshot`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Final
+
+from harken.reaction import Action, ActionState, Run, RunEnd, RunState
+from harken.store.sqlite import actions, runs
+from harken.store.sqlite.connection import connect, prepare_file
+from harken.store.sqlite.seam import translated
+from harken.store.sqlite.transaction import Transaction
+
+MAY_HAVE_LEFT: Final = "It waited to leave when the backup was taken, and may have left since."
+MAY_HAVE_RUN: Final = "it was queued when the backup was taken, and may have run since"
+MAY_BE_ANSWERED: Final = "it waited for your answer when the backup was taken, and may have run since"
+RAN: Final = "it ran when the backup was taken; how it ended is not known here"
+QUEUED_REPLIES: Final = "SELECT id FROM outbox WHERE state = 'queued'"
+PARK: Final = "UPDATE outbox SET state = 'parked', error = ? WHERE id = ?"
+# What was received and not judged yet was judged after the copy was taken: its rule may have run, too.
+SKIP: Final = """
+UPDATE rule_state SET revision = revision + 1, judged = max(judged, (SELECT coalesce(max(n), 0) FROM messages))
+"""
+ALL: Final = -1  # as a limit
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Held:
+    """What was held back, as it is now, the oldest first."""
+
+    replies: int
+    actions: Sequence[Action]
+    runs: Sequence[Run]
+
+
+def hold(database: Path) -> Held:
+    """Hold back what a copy that is to be used would do again, and bring it to the newest schema before.
+
+    One transaction; doing it twice holds nothing back the second time. Queued replies become `parked`, queued actions
+    `refused`, questions `expired`, runs `interrupted`. What rules have not judged by then they do not judge. Journals
+    `parked`, `action` and `run`.
+    """
+    with translated():
+        prepare_file(database)
+        with closing(connect(f"{database}")) as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            tx = Transaction(connection, datetime.now(UTC))
+            held = Held(replies=_park(tx), actions=_end_actions(tx), runs=_end_runs(tx))
+            tx.execute(SKIP)
+            connection.execute("COMMIT")
+    return held
+
+
+def _park(tx: Transaction) -> int:
+    waiting = [str(row[0]) for row in tx.execute(QUEUED_REPLIES)]
+    for reply in waiting:
+        tx.execute(PARK, (MAY_HAVE_LEFT, reply))
+        tx.note("parked", {"reply": reply, "error": MAY_HAVE_LEFT})
+    return len(waiting)
+
+
+def _end_actions(tx: Transaction) -> list[Action]:
+    """End what waits. A question too: the answer to it may come once more, out of a chat that is read again."""
+    count = actions.waiting(tx.connection)
+    found = actions.newest(tx.connection, (ActionState.QUEUED, ActionState.WAITING), None, count)
+    return [
+        actions.refuse(tx, each.id, MAY_HAVE_RUN)
+        if each.state is ActionState.QUEUED
+        else actions.withdraw(tx, each.id, MAY_BE_ANSWERED)
+        for each in reversed(found)
+    ]
+
+
+def _end_runs(tx: Transaction) -> list[Run]:
+    found = runs.newest(tx.connection, is_running=True, message=None, limit=ALL)
+    return [runs.end(tx, each.id, RunEnd(state=RunState.INTERRUPTED, reason=RAN)) for each in reversed(found)]

@@ -1,0 +1,149 @@
+"""`harken uninstall` with tasks that are not done: their folders are as before, with all the work that is in them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.cli.repos import PERSON, git, repository
+from tests.cli.rig import Json, Rig
+from tests.cli.test_connect import CONFIG, user_of
+from tests.cli.test_task_seeding import tree
+
+NOT_DONE = 1
+TASKS = {"one": "codex", "two": "codex", "three": "gemini-cli"}
+
+
+@pytest.fixture
+def person(tmp_path: Path) -> Iterator[Rig]:
+    """A person with settings of their own, and git."""
+    user = tmp_path / "user"
+    (user / ".codex").mkdir(parents=True)
+    (user / ".codex/config.toml").write_bytes(CONFIG)
+    rig = Rig(tmp_path / "home", {**PERSON, "HOME": str(user), "PATH": os.defpath, "XDG_CONFIG_HOME": ""})
+    yield rig
+    assert rig.run("down").code == 0
+
+
+@pytest.fixture
+def repo(tmp_path: Path) -> Path:
+    """A repository with a rule of its own about what git leaves alone."""
+    made = repository(tmp_path / "app")
+    (made / ".git" / "info" / "exclude").write_bytes(b"*.log")
+    return made
+
+
+def seeded(rig: Rig, repo: Path, *names: str) -> dict[str, Path]:
+    """Make some tasks, each with its agent, in worktrees of a repository; return their folders."""
+    made = {
+        name: rig.json("task", "new", name, "--id", name, "--dir", str(repo), "--agent", TASKS[name]) for name in names
+    }
+    assert all(task["seeded"] for task in made.values())
+    return {name: Path(task["dir"]) for name, task in made.items()}
+
+
+def untracked(folder: Path) -> list[str]:
+    """What is in a work tree besides the files of the repository, also what git leaves alone."""
+    lines = git(folder, "status", "--porcelain", "--ignored", "--untracked-files=all").splitlines()
+    return [line[3:] for line in lines]
+
+
+def test_what_was_written_for_tasks_goes_to_the_byte_and_their_work_stays(person: Rig, repo: Path) -> None:
+    """Agents in a worktree must not call a program that is gone, and nobody's branch is thrown away for that."""
+    before = tree(user_of(person), repo)
+    folders = seeded(person, repo, *TASKS)
+    (folders["one"] / "work.txt").write_text("a week of it")
+    said = person.json("uninstall", "--yes")
+    assert (said["state"], said["problems"], said["hosts"]) == ("uninstalled", [], [])
+    assert tree(user_of(person), repo) == before
+    assert [untracked(folders[name]) for name in TASKS] == [["work.txt"], [], []]
+    assert {each["task"]: each["host"] for each in said["seeds"]} == TASKS
+    assert {each["state"] for each in said["seeds"]} == {"unseeded"}
+    files = [Path(name) for each in said["seeds"] for name in each["files"]]
+    assert folders["one"] / ".codex" / "config.toml" in files
+    assert repo / ".codex" / "hooks.json" in files
+    assert not [path for path in files if path.exists()]
+    assert git(repo, "branch", "--list", "task/*", "--format=%(refname:short)").split() == [
+        *("task/one", "task/three", "task/two")
+    ]
+    again = person.json("uninstall", "--yes")
+    assert (again["state"], again["seeds"]) == ("uninstalled", [])
+
+
+def test_a_dry_run_names_every_file_and_changes_none(person: Rig, repo: Path) -> None:
+    """One wants to see it first, and what is said then is what happens."""
+    folders = seeded(person, repo, "one", "two")
+    config = folders["one"] / ".codex" / "config.toml"
+    config.write_bytes(config.read_bytes() + b'\n[tui]\ntheme = "mine"\n')
+    places = [user_of(person), repo, *folders.values()]
+    after = tree(*places)
+    shown = person.ok("uninstall", "--dry-run").splitlines()
+    assert f"  take back  {config}: without Harken's entries (Codex, task one)" in shown
+    assert f"  take back  {folders['two'] / '.codex' / 'config.toml'}: removed (Codex, task two)" in shown
+    assert [line for line in shown if "disconnect" in line] == []
+    planned = person.json("uninstall", "--dry-run")
+    assert planned["state"] == "planned"
+    assert {each["state"] for each in planned["seeds"]} == {"planned"}
+    assert tree(*places) == after
+    done = person.json("uninstall", "--yes")
+    assert _named(done, "kept") == _named(planned, "kept") == {str(config)}
+    # Of what is not in a folder of a task, only the plan speaks.
+    assert _named(done, "files") <= _named(planned, "files")
+
+
+def _named(said: Json, what: str) -> set[str]:
+    return {name for each in said["seeds"] for name in each[what]}
+
+
+def test_what_a_person_wrote_since_is_kept_and_named(person: Rig, repo: Path) -> None:
+    """Settings that were made while the task ran are theirs; that is no reason to keep the rest."""
+    folders = seeded(person, repo, "one")
+    config = folders["one"] / ".codex" / "config.toml"
+    config.write_bytes(config.read_bytes() + b'\n[tui]\ntheme = "mine"\n')
+    shown = person.ok("uninstall", "--yes", "--delete-data")
+    assert f"{config} was written since: only Harken's entries are gone." in shown.splitlines()
+    assert config.read_bytes().strip() == b'[tui]\ntheme = "mine"'
+    assert untracked(folders["one"]) == [".codex/config.toml"]
+    assert not person.home.exists()
+
+
+def test_what_cannot_be_taken_back_is_named_and_keeps_the_data(person: Rig, repo: Path) -> None:
+    """What is needed to try again is in the home, and the other tasks do not wait for it."""
+    folders = seeded(person, repo, "one", "three")
+    config = folders["one"] / ".codex" / "config.toml"
+    config.write_bytes(config.read_bytes() + b"\n[broken\n")
+    done = person.run("uninstall", "--yes", "--delete-data", "--json")
+    said = json.loads(done.out)
+    assert (done.code, said["state"]) == (NOT_DONE, "failed")
+    assert [each["task"] for each in said["seeds"] if each["state"] == "failed"] == ["one"]
+    assert [problem for problem in said["problems"] if f"Codex is still connected in {folders['one']}" in problem]
+    assert (person.home / "harken.db").exists()
+    assert untracked(folders["three"]) == []
+
+
+def test_a_worktree_that_is_gone_is_no_trouble(person: Rig, repo: Path) -> None:
+    """People remove folders; what stands elsewhere for their tasks goes all the same."""
+    before = tree(user_of(person), repo)
+    folders = seeded(person, repo, "one", "three")
+    for name, folder in folders.items():
+        git(repo, "worktree", "remove", "--force", str(folder))
+        git(repo, "branch", "-D", f"task/{name}")
+    said = person.json("uninstall", "--yes")
+    assert (said["state"], said["problems"]) == ("uninstalled", [])
+    assert tree(user_of(person), repo) == before
+    assert not any(folder.exists() for folder in folders.values())
+
+
+def test_a_record_that_cannot_be_read_is_named_and_the_agents_are_disconnected(person: Rig, repo: Path) -> None:
+    """One damaged file must not keep Harken in every folder."""
+    folders = seeded(person, repo, "one", "three")
+    (person.home / "seeded" / "one.codex.json").write_text("{")
+    done = person.run("uninstall", "--yes")
+    assert done.code == NOT_DONE
+    assert "one.codex.json is damaged" in done.err
+    assert not (folders["one"] / ".codex").exists()
+    assert not (folders["three"] / ".gemini").exists()
