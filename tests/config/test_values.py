@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from ipaddress import IPv4Address
 
 import pytest
 from hypothesis import given
@@ -22,7 +21,6 @@ from harken.config.values import (
     Whole,
     format_duration,
     has_password,
-    is_loopback,
     is_reference,
     parse_duration,
     reference_in,
@@ -200,25 +198,6 @@ def test_every_default_is_a_value_that_could_be_written(setting: Setting) -> Non
     """`config show` prints defaults; pasted into the file they have to load."""
     assert setting.type is not None
     assert setting.type.read(setting.type.show(setting.default)) == setting.default
-
-
-@pytest.mark.parametrize(
-    ("host", "expected"),
-    [
-        ("127.0.0.1", True),
-        ("127.9.9.9", True),
-        ("::1", True),
-        ("localhost", True),
-        (str(IPv4Address(0)), False),
-        ("::", False),
-        ("192.0.2.1", False),
-        ("localhost.example.org", False),
-        ("", False),
-    ],
-)
-def test_only_this_machine_is_loopback(*, host: str, expected: bool) -> None:
-    """Everything else can be reached from outside and needs an explicit yes."""
-    assert is_loopback(host) is expected
 
 
 @pytest.mark.parametrize(

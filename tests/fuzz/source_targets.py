@@ -25,7 +25,8 @@ from harken.sources.door import DoorAnswer, Posted
 from harken.sources.graph.notices.door import Listener, NoticeDoor
 from harken.sources.graph.outlook import reading as outlook
 from harken.sources.graph.teams import reading as teams
-from harken.sources.graph.verdict import Answer, Done, verdict_of
+from harken.sources.graph.verdict import Done, verdict_of
+from harken.sources.https.answer import Answer
 from harken.sources.mail.addresses import is_address
 from harken.sources.mail.composing import compose
 from harken.sources.mail.reading import Arrival

@@ -34,8 +34,8 @@ from harken.config.settings import (
 )
 from harken.config.suggest import closest, did_you_mean
 from harken.config.tables import Reading, read_tables, references
-from harken.config.values import is_loopback
 from harken.errors import UserError
+from harken.sources.loopback import is_loopback
 
 _NOT_SETTINGS = ("HARKEN_HOME", "HARKEN_CONSUMER")
 _SYNTAX_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")

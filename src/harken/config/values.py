@@ -109,16 +109,6 @@ def is_source_name(text: str) -> bool:
     return _SOURCE_NAME.fullmatch(text) is not None
 
 
-def is_loopback(host: str) -> bool:
-    """Whether an address reaches this machine only."""
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
 def _text(value: object) -> str:
     if not isinstance(value, str):
         raise ValueError

@@ -20,7 +20,7 @@ from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.tokens.agent_user import AgentUser
 from harken.sources.graph.tokens.cache import Cache
 from harken.sources.graph.tokens.delegated import Delegated
-from harken.sources.graph.tokens.wire import Wire
+from harken.sources.graph.tokens.service import SignInService
 
 FOLDER: Final = "sign-ins"  # in the home
 
@@ -38,14 +38,14 @@ class Account:
 def open_account(settings: GraphSettings, home: Home, clock: Clock, environ: Mapping[str, str]) -> Account:
     """Return the account of a source; nobody is asked yet. Raises `UserError` when its certificate is not there."""
     trust = believed(settings.ca, settings.name, home, environ)
-    wire = Wire(clock, trust=trust or True)
+    service = SignInService(clock, trust=trust or True)
     if settings.is_agent:
         certificate = resolve(settings.certificate, home, environ)
-        agent = AgentUser(settings.agent_user(certificate), wire, clock)
+        agent = AgentUser(settings.agent_user(certificate), service, clock)
         sign_in, person = SignIn(tokens=agent, user_id=settings.user_id), None
     else:
         cache = Cache(home.path / FOLDER, settings.name, is_in_keyring=settings.cache == "keyring")
-        person = Delegated(settings.delegated(), cache, wire, clock)
+        person = Delegated(settings.delegated(), cache, service, clock)
         sign_in = SignIn(tokens=person, stamp=cache.stamp)
     client = GraphClient(sign_in, clock, name=settings.name, base_url=settings.graph_url, verify=trust)
     return Account(settings=settings, sign_in=sign_in, client=client, person=person)

@@ -16,7 +16,7 @@ from harken.errors import NeedsPerson, UserError
 from harken.sources.base import Source
 from harken.sources.graph.notices.address import with_notices
 from harken.sources.graph.notices.keeping import Notices
-from harken.sources.graph.notices.told import Topic
+from harken.sources.graph.notices.tidings import Topic
 from harken.sources.graph.outlook.sender import OutlookSender
 from harken.sources.graph.outlook.source import OutlookSource
 from harken.sources.graph.sent import Sent

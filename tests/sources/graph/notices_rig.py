@@ -27,7 +27,7 @@ from harken.sources.graph.client import GraphClient, Timing
 from harken.sources.graph.limits import Limit, Limits
 from harken.sources.graph.notices.address import path_of
 from harken.sources.graph.notices.keeping import Notices
-from harken.sources.graph.notices.told import FOLD_SECONDS, NET_SECONDS
+from harken.sources.graph.notices.tidings import FOLD_SECONDS, NET_SECONDS
 from harken.sources.graph.outlook.source import OutlookSource
 from harken.sources.graph.outlook.source import Timing as MailTiming
 from harken.sources.graph.sent import Sent

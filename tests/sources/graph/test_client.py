@@ -18,7 +18,7 @@ from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused,
 from harken.sources.graph.client import DELTA_LINK, MOST_TRIES, NEXT_LINK, GraphClient, Timing
 from harken.sources.graph.failures import Gone, MissingScope, Unsure
 from harken.sources.graph.verdict import Json
-from harken.sources.graph.wire import MAX_BODY_BYTES
+from harken.sources.https.wire import MAX_BODY_BYTES
 from harken.testing import FakeClock
 from tests.sources.graph.loopback import (
     FIRST,

@@ -17,10 +17,10 @@ import anyio
 import pytest
 
 from harken.errors import Unavailable
-from harken.sources.graph.address import part
 from harken.sources.graph.client import DELTA_LINK, GraphClient, Timing
 from harken.sources.graph.failures import Gone, MissingScope, Unsure
 from harken.sources.graph.verdict import Json
+from harken.sources.https.address import part
 from tests.graph.faults import Fault
 from tests.graph.service import Graph, serving
 

@@ -9,7 +9,7 @@ from typing import Final
 import pytest
 
 from harken.sources.graph.client import MOST_TRIES
-from harken.sources.graph.notices.told import NET_SECONDS
+from harken.sources.graph.notices.tidings import NET_SECONDS
 from tests.graph.faults import Fault
 from tests.graph.service import Graph, serving
 from tests.sources.graph.notices_rig import POLL, Rig, rigged, until

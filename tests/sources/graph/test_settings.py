@@ -41,6 +41,7 @@ def test_an_agent_user_names_its_certificate() -> None:
 @pytest.mark.parametrize(
     ("entry", "key"),
     [
+        ({"client_id": ID}, "kind is missing"),
         ({"kind": "teams"}, "client_id is missing"),
         ({**TEAMS, "client_id": "abc"}, "client_id"),
         ({**TEAMS, "kind": "slack"}, "kind is 'slack'"),

@@ -22,9 +22,9 @@ from anyio import to_thread
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.sources.graph.tokens.cache import Cache
 from harken.sources.graph.tokens.delegated import CodePrompt, Delegated
+from harken.sources.graph.tokens.service import SignInService
 from harken.sources.graph.tokens.settings import AUTHORITY, DelegatedSettings
 from harken.sources.graph.tokens.who import Person, SignIn, Standing
-from harken.sources.graph.tokens.wire import Wire
 from harken.testing import FakeClock
 from tests.sources.graph.signing import CLIENT, HUSH, SECONDS, TENANT, USER, Entra, Said, logged, refused, serving
 
@@ -46,8 +46,8 @@ class Desk:
         settings = DelegatedSettings(
             name="work", client_id=CLIENT, scopes=("Chat.Read", "User.Read"), tenant=tenant, authority=self.entra.origin
         )
-        wire = Wire(self.clock, trust=self.trust if trust is None else trust)
-        return Delegated(settings, Cache(self.folder, "work"), wire, self.clock)
+        service = SignInService(self.clock, trust=self.trust if trust is None else trust)
+        return Delegated(settings, Cache(self.folder, "work"), service, self.clock)
 
     async def signed_in(self) -> Delegated:
         """A sign-in that stands."""

@@ -17,9 +17,9 @@ from cryptography.hazmat.primitives import serialization
 
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.sources.graph.tokens.agent_user import AgentUser
+from harken.sources.graph.tokens.service import SignInService
 from harken.sources.graph.tokens.settings import AgentUserSettings
 from harken.sources.graph.tokens.who import Person, Standing
-from harken.sources.graph.tokens.wire import Wire
 from harken.testing import FakeClock
 from tests.graph.certificate import Signer, make_signer
 from tests.sources.graph.signing import HUSH, SECONDS, TENANT, USER, Entra, Said, logged, refused, serving
@@ -66,7 +66,7 @@ class Desk:
             authority=self.entra.origin,
         )
         assert "PRIVATE KEY" not in repr(settings)
-        return AgentUser(settings, Wire(self.clock, trust=self.trust), self.clock)
+        return AgentUser(settings, SignInService(self.clock, trust=self.trust), self.clock)
 
 
 @pytest.fixture

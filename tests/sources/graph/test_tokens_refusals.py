@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import NeedsPerson, Unavailable
-from harken.sources.graph.tokens.held import seconds_of
 from harken.sources.graph.tokens.refusals import Asker, Cause, cause_of, codes_of, refusal
 from harken.sources.graph.tokens.who import Kept, Person, SignIn, claims_of, load_kept, person_of
+from harken.sources.https.held import seconds_of
 
 ASKER = Asker(name="work", tenant="contoso.example", client_id="the-app", authority="https://login.example")
 JSON = st.recursive(

@@ -22,8 +22,8 @@ from harken.sources.graph.client import GraphClient
 from harken.sources.graph.tokens.agent_user import AgentUser
 from harken.sources.graph.tokens.cache import Cache
 from harken.sources.graph.tokens.delegated import Delegated
+from harken.sources.graph.tokens.service import Reply, SignInService
 from harken.sources.graph.tokens.settings import AgentUserSettings, DelegatedSettings
-from harken.sources.graph.tokens.wire import Reply, Wire
 from tests.graph.service import Graph, serving
 from tests.graph.tokens import Answer
 from tests.sources.graph.signing import logged
@@ -44,7 +44,7 @@ class Desk:
         *,
         scopes: tuple[str, ...] = ("Chat.Read", "User.Read"),
         tenant: str = "",
-        wire: Wire | None = None,
+        service: SignInService | None = None,
     ) -> Delegated:
         """The sign-in as a process of its own has it."""
         clock = SystemClock()
@@ -55,7 +55,7 @@ class Desk:
             tenant=tenant or self.graph.tenant,
             authority=self.graph.tokens.origin,
         )
-        return Delegated(settings, Cache(self.folder, "work"), wire or Wire(clock, trust=self.trust), clock)
+        return Delegated(settings, Cache(self.folder, "work"), service or SignInService(clock, trust=self.trust), clock)
 
     async def signed_in(self) -> Delegated:
         """A sign-in that stands."""
@@ -83,7 +83,7 @@ class Desk:
             authority=self.graph.tokens.origin,
         )
         clock = SystemClock()
-        return AgentUser(settings, Wire(clock, trust=self.trust), clock)
+        return AgentUser(settings, SignInService(clock, trust=self.trust), clock)
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ async def test_a_code_sign_in_opens_graph_once_the_person_has_approved(desk: Des
     desk.graph.sign_in.answer = Answer.WAITS
     statuses: list[int] = []
 
-    class Approving(Wire):
+    class Approving(SignInService):
         """The person approves once we have asked in vain."""
 
         def post(self, url: str, **request: object) -> Reply:
@@ -127,7 +127,7 @@ async def test_a_code_sign_in_opens_graph_once_the_person_has_approved(desk: Des
                 desk.graph.sign_in.answer = Answer.APPROVES
             return reply
 
-    place = desk.place(wire=Approving(SystemClock(), trust=desk.trust))
+    place = desk.place(service=Approving(SystemClock(), trust=desk.trust))
     with anyio.fail_after(SECONDS):
         sign_in = await place.sign_in_by_code(lambda _: None)
         async with desk.client(place) as client:

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from harken.errors import Unavailable
 from harken.sources.graph.failures import Gone, MissingScope, Unsure
-from harken.sources.graph.verdict import Again, Answer, Done, Failed, Refresh, broken_off, verdict_of
+from harken.sources.graph.verdict import Again, Done, Failed, Refresh, broken_off, verdict_of
+from harken.sources.https.answer import Answer
 
 NOW: Final = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

@@ -3,7 +3,7 @@
 They are used for 24 hours at most and asked for anew after 12. A key that is not among them may be a new one, so it is
 looked for, once in 5 minutes at most: whoever sends tokens with invented keys causes no more requests than that. The
 address of the keys comes from the OpenID document and must be at the same place. Above is `door.py`; below are the
-connections of `sources/graph/wire.py` and PyJWT, which reads a key.
+connections of `sources/https/wire.py` and PyJWT, which reads a key.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, Unavailable
-from harken.sources.graph.address import Address
-from harken.sources.graph.wire import Broken, Wire
+from harken.sources.https.address import Address
+from harken.sources.https.wire import Broken, Wire
 
 USED_FOR: Final = timedelta(hours=24)
 RENEWED_AFTER: Final = timedelta(hours=12)
@@ -52,7 +52,7 @@ class Keys:
 
     def __init__(self, openid_url: str, clock: Clock, *, verify: ssl.SSLContext | None = None) -> None:
         self._url = openid_url
-        self._address = Address.parse(openid_url)
+        self._address = Address.parse(openid_url, "Microsoft's bot service")
         self._wire = Wire(self._address, verify=verify, request_seconds=REQUEST_SECONDS)
         self._clock = clock
         self._one_at_a_time = anyio.Lock()

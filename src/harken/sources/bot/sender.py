@@ -12,7 +12,6 @@ import re
 import ssl
 from http import HTTPStatus
 from typing import Final
-from urllib.parse import quote
 
 import httpx2
 import msgspec
@@ -24,10 +23,10 @@ from harken.sources.bot.reference import Reference, activity_id_of, upstream_id
 from harken.sources.bot.settings import TEAMS, BotSettings
 from harken.sources.bot.standing import Standing
 from harken.sources.bot.tokens import AppTokens
-from harken.sources.graph.address import Address
-from harken.sources.graph.retrying import asked_seconds
-from harken.sources.graph.verdict import Answer
-from harken.sources.graph.wire import Broken, Wire
+from harken.sources.https.address import Address, part
+from harken.sources.https.answer import Answer
+from harken.sources.https.retrying import asked_seconds
+from harken.sources.https.wire import Broken, Wire
 
 # Microsoft has documented 28, 40 and 100 KB, and larger ones than the first were refused: this is taken everywhere.
 MAX_BYTES: Final = 28_000
@@ -110,9 +109,8 @@ class BotSender:
 
     async def _post(self, url: httpx2.URL, body: bytes) -> str:
         """Return the id of what was sent. What it raises other than `MaybeSent` means that nothing was."""
-        wire = Wire(
-            Address.parse(f"{url.scheme}://{_netloc(url)}"), verify=self._verify, request_seconds=REQUEST_SECONDS
-        )
+        address = Address.parse(f"{url.scheme}://{_netloc(url)}", "Microsoft's bot service")
+        wire = Wire(address, verify=self._verify, request_seconds=REQUEST_SECONDS)
         try:
             answer = await self._exchange(wire, url, body, is_fresh=False)
             if answer.status == HTTPStatus.UNAUTHORIZED:
@@ -170,14 +168,7 @@ def _refusal(status: int, code: str) -> HarkenError:
 
 def _url(reference: Reference, conversation: str, activity_id: str) -> httpx2.URL:
     root = reference.service_url.rstrip("/")
-    return httpx2.URL(f"{root}/v3/conversations/{_part(conversation)}/activities/{_part(activity_id)}")
-
-
-def _part(identifier: str) -> str:
-    """Return an id as one segment of a path, whatever is in it."""
-    return (
-        quote(identifier, safe=":@").replace(".", "%2E") if identifier in {".", ".."} else quote(identifier, safe=":@")
-    )
+    return httpx2.URL(f"{root}/v3/conversations/{part(conversation)}/activities/{part(activity_id)}")
 
 
 def _netloc(url: httpx2.URL) -> str:

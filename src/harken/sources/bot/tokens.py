@@ -1,7 +1,7 @@
 """The bot's own token for the Bot Connector: the app's id and secret for an hour's token, which is held and renewed.
 
 The secret is looked up each time a token is asked for, so that a person who replaces it need not restart anything. It
-is in no error and no log. Above is `sender.py`; below are the holder of tokens that the Graph sources use, and a wire.
+is in no error and no log. Above is `sender.py`; below are the holder of tokens and the wire of `sources/https`.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.sources.bot.settings import BotSettings
-from harken.sources.graph.address import Address
-from harken.sources.graph.retrying import asked_seconds
-from harken.sources.graph.tokens.held import Held, Holder, held_until, needs_person, seconds_of
-from harken.sources.graph.wire import Broken, Wire
+from harken.sources.https.address import Address
+from harken.sources.https.held import Held, Holder, held_until, needs_person, seconds_of
+from harken.sources.https.retrying import asked_seconds
+from harken.sources.https.wire import Broken, Wire
 
 REQUEST_SECONDS: Final = 20.0
 RETRY_SECONDS: Final = 30.0
@@ -60,7 +60,8 @@ class AppTokens:
         self._settings = settings
         self._secret = secret
         self._clock = clock
-        self._wire = Wire(Address.parse(settings.token_url), verify=verify, request_seconds=REQUEST_SECONDS)
+        address = Address.parse(settings.token_url, "Microsoft's sign-in service")
+        self._wire = Wire(address, verify=verify, request_seconds=REQUEST_SECONDS)
         self._holder = Holder(clock, self._renew)
 
     async def token(self, *, is_fresh: bool = False) -> str:

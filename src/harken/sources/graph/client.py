@@ -1,9 +1,10 @@
 """Calls Microsoft Graph: in lanes, with a token, again where that is safe, and never for longer than it says.
 
-It does what the pure parts decide: `address.py` where a token may go, `verdict.py` what an answer means, `retrying.py`
-how long to wait, `limits.py` whose turn it is. It knows nothing of chats or mail. A call waits at most
-`patience_seconds` for better times, and then tells its caller when to come back. Nothing that is secret or was written
-by people gets into the log or an error: of an address only the path is logged, shortened. Above are the sources.
+It does what the pure parts decide: `https/address.py` where a token may go, `verdict.py` what an answer means,
+`https/retrying.py` how long to wait, `limits.py` whose turn it is. It knows nothing of chats or mail. A call waits at
+most `patience_seconds` for better times, and then tells its caller when to come back. Nothing that is secret or was
+written by people gets into the log or an error: of an address only the path is logged, shortened. Above are the
+sources.
 """
 
 from __future__ import annotations
@@ -24,13 +25,15 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Unavailable
-from harken.sources.graph.address import GRAPH, Address, shown
 from harken.sources.graph.failures import Gone
 from harken.sources.graph.health import GraphHealth, Pulse
 from harken.sources.graph.limits import MAX_WAIT_SECONDS, Lanes, Limits
-from harken.sources.graph.retrying import wait_seconds
-from harken.sources.graph.verdict import Again, Answer, Done, Failed, Json, Refresh, Verdict, broken_off, verdict_of
-from harken.sources.graph.wire import REQUEST_SECONDS, Broken, Wire
+from harken.sources.graph.settings import GRAPH_URL
+from harken.sources.graph.verdict import Again, Done, Failed, Json, Refresh, Verdict, broken_off, verdict_of
+from harken.sources.https.address import Address, shown
+from harken.sources.https.answer import Answer
+from harken.sources.https.retrying import wait_seconds
+from harken.sources.https.wire import REQUEST_SECONDS, Broken, Wire
 
 MOST_TRIES: Final = 5
 MOST_OF_A_PAGE: Final = 2
@@ -114,7 +117,7 @@ class GraphClient:
         clock: Clock,
         *,
         name: str,
-        base_url: str = GRAPH,
+        base_url: str = GRAPH_URL,
         verify: ssl.SSLContext | None = None,
         limits: Limits | None = None,
         timing: Timing | None = None,
@@ -123,7 +126,7 @@ class GraphClient:
         self._clock = clock
         self._name = name
         self._timing = timing or Timing()
-        self._address = Address.parse(base_url)
+        self._address = Address.parse(base_url, "Microsoft Graph")
         self._wire = Wire(self._address, verify=verify, request_seconds=self._timing.request_seconds)
         self._lanes = Lanes(
             limits,

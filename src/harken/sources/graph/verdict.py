@@ -21,7 +21,8 @@ import msgspec
 
 from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Unavailable, UserError
 from harken.sources.graph.failures import Gone, MissingScope, Unsure
-from harken.sources.graph.retrying import asked_seconds
+from harken.sources.https.answer import Answer
+from harken.sources.https.retrying import asked_seconds
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -44,16 +45,6 @@ _INSUFFICIENT: Final = 'error="insufficient_claims"'
 _CLAIMS: Final = re.compile(r'claims="([A-Za-z0-9+/]{1,6000}={0,2})"')
 _HALF: Final = re.compile("[\ud800-\udfff]")  # of a letter that is written in two
 _SCOPE: Final = re.compile(r"[A-Za-z]+(?:\.[A-Za-z]+){0,4}")
-
-
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """What came back: header names in lower case. `body` is None if it broke off, or was more than is read."""
-
-    status: int
-    headers: Mapping[str, str]
-    body: bytes | None
-    is_too_long: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,12 +20,12 @@ from typing import Final
 
 from harken.errors import Refused, UserError
 from harken.model import Draft, Message, Outgoing
-from harken.sources.graph.markup import closing_line, to_html
 from harken.sources.mail.addresses import ids_in, is_address
 from harken.sources.mail.folding import is_answer
 from harken.sources.mail.reading import MOST_RECIPIENTS, own_id_in
 from harken.sources.mail.settings import MailSettings
 from harken.sources.mail.verifying import UNVERIFIED
+from harken.sources.markup import closing_line, to_html
 
 CLOSING: Final = "Written by an AI agent on my behalf."
 MAX_CHARS: Final = 100_000

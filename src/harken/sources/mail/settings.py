@@ -1,14 +1,11 @@
 """What a person configures of a mail account: `[sources.NAME]` with kind "imap", checked key by key.
 
 The password is only named: whoever signs in looks it up, each time. Nothing here talks to anybody or imports what does.
-Above are the source, the sender and the commands; below are only the errors.
+Above are the source, the sender and the commands; below is `sources/table.py`.
 """
 
 from __future__ import annotations
 
-import difflib
-import ipaddress
-import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -17,7 +14,9 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.sources.loopback import is_loopback
 from harken.sources.mail.addresses import is_address
+from harken.sources.table import Table
 
 IMAP: Final = "imap"
 TLS: Final = "tls"
@@ -48,11 +47,9 @@ _WELL_KNOWN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 )
 # Who checks senders and says so in the mails, of providers that document its name.
 _VOUCHERS: Final[Mapping[str, str]] = MappingProxyType({"imap.gmail.com": "mx.google.com"})
-_REFERENCES: Final = ("env:", "file:", "keyring:")
 _KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NAME"
 _KEYS: Final = frozenset(
     {
-        *("kind", "trust", "attention", "enabled"),  # others read these
         *("host", "port", "security", "user", "password", "token", "folders", "poll", "since", "ca"),
         *("authserv_id", "trust_from", "smtp_host", "smtp_port", "smtp_security", "from", "save_sent"),
     }
@@ -110,35 +107,35 @@ class MailSettings:
 
 def read_settings(name: str, entry: Mapping[str, object]) -> MailSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    reading = _Reading(name, entry)
-    reading.refuse_unknown()
-    imap = reading.server("host", "port", "security", "imap.example.org", IMAP_PORTS)
+    table = Table(name, entry)
+    table.refuse_unknown(_KEYS, IMAP)
+    imap = _server(table, "", IMAP_PORTS, "imap.example.org")
     if imap is None:
-        raise UserError(f"sources.{name}.host is missing.", "Set it to the IMAP server, such as imap.example.org.")
-    user = reading.text("user", "the name you sign in with, often the address", is_required=True)
-    secret, is_token = reading.secret()
-    address = reading.text("from", "the address that answers are from") or (user if is_address(user) else "")
+        raise table.missing("host", "the IMAP server, such as imap.example.org")
+    user = table.text("user", "the name you sign in with, often the address", is_required=True)
+    secret, is_token = _secret(table)
+    address = table.text("from", "the address that answers are from") or (user if is_address(user) else "")
     if address and not is_address(address):
-        raise UserError(f"sources.{name}.from is not a mail address.", "Use one such as me@example.org.")
-    smtp = reading.server("smtp_host", "smtp_port", "smtp_security", "smtp.example.org", SMTP_PORTS)
+        raise UserError(f"{table.dotted('from')} is not a mail address.", "Use one such as me@example.org.")
+    smtp = _server(table, "smtp_", SMTP_PORTS, "smtp.example.org")
     smtp = smtp or smtp_of(imap.host)
     if smtp is not None and not address:
-        raise UserError(f"sources.{name}.from is missing.", "Set it to the address that answers are from.")
+        raise table.missing("from", "the address that answers are from")
     return MailSettings(
         name=name,
         imap=imap,
         user=user,
         secret=secret,
         is_token=is_token,
-        folders=reading.folders(),
-        poll=reading.seconds("poll", POLL_SECONDS),
-        since=reading.span("since"),
-        ca=reading.text("ca", "a file of certificates"),
-        authserv_id=reading.voucher(imap.host),
-        trust_from=reading.is_set("trust_from"),
+        folders=_folders(table),
+        poll=table.seconds("poll", POLL_SECONDS, MIN_POLL_SECONDS, MAX_POLL_SECONDS),
+        since=_span(table, "since"),
+        ca=table.text("ca", "a file of certificates"),
+        authserv_id=_voucher(table, imap.host),
+        trust_from=table.flag("trust_from"),
         smtp=smtp,
         address=address,
-        save_sent=reading.is_set("save_sent"),
+        save_sent=table.flag("save_sent"),
     )
 
 
@@ -148,122 +145,66 @@ def smtp_of(host: str) -> Server | None:
     return Server(host=known[0], port=SMTP_PORTS[known[1]], security=known[1]) if known else None
 
 
-class _Reading:
-    """Reads one entry; every mistake is a `UserError` that says which key and what would do."""
-
-    def __init__(self, name: str, entry: Mapping[str, object]) -> None:
-        self._name = name
-        self._entry = entry
-
-    def refuse_unknown(self) -> None:
-        for key in self._entry:
-            if key in _KEYS:
-                continue
-            near = difflib.get_close_matches(key[:100].casefold().replace("-", "_"), sorted(_KEYS), n=1, cutoff=0.65)
-            guess = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(sorted(_KEYS))}."
-            raise UserError(f"{self._dotted(key)} is not a setting of {IMAP}.", guess)
-
-    def text(self, key: str, wanted: str, *, is_required: bool = False) -> str:
-        found = self._entry.get(key)
-        if found is None:
-            if is_required:
-                raise UserError(f"{self._dotted(key)} is missing.", f"Set it to {wanted}.")
-            return ""
-        if not isinstance(found, str) or not found.strip() or not found.isprintable():
-            raise UserError(f"{self._dotted(key)} is not a text of one line.", f"Use {wanted}.")
-        return found.strip()
-
-    def secret(self) -> tuple[str, bool]:
-        """Return where the secret is kept, and whether it is a token."""
-        given = [key for key in ("password", "token") if key in self._entry]
-        if len(given) != 1:
-            what = "both" if given else "neither"
-            raise UserError(f"sources.{self._name} has {what} of password and token.", f"Set one, to {_KEPT}.")
-        found = self.text(given[0], _KEPT, is_required=True)
-        if not found.startswith(_REFERENCES):
-            # Not repeated: people paste the password itself.
-            raise UserError(f"{self._dotted(given[0])} does not say where it is kept.", f"Set it to {_KEPT}.")
-        return found, given[0] == "token"
-
-    def server(self, host: str, port: str, security: str, example: str, ports: Mapping[str, int]) -> Server | None:
-        place = self.text(host, f"a server such as {example}")
-        if not place:
-            for key in (port, security):
-                if key in self._entry:
-                    raise UserError(f"{self._dotted(key)} needs {host}.", f"Set {host} too.")
-            return None
-        if _HOST.fullmatch(place) is None:
-            raise UserError(f"{self._dotted(host)} is not the name of a server.", f"Use one such as {example}.")
-        way = self._entry.get(security, TLS)
-        if not isinstance(way, str) or way not in SECURITIES:
-            raise UserError(f"{self._dotted(security)} is {repr(way)[:60]}.", f"Use one of {', '.join(SECURITIES)}.")
-        if way == NONE and not is_loopback(place):
-            raise UserError(
-                f'{self._dotted(security)} is "none", and {place} is not this machine.',
-                f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear.',
-            )
-        number = self._entry.get(port, ports[way])
-        if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LAST_PORT:
-            raise UserError(f"{self._dotted(port)} is {repr(number)[:60]}.", f"Use a port such as {ports[way]}.")
-        return Server(host=place, port=number, security=way)
-
-    def voucher(self, host: str) -> str:
-        """Return whose word about senders is believed."""
-        named = self.text("authserv_id", "the name your provider puts first in Authentication-Results").lower()
-        if not self.is_set("trust_from"):
-            return named or _VOUCHERS.get(host.lower(), "")
-        if named:
-            raise UserError(
-                f"sources.{self._name} has both of authserv_id and trust_from.",
-                "Leave trust_from out: it believes every sender without proof.",
-            )
-        return ""
-
-    def folders(self) -> tuple[str, ...]:
-        wanted = f'Use a list of folders, such as ["{INBOX}"].'
-        found = self._entry.get("folders", [INBOX])
-        if not isinstance(found, list | tuple) or not found:
-            raise UserError(f"{self._dotted('folders')} is not a list of folders.", wanted)
-        for each in found:
-            if not isinstance(each, str) or not each.strip() or not each.isprintable():
-                raise UserError(f"{self._dotted('folders')} holds something that is not a folder.", wanted)
-        return tuple(dict.fromkeys(INBOX if each.upper() == INBOX else each for each in found))
-
-    def seconds(self, key: str, default: float) -> float:
-        found = self._entry.get(key, default)
-        is_number = isinstance(found, int | float) and not isinstance(found, bool) and math.isfinite(found)
-        if not is_number or not MIN_POLL_SECONDS <= float(str(found)) <= MAX_POLL_SECONDS:
-            raise UserError(
-                f"{self._dotted(key)} is {repr(found)[:60]}.",
-                f"Use a number of seconds from {MIN_POLL_SECONDS:g} to {MAX_POLL_SECONDS:g}.",
-            )
-        return float(str(found))
-
-    def span(self, key: str) -> timedelta | None:
-        found = self.text(key, "a time such as 7d, 12h or 30m")
-        if not found:
-            return None
-        read = _SPAN.fullmatch(found)
-        span = int(read[1]) * _UNITS[read[2]] if read else None
-        if span is None or span > MOST_SINCE:
-            raise UserError(f"{self._dotted(key)} is {found[:40]!r}.", "Use a time such as 7d, 12h or 30m, up to 366d.")
-        return span
-
-    def is_set(self, key: str) -> bool:
-        found = self._entry.get(key, False)
-        if not isinstance(found, bool):
-            raise UserError(f"{self._dotted(key)} is {repr(found)[:60]}.", "Use true or false.")
-        return found
-
-    def _dotted(self, key: str) -> str:
-        return f"sources.{self._name}.{key}"
+def _secret(table: Table) -> tuple[str, bool]:
+    """Return where the secret is kept, and whether it is a token."""
+    given = [key for key in ("password", "token") if key in table.entry]
+    if len(given) != 1:
+        what = "both" if given else "neither"
+        raise UserError(f"sources.{table.name} has {what} of password and token.", f"Set one, to {_KEPT}.")
+    return table.reference(given[0], _KEPT), given[0] == "token"
 
 
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+def _server(table: Table, prefix: str, ports: Mapping[str, int], example: str) -> Server | None:
+    host, port, security = f"{prefix}host", f"{prefix}port", f"{prefix}security"
+    place = table.text(host, f"a server such as {example}")
+    if not place:
+        for key in (port, security):
+            if key in table.entry:
+                raise UserError(f"{table.dotted(key)} needs {host}.", f"Set {host} too.")
+        return None
+    if _HOST.fullmatch(place) is None:
+        raise UserError(f"{table.dotted(host)} is not the name of a server.", f"Use one such as {example}.")
+    way = table.choice(security, SECURITIES, TLS)
+    if way == NONE and not is_loopback(place):
+        raise UserError(
+            f'{table.dotted(security)} is "none", and {place} is not this machine.',
+            f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear.',
+        )
+    number = table.entry.get(port, ports[way])
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LAST_PORT:
+        raise table.wrong(port, number, f"Use a port such as {ports[way]}.")
+    return Server(host=place, port=number, security=way)
+
+
+def _voucher(table: Table, host: str) -> str:
+    """Return whose word about senders is believed."""
+    named = table.text("authserv_id", "the name your provider puts first in Authentication-Results").lower()
+    if not table.flag("trust_from"):
+        return named or _VOUCHERS.get(host.lower(), "")
+    if named:
+        raise UserError(
+            f"sources.{table.name} has both of authserv_id and trust_from.",
+            "Leave trust_from out: it believes every sender without proof.",
+        )
+    return ""
+
+
+def _folders(table: Table) -> tuple[str, ...]:
+    if "folders" not in table.entry:
+        return (INBOX,)
+    wanted = f'a list of folders, such as ["{INBOX}"]'
+    found = table.lines("folders", wanted, "folder")
+    if not found:
+        raise UserError(f"{table.dotted('folders')} is not a list of folders.", f"Use {wanted}.")
+    return tuple(dict.fromkeys(INBOX if each.upper() == INBOX else each for each in found))
+
+
+def _span(table: Table, key: str) -> timedelta | None:
+    found = table.text(key, "a time such as 7d, 12h or 30m")
+    if not found:
+        return None
+    read = _SPAN.fullmatch(found)
+    span = int(read[1]) * _UNITS[read[2]] if read else None
+    if span is None or span > MOST_SINCE:
+        raise table.wrong(key, found, "Use a time such as 7d, 12h or 30m, up to 366d.")
+    return span

@@ -1,13 +1,11 @@
 """What a person configures of an MCP server: `[sources.NAME]` with `kind = "mcp"`, checked key by key.
 
 Secrets are resolved by whoever calls this, so addresses, headers, arguments and variables may hold some: they are in no
-`repr`, and `scrub` takes them out of anything that is shown. Below are only the errors.
+`repr`, and `scrub` takes them out of anything that is shown. Below is `sources/table.py`.
 """
 
 from __future__ import annotations
 
-import difflib
-import math
 import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +14,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harken.errors import UserError
+from harken.sources.table import Table
 
 MIN_TIMEOUT_SECONDS: Final = 1.0
 MAX_TIMEOUT_SECONDS: Final = 600.0
@@ -24,8 +23,6 @@ MAX_IDLE_SECONDS: Final = 86_400.0
 MIN_SECRET_CHARS: Final = 6  # shorter ones would take ordinary words out of what is shown
 HIDDEN: Final = "***"
 
-# What everybody who makes a source may say; others read these, and they are no mistake here.
-SHARED_KEYS: Final = frozenset({"kind", "trust", "attention", "enabled"})
 _HTTP_KEYS: Final = frozenset({"url", "headers", "idle"})
 _STDIO_KEYS: Final = frozenset({"command", "args", "env", "cwd"})
 _OWN_KEYS: Final = frozenset({"transport", "channels", "resources", "timeout"})
@@ -101,140 +98,114 @@ def read_settings(name: str, entry: Mapping[str, object], secrets: Collection[st
 
     `secrets` are the texts in them that were resolved from references, wherever they stand.
     """
-    reading = _Reading(name, entry)
-    transport = reading.transport()
+    table = Table(name, entry)
+    transport = _transport(table)
     is_stdio = transport is Transport.STDIO
-    reading.refuse_unknown(transport)
+    _refuse_unknown(table, transport)
     if is_stdio:
-        command, url = reading.text("command", 'a program, such as "npx"', required=True), ""
+        command, url = _text(table, "command", 'a program, such as "npx"', is_required=True), ""
     else:
-        command, url = "", reading.url()
+        command, url = "", _url(table)
     return McpSettings(
         name=name,
         transport=transport,
         url=url,
-        headers=reading.headers(),
+        headers=_headers(table),
         command=command,
-        args=reading.texts("args", 'a list of texts, such as ["-y", "some-server"]'),
-        env=reading.table("env", 'a table of texts, such as { LOG_LEVEL = "info" }'),
-        cwd=reading.text("cwd", "a folder"),
-        channels=frozenset(filter(None, map(str.strip, reading.texts("channels", 'a list, such as ["deploys"]')))),
-        resources=reading.texts("resources", 'a list of addresses, such as ["file:///build.log"]'),
-        timeout=reading.seconds("timeout", 30.0, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS),
-        idle=reading.seconds("idle", 300.0, MIN_IDLE_SECONDS, MAX_IDLE_SECONDS),
+        args=_texts(table, "args", 'a list of texts, such as ["-y", "some-server"]'),
+        env=_pairs(table, "env", 'a table of texts, such as { LOG_LEVEL = "info" }'),
+        cwd=_text(table, "cwd", "a folder"),
+        channels=frozenset(filter(None, map(str.strip, _texts(table, "channels", 'a list, such as ["deploys"]')))),
+        resources=_texts(table, "resources", 'a list of addresses, such as ["file:///build.log"]'),
+        timeout=table.seconds("timeout", 30.0, MIN_TIMEOUT_SECONDS, MAX_TIMEOUT_SECONDS),
+        idle=table.seconds("idle", 300.0, MIN_IDLE_SECONDS, MAX_IDLE_SECONDS),
         secrets=frozenset(secrets),
     )
 
 
-class _Reading:
-    """Reads one entry; every mistake is a `UserError` that says which key, what was found and what would do."""
+def _transport(table: Table) -> Transport:
+    if table.entry.get("transport") is None:
+        # A program is only started, an address only called: what is there says which is meant.
+        return Transport.STDIO if "command" in table.entry and "url" not in table.entry else Transport.HTTP
+    return Transport(table.choice("transport", [each.value for each in Transport]))
 
-    def __init__(self, name: str, entry: Mapping[str, object]) -> None:
-        self._name = name
-        self._entry = entry
 
-    def transport(self) -> Transport:
-        found = self._entry.get("transport")
-        if found is None:
-            # A program is only started, an address only called: what is there says which is meant.
-            return Transport.STDIO if "command" in self._entry and "url" not in self._entry else Transport.HTTP
-        known = [each.value for each in Transport]
-        if not isinstance(found, str) or found not in known:
-            near = difflib.get_close_matches(str(found)[:100], known, n=1)
-            guess = f" Did you mean {near[0]}?" if near else ""
-            raise self._wrong("transport", found, f"one of {', '.join(known)}", guess)
-        return Transport(found)
+def _refuse_unknown(table: Table, transport: Transport) -> None:
+    is_stdio = transport is Transport.STDIO
+    here, elsewhere = (_STDIO_KEYS, _HTTP_KEYS) if is_stdio else (_HTTP_KEYS, _STDIO_KEYS)
+    others = "http or sse" if is_stdio else "stdio"
+    table.refuse_meaningless(elsewhere, f'transport = "{transport.value}"', f"Remove it, or set transport to {others}.")
+    table.refuse_unknown(_OWN_KEYS | here, "an MCP server")
 
-    def refuse_unknown(self, transport: Transport) -> None:
-        is_stdio = transport is Transport.STDIO
-        here, elsewhere = (_STDIO_KEYS, _HTTP_KEYS) if is_stdio else (_HTTP_KEYS, _STDIO_KEYS)
-        known = SHARED_KEYS | _OWN_KEYS | here
-        for key in self._entry:
-            if key in known:
-                continue
-            if key in elsewhere:
-                raise UserError(
-                    f'{self._dotted(key)} has no meaning with transport = "{transport.value}".',
-                    f"Remove it, or set transport to {'http or sse' if is_stdio else 'stdio'}.",
-                )
-            near = difflib.get_close_matches(key[:100].casefold().replace("-", "_"), sorted(known), n=1, cutoff=0.65)
-            guess = f"Did you mean {near[0]}?" if near else f"Known keys: {', '.join(sorted(known))}."
-            raise UserError(f"{self._dotted(key)} is not a setting of an MCP server.", guess)
 
-    def text(self, key: str, wanted: str, *, required: bool = False) -> str:
-        found = self._entry.get(key)
-        if found is None:
-            if required:
-                raise UserError(f"{self._dotted(key)} is missing.", f"Set it to {wanted}.")
-            return ""
-        if not isinstance(found, str) or not found.strip() or "\0" in found:
-            raise self._wrong(key, found, wanted)
-        return found
+def _text(table: Table, key: str, wanted: str, *, is_required: bool = False) -> str:
+    """Return a text as it is written: the name of a program or a folder may have nearly any characters."""
+    found = table.entry.get(key)
+    if found is None:
+        if is_required:
+            raise table.missing(key, wanted)
+        return ""
+    if not isinstance(found, str) or not found.strip() or "\0" in found:
+        raise _wrong(table, key, found, wanted)
+    return found
 
-    def url(self) -> str:
-        wanted = "an address that begins with http:// or https://"
-        found = self.text("url", wanted, required=True).strip()
-        try:
-            parts = urlsplit(found)
-            is_good = (
-                parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+
+def _url(table: Table) -> str:
+    wanted = "an address that begins with http:// or https://"
+    found = _text(table, "url", wanted, is_required=True).strip()
+    try:
+        parts = urlsplit(found)
+        is_good = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port is None or parts.port > 0)
+    except ValueError:
+        is_good = False
+    if not is_good or any(char.isspace() or not char.isprintable() for char in found):
+        # The address itself may hold a password, so it is not repeated.
+        raise UserError(f"{table.dotted('url')} is not {wanted}.", "Check its spelling.")
+    return found
+
+
+def _texts(table: Table, key: str, wanted: str) -> tuple[str, ...]:
+    found = table.entry.get(key, ())
+    if not isinstance(found, list | tuple):
+        raise _wrong(table, key, found, wanted)
+    return tuple(_each(table, key, each, wanted) for each in found)
+
+
+def _pairs(table: Table, key: str, wanted: str) -> dict[str, str]:
+    found = table.entry.get(key, {})
+    if not isinstance(found, Mapping):
+        raise _wrong(table, key, found, wanted)
+    return {
+        _each(table, key, name, wanted): _each(table, f"{key}.{name}", value, "a text") for name, value in found.items()
+    }
+
+
+def _headers(table: Table) -> dict[str, str]:
+    found = _pairs(table, "headers", 'a table of texts, such as { Authorization = "env:CI_TOKEN" }')
+    for name, value in found.items():
+        if not _HEADER_NAME.fullmatch(name):
+            raise UserError(
+                f"{table.dotted('headers')} has a name that no header can have.", "Use letters and hyphens."
             )
-        except ValueError:
-            is_good = False
-        if not is_good or any(char.isspace() or not char.isprintable() for char in found):
-            # The address itself may hold a password, so it is not repeated.
-            raise UserError(f"{self._dotted('url')} is not {wanted}.", "Check its spelling.")
-        return found
+        if name.lower() in _RESERVED_HEADERS:
+            raise UserError(f"{table.dotted('headers')}.{name} is said by Harken itself.", "Remove it.")
+        if not _HEADER_VALUE.fullmatch(value.strip()):
+            # The value may be a secret with a line break at its end, or a file that is something else.
+            raise UserError(
+                f"{table.dotted('headers')}.{name} has characters that no header can have.", "Use one line."
+            )
+    return {name: value.strip() for name, value in found.items()}
 
-    def texts(self, key: str, wanted: str) -> tuple[str, ...]:
-        found = self._entry.get(key, ())
-        if not isinstance(found, (list, tuple)):
-            raise self._wrong(key, found, wanted)
-        return tuple(self._each(key, each, wanted) for each in found)
 
-    def table(self, key: str, wanted: str) -> dict[str, str]:
-        found = self._entry.get(key, {})
-        if not isinstance(found, Mapping):
-            raise self._wrong(key, found, wanted)
-        return {
-            self._each(key, name, wanted): self._each(f"{key}.{name}", value, "a text") for name, value in found.items()
-        }
+def _each(table: Table, key: str, found: object, wanted: str) -> str:
+    if not isinstance(found, str) or "\0" in found:
+        raise UserError(f"{table.dotted(key)} holds {_kind(found)}.", f"Use {wanted}.")
+    return found
 
-    def headers(self) -> dict[str, str]:
-        found = self.table("headers", 'a table of texts, such as { Authorization = "env:CI_TOKEN" }')
-        for name, value in found.items():
-            if not _HEADER_NAME.fullmatch(name):
-                raise UserError(
-                    f"{self._dotted('headers')} has a name that no header can have.", "Use letters and hyphens."
-                )
-            if name.lower() in _RESERVED_HEADERS:
-                raise UserError(f"{self._dotted('headers')}.{name} is said by Harken itself.", "Remove it.")
-            if not _HEADER_VALUE.fullmatch(value.strip()):
-                # The value may be a secret with a line break at its end, or a file that is something else.
-                raise UserError(
-                    f"{self._dotted('headers')}.{name} has characters that no header can have.", "Use one line."
-                )
-        return {name: value.strip() for name, value in found.items()}
 
-    def seconds(self, key: str, default: float, least: float, most: float) -> float:
-        found = self._entry.get(key, default)
-        is_number = isinstance(found, (int, float)) and not isinstance(found, bool) and math.isfinite(found)
-        if not is_number or not least <= float(str(found)) <= most:
-            raise self._wrong(key, found, f"a number of seconds from {least:g} to {most:g}")
-        return float(str(found))
-
-    def _each(self, key: str, found: object, wanted: str) -> str:
-        if not isinstance(found, str) or "\0" in found:
-            # Inside lists and tables stand arguments and secrets: only the type is told.
-            raise UserError(f"{self._dotted(key)} holds {_kind(found)}.", f"Use {wanted}.")
-        return found
-
-    def _wrong(self, key: str, found: object, wanted: str, guess: str = "") -> UserError:
-        shown = repr(found)[:60] if key in ("transport", "timeout", "idle") else _kind(found)
-        return UserError(f"{self._dotted(key)} is {shown}.", f"Use {wanted}.{guess}")
-
-    def _dotted(self, key: str) -> str:
-        return f"sources.{self._name}.{key}"
+def _wrong(table: Table, key: str, found: object, wanted: str) -> UserError:
+    # Secrets stand here as they are: only the type is told.
+    return UserError(f"{table.dotted(key)} is {_kind(found)}.", f"Use {wanted}.")
 
 
 def _kind(found: object) -> str:

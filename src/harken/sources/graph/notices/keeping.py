@@ -22,12 +22,12 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, Unavailable
 from harken.model import Draft, timestamp
 from harken.sources.base import Batch
-from harken.sources.graph.address import part
 from harken.sources.graph.client import GraphClient, Timing
 from harken.sources.graph.notices.door import Listener, NoticeDoor
-from harken.sources.graph.notices.told import Rest, Topic
+from harken.sources.graph.notices.tidings import Rest, Topic
 from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.verdict import Json
+from harken.sources.https.address import part
 
 FEED: Final = "notices"
 # Microsoft allows three days for chats and seven for mail. What nobody could delete should not be told for that long.
@@ -93,7 +93,7 @@ class Notices:
     @property
     def works(self) -> bool:
         """Whether every feed is told of its changes."""
-        return all(kept.topic.told.works for kept in self._kept)
+        return all(kept.topic.tidings.works for kept in self._kept)
 
     @property
     def reason(self) -> str:
@@ -101,7 +101,7 @@ class Notices:
         for kept in self._kept:
             if kept.reason:
                 return f"Microsoft does not tell of changes: {kept.reason}"
-            if kept.topic.told.is_doubted:
+            if kept.topic.tidings.is_doubted:
                 return "Microsoft's notifications do not arrive: check that hooks.public_url leads here."
         if count := self.door.refusals:
             return f"Refused at the door, because nothing proved that Microsoft sent it: {count}."
@@ -130,15 +130,15 @@ class Notices:
         def happened(event: str) -> None:
             if event == _REMOVED:
                 kept.id = ""
-                kept.topic.told.ends()
+                kept.topic.tidings.ends()
             if event in {_REMOVED, _CHALLENGE}:
                 kept.due = None
                 self._rest.end()
             else:
                 # Something was missed, or it is an event that nobody knows yet: only a look can tell.
-                kept.topic.told.tell()
+                kept.topic.tidings.tell()
 
-        return Listener(lambda: kept.secret, kept.topic.told.tell, happened)
+        return Listener(lambda: kept.secret, kept.topic.tidings.tell, happened)
 
     def _seconds(self) -> float:
         now = self._clock.now()
@@ -167,7 +167,7 @@ class Notices:
         life = min(max(granted - self._clock.now(), LEAST_LIFE), LIFE)
         kept.due = self._clock.now() + life / 2
         # What changed while nobody told of it is looked for now.
-        kept.topic.told.begins()
+        kept.topic.tidings.begins()
 
     def _failed(self, kept: _Kept, error: HarkenError) -> None:
         seconds = min(FIRST_RETRY_SECONDS * 2.0 ** min(kept.failures, _MOST_DOUBLINGS), LAST_RETRY_SECONDS)
@@ -178,7 +178,7 @@ class Notices:
         if kept.reason != error.message:
             _log.warning("%s: Microsoft does not tell of changes: %s", self._name, error.message)
         kept.reason = error.message
-        kept.topic.told.ends()
+        kept.topic.tidings.ends()
 
     async def _renew(self, kept: _Kept) -> datetime:
         try:
@@ -232,7 +232,7 @@ class Notices:
 
     async def _end(self) -> None:
         for kept in self._kept:
-            kept.topic.told.ends()
+            kept.topic.tidings.ends()
             if kept.id:
                 with suppress(HarkenError):
                     await self._client.delete(f"{_PATH}/{part(kept.id)}", lane="")

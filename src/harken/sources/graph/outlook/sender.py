@@ -16,10 +16,8 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, Refused, Uncertain, UserError
 from harken.model import Message, Outgoing
-from harken.sources.graph.address import part
 from harken.sources.graph.client import NEXT_LINK, GraphClient
 from harken.sources.graph.failures import Gone, Unsure
-from harken.sources.graph.markup import closing_line, to_html
 from harken.sources.graph.outlook.marker import closing_id, closing_text, is_answer_of
 from harken.sources.graph.outlook.proof import UNVERIFIED
 from harken.sources.graph.outlook.reading import (
@@ -39,6 +37,8 @@ from harken.sources.graph.outlook.source import LANE, SENT, quoted
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.verdict import Json
+from harken.sources.https.address import part
+from harken.sources.markup import closing_line, to_html
 
 MAX_CHARS: Final = 100_000
 LOOK_AGAIN_SECONDS: Final = 30.0

@@ -22,10 +22,9 @@ from harken.clock import Clock
 from harken.errors import NeedsPerson, NotFound, Refused, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth
-from harken.sources.graph.address import part
 from harken.sources.graph.client import DELTA_LINK, GraphClient
 from harken.sources.graph.failures import Gone, MissingScope
-from harken.sources.graph.notices.told import Told, Topic
+from harken.sources.graph.notices.tidings import Tidings, Topic
 from harken.sources.graph.outlook.marker import closing_id_of
 from harken.sources.graph.outlook.place import OVERLAP, Place, Row, first_place, read_place
 from harken.sources.graph.outlook.proof import UNVERIFIED
@@ -40,10 +39,11 @@ from harken.sources.graph.outlook.reading import (
     unread,
 )
 from harken.sources.graph.outlook.standing import Standing, together
-from harken.sources.graph.retrying import MAX_ASKED_SECONDS, wait_seconds
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import OUTLOOK, GraphSettings
 from harken.sources.graph.verdict import Json
+from harken.sources.https.address import part
+from harken.sources.https.retrying import MAX_ASKED_SECONDS, wait_seconds
 
 LANE: Final = "mailbox"
 SENT: Final = "/me/mailFolders/sentitems/messages"
@@ -135,7 +135,7 @@ class OutlookSource:
 
     def topics(self) -> tuple[Topic, ...]:
         """Return what Microsoft can tell it of: what comes into each folder."""
-        return tuple(Topic(feed.resource, "created", feed.told) for feed in self._feeds)
+        return tuple(Topic(feed.resource, "created", feed.tidings) for feed in self._feeds)
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
@@ -156,7 +156,7 @@ class FolderFeed:
         self._clock = clock
         self._timing = timing
         self._standing = Standing(clock)
-        self.told = Told()
+        self.tidings = Tidings()
 
     @property
     def name(self) -> str:
@@ -187,9 +187,9 @@ class FolderFeed:
                 if found.place != place:
                     yield Batch(checkpoint=found.place.text())
                 place = found.place
-                self.told.found(len(found.news))
-                self._standing.listens(self.told.seconds(self._settings.poll))
-                await self.told.rest(self._timing.wait, self._settings.poll)
+                self.tidings.found(len(found.news))
+                self._standing.listens(self.tidings.seconds(self._settings.poll))
+                await self.tidings.rest(self._timing.wait, self._settings.poll)
         except NeedsPerson as error:
             self._standing.needs_person(error)
             raise

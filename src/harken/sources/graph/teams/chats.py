@@ -14,11 +14,11 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import timestamp
-from harken.sources.graph.address import part
 from harken.sources.graph.client import NEXT_LINK, GraphClient
 from harken.sources.graph.limits import CHAT, CHATS
 from harken.sources.graph.teams.backlog import Backlog, Changes
 from harken.sources.graph.teams.reading import Chat, items, read_chat, read_message
+from harken.sources.https.address import part
 
 PAGE: Final = 50
 MOST_LIST_PAGES: Final = 100

@@ -19,7 +19,6 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, Unavailable, Uncertain, UserError
 from harken.model import Message, MessageId, Outgoing
-from harken.sources.graph.address import part
 from harken.sources.graph.client import GraphClient
 from harken.sources.graph.failures import Unsure
 from harken.sources.graph.limits import CHAT
@@ -30,6 +29,7 @@ from harken.sources.graph.teams.trace import Trace, Wanted, find_trace
 from harken.sources.graph.teams.turns import Turns
 from harken.sources.graph.teams.writing import NOT_ANSWERED, Content, answer, place_mark, standing_in, whom_to_name
 from harken.sources.graph.verdict import Json
+from harken.sources.https.address import part
 
 FEW_PAGES: Final = 4  # where nothing can be there that must be found
 MOST_PAGES: Final = 100

@@ -18,13 +18,13 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable
 from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth, SourceState
-from harken.sources.graph.address import part
 from harken.sources.graph.client import GraphClient, Timing
-from harken.sources.graph.notices.told import Told, Topic
+from harken.sources.graph.notices.tidings import Tidings, Topic
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import TEAMS, GraphSettings
 from harken.sources.graph.teams.polling import Polling
 from harken.sources.graph.teams.reading import Chat
+from harken.sources.https.address import part
 
 FEED: Final = "chats"
 CHATS_AT_ONCE: Final = 16
@@ -77,7 +77,7 @@ class TeamsSource:
 
     def topics(self) -> tuple[Topic, ...]:
         """Return what Microsoft can tell it of: all chats at once, also those that there will be."""
-        return (Topic(self._all_messages, "created,updated,deleted", self._feed.told),)
+        return (Topic(self._all_messages, "created,updated,deleted", self._feed.tidings),)
 
     def _all_messages(self) -> str:
         return f"/users/{part(me)}/chats/getAllMessages" if (me := self._me()) else "/me/chats/getAllMessages"
@@ -99,7 +99,7 @@ class ChatsFeed:
         self._open_polling = open_polling
         self._failures = 0
         self._counts = Counter[str]()
-        self.told = Told()
+        self.tidings = Tidings()
         self._health = SourceHealth(state=SourceState.CONNECTING)
 
     @property
@@ -121,7 +121,7 @@ class ChatsFeed:
                 polling.begin(checkpoint)
             while True:
                 begun = self._timing.monotonic()
-                todo = await self._look(polling, self.told.take())
+                todo = await self._look(polling, self.tidings.take())
                 found = 0
                 for start in range(0, max(len(todo), 1), CHATS_AT_ONCE):
                     drafts = await polling.read(todo[start : start + CHATS_AT_ONCE])
@@ -134,7 +134,7 @@ class ChatsFeed:
                         yield Batch(drafts=drafts, checkpoint=place)
                 if polling.missing is not None:
                     raise polling.missing
-                self.told.found(found, is_whole=polling.is_complete)
+                self.tidings.found(found, is_whole=polling.is_complete)
                 await self._rest(begun)
         except NeedsPerson as error:
             self._is(SourceState.NEEDS_PERSON, f"{error.message} {error.action or error.hint}".strip())
@@ -177,9 +177,9 @@ class ChatsFeed:
     async def _rest(self, begun: float) -> None:
         used = self._timing.monotonic() - begun
         seconds = max(self._settings.poll - used, LEAST_WAIT_SECONDS)
-        due = self._clock.now() + timedelta(seconds=self.told.seconds(seconds))
+        due = self._clock.now() + timedelta(seconds=self.tidings.seconds(seconds))
         self._health = replace(self._health, next_poll=due)
-        await self.told.rest(self._timing.wait, seconds)
+        await self.tidings.rest(self._timing.wait, seconds)
 
     def _is(self, state: SourceState, reason: str = "", seconds: float = 0.0) -> None:
         now = self._clock.now()

@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from harken.model import timestamp
-from harken.sources.graph.address import part
 from harken.sources.graph.client import NEXT_LINK, GraphClient
 from harken.sources.graph.limits import CHAT
 from harken.sources.graph.sent import words
 from harken.sources.graph.teams.reading import items, sender_of, text_of, within
 from harken.sources.graph.verdict import Json
+from harken.sources.https.address import part
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,8 @@
 """What is written into a chat: answers, what stands in their place meanwhile, and whom an answer names. Pure.
 
 Every text ends with a line that holds a reference, and says that an agent wrote it where it does so in a person's name.
-The body of an answer becomes HTML in `markup.py`; a name is somebody else's text, and is escaped. Above is `sender.py`.
+The body of an answer becomes HTML in `sources/markup.py`; a name is somebody else's text, and is escaped. Above is
+`sender.py`.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.model import Message, MessageId, Sender
-from harken.sources.graph.markup import closing_line, to_html
 from harken.sources.graph.sent import reference
 from harken.sources.graph.verdict import Json
+from harken.sources.markup import closing_line, to_html
 
 MAX_BYTES: Final = 28_000
 MAX_NAME_CHARS: Final = 100

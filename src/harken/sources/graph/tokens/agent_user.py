@@ -3,7 +3,7 @@
 The blueprint's certificate signs an assertion, which gets a token for the agent identity (1); with it the agent
 identity gets one of its own (2); with both it gets the user's token for Graph (3). The claims are exactly those that
 Microsoft documents, so the requests are written out here. Nothing is kept on disk: the certificate is enough to begin
-again. Above is the Graph client; below are `wire.py`, PyJWT for the signature and cryptography for the certificate.
+again. Above is the Graph client; below are `service.py`, PyJWT for the signature and cryptography for the certificate.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
 from harken.sources.graph.tokens import refusals
 from harken.sources.graph.tokens.app import surprise
-from harken.sources.graph.tokens.held import Held, Holder, held_until, needs_person, seconds_of
+from harken.sources.graph.tokens.service import SignInService
 from harken.sources.graph.tokens.settings import GRAPH_SCOPE, AgentUserSettings
 from harken.sources.graph.tokens.who import Person, SignIn, Standing, claims_of, person_of
-from harken.sources.graph.tokens.wire import Wire
+from harken.sources.https.held import Held, Holder, held_until, needs_person, seconds_of
 
 ASSERTION_LIFE: Final = timedelta(seconds=600)
 ASSERTION_TYPE: Final = "urn:ietf:params:oauth:client-assertion-type:jwt-bearer"
@@ -53,9 +53,9 @@ class Certificate:
 class AgentUser:
     """The sign-in of one source as an Agent User."""
 
-    def __init__(self, settings: AgentUserSettings, wire: Wire, clock: Clock) -> None:
+    def __init__(self, settings: AgentUserSettings, service: SignInService, clock: Clock) -> None:
         self._settings = settings
-        self._wire = wire
+        self._service = service
         self._clock = clock
         self._holder = Holder(clock, self._renew)
         self._sign_in: SignIn | None = None
@@ -86,7 +86,7 @@ class AgentUser:
         known = person if person.user_id else Person(user_id=self._settings.user_id, tenant_id=self._settings.tenant)
         self._sign_in = SignIn(
             person=known,
-            since=self._sign_in.since if self._sign_in else self._wire.their_time(now),
+            since=self._sign_in.since if self._sign_in else self._service.their_time(now),
             renewed_at=now,
             expires_at=held.expires_at,
             scopes=tuple(str(answer.get("scope", "")).split()),
@@ -126,7 +126,7 @@ class AgentUser:
 
     def _ask(self, form: Mapping[str, str]) -> Mapping[str, object]:
         data = {"client_assertion_type": ASSERTION_TYPE, **form}
-        answer = self._wire.post(self._settings.token_url, data=data).body
+        answer = self._service.post(self._settings.token_url, data=data).body
         if "error" in answer:
             raise refusals.refusal(answer, self._asker(form["client_id"]))
         return answer
@@ -168,7 +168,7 @@ class AgentUser:
             tenant=self._settings.tenant,
             client_id=client_id,
             authority=self._settings.authority,
-            skew_seconds=self._wire.skew_seconds,
+            skew_seconds=self._service.skew_seconds,
             is_agent=True,
         )
 

@@ -2,7 +2,7 @@
 
 msal has no types, logs what it cannot read, and raises whatever its parser raised. None of that passes this module:
 its answers are mappings, a refusal among them. It blocks; call it in a thread. Above is `delegated.py`, which decides
-what to do with an answer; below are msal, imported on use, and `wire.py`, which it talks through.
+what to do with an answer; below are msal, imported on use, and `service.py`, which it talks through.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Final, Protocol
 
 from harken.errors import Unavailable
-from harken.sources.graph.tokens.held import seconds_of
 from harken.sources.graph.tokens.refusals import LATER_SECONDS
+from harken.sources.graph.tokens.service import NoSuchPlace, SignInService
 from harken.sources.graph.tokens.settings import DelegatedSettings
-from harken.sources.graph.tokens.wire import NoSuchPlace, Wire
+from harken.sources.https.held import seconds_of
 
 INTERVAL_SECONDS: Final = 5.0  # between two questions, where the service does not say
 
@@ -99,7 +99,7 @@ class App:
             )
 
 
-def open_app(settings: DelegatedSettings, wire: Wire, tokens: str = "") -> App:
+def open_app(settings: DelegatedSettings, service: SignInService, tokens: str = "") -> App:
     """Begin a conversation, with tokens of an earlier one; raises `NoSuchPlace` and `Unavailable`."""
     msal = importlib.import_module("msal")
     # It logs addresses with their parameters, and whole answers that it cannot read.
@@ -111,7 +111,7 @@ def open_app(settings: DelegatedSettings, wire: Wire, tokens: str = "") -> App:
             settings.client_id,
             authority=f"{settings.authority}/{settings.tenant}",
             token_cache=kept,
-            http_client=wire,
+            http_client=service,
             instance_discovery=False,  # whom to ask is the person's choice; it saves asking yet another place
         )
     return App(client, kept, settings.scopes)

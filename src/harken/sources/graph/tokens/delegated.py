@@ -1,9 +1,9 @@
 """A person's own sign-in, by msal: with a code on any device, or in the browser of this machine; renewed silently.
 
-msal does the protocol; it blocks, so it runs in threads, is given our `Wire` to talk with, and is kept from logging.
-Each step reads the cache, asks, and writes the cache inside its lock, so that the daemon and a command never renew at
-once and each sees the other's sign-in. A sign-in that fails leaves the one before it in place. Above are the Graph
-client and the commands; below are `cache.py`, `wire.py`, `refusals.py` and `who.py`.
+msal does the protocol; it blocks, so it runs in threads, is given our `SignInService` to talk with, and is kept from
+logging. Each step reads the cache, asks, and writes the cache inside its lock, so that the daemon and a command never
+renew at once and each sees the other's sign-in. A sign-in that fails leaves the one before it in place. Above are the
+Graph client and the commands; below are `cache.py`, `service.py`, `refusals.py` and `who.py`.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.sources.graph.tokens import refusals
 from harken.sources.graph.tokens.app import App, open_app, surprise
 from harken.sources.graph.tokens.cache import Cache
-from harken.sources.graph.tokens.held import MARGIN, Held, Holder, held_until, needs_person, seconds_of
 from harken.sources.graph.tokens.receiver import Receiver, receiving
+from harken.sources.graph.tokens.service import NoSuchPlace, SignInService
 from harken.sources.graph.tokens.settings import DelegatedSettings
 from harken.sources.graph.tokens.who import Kept, SignIn, Standing, load_kept, person_of
-from harken.sources.graph.tokens.wire import NoSuchPlace, Wire
+from harken.sources.https.held import MARGIN, Held, Holder, held_until, needs_person, seconds_of
 
 BROWSER_SECONDS: Final = 120.0
 CODE_SECONDS: Final = 900.0  # how long Entra's codes last; also the longest that one is waited for
@@ -60,10 +60,10 @@ class CodePrompt:
 class Delegated:
     """The sign-in of one source."""
 
-    def __init__(self, settings: DelegatedSettings, cache: Cache, wire: Wire, clock: Clock) -> None:
+    def __init__(self, settings: DelegatedSettings, cache: Cache, service: SignInService, clock: Clock) -> None:
         self._settings = settings
         self._cache = cache
-        self._wire = wire
+        self._service = service
         self._clock = clock
         self._holder = Holder(clock, self._renew, cache.stamp)
         self._action = ""
@@ -181,7 +181,7 @@ class Delegated:
         now = self._clock.now()
         sign_in = SignIn(
             person=person_of(answer.get("id_token_claims")),
-            since=self._wire.their_time(now),
+            since=self._service.their_time(now),
             renewed_at=now,
             expires_at=held.expires_at,
             scopes=tuple(str(answer.get("scope", "")).split()),
@@ -206,7 +206,7 @@ class Delegated:
             if not is_forced and self._clock.now() < renew_at:
                 expires_at, stamp = kept.sign_in.expires_at, self._cache.stamp()
                 return Held(token=kept.access, renew_at=renew_at, expires_at=expires_at, stamp=stamp)
-            app = open_app(self._settings, self._wire, kept.tokens)
+            app = open_app(self._settings, self._service, kept.tokens)
             answer = app.renew(self._claims)
             if answer is None:
                 raise refusals.not_signed_in(self._asker())
@@ -224,7 +224,7 @@ class Delegated:
         return held_until(token, self._clock.now(), seconds_of(answer.get("expires_in")))
 
     def _open(self) -> App:
-        return open_app(self._settings, self._wire)
+        return open_app(self._settings, self._service)
 
     def _load(self) -> Kept | None:
         kept = load_kept(self._cache.load())
@@ -246,7 +246,7 @@ class Delegated:
             tenant=settings.tenant,
             client_id=settings.client_id,
             authority=settings.authority,
-            skew_seconds=self._wire.skew_seconds,
+            skew_seconds=self._service.skew_seconds,
         )
 
     async def _in_thread(self, work: Callable[[], _T]) -> _T:

@@ -1,8 +1,8 @@
-"""One request to Microsoft Graph and its answer, bounded in time and size: the only place here that opens connections.
+"""One request to a service and its answer, bounded in time and size: the only place here that opens connections.
 
 It repeats nothing and follows no redirect. What httpx2 raises becomes `Broken`, in plain words and without anything
 that was sent; it says whether the request can have arrived, because writing must not be repeated by mistake. Below is
-httpx2; above is `client.py`.
+httpx2; above are the clients of the services.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import Final
 import anyio
 import httpx2
 
-from harken.sources.graph.address import Address
-from harken.sources.graph.verdict import Answer
+from harken.sources.https.address import Address
+from harken.sources.https.answer import Answer
 
 MAX_BODY_BYTES: Final = 16_000_000
 MAX_ERROR_BYTES: Final = 64_000

@@ -1,8 +1,8 @@
 """HTTP to the sign-in service, for msal and for the Agent User: every failure as one of our errors, and nothing logged.
 
-msal is given a `Wire` as its HTTP client. It lets nothing through but JSON: msal would write an answer that is cut in
-half into the log, with the tokens in it. It also notes how far our clock is from the service's. It blocks, and is
-called in threads; each request is bounded in time and size. Below are httpx2, the clock and the errors.
+msal is given a `SignInService` as its HTTP client. It lets nothing through but JSON: msal would write an answer that is
+cut in half into the log, with the tokens in it. It also notes how far our clock is from the service's. It blocks, and
+is called in threads; each request is bounded in time and size. Below are httpx2, the clock and the errors.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Reply:
         return got if isinstance(got, dict) else {}
 
 
-class Wire:
+class SignInService:
     """Talks to a sign-in service. `trust` is whose certificates are believed; True: those the system believes."""
 
     def __init__(self, clock: Clock, *, trust: ssl.SSLContext | bool = True) -> None:

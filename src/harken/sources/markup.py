@@ -1,4 +1,4 @@
-"""Markdown of an agent as the HTML that Teams and Outlook show. Pure.
+"""Markdown of an agent as the HTML that Teams, Outlook and mail programs show. Pure.
 
 Two independent parts see to it that nothing else gets out: the renderer escapes whatever markup the text holds, and
 the sanitiser keeps a short list of tags of what the renderer made. Pictures are left out: loading one would tell a

@@ -45,7 +45,7 @@ class Rest:
         return was_ended
 
 
-class Told:
+class Tidings:
     """Word of changes for one feed, and whether it can be relied upon."""
 
     def __init__(self) -> None:
@@ -124,4 +124,4 @@ class Topic:
 
     resource: Callable[[], str]
     changes: str
-    told: Told
+    tidings: Tidings

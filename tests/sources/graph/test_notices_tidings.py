@@ -10,7 +10,7 @@ import anyio.lowlevel
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.graph.notices.told import FOLD_SECONDS, MOST_CHATS, NET_SECONDS, Told
+from harken.sources.graph.notices.tidings import FOLD_SECONDS, MOST_CHATS, NET_SECONDS, Tidings
 
 USUAL: Final = 8.0
 MOST_PAUSES: Final = 3
@@ -42,17 +42,17 @@ def test_after_a_word_the_next_look_is_never_far(word: list[bool]) -> None:
     """For any order of words and looks: a word that came before or during a look is followed by one soon."""
 
     async def go() -> None:
-        told, waits = Told(), Waits()
-        told.begins()
-        told.take()
-        await told.rest(waits.wait, USUAL)
+        tidings, waits = Tidings(), Waits()
+        tidings.begins()
+        tidings.take()
+        await tidings.rest(waits.wait, USUAL)
         for is_told in word:
-            told.take()
+            tidings.take()
             if is_told:
-                told.tell("chat")
-            told.found(0)
-            before = told.take() if is_told else frozenset()
-            await told.rest(waits.wait, USUAL)
+                tidings.tell("chat")
+            tidings.found(0)
+            before = tidings.take() if is_told else frozenset()
+            await tidings.rest(waits.wait, USUAL)
             assert before == (frozenset({"chat"}) if is_told else frozenset())
             if is_told:
                 assert waits.asked[-1] == FOLD_SECONDS
@@ -62,18 +62,18 @@ def test_after_a_word_the_next_look_is_never_far(word: list[bool]) -> None:
 
 
 def test_word_ends_a_long_wait() -> None:
-    """A feed that waits for minutes looks in the moment in which it is told."""
+    """A feed that waits for minutes looks in the moment in which it is tidings."""
 
     async def go() -> None:
-        told, waits = Told(), Waits()
-        told.begins()
+        tidings, waits = Tidings(), Waits()
+        tidings.begins()
         for _ in range(MOST_PAUSES):
-            await told.rest(waits.wait, USUAL)
+            await tidings.rest(waits.wait, USUAL)
         assert waits.asked == [FOLD_SECONDS, USUAL, NET_SECONDS]
         async with anyio.create_task_group() as group:
-            group.start_soon(told.rest, _for_ever, USUAL)
+            group.start_soon(tidings.rest, _for_ever, USUAL)
             await anyio.wait_all_tasks_blocked()
-            told.tell()
+            tidings.tell()
 
     _run(go())
 
@@ -82,34 +82,34 @@ def test_the_end_of_word_ends_a_long_wait() -> None:
     """Whoever is not told any more must not wait as if it were."""
 
     async def go() -> None:
-        told, waits = Told(), Waits()
-        told.begins()
+        tidings, waits = Tidings(), Waits()
+        tidings.begins()
         for _ in range(MOST_PAUSES - 1):
-            await told.rest(waits.wait, USUAL)
+            await tidings.rest(waits.wait, USUAL)
         async with anyio.create_task_group() as group:
-            group.start_soon(told.rest, _for_ever, USUAL)
+            group.start_soon(tidings.rest, _for_ever, USUAL)
             await anyio.wait_all_tasks_blocked()
-            told.ends()
-        assert not told.works
-        assert told.seconds(USUAL) == USUAL
+            tidings.ends()
+        assert not tidings.works
+        assert tidings.seconds(USUAL) == USUAL
 
     _run(go())
 
 
 def test_a_pace_that_was_chosen_slower_stays() -> None:
     """Somebody who looks once an hour does not want to look every five minutes because of notifications."""
-    told = Told()
-    told.begins()
-    assert told.seconds(3_600.0) == 3_600.0
+    tidings = Tidings()
+    tidings.begins()
+    assert tidings.seconds(3_600.0) == 3_600.0
 
 
 def test_not_more_chats_are_remembered_than_can_be_read() -> None:
     """What is beyond shows in the list of chats."""
-    told = Told()
+    tidings = Tidings()
     for number in range(2 * MOST_CHATS):
-        told.tell(str(number))
-    assert len(told.take()) == MOST_CHATS
-    assert told.take() == frozenset()
+        tidings.tell(str(number))
+    assert len(tidings.take()) == MOST_CHATS
+    assert tidings.take() == frozenset()
 
 
 async def _for_ever(_seconds: float) -> None:

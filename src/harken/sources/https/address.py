@@ -1,13 +1,12 @@
-"""Where Microsoft Graph is, and which addresses belong to it. Pure.
+"""Where a service is, and which addresses belong to it. Pure.
 
 A token goes only where this module says: to the configured origin, over https, or over http to this machine. Links
-that Graph hands out (next pages, delta links, where to begin again) are followed there and nowhere else, whoever wrote
-them. Ids come from outside too: `part` makes one segment of a path of them. Below is only httpx2's idea of an address.
+that the service hands out (next pages, delta links, where to begin again) are followed there and nowhere else, whoever
+wrote them. Ids come from outside too: `part` makes one segment of a path of them. Below is httpx2's idea of an address.
 """
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, Self
@@ -16,9 +15,9 @@ from urllib.parse import quote
 import httpx2
 
 from harken.errors import Refused, UserError
+from harken.sources.loopback import is_loopback
 
-GRAPH: Final = "https://graph.microsoft.com/v1.0"
-
+_HINT: Final = "write it like https://service.example.org/v1.0"
 _SHOWN_CHARS: Final = 24
 _SHOWN_SEGMENTS: Final = 8
 _IN_QUERY: Final = "$,/:()'"
@@ -27,23 +26,23 @@ _CLIMBS: Final = frozenset({".", ".."})
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """The root of all paths."""
+    """The root of all paths, and what the service is called in errors."""
 
     root: httpx2.URL
+    service: str
 
     @classmethod
-    def parse(cls, text: str) -> Self:
+    def parse(cls, text: str, service: str) -> Self:
         """Read a configured address; raises `UserError` if a token must not go there."""
-        hint = f"write it like {GRAPH}"
         try:
             root = httpx2.URL(text.strip().rstrip("/"))
         except (httpx2.InvalidURL, UnicodeError) as exc:
-            raise UserError("The address of Microsoft Graph cannot be read.", hint) from exc
+            raise UserError(f"The address of {service} cannot be read.", _HINT) from exc
         if root.userinfo or root.query or root.fragment or not root.host:
-            raise UserError("The address of Microsoft Graph is a host and a path, nothing else.", hint)
+            raise UserError(f"The address of {service} is a host and a path, nothing else.", _HINT)
         if root.scheme != "https" and not (root.scheme == "http" and is_loopback(root.host)):
-            raise UserError("Microsoft Graph is called over https only: a token is sent along.", hint)
-        return cls(root)
+            raise UserError(f"{service} is called over https only: a token is sent along.", _HINT)
+        return cls(root, service)
 
     @property
     def is_local(self) -> bool:
@@ -57,7 +56,7 @@ class Address:
         else:
             bare = path.partition("?")[0]
             if any(segment in _CLIMBS for segment in bare.split("/")) or "//" in bare or "#" in path:
-                raise Refused("A path within Microsoft Graph does not lead upwards.", "encode ids before they are used")
+                raise Refused(f"A path within {self.service} does not lead upwards.", "encode ids before they are used")
             url = self.link(f"{self.root}/{path.lstrip('/')}")
         if not params:
             return url
@@ -66,8 +65,12 @@ class Address:
         return url.copy_with(query=b"&".join(each for each in (url.query, query.encode()) if each))
 
     def link(self, text: str) -> httpx2.URL:
-        """Return a link that Graph handed out; raises `Refused` if it leads elsewhere."""
-        url = _read(text)
+        """Return a link that the service handed out; raises `Refused` if it leads elsewhere."""
+        try:
+            url = httpx2.URL(text)
+        except (httpx2.InvalidURL, UnicodeError) as exc:
+            # Among the reasons is its length.
+            raise Refused(f"{self.service} names an address that cannot be.", "if this goes on, report it") from exc
         self._check(url)
         return url
 
@@ -81,7 +84,7 @@ class Address:
     def _check(self, url: httpx2.URL) -> None:
         if _origin(url) != _origin(self.root) or url.userinfo:
             raise Refused(
-                "Microsoft Graph names an address that is not its own, and it is not followed.",
+                f"{self.service} names an address that is not its own, and it is not followed.",
                 "if this goes on, check the configured address",
             )
 
@@ -97,24 +100,6 @@ def shown(url: httpx2.URL) -> str:
     segments = url.path.strip("/").split("/")
     kept = [each if len(each) <= _SHOWN_CHARS else f"{each[:8]}…" for each in segments[:_SHOWN_SEGMENTS]]
     return "/" + "/".join(kept)
-
-
-def is_loopback(host: str) -> bool:
-    """Whether a host is this machine by its name alone."""
-    if host.lower() == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return False
-
-
-def _read(text: str) -> httpx2.URL:
-    try:
-        return httpx2.URL(text)
-    except (httpx2.InvalidURL, UnicodeError) as exc:
-        # Among the reasons is its length.
-        raise Refused("Microsoft Graph names an address that cannot be.", "if this goes on, report it") from exc
 
 
 def _origin(url: httpx2.URL) -> tuple[str, str, int]:

@@ -2,7 +2,7 @@
 
 What the service asks for is respected, never shortened, up to a limit that keeps one strange answer from switching a
 source off. Without a word from it, waits double. Chance only ever adds to what was asked, so that many who were told
-the same second do not come back in the same instant. Above is `client.py`; it decides whether it waits at all.
+the same second do not come back in the same instant. Above are the clients; they decide whether they wait at all.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long the client of Graph waits: never shorter than asked, never nothing, never without an end."""
+"""How long a client waits: never shorter than asked, never nothing, never without an end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.graph.retrying import (
+from harken.sources.https.retrying import (
     FIRST_SECONDS,
     MAX_ADDED_SECONDS,
     MAX_ASKED_SECONDS,

@@ -10,9 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import Refused, UserError
-from harken.sources.graph.address import GRAPH, Address, part, shown
+from harken.sources.https.address import Address, part, shown
 
-HERE: Final = Address.parse(GRAPH)
+HERE: Final = Address.parse("https://graph.microsoft.com/v1.0", "Microsoft Graph")
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ HERE: Final = Address.parse(GRAPH)
 )
 def test_an_address_that_is_encrypted_or_local_is_accepted(text: str) -> None:
     """National clouds have hosts of their own; tests and gateways are on this machine."""
-    assert Address.parse(text).url("/me").path.endswith("/me")
+    assert Address.parse(text, "The service").url("/me").path.endswith("/me")
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_an_address_that_is_encrypted_or_local_is_accepted(text: str) -> None:
 def test_an_address_that_would_give_a_token_away_is_refused(text: str) -> None:
     """It is sent along with every request."""
     with pytest.raises(UserError) as caught:
-        Address.parse(text)
+        Address.parse(text, "The service")
     assert "secret" not in str(caught.value.as_dict())
 
 
@@ -63,6 +63,16 @@ def test_a_link_elsewhere_is_refused(link: str) -> None:
     with pytest.raises(Refused):
         HERE.url(link)
     assert HERE.begin_again(link) == ""
+
+
+def test_an_error_names_the_service_it_is_about() -> None:
+    """Several services are called this way: a person must know whose address to look at."""
+    with pytest.raises(UserError, match=r"^Somebody's service is called over https only"):
+        Address.parse("http://service.example", "Somebody's service")
+    here = Address.parse("https://service.example", "Somebody's service")
+    for link in ("https://other.example/", "https://[::1", "/../x"):
+        with pytest.raises(Refused, match="Somebody's service"):
+            here.url(link)
 
 
 @pytest.mark.parametrize("path", ["/../beta/me", "/me/../../x", "..", "me//x", "/me#x", "//example.org/x"])

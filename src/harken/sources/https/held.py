@@ -1,8 +1,8 @@
-"""One access token in memory, renewed in time and by one caller at a time: what both kinds of sign-in share.
+"""One access token in memory, renewed in time and by one caller at a time: what all kinds of sign-in share.
 
 A token of 60 minutes is renewed at 55. When that fails for the moment, the old one is used for as long as it lasts.
-It knows nothing of how a token is had: whoever makes a `Holder` gives it a function. Above are `delegated.py` and
-`agent_user.py`, below are the clock and the errors.
+It knows nothing of how a token is had: whoever makes a `Holder` gives it a function. Above are the sign-ins of
+Graph and of bots, below are the clock and the errors.
 """
 
 from __future__ import annotations
