@@ -5,8 +5,9 @@ from __future__ import annotations
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from harken.ingest.prepare import safe_id
 from harken.ingest.redact import Redacted, redact
-from harken.ingest.sanitise import neutralise, visible
+from harken.ingest.sanitise import is_plain_line, neutralise, one_line, visible
 
 ASCII_PIECES = st.sampled_from(
     ["\x00", "\x07", "\x1b[31m", "\x1b]", "\x1b", "\r\n", "\r", "\n", "\t", "\x0b", "\x7f", "a"]
@@ -48,3 +49,20 @@ def test_text_without_hints_has_no_secret(text: str) -> None:
     """A hint after it lets every pattern look; none may find what was not found without."""
     alone = redact(text)
     assert redact(f"{text} key") == Redacted(f"{alone.text} key", alone.count)
+
+
+@given(st.one_of(st.text(), ASCII_TEXT, TAG_TEXT, st.text("ab ")), st.integers(10, 40))
+@example("refs/heads/main", 20)
+@example("two  words", 20)
+@example("word ", 20)
+@example("[system notification", 40)
+@example("x" * 11, 10)
+def test_line_that_is_plain_stays_as_it_is(text: str, most: int) -> None:
+    """Names that need no cleaning are not cleaned: then the cleaning must not have changed them."""
+    if is_plain_line(text, most):
+        assert (one_line(text, most), safe_id(text, most)) == (text, text)
+
+
+def test_names_of_services_are_plain() -> None:
+    """The short way is for them; if none of them could take it, nothing would be gained."""
+    assert all(is_plain_line(name, 40) for name in ("", "a", "generic:ann", "refs/heads/main", "Ann B. Lee"))

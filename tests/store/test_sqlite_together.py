@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import anyio
+import anyio.lowlevel
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -149,3 +150,17 @@ async def test_many_messages_are_numbered_without_gaps(tmp_path: Path, count: in
     [events] = seen.commits
     assert [event.n for event in events] == list(range(1, count + 1))
     assert [event.message for event in events] == [each.message for each in appended]
+
+
+async def test_what_came_in_the_turn_in_which_the_store_closes_is_stored(tmp_path: Path) -> None:
+    """It was taken, and whoever brought it waits: closing must not forget what nobody began yet."""
+    results: list[Sequence[Appended]] = []
+
+    async def bring(store: Store) -> None:
+        results.append(await store.append([new_message("last")]))
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as tasks, open_store(tmp_path / "db", FakeClock()) as store:
+            tasks.start_soon(bring, store)
+            await anyio.lowlevel.checkpoint()
+    assert [appended.message.text for appended in results[0]] == ["last"]

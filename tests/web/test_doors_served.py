@@ -93,3 +93,22 @@ async def test_body_that_does_not_come_is_given_up_on_a_connection_that_was_used
         await stream.send(HEAD + b"ha")
         status, _ = await answer(stream)
         assert status == 408
+
+
+async def test_posts_that_come_together_are_answered_in_order(tmp_path: Path) -> None:
+    """Whoever sends the next before it has the answer goes by the order."""
+    async with served(tmp_path, NEVER) as stream:
+        await stream.send(HEAD + b"first" + HEAD + b"again")
+        data = b""
+        while data.count(b"\r\n\r\n") < 2 or not data.endswith(b"again"):
+            data += await stream.receive()
+    assert [part[:5] for part in data.split(b"\r\n\r\n")[1:]] == [b"first", b"again"]
+
+
+async def test_connection_is_closed_after_the_answer_when_that_was_asked(tmp_path: Path) -> None:
+    """Some clients wait for the end of the connection, not for the length of the answer."""
+    async with served(tmp_path, NEVER) as stream:
+        await stream.send(HEAD.replace(b"host:", b"connection: close\r\nhost:") + b"first")
+        assert await answer(stream) == (200, b"first")
+        with pytest.raises(anyio.EndOfStream):
+            await stream.receive()

@@ -133,19 +133,20 @@ class Intake:
             if number % AT_ONCE == 0:
                 # A burst must not hold up whoever waits for the loop.
                 await anyio.lowlevel.checkpoint()
-            message = await self._cleaned(draft)
+            message = self._cleaned(draft) if len(draft.text) < LARGE_CHARS else await self._cleaned_apart(draft)
             if message.trust is Trust.UNKNOWN and (rule := self._pairings.redeem(message)):
                 await self._store.set_sender(rule)
                 await self._policies.refresh()
-                message = await self._cleaned(draft)
+                message = await self._cleaned_apart(draft)
             ready.append(message)
         return ready
 
-    async def _cleaned(self, draft: Draft) -> NewMessage:
+    def _cleaned(self, draft: Draft) -> NewMessage:
+        return prepare(draft, self._policies.current())
+
+    async def _cleaned_apart(self, draft: Draft) -> NewMessage:
         # A large text takes long enough to parse that others would notice; a short one is done before a thread began.
-        if len(draft.text) < LARGE_CHARS:
-            return prepare(draft, self._policies.current())
-        return await anyio.to_thread.run_sync(prepare, draft, self._policies.current())
+        return await anyio.to_thread.run_sync(self._cleaned, draft)
 
     def _report(self, reason: Unavailable) -> None:
         if not self._problem:

@@ -16,7 +16,7 @@ from harken.errors import UserError
 from harken.ingest.identify import identify
 from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route, attention, route
-from harken.ingest.sanitise import clean, one_line, visible
+from harken.ingest.sanitise import clean, is_plain_line, one_line, visible
 from harken.ingest.trust import judge
 from harken.model import (
     INBOX,
@@ -100,11 +100,16 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
 
 
 def _with_clean_names(draft: Draft) -> Draft:
-    sender = Sender(safe_id(draft.sender.id, MAX_SENDER_ID), one_line(draft.sender.name, MAX_NAME))
-    channel = one_line(draft.channel, MAX_NAME)
-    # Mostly they are clean, and a copy of a draft costs more than to look.
-    is_same = sender == draft.sender and channel == draft.channel
-    return draft if is_same else replace(draft, sender=sender, channel=channel)
+    sender = draft.sender
+    # Mostly they are clean, and to clean them or to copy a draft costs more than to look.
+    if is_plain_line(sender.id, MAX_SENDER_ID) and is_plain_line(sender.name, MAX_NAME):
+        return draft if is_plain_line(draft.channel, MAX_NAME) else replace(draft, channel=_clean_channel(draft))
+    cleaned = Sender(safe_id(sender.id, MAX_SENDER_ID), one_line(sender.name, MAX_NAME))
+    return replace(draft, sender=cleaned, channel=_clean_channel(draft))
+
+
+def _clean_channel(draft: Draft) -> str:
+    return one_line(draft.channel, MAX_NAME)
 
 
 def check_mailbox(name: str) -> Mailbox:

@@ -86,6 +86,7 @@ _LOOSE_JOINER = re.compile(f"(?<![{_EMOJI}{_EMOJI_STYLE}]){_JOINER}|{_JOINER}(?!
 # Marks are no word characters; what else these runs hold is sorted out one by one.
 _MARK_RUN = re.compile(r"[^\w\s\x00-\u02ff]{9,}+")
 _BLANK_LINES = re.compile("\n{5,}")
+_LINE_MARKS = re.compile(r"[<\[]|  |\A | \Z")
 
 
 def _fold_table() -> dict[int, str]:
@@ -138,17 +139,24 @@ def clean(text: str, text_format: TextFormat, max_chars: int = 64_000) -> Cleane
     else:
         readable, cut = text, 0
     cut += max(0, len(readable) - room)
-    kept = _cap(_tidy(visible(readable[:room])), cut, max_chars)
+    kept, cut = _cap(_tidy(visible(readable[:room])), cut, max_chars)
     # Last, because removing and cutting can make a look-alike.
-    return Cleaned(neutralise(kept.text), kept.cut)
+    return Cleaned(neutralise(kept), cut)
 
 
 def one_line(text: str, max_chars: int) -> str:
     """Return the text on one line, cleaned, cut with an ellipsis: for names, pings and terminals."""
+    if not text:
+        return ""
     line = " ".join(visible(text[: max_chars * 8 + 64]).split())
     if len(line) > max_chars:
         line = _beginning(line, max_chars - 1) + "…"
     return neutralise(line)
+
+
+def is_plain_line(text: str, max_chars: int) -> bool:
+    """Whether `one_line` has nothing to do: short printable ASCII without brackets, one space between its words."""
+    return len(text) <= max_chars and text.isascii() and text.isprintable() and _LINE_MARKS.search(text) is None
 
 
 def visible(text: str) -> str:
@@ -178,17 +186,20 @@ def neutralise(text: str) -> str:
 
 
 def _tidy(text: str) -> str:
+    if "\n" not in text:
+        return text.rstrip()
     lines = "\n".join([line.rstrip() for line in text.split("\n")])
     return _BLANK_LINES.sub("\n\n\n\n", lines).strip("\n")
 
 
-def _cap(text: str, cut: int, max_chars: int) -> Cleaned:
+def _cap(text: str, cut: int, max_chars: int) -> tuple[str, int]:
+    """Return the text that is kept, with a note if need be, and how many characters of it were cut."""
     if not cut and len(text) <= max_chars:
-        return Cleaned(text, 0)
+        return text, 0
     kept = _beginning(text, max_chars - len(_note(cut + len(text))))
     cut += len(text) - len(kept)
     # Of a text that begins with white space only, nothing may be left but the note.
-    return Cleaned((kept + _note(cut)).lstrip("\n"), cut)
+    return (kept + _note(cut)).lstrip("\n"), cut
 
 
 def _note(cut: int) -> str:

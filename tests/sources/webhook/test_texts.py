@@ -5,10 +5,14 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Any
 
+import jmespath
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from harken.model import Draft, Priority, Sender
+from harken.sources.webhook.presets.generic import compiled
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import rig
 
@@ -300,3 +304,18 @@ async def test_an_expression_that_finds_nothing_costs_only_its_part() -> None:
         text='{\n  "job": {\n    "name": "shop"\n  }\n}',
         channel="default",
     )
+
+
+NAMES = st.sampled_from(["a", "b", "_c1"])
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=3),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3),
+)
+
+
+@given(st.lists(NAMES, min_size=1, max_size=4).map(".".join), VALUES)
+@example("a.b", {"a": {"b": "here"}})
+@example("a.b", {"a": [{"b": "in a list"}]})
+def test_expression_that_names_a_place_finds_what_jmespath_finds(text: str, value: object) -> None:
+    """Such an expression is looked up in a shorter way, which must not be another language."""
+    assert compiled("text", text).search(value) == jmespath.search(text, value)

@@ -13,7 +13,7 @@ import anyio
 import anyio.to_thread
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Refused, Unavailable
+from harken.errors import HarkenError, Unavailable
 from harken.model import Draft
 from harken.sources.base import Feed, SourceHealth
 from harken.sources.door import Accept, Door, DoorAnswer, Posted
@@ -93,11 +93,19 @@ class WebhookDoor:
 
     async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
         """Judge a post, have it stored, and answer."""
-        await self._judge(posted)
-        if media_type(posted) not in self._media:
-            self._standing.refused("It is not JSON.")
-            return _NOT_JSON
-        match await self._read(posted):
+        if not self._keys:
+            # The service keeps it: what it posts now is not lost when the secret is there.
+            raise Unavailable("The secret is missing.", retry_after=UNREADY_SECONDS)
+        try:
+            if len(posted.body) < LARGE_BYTES:
+                reading = self._judge(posted)
+            else:
+                # It takes long enough that others would notice: several keys may have to be tried on it.
+                reading = await anyio.to_thread.run_sync(self._judge, posted, limiter=self._threads)
+        except HarkenError as exc:
+            self._standing.refused(exc.message)
+            raise
+        match reading:
             case Event() as event:
                 return await self._store(event, accept)
             case Skipped(why):
@@ -105,34 +113,16 @@ class WebhookDoor:
                 return _SKIPPED
             case Echo(body):
                 return DoorAnswer(status=TAKEN, body=body)
+            case None:
+                self._standing.refused("It is not JSON.")
+                return _NOT_JSON
 
-    async def _judge(self, posted: Posted) -> None:
-        if not self._keys:
-            # The service keeps it: what it posts now is not lost when the secret is there.
-            raise Unavailable("The secret is missing.", retry_after=UNREADY_SECONDS)
+    def _judge(self, posted: Posted) -> Reading | None:
+        """Return what a post says that is shown to be genuine, None when it is not JSON."""
         judging = Judging(keys=self._keys, now=self._clock.now().timestamp(), window=self._settings.window)
-        try:
-            if len(posted.body) < LARGE_BYTES:
-                self._settings.preset.check(posted, judging)
-            else:
-                # Several keys may have to be tried on it.
-                await anyio.to_thread.run_sync(self._settings.preset.check, posted, judging, limiter=self._threads)
-        except Refused as exc:
-            self._standing.refused(exc.message)
-            raise
-
-    async def _read(self, posted: Posted) -> Reading:
-        try:
-            if len(posted.body) < LARGE_BYTES:
-                return self._reading(posted)
-            # A large one takes long enough that others would notice.
-            return await anyio.to_thread.run_sync(self._reading, posted, limiter=self._threads)
-        except HarkenError as exc:
-            self._standing.refused(exc.message)
-            raise
-
-    def _reading(self, posted: Posted) -> Reading:
-        return self._settings.preset.read(posted, payload_of(posted))
+        preset = self._settings.preset
+        preset.check(posted, judging)
+        return preset.read(posted, payload_of(posted)) if media_type(posted) in self._media else None
 
     async def _store(self, event: Event, accept: Accept) -> DoorAnswer:
         wanted = self._settings.channels

@@ -19,12 +19,15 @@ Connect = Callable[[str], sqlite3.Connection]
 """Opens a file; tests pass one that stops the process at a chosen commit."""
 
 _HEADER_BYTES = 100
+MAX_STATEMENTS = 512  # kept ready: some of ours are there once for every number of rows
 _MAGIC = b"SQLite format 3\x00"
 
 
 def connect(path: str) -> sqlite3.Connection:
     """Open a connection in autocommit mode: transactions are begun by name, never implicitly."""
-    return sqlite3.connect(path, isolation_level=None, check_same_thread=False, timeout=5.0)
+    return sqlite3.connect(
+        path, isolation_level=None, check_same_thread=False, timeout=5.0, cached_statements=MAX_STATEMENTS
+    )
 
 
 def migrations() -> list[tuple[int, str]]:

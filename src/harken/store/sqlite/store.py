@@ -102,7 +102,7 @@ def _append(tx: Transaction, wanted: Sequence[message_rows.Wanted]) -> list[list
             if new.author is not None and stored.is_new:
                 delivery_rows.own(tx, new.author, stored.message)
         question_rows.note_appended(tx, each.messages, appended)
-        task_rows.refuse_late(tx, {stored.message.mailbox for stored in appended if stored.is_new})
+    task_rows.refuse_late(tx, {stored.message.mailbox for each in result for stored in each if stored.is_new})
     return result
 
 

@@ -20,7 +20,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 INSERT_EVENT = "INSERT INTO events (at, kind, message, data) VALUES (?, ?, ?, ?)"
-ROWS_AT_ONCE = (32, 16, 8, 4, 2, 1)
+MAX_ROWS_AT_ONCE = 32
 _EVENT = "(?, ?, 'received', ?, '{}')"
 LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
 
@@ -51,8 +51,8 @@ def encode_json(value: object) -> str:
 
 
 def for_rows(head: str, row: str) -> Mapping[int, str]:
-    """Return the statement that inserts some rows at once, for each of `ROWS_AT_ONCE`."""
-    return {count: f"{head} VALUES {', '.join([row] * count)}" for count in ROWS_AT_ONCE}
+    """Return the statements that insert so many rows at once, up to `MAX_ROWS_AT_ONCE`."""
+    return {count: f"{head} VALUES {', '.join([row] * count)}" for count in range(1, MAX_ROWS_AT_ONCE + 1)}
 
 
 INSERT_RECEIVED = for_rows("INSERT INTO events (n, at, kind, message, data)", _EVENT)
@@ -76,13 +76,12 @@ class Transaction:
         """Insert rows with the statements of `for_rows`; return how many were new.
 
         Not `executemany`: that lets go of the interpreter for every row, and has to wait for the event loop each time.
+        For the same reason there is a statement for every number of rows.
         """
-        done = inserted = 0
-        for count, sql in statements.items():
-            while len(rows) - done >= count:
-                values = tuple(chain.from_iterable(rows[done : done + count]))
-                inserted += self.execute(sql, values).rowcount
-                done += count
+        inserted = 0
+        for start in range(0, len(rows), MAX_ROWS_AT_ONCE):
+            some = rows[start : start + MAX_ROWS_AT_ONCE]
+            inserted += self.execute(statements[len(some)], tuple(chain.from_iterable(some))).rowcount
         return inserted
 
     def note(self, kind: str, data: Mapping[str, object], message: Message | None = None) -> Event:

@@ -6,6 +6,7 @@ or fails, costs its part of the message and never the message: without a text th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Protocol
@@ -17,7 +18,7 @@ from harken.errors import UserError
 from harken.model import Sender
 from harken.sources.door import Posted
 from harken.sources.webhook.delivery import signed_id
-from harken.sources.webhook.fields import MAX_JSON, as_json, first, one_line, word
+from harken.sources.webhook.fields import MAX_JSON, as_json, at, first, one_line, word
 from harken.sources.webhook.preset import Event, Judging, Preset, Reading
 from harken.sources.webhook.signing import (
     HEX,
@@ -37,6 +38,7 @@ MAX_EXPRESSION: Final = 1_000
 MAX_TEXT: Final = 64_000
 DEFAULT_CHANNEL: Final = "default"
 DEFAULT_HEADER: Final = "X-Signature"
+_PLACE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
 # Where people often put it; an expression is better.
 TEXTS: Final = ("text", "message", "content", "title", "summary", "description", "body")
 
@@ -84,7 +86,19 @@ def compiled(part: str, text: str) -> Expression:
         made: Expression = jmespath.compile(text)
     except (jmespath.exceptions.JMESPathError, RecursionError, ValueError) as exc:
         raise UserError(f"{part} is not a JMESPath expression: {one_line(text, 40)}", hint) from exc
-    return made
+    # Most only name a place, which means the same here and is found ten times as fast.
+    return _Place(tuple(text.split("."))) if _PLACE.fullmatch(text) else made
+
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """An expression of nothing but keys."""
+
+    path: tuple[str, ...]
+
+    def search(self, value: object) -> object:
+        """Return what is there."""
+        return at(value, *self.path)
 
 
 @dataclass(frozen=True, slots=True)
