@@ -16,13 +16,8 @@ from subprocess import DEVNULL
 from typing import Final, Protocol
 
 import anyio
-from anyio.abc import ByteStream, Process
+from anyio.abc import Process
 from anyio.streams.buffered import BufferedByteReceiveStream
-from websockets.client import ClientProtocol
-from websockets.exceptions import InvalidHandshake, InvalidState
-from websockets.frames import Frame, Opcode
-from websockets.protocol import State
-from websockets.uri import parse_uri
 
 from harken.errors import Unavailable
 
@@ -113,9 +108,11 @@ async def shared_server(home: Path) -> AsyncIterator[AppServer | None]:
     except OSError:
         yield None
         return
+    from harken.hosts.codex.websocket import WebSocket
+
     async with stream:
-        channel = _WebSocket(stream)
-        await channel.open()
+        channel = WebSocket(stream, max_bytes=MAX_BYTES)
+        await channel.open(CALL_SECONDS)
         server = AppServer(channel)
         await server.greet()
         yield server
@@ -137,60 +134,6 @@ class _Pipe:
     async def receive(self) -> str:
         """Return the next text."""
         return (await self._lines.receive_until(b"\n", MAX_BYTES)).decode("utf-8", "replace")
-
-
-class _WebSocket:
-    """One JSON value a message, over a web socket on a unix socket."""
-
-    def __init__(self, stream: ByteStream) -> None:
-        self._stream = stream
-        self._protocol = ClientProtocol(parse_uri("ws://localhost/"), max_size=MAX_BYTES)
-        self._frames: list[Frame] = []
-
-    async def open(self) -> None:
-        """Shake hands; raises `Unavailable` when the other side does not."""
-        try:
-            self._protocol.send_request(self._protocol.connect())
-            with anyio.fail_after(CALL_SECONDS):
-                await self._flush()
-                while self._protocol.state is State.CONNECTING:
-                    await self._feed()
-        except (anyio.EndOfStream, OSError, InvalidHandshake, anyio.BrokenResourceError) as exc:
-            raise Unavailable("Codex's shared app server did not take the connection.") from exc
-        if self._protocol.handshake_exc is not None:
-            raise Unavailable("Codex's shared app server refused the connection.")
-
-    async def send(self, text: str) -> None:
-        """Send one text."""
-        try:
-            self._protocol.send_text(text.encode())
-        except InvalidState as exc:
-            raise anyio.ClosedResourceError from exc
-        await self._flush()
-
-    async def receive(self) -> str:
-        """Return the next text."""
-        parts: list[bytes] = []
-        while True:
-            while not self._frames:
-                await self._feed()
-            frame = self._frames.pop(0)
-            if frame.opcode is Opcode.CLOSE:
-                raise anyio.EndOfStream
-            if frame.opcode in {Opcode.TEXT, Opcode.CONT}:
-                parts.append(bytes(frame.data))
-                if frame.fin:
-                    return b"".join(parts).decode("utf-8", "replace")
-
-    async def _feed(self) -> None:
-        self._protocol.receive_data(await self._stream.receive())
-        self._frames += [event for event in self._protocol.events_received() if isinstance(event, Frame)]
-        await self._flush()
-
-    async def _flush(self) -> None:
-        for data in self._protocol.data_to_send():
-            if data:
-                await self._stream.send(data)
 
 
 async def _ended(process: Process) -> None:
