@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Collection
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -11,8 +11,8 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harken.dispatch.placeholder import OLDEST, PATIENCE, Placeholders
-from harken.errors import HarkenError, Unavailable
+from harken.dispatch.placeholder import OLDEST, PATIENCE, SETTLED, Placeholders
+from harken.errors import HarkenError, Refused, Unavailable
 from harken.model import (
     INBOX,
     RULES,
@@ -59,6 +59,11 @@ class Chats:
     async def leave_place(self, message: Message) -> None:
         """Note it."""
         await self._act("leave", message)
+
+    async def clear_place(self, message: Message, answers: Collection[str]) -> None:
+        """Note it; what was sent must be named, so that it stays."""
+        assert set(answers) == {"up"}
+        await self._act("clear", message)
 
     async def _act(self, what: str, message: Message) -> None:
         self.done.append((what, message.text))
@@ -179,7 +184,7 @@ async def test_a_conversation_is_told_once_at_a_time(tmp_path: Path) -> None:
         assert desk.chats.done[2:] == [("hold", "third")]
 
 
-@pytest.mark.parametrize(("is_sent", "left"), [(True, []), (False, [("leave", "is it done?")])])
+@pytest.mark.parametrize(("is_sent", "left"), [(True, [("clear", "is it done?")]), (False, [("leave", "is it done?")])])
 async def test_a_place_without_an_answer_says_so_in_the_end(
     tmp_path: Path, *, is_sent: bool, left: list[tuple[str, str]]
 ) -> None:
@@ -193,6 +198,64 @@ async def test_a_place_without_an_answer_says_so_in_the_end(
         for _ in range(2):
             await desk.loop.look()
         assert desk.chats.done[1:] == left
+
+
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_place_is_cleared_once_what_was_put_there_has_settled(tmp_path: Path, *, is_restarted: bool) -> None:
+    """A placeholder that shows only after the answer would promise for ever what is there; also after a crash."""
+    async with open_desk(tmp_path) as desk:
+        message = await desk.ask()
+        await desk.see(message)
+        await desk.loop.look()
+        await desk.reply(message)
+        if is_restarted:
+            desk.restart()
+        await desk.loop.look()
+        desk.clock.advance(SETTLED.total_seconds() - 1)
+        await desk.loop.look()
+        assert desk.chats.done == [("hold", message.text)]
+        desk.clock.advance(1)
+        for _ in range(2):
+            await desk.loop.look()
+        assert desk.chats.done[1:] == [("clear", message.text)]
+
+
+@pytest.mark.parametrize("earlier", [0, 1])
+async def test_a_place_whose_answer_is_still_on_its_way_is_cleared_after_it(tmp_path: Path, earlier: int) -> None:
+    """It may take the place yet, also when it is not the first: nothing is deleted before it is known where it is."""
+    async with open_desk(tmp_path) as desk:
+        message = await desk.ask()
+        await desk.see(message)
+        await desk.loop.look()
+        for _ in range(earlier):
+            await desk.reply(message)
+        row = await desk.store.add_reply(message.id, "yes", author="agent", consumer=AGENT)
+        for _ in range(3):
+            await desk.loop.look()
+            desk.clock.advance(SETTLED.total_seconds())
+        assert desk.chats.done == [("hold", message.text)]
+        await desk.store.outbox_sent(row.id, "up")
+        await desk.loop.look()
+        assert desk.chats.done[1:] == [("clear", message.text)]
+
+
+@pytest.mark.parametrize(("trouble", "times"), [(Unavailable("down"), 3), (Refused("no"), 1)])
+async def test_clearing_is_tried_again_where_that_helps(tmp_path: Path, trouble: HarkenError, times: int) -> None:
+    """An outage passes, and a refusal stays."""
+    async with open_desk(tmp_path) as desk:
+        message = await desk.ask()
+        await desk.see(message)
+        await desk.loop.look()
+        await desk.reply(message)
+        desk.chats.trouble = trouble
+        for _ in range(4):
+            await desk.loop.look()
+            desk.clock.advance(SETTLED.total_seconds())
+        assert desk.chats.done[1:] == [("clear", message.text)] * times
+        desk.clock.advance(PATIENCE.total_seconds())
+        for _ in range(3):
+            await desk.loop.look()
+        assert len(desk.chats.done) <= times + 2
 
 
 async def test_a_place_that_an_ended_daemon_held_is_not_forgotten(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def _graph(data: bytes) -> str:
 
 def _mails(body: Mapping[str, object]) -> Iterator[Draft]:
     outlook.is_invitation(body)
-    draft = outlook.draft_of(body, source="outlook", folder="Inbox", address="me@example.org")
+    draft = outlook.draft_of(body, source="outlook", folder="Inbox", addresses={"me@example.org"})
     if draft is not None:
         yield draft
     row = outlook.row_of(body)

@@ -50,7 +50,7 @@ class Faults:
         self._lock = threading.Lock()
         self._asked: Counter[tuple[str, str]] = Counter()
         self._rates: dict[Fault, float] = {}
-        self._ordered: list[tuple[Fault, str]] = []
+        self._ordered: list[tuple[Fault, str, str]] = []
         self._under = ""
 
     def set_rates(self, rates: dict[Fault, float], under: str) -> None:
@@ -58,16 +58,16 @@ class Faults:
         with self._lock:
             self._rates, self._under = dict(rates), under
 
-    def order(self, fault: Fault, path: str, times: int) -> None:
-        """Let this happen to the next requests whose path holds the text."""
+    def order(self, fault: Fault, path: str, times: int, method: str = "") -> None:
+        """Let this happen to the next requests whose path holds the text, of one method or of all."""
         with self._lock:
-            self._ordered += [(fault, path)] * times
+            self._ordered += [(fault, path, method)] * times
 
     def draw(self, method: str, path: str) -> Fault | None:
         """What goes wrong with this request."""
         with self._lock:
-            for place, (fault, text) in enumerate(self._ordered):
-                if text in path:
+            for place, (fault, text, of) in enumerate(self._ordered):
+                if text in path and of in {"", method}:
                     del self._ordered[place]
                     return fault
             if not self._rates or not path.startswith(self._under):

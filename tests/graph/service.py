@@ -32,7 +32,7 @@ from tests.graph.mail import MailRoutes
 from tests.graph.subscriptions import Notification, Subscriptions
 from tests.graph.teams import Teams
 from tests.graph.tokens import Agent, Tokens, TokenState
-from tests.graph.wire import Call, Route, answer
+from tests.graph.wire import Call, Refusal, Route, answer
 from tests.graph.world import Chat, ChatMessage, Json, Mail, Person, World
 
 START_SECONDS: Final = 20
@@ -63,22 +63,28 @@ class Graph:
     async def _me(self, call: Call) -> Response:
         person = call.grant.user
         first, _, last = person.name.partition(" ")
-        return answer(
-            {
-                "@odata.context": call.context("users/$entity"),
-                "businessPhones": [],
-                "displayName": person.name,
-                "givenName": first,
-                "jobTitle": None,
-                "mail": person.address,
-                "mobilePhone": None,
-                "officeLocation": None,
-                "preferredLanguage": "en-US",
-                "surname": last or None,
-                "userPrincipalName": person.address,
-                "id": person.id,
-            }
-        )
+        context = {"@odata.context": call.context("users/$entity")}
+        known: Json = {
+            "businessPhones": [],
+            "displayName": person.name,
+            "givenName": first,
+            "jobTitle": None,
+            "mail": person.address or None,
+            "mobilePhone": None,
+            "officeLocation": None,
+            "preferredLanguage": "en-US",
+            "surname": last or None,
+            "userPrincipalName": person.upn or person.address,
+            "id": person.id,
+        }
+        # What is not shown by itself is there for who names it; what is unknown is refused.
+        more: Json = {"proxyAddresses": list(person.proxies)}
+        wanted = [name for name in call.query.get("$select", "").split(",") if name]
+        for name in wanted:
+            if name not in known and name not in more:
+                raise Refusal(400, "BadRequest", f"Could not find a property named '{name}' on type 'user'.")
+        shown = {name: {**known, **more}[name] for name in wanted} if wanted else known
+        return answer({**context, **shown})
 
     @property
     def url(self) -> str:
@@ -198,9 +204,9 @@ class Graph:
         """Let things go wrong for a share of the requests, by the names of `Fault`; without rates, no more."""
         self._faults.set_rates({Fault(name): rate for name, rate in rates.items()}, under)
 
-    def fail_next(self, fault: Fault, path: str = "", times: int = 1) -> None:
+    def fail_next(self, fault: Fault, path: str = "", times: int = 1, *, method: str = "") -> None:
         """Let the next requests whose path holds the text go wrong."""
-        self._faults.order(fault, path, times)
+        self._faults.order(fault, path, times, method)
 
     @contextmanager
     def holding(self, path: str) -> Iterator[threading.Event]:

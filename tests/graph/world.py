@@ -29,6 +29,8 @@ class Person:
     name: str
     address: str
     is_bot: bool = False
+    upn: str = ""  # the name to sign in with; empty: the address
+    proxies: Sequence[str] = ()  # every address that leads to the mailbox, each with its kind before it
 
 
 @dataclass(slots=True)

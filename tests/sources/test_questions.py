@@ -118,7 +118,7 @@ MAILS: Final = [
 @pytest.mark.parametrize(("mail", "expected"), MAILS)
 def test_mail_is_a_question_when_somebody_writes_to_the_account(mail: Mailed, *, expected: bool) -> None:
     """Both kinds of account judge alike: who is only copied, a list and a machine wait for nothing."""
-    found = outlook_draft(mail.graph(), source="work", folder="inbox", address=MINE)
+    found = outlook_draft(mail.graph(), source="work", folder="inbox", addresses={MINE})
     assert found is not None
     read = mail_draft(Arrival(raw=mail.raw()), source="post", folder="INBOX", addresses={MINE})
     assert (found.is_question, read.is_question) == (expected, expected)
@@ -136,7 +136,7 @@ def test_mail_of_an_account_whose_address_is_not_known_is_no_question() -> None:
 def test_invitation_is_no_question() -> None:
     """It is answered in the calendar."""
     invitation = {**Mailed().graph(), "@odata.type": "#microsoft.graph.eventMessage"}
-    found = outlook_draft(invitation, source="work", folder="inbox", address=MINE)
+    found = outlook_draft(invitation, source="work", folder="inbox", addresses={MINE})
     assert found is not None
     assert not found.is_question
     calendar = {"MIME-Version": "1.0", "Content-Type": "text/calendar; method=REQUEST"}

@@ -53,7 +53,7 @@ def _outlook(account: Account, clock: Clock) -> SignedInSource:
     sent = Sent()
     sign_in = account.sign_in
     source = OutlookSource(
-        settings, client, clock, sent, sign_in.me, address=lambda: sign_in.person.upn, since=sign_in.since
+        settings, client, clock, sent, sign_in.me, upn=lambda: sign_in.person.upn, since=sign_in.since
     )
     sender = OutlookSender(settings, client, sent, clock)
     notices = _notices(account, clock, source.topics())

@@ -2,8 +2,10 @@
 
 Looks now and then at what agents have seen, and asks the source to hold the place of an answer: once for a message, for
 one message of a conversation at a time, and not for what is old or answered. A place without an answer says so after a
-while, and when the daemon stops. Best effort: nothing here changes what becomes of a message. How a place is held is
-the source's business; the answer itself goes through the outbox.
+while, and when the daemon stops. What was put there in the moment of the answer may show only after it, also when that
+daemon has ended: so once everything has settled, a place that was answered is looked at again and cleared. Best effort:
+nothing here changes what becomes of a message. How a place is held is the source's business; the answer itself goes
+through the outbox.
 """
 
 from __future__ import annotations
@@ -12,12 +14,13 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Final, Protocol, runtime_checkable
 
 import anyio
 
 from harken.clock import Clock
-from harken.errors import HarkenError
+from harken.errors import Conflict, HarkenError, Unavailable
 from harken.model import RULES, WATCH, Kind, Message, MessageId, Trust
 from harken.store.base import Event, Filter, Store
 
@@ -26,6 +29,7 @@ HOLD_SECONDS: Final = 20.0
 LAST_SECONDS: Final = 3.0  # for all places, when the daemon stops
 OLDEST: Final = timedelta(minutes=10)
 PATIENCE: Final = timedelta(minutes=30)
+SETTLED: Final = timedelta(seconds=75)  # by then what was put into a place is there, or will never be
 RECALLED: Final = timedelta(hours=2)  # how far back an earlier daemon may have left places that say too much
 MOST_RECALLED: Final = 20
 BATCH: Final = 200
@@ -40,7 +44,7 @@ _log = logging.getLogger("harken.placeholder")
 class Placeholding(Protocol):
     """Holds the places of answers in the conversations of one source.
 
-    Both are safe to repeat, also by another daemon; they raise what sending raises, and may be cancelled.
+    All are safe to repeat, also by another daemon; they raise what sending raises, and may be cancelled.
     """
 
     async def hold_place(self, message: Message) -> None:
@@ -51,11 +55,16 @@ class Placeholding(Protocol):
         """Say where an answer was promised that there is none yet, if that is so."""
         ...
 
+    async def clear_place(self, message: Message, answers: Collection[str]) -> None:
+        """Take away what still promises an answer; `answers` are the upstream ids of those that were sent, and stay."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class _Place:
     message: Message
-    until: datetime
+    until: datetime  # then it is looked at again
+    end: datetime  # then nobody waits for it any longer
     is_answered: bool = False
 
 
@@ -77,7 +86,8 @@ class Placeholders:
                 await anyio.sleep(LOOK_EVERY_SECONDS)
         finally:
             with anyio.move_on_after(LAST_SECONDS, shield=True):
-                await self._leave(list(self._places))
+                # First what says too much; a place that was answered the next daemon clears too.
+                await self._leave(sorted(self._places, key=lambda each: self._places[each].is_answered), is_last=True)
 
     async def look(self) -> None:
         """Hold the places of what agents have seen since the last look, and leave those that waited too long."""
@@ -105,14 +115,25 @@ class Placeholders:
             seen = await self._store.seen_by([message.id for message in page])
             for message in page:
                 is_seen = any(consumer not in _PEOPLE_AND_RULES for consumer in seen.get(message.id, ()))
-                if is_seen and _is_meant(message) and not await self._store.replies(message.id):
-                    self._places[message.id] = _Place(message, _said_at(message) + PATIENCE)
+                if is_seen and _is_meant(message):
+                    await self._take_over(message)
+
+    async def _take_over(self, message: Message) -> None:
+        now = self._clock.now()
+        if await self._store.replies(message.id):
+            # What the earlier daemon put there may be on its way still.
+            self._places[message.id] = _Place(message, now + SETTLED, now + PATIENCE, is_answered=True)
+        else:
+            end = _said_at(message) + PATIENCE
+            self._places[message.id] = _Place(message, end, end)
 
     def _note_answers(self, events: Collection[Event]) -> None:
         for event in events:
             message = MessageId(str(event.data.get("message_id", "")))
-            if event.kind == "answered" and message in self._places:
-                self._places[message] = replace(self._places[message], is_answered=True)
+            place = self._places.get(message)
+            if event.kind == "answered" and place is not None and not place.is_answered:
+                until = min(place.until, self._clock.now() + SETTLED)
+                self._places[message] = replace(place, until=until, is_answered=True)
 
     async def _hold(self, message: Message) -> None:
         if message.source not in self._holders or not _is_meant(message) or message.id in self._places:
@@ -120,7 +141,7 @@ class Placeholders:
         now = self._clock.now()
         if now - _said_at(message) > OLDEST or self._is_held(message) or await self._store.replies(message.id):
             return
-        self._places[message.id] = _Place(message, now + PATIENCE)
+        self._places[message.id] = _Place(message, now + PATIENCE, now + PATIENCE)
         await self._try(self._holders[message.source].hold_place, message)
 
     def _is_held(self, message: Message) -> bool:
@@ -131,18 +152,38 @@ class Placeholders:
             for place in self._places.values()
         )
 
-    async def _leave(self, messages: Collection[MessageId]) -> None:
+    async def _leave(self, messages: Collection[MessageId], *, is_last: bool = False) -> None:
         for message_id in messages:
-            message = self._places.pop(message_id).message
-            if not any(reply.state == "sent" for reply in await self._store.replies(message_id)):
-                await self._try(self._holders[message.source].leave_place, message)
+            place = self._places[message_id]
+            can_wait = not is_last and self._clock.now() < place.end
+            if await self._is_over(place, can_wait=can_wait) or not can_wait:
+                del self._places[message_id]
+            else:
+                self._places[message_id] = replace(place, until=self._clock.now() + SETTLED)
 
-    async def _try(self, act: Callable[[Message], Awaitable[None]], message: Message) -> None:
+    async def _is_over(self, place: _Place, *, can_wait: bool) -> bool:
+        """Say what is to be said in a place, and return whether that is all."""
+        message, holder = place.message, self._holders[place.message.source]
+        replies = await self._store.replies(message.id)
+        sent = [reply.upstream_id for reply in replies if reply.state == "sent"]
+        # One that is on its way may be taking the place just now.
+        is_on_its_way = any(reply.state == "queued" for reply in replies)
+        if can_wait and (is_on_its_way or (place.is_answered and not sent)):
+            return False
+        if not sent:
+            return await self._try(holder.leave_place, message)
+        return is_on_its_way or await self._try(partial(holder.clear_place, answers=sent), message)
+
+    async def _try(self, act: Callable[[Message], Awaitable[None]], message: Message) -> bool:
+        """Do something to a place, and return whether there is no use in doing it again."""
         with anyio.move_on_after(HOLD_SECONDS):
             try:
                 await act(message)
             except HarkenError as exc:
                 _log.info("the place of an answer to %s is left as it is: %s", message.id, exc.message)
+                return not isinstance(exc, Conflict | Unavailable)
+            return True
+        return False
 
 
 def _seen_in(events: Collection[Event]) -> list[MessageId]:

@@ -96,6 +96,7 @@ async def test_a_mail_that_comes_is_heard_and_older_ones_are_not(graph: Graph) -
                 "to": "robin.owner@example.test",
                 "graph_id": mail_id(mail, is_immutable=True),
             },
+            is_question=True,
         )
     ]
     assert own_id_in(listener.heard[0].upstream_id) == mail.internet_id

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 
 import pytest
 
@@ -12,7 +13,7 @@ from harken.errors import NeedsPerson
 from harken.model import Draft
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import GraphSettings
-from harken.sources.graph.teams.patience import MOST_LATE, TROUBLED_SECONDS
+from harken.sources.graph.teams.patience import MOST_LATE, MOST_REFUSALS, TROUBLED_SECONDS
 from harken.sources.graph.teams.place import MOST_BACK_MS, Place
 from harken.sources.graph.teams.polling import MOST_BEHIND, Polling
 from harken.sources.graph.teams.reading import Chat, millis, read_chat, read_message
@@ -27,23 +28,28 @@ class World:
 
     listed: dict[str, datetime] = field(default_factory=dict)
     answer: Callable[[str], Reply] = lambda _: told({"value": []})
+    numbers: dict[str, int] = field(default_factory=dict)  # of the last message of a chat, if it is not the first
 
     def __call__(self, visit: Visit) -> Reply:
         """Answer as the service does."""
         if "/me/chats" in visit.target:
             newest = sorted(self.listed.items(), key=lambda item: item[1], reverse=True)
             chats = [
-                {"id": name, "lastMessagePreview": {"id": f"{name}-1", "createdDateTime": at.isoformat()}}
+                {"id": name, "lastMessagePreview": {"id": self.last_id(name), "createdDateTime": at.isoformat()}}
                 for name, at in newest
             ]
             return told({"value": chats})
         return self.answer(visit.target.split("/chats/")[1].split("/")[0])
 
+    def last_id(self, name: str) -> str:
+        """Return the id of the last message of a chat."""
+        return f"{name}-{self.numbers.get(name, 1)}"
+
     def said(self, name: str) -> Reply:
         """Answer with the message of a chat."""
         at = self.listed[name].isoformat()
         message = {
-            "id": f"{name}-1",
+            "id": self.last_id(name),
             "createdDateTime": at,
             "lastModifiedDateTime": at,
             "from": {"user": {"id": "ann", "displayName": "Ann"}},
@@ -130,8 +136,65 @@ async def test_a_chat_that_refuses_us_is_tried_again_also_after_a_restart() -> N
         del world.listed["new"]
         world.answer = lambda name: said if name == "new" else told({"value": []})
         assert [draft.text for draft in await go_round(polling(far, kept))] == ["new"]
-        far.time.now += 1_000
+        far.time.now += 100_000
         assert [draft.text for draft in await go_round(chats)] == ["new"]
+        assert chats.closed == 0
+
+
+async def tries_of(chats: Polling, far: Calling, hours: float, name: str = "gone") -> list[int]:
+    """Go round every ten minutes, and return the minutes in which a chat was asked for."""
+    tries: list[int] = []
+    for minute in range(0, round(hours * 60), 10):
+        before = len(far.service.visits)
+        await go_round(chats)
+        tries += [minute for visit in far.service.visits[before:] if f"/chats/{name}/" in visit.target]
+        far.time.now += 600
+    return tries
+
+
+@pytest.mark.parametrize("status", [403, 404])
+@pytest.mark.parametrize("is_listed", [True, False])
+async def test_a_chat_that_goes_on_refusing_us_is_tried_ever_less_and_at_last_once_a_day(
+    status: int, *, is_listed: bool
+) -> None:
+    """Whoever has left a chat has left it for good: asking every few minutes for ever helps nobody."""
+    world = World({"old": START})
+    async with calling(world) as far:
+        chats = polling(far)
+        await go_round(chats)
+        world.listed["gone"] = START + timedelta(seconds=60)
+        world.answer = lambda name: refused(status, "Refused") if name == "gone" else told({"value": []})
+        for _ in range(MOST_REFUSALS):
+            await go_round(chats)
+        if not is_listed:
+            del world.listed["gone"]
+        tries = await tries_of(chats, far, 4 * 24)
+        assert chats.closed == 1
+        pauses = [later - sooner for sooner, later in pairwise([0, *tries])]
+        assert pauses == sorted(pauses)
+        assert pauses[-2:] == [24 * 60, 24 * 60]
+        assert len(tries) <= 10
+
+
+@pytest.mark.parametrize("was_listed", [True, False])
+async def test_a_chat_that_refused_us_is_read_at_once_when_the_list_shows_something_new(*, was_listed: bool) -> None:
+    """Somebody was let in again: what is said then must not wait for a day, and what the list showed before may."""
+    world = World({"old": START})
+    async with calling(world) as far:
+        chats = polling(far)
+        await go_round(chats)
+        world.listed["gone"] = shown = START + timedelta(seconds=60)
+        world.answer = lambda name: refused(403, "Forbidden") if name == "gone" else told({"value": []})
+        for _ in range(MOST_REFUSALS):
+            await go_round(chats)
+        if not was_listed:
+            del world.listed["gone"]
+        await tries_of(chats, far, 2 * 24)
+        world.listed["gone"] = shown
+        assert await tries_of(chats, far, 0.5) == []
+        world.listed["gone"], world.numbers["gone"] = shown + timedelta(days=3), 2
+        world.answer = world.said
+        assert [draft.text for draft in await go_round(chats)] == ["gone"]
         assert chats.closed == 0
 
 

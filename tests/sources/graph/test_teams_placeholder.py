@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import anyio
@@ -13,12 +14,26 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.dispatch.placeholder import SETTLED, Placeholders
 from harken.errors import Unavailable
-from harken.model import INBOX, Attention, Message, MessageId, Outgoing, Sender, Trust
+from harken.model import (
+    INBOX,
+    Attention,
+    Consumer,
+    Message,
+    MessageId,
+    NewMessage,
+    Outgoing,
+    Reader,
+    Sender,
+    SessionKey,
+    Trust,
+)
 from harken.sources.graph.sent import Sent, reference, words
 from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.teams.sender import TeamsSender
-from harken.sources.graph.teams.writing import NOT_ANSWERED, answer, place_mark, whom_to_name
+from harken.sources.graph.teams.writing import ANSWERED_ELSEWHERE, NOT_ANSWERED, answer, place_mark, whom_to_name
+from harken.store.sqlite import open_store
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage, Person
@@ -211,6 +226,124 @@ async def test_a_place_that_may_not_be_edited_is_taken_back(graph: Graph) -> Non
     assert told_to[1:] == [("PATCH", "/5"), ("POST", ""), ("POST", "/5/softDelete")]
 
 
+@pytest.mark.parametrize("is_restarted", [False, True])
+async def test_a_placeholder_that_shows_after_the_answer_is_taken_away(graph: Graph, *, is_restarted: bool) -> None:
+    """It was on its way while the answer was written, which did not see it: nobody may be left waiting beside it."""
+    chat, message = asked_in(graph)
+    async with rigged(graph, mode="agent") as rig:
+        rig.time.pass_by(1)
+        sender = holding(rig)
+        graph.fail_next(Fault.DELAYED, path="/messages", method="POST")
+        with pytest.raises(Unavailable):
+            await sender.hold_place(message)
+        sent_id = await sender.send(reply(message))
+        rig.time.pass_by(60)
+        graph.world.settle()
+        assert len(said(graph, chat)) == 2
+        later = holding(rig, Sent()) if is_restarted else sender
+        for _ in range(2):
+            await later.clear_place(message, [sent_id])
+    assert said(graph, chat) == [ends("It is done.", reference("o-1"))]
+
+
+async def test_every_placeholder_of_a_message_is_taken_away(graph: Graph) -> None:
+    """Each daemon that ended in the wrong moment may have left one."""
+    chat, message = asked_in(graph)
+    async with rigged(graph, mode="agent") as rig:
+        rig.time.pass_by(1)
+        sender = holding(rig)
+        sent_id = await sender.send(reply(message))
+        for _ in range(2):
+            graph.say(chat, graph.me, f"<p>{WORKING}</p><p>{place_mark(message.id)}</p>")
+        await sender.clear_place(message, [sent_id])
+    assert said(graph, chat) == [ends("It is done.", reference("o-1"))]
+
+
+UNDER_WAY: Final = 2  # look, hold
+KILLED_WITHIN: Final = 5  # look, look, answer
+
+
+@pytest.mark.parametrize("requests", range(UNDER_WAY, KILLED_WITHIN + 1))
+async def test_wherever_the_daemon_ends_no_placeholder_stays_beside_the_answer(
+    graph: Graph, tmp_path: Path, requests: int
+) -> None:
+    """A placeholder is under way as the daemon is killed, and the next one answers before it shows."""
+    ann, agent = graph.person("Ann"), Consumer("claude-code")
+    chat = graph.chat(ann)
+    at = graph.say(chat, ann, "<p>done?</p>").created
+    asked = NewMessage(
+        mailbox=INBOX,
+        source=NAME,
+        sender=Sender(ann.id, "Ann"),
+        text="done?",
+        trust=Trust.KNOWN,
+        attention=Attention.WAKE,
+        conversation=chat.id,
+        sent_at=at,
+    )
+    async with rigged(graph, mode="agent") as rig, open_store(tmp_path / "harken.db", graph.clock) as store:
+        rig.time.pass_by(1)
+        await store.enroll(agent, INBOX, graph.clock.now())
+        (appended,) = await store.append([asked])
+
+        async def answer_it(sender: TeamsSender) -> None:
+            rows = await store.replies(appended.message.id)
+            row = rows[0] if rows else await store.add_reply(appended.message.id, "Yes.", author="a", consumer=agent)
+            if row.state != "sent":
+                await store.outbox_sent(row.id, await sender.send(reply(appended.message, "Yes.", "o-1")))
+
+        async def work() -> None:
+            sender = holding(rig)
+            loop = Placeholders(store, graph.clock, {NAME: sender})
+            await loop.look()
+            reader = Reader(consumer=agent, session=SessionKey("s"))
+            await store.acknowledge(reader, [appended.message.id], "ack")
+            await loop.look()
+            await answer_it(sender)
+
+        graph.fail_next(Fault.DELAYED, path="/messages", method="POST")
+        rig.keys.end_after(requests)
+        async with anyio.create_task_group() as group:
+            group.start_soon(work)
+            if requests < KILLED_WITHIN:
+                await rig.until_stuck()
+                group.cancel_scope.cancel()
+        rig.keys.end_after(-1)
+        later = holding(rig, Sent())
+        loop = Placeholders(store, graph.clock, {NAME: later})
+        await loop.look()
+        with suppress(Unavailable):
+            await answer_it(later)
+        await answer_it(later)
+        for _ in range(3):
+            await loop.look()
+            rig.time.pass_by(SETTLED.total_seconds())
+            graph.world.settle()
+    assert said(graph, chat) == [ends("Yes.", reference("o-1"))]
+
+
+@pytest.mark.parametrize("status", [200, 403])
+async def test_what_may_not_be_deleted_says_where_the_answer_is_and_the_answer_stays(status: int) -> None:
+    """An edit shows late, so the answer may still look like its placeholder: it must not be touched."""
+    with standing_service() as graph:
+        _, message = asked_in(graph)
+
+    def judge(visit: Visit) -> Reply:
+        mine = {"from": {"user": {"id": "me"}}, "body": {"content": f"<p>{place_mark(message.id)}</p>"}}
+        if visit.method == "GET":
+            return told({"value": [{**mine, "id": "5"}, {**mine, "id": "6"}]})
+        return told({}) if status == 200 or visit.method == "PATCH" else refused(status, "Forbidden")
+
+    async with calling(judge) as far:
+        settings = GraphSettings(name=NAME, kind="teams")
+        sender = TeamsSender(settings, far.client, Sent(), lambda: "me", far.time.clock)
+        await sender.clear_place(message, [f"{message.conversation}/5"])
+    told_to = [(visit.method, visit.target.partition("/messages")[2]) for visit in far.service.visits]
+    written = [each for each in told_to if each[0] != "GET"]
+    assert written == [("POST", "/6/softDelete"), *([("PATCH", "/6")] if status == 403 else [])]
+    assert (ANSWERED_ELSEWHERE.encode() in far.service.visits[-2].body) is (status == 403)
+
+
 @pytest.mark.parametrize("fault", [Fault.LOST, Fault.GATEWAY_TIMEOUT, Fault.RESET, Fault.SERVER_ERROR])
 async def test_an_edit_without_an_answer_is_looked_for_before_anything_is_sent(graph: Graph, fault: Fault) -> None:
     """Whether the edit happened or not: there is one message in the end, and it is the answer."""
@@ -271,6 +404,25 @@ async def test_neither_placeholder_nor_edits_are_heard(graph: Graph, *, is_resta
             assert await rig.go_round(2) == []
         graph.say(chat, graph.me, "<p>And I say so too.</p>")
         assert len(await rig.go_round(2)) == 1
+
+
+async def test_that_a_placeholder_was_taken_away_is_not_heard(graph: Graph) -> None:
+    """With a person's sign-in it would read as if the person had taken a word back, also after a restart."""
+    chat, message = asked_in(graph)
+    async with rigged(graph) as rig:
+        await rig.go_round(1)
+        rig.time.pass_by(1)
+        sent_id = await holding(rig).send(reply(message))
+        graph.say(chat, graph.me, f"<p>{WORKING}</p><p>{place_mark(message.id)}</p>")
+        assert await rig.go_round(2) == []
+        rig.sent = Sent([sent_id])
+        rig.restart()
+        rig.time.pass_by(60)
+        await holding(rig).clear_place(message, [sent_id])
+        assert len(said(graph, chat)) == 1
+        for _ in range(3):
+            rig.time.pass_by(60)
+            assert await rig.go_round(2) == []
 
 
 @given(st.text(max_size=300), st.text(min_size=1).filter(str.strip))

@@ -30,6 +30,8 @@ POLL_SECONDS: Final[Mapping[str, float]] = MappingProxyType({TEAMS: 8.0, OUTLOOK
 # Said by an Agent User while an agent works. In a person's name nothing is said that nobody asked for.
 PLACEHOLDER: Final[Mapping[str, str]] = MappingProxyType({DELEGATED: "", AGENT: "An agent is working on this."})
 MAX_PLACEHOLDER_CHARS: Final = 500
+MAX_ADDRESS_CHARS: Final = 320
+MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
 # What each permission is for, in the order in which people are told.
 PERMISSIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
     {
@@ -58,7 +60,7 @@ _SIGN_IN_KEYS: Final = MappingProxyType(
     }
 )
 _KIND_KEYS: Final = MappingProxyType(
-    {TEAMS: frozenset({"watched", "muted", "placeholder"}), OUTLOOK: frozenset({"folders", "trust_from"})}
+    {TEAMS: frozenset({"watched", "muted", "placeholder"}), OUTLOOK: frozenset({"folders", "addresses", "trust_from"})}
 )
 
 
@@ -82,6 +84,7 @@ class GraphSettings:
     muted: tuple[str, ...] = ()
     placeholder: str = ""  # what a chat is told while an agent works, until its answer takes the place; empty: nothing
     folders: tuple[str, ...] = ("inbox",)
+    addresses: tuple[str, ...] = ()  # of the account, besides those that the service tells
     trust_from: bool = False  # whether the sender that a mail names is believed without proof
     blueprint_id: str = ""
     agent_id: str = ""
@@ -147,6 +150,7 @@ def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
         muted=_names(table, "muted", 'a list of chat ids or topics, such as ["Lunch"]'),
         placeholder=_sentence(table, "placeholder", PLACEHOLDER[mode]),
         folders=_names(table, "folders", 'a list of folders, such as ["inbox"]') or ("inbox",),
+        addresses=_addresses(table),
         trust_from=table.flag("trust_from"),
     )
     if mode == DELEGATED:
@@ -178,6 +182,25 @@ def _refuse_unknown(table: Table, kind: str, mode: str) -> None:
 
 def _names(table: Table, key: str, wanted: str) -> tuple[str, ...]:
     return tuple(each.strip() for each in table.lines(key, wanted))
+
+
+def mail_address(text: str) -> str:
+    """Return a mail address as it is compared, or nothing if it is none."""
+    address = text.strip().lower()
+    name, at, place = address.partition("@")
+    is_one = name and at and place and "@" not in place and address.isprintable() and " " not in address
+    return address if is_one and len(address) <= MAX_ADDRESS_CHARS else ""
+
+
+def _addresses(table: Table) -> tuple[str, ...]:
+    wanted = 'a list of mail addresses, such as ["team@example.org"]'
+    given = table.lines("addresses", wanted)
+    found = tuple(dict.fromkeys(mail_address(each) for each in given))
+    if "" in found:
+        raise UserError(f"{table.dotted('addresses')} holds something that is not a mail address.", f"Use {wanted}.")
+    if len(found) > MOST_ADDRESSES:
+        raise UserError(f"{table.dotted('addresses')} is too long.", f"Name at most {MOST_ADDRESSES} addresses.")
+    return found
 
 
 def _sentence(table: Table, key: str, default: str) -> str:

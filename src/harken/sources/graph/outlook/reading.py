@@ -9,7 +9,7 @@ another's mail by guessing its id. Above is `source.py`.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from datetime import UTC, datetime
 from html import escape
 from typing import Final
@@ -87,10 +87,13 @@ def is_invitation(mail: Json) -> bool:
     return "eventMessage" in _text(mail, "@odata.type") or bool(_text(mail, "meetingMessageType"))
 
 
-def draft_of(mail: Json, *, source: str, folder: str, address: str = "", trusts_from: bool = False) -> Draft | None:
+def draft_of(
+    mail: Json, *, source: str, folder: str, addresses: Collection[str] = (), trusts_from: bool = False
+) -> Draft | None:
     """Return a mail as a draft, or None if it is unfinished; raises `MissingScope` if we may not read what it says.
 
-    `address` is the account's own: whoever writes to it alone or among others waits for an answer. Copies do not.
+    `addresses` are the account's own, in lower case: whoever writes to one of them, alone or among others, waits for
+    an answer. Copies do not.
     With `trusts_from` the sender that a mail names is believed without proof.
     """
     if mail.get("isDraft") is True:
@@ -112,13 +115,13 @@ def draft_of(mail: Json, *, source: str, folder: str, address: str = "", trusts_
         format=text_format,
         sent_at=_moment(_text(mail, "receivedDateTime")),
         meta=_meta(mail, author, folder),
-        is_question=_expects_answer(mail, author, address.strip().lower()),
+        is_question=_expects_answer(mail, author, addresses),
     )
 
 
-def _expects_answer(mail: Json, author: Sender, address: str) -> bool:
-    """Whether somebody, and no machine, writes to this address."""
-    if not address or author.id in (address, NOBODY) or is_unattended(author.id) or is_invitation(mail):
+def _expects_answer(mail: Json, author: Sender, addresses: Collection[str]) -> bool:
+    """Whether somebody else, and no machine, writes to one of these addresses."""
+    if author.id in addresses or author.id == NOBODY or is_unattended(author.id) or is_invitation(mail):
         return False
     said = _header(mail, "auto-submitted").lower()
     is_automatic = (
@@ -127,7 +130,7 @@ def _expects_answer(mail: Json, author: Sender, address: str) -> bool:
         or any(_header(mail, name) for name in _MACHINES)
         or _header(mail, "return-path") == "<>"
     )
-    return not is_automatic and any(person.id == address for person in _people(mail.get("toRecipients")))
+    return not is_automatic and any(person.id in addresses for person in _people(mail.get("toRecipients")))
 
 
 def sender_of(mail: Json, *, trusts_from: bool) -> Sender:

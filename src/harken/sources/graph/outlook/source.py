@@ -25,6 +25,7 @@ from harken.sources.base import Batch, SourceHealth
 from harken.sources.graph.client import DELTA_LINK, GraphClient
 from harken.sources.graph.failures import Gone, MissingScope
 from harken.sources.graph.notices.tidings import Tidings, Topic
+from harken.sources.graph.outlook.addresses import OwnAddresses
 from harken.sources.graph.outlook.marker import closing_id_of
 from harken.sources.graph.outlook.place import OVERLAP, Place, Row, first_place, read_place
 from harken.sources.graph.outlook.proof import UNVERIFIED
@@ -82,7 +83,7 @@ class _Account:
     client: GraphClient
     sent: Sent
     me: Callable[[], str]
-    address: Callable[[], str]
+    addresses: OwnAddresses
     since: Callable[[], datetime | None]
 
 
@@ -105,13 +106,14 @@ class OutlookSource:
         sent: Sent,
         me: Callable[[], str],
         *,
-        address: Callable[[], str] = str,
+        upn: Callable[[], str] = str,
         since: Callable[[], datetime | None] = lambda: None,
         timing: Timing | None = None,
     ) -> None:
         self.settings = settings
         folders = dict.fromkeys(settings.folders or ("inbox",))
-        account = _Account(settings, client, sent, me, address, since)
+        addresses = OwnAddresses(settings, client, clock, me=me, since=since, upn=upn)
+        account = _Account(settings, client, sent, me, addresses, since)
         self._feeds = tuple(FolderFeed(folder, account, clock, timing or Timing()) for folder in folders)
 
     @property
@@ -151,7 +153,7 @@ class FolderFeed:
         self._client = account.client
         self._sent = account.sent
         self._me = account.me
-        self._address = account.address
+        self._addresses = account.addresses
         self._since = account.since
         self._clock = clock
         self._timing = timing
@@ -276,6 +278,7 @@ class FolderFeed:
         return rows, link
 
     async def _drafts(self, rows: Sequence[Row]) -> list[Draft]:
+        await self._addresses.learn()
         read = [await self._steadily(partial(self._draft, row)) for row in rows]
         return [draft for draft in read if draft is not None]
 
@@ -295,7 +298,7 @@ class FolderFeed:
             mail,
             source=self._settings.name,
             folder=self._folder,
-            address=self._address(),
+            addresses=self._addresses.read(),
             trusts_from=self._settings.trust_from,
         )
         return None if draft is not None and await self._is_ours(mail, draft) else draft

@@ -17,7 +17,8 @@ from harken.sources.graph.teams.reading import Chat
 MOST_REFUSALS: Final = 3
 MOST_TROUBLES: Final = 5
 MOST_LATE: Final = 2
-REFUSED_SECONDS: Final = (60.0, 300.0, 900.0)  # until it is tried again, each time longer
+# Until it is tried again, each time longer: a chat may let us in soon after it was made, or have been left for good.
+REFUSED_SECONDS: Final = (60.0, 300.0, 900.0, 3_600.0, 21_600.0, 86_400.0)
 TROUBLED_SECONDS: Final = (30.0, 60.0, 120.0)
 
 
@@ -77,7 +78,9 @@ class Patience:
         times = before.times if before else 0
         pauses = REFUSED_SECONDS if is_refused else TROUBLED_SECONDS
         again_at = self._monotonic() + pauses[min(times, len(pauses) - 1)]
-        self._left[chat.id] = _Left(chat.gate, times + 1, again_at, is_refused)
+        # One that is tried though the list does not show it comes without a gate: what the list showed last counts.
+        gate = chat.gate or (before.gate if before else "")
+        self._left[chat.id] = _Left(gate, times + 1, again_at, is_refused)
         return True
 
     def can_read(self, chat: Chat) -> bool:

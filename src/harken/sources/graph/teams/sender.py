@@ -3,15 +3,15 @@
 A reply ends with a short reference, made from the key that stays the same each time the reply is tried. So before
 anything is sent the chat is looked at: what an earlier try, or an earlier daemon, has sent is found there, and not sent
 twice. A try that may still be under way is waited for. What stands in the place of an answer has a reference of its
-own; it is found in the same look, and the answer is edited into it. Above are the outbox, which tries again, and
-`dispatch/placeholder.py`; below are `writing.py`, `trace.py`, the client, and `sent.py`, which keeps all of it from
-being heard as the person's own word.
+own; it is found in the same look, and the answer is edited into it. What shows only after the answer is cleared later.
+Above are the outbox, which tries again, and `dispatch/placeholder.py`; below are `writing.py`, `trace.py`, the client,
+and `sent.py`, which keeps all of it from being heard as the person's own word.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Final
@@ -27,13 +27,22 @@ from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.teams.reading import text_of, upstream_id
 from harken.sources.graph.teams.trace import Trace, Wanted, find_trace
 from harken.sources.graph.teams.turns import Turns
-from harken.sources.graph.teams.writing import NOT_ANSWERED, Content, answer, place_mark, standing_in, whom_to_name
+from harken.sources.graph.teams.writing import (
+    ANSWERED_ELSEWHERE,
+    NOT_ANSWERED,
+    Content,
+    answer,
+    place_mark,
+    standing_in,
+    whom_to_name,
+)
 from harken.sources.graph.verdict import Json
 from harken.sources.https.address import part
 
 FEW_PAGES: Final = 4  # where nothing can be there that must be found
 MOST_PAGES: Final = 100
 MOST_REMEMBERED: Final = 1_000  # answers and places
+MOST_CLEARED: Final = 3  # of one message: each daemon that ended may have left one
 LOOK_AGAIN_SECONDS: Final = 15.0
 SETTLED: Final = timedelta(seconds=60)  # by then a try that got no answer is in the chat, or will never be
 
@@ -107,6 +116,29 @@ class TeamsSender:
                 content = standing_in(NOT_ANSWERED, place_mark(message.id), is_own_account=self._settings.is_agent)
                 await self._edit(chat_id, place, content, _noted_nowhere)
 
+    async def clear_place(self, message: Message, answers: Collection[str]) -> None:
+        """Delete what promises an answer that is elsewhere in the chat, or say so where it cannot be deleted."""
+        chat_id = self._chat_of(message)
+        async with self._turns.of(chat_id):
+            # The service may still show as a placeholder what an edit has made the answer.
+            stay = {each.removeprefix(upstream_id(chat_id, "")) for each in answers} | {
+                self._answers.get(message.id, "")
+            }
+            for _ in range(MOST_CLEARED):
+                place = (await self._look_for_place(message, frozenset(stay))).place
+                if not place:
+                    return
+                stay.add(place)
+                try:
+                    await self._delete(chat_id, place)
+                except (Unavailable, Unsure):
+                    raise
+                except HarkenError:
+                    content = standing_in(
+                        ANSWERED_ELSEWHERE, place_mark(message.id), is_own_account=self._settings.is_agent
+                    )
+                    await self._edit(chat_id, place, content, _noted_nowhere)
+
     def _chat_of(self, message: Message) -> str:
         if message.source != self._settings.name or not message.conversation:
             raise Refused("This message did not come from a chat of this account.", "answer it where it came from")
@@ -156,9 +188,13 @@ class TeamsSender:
     async def _take_back(self, chat_id: str, message_id: str) -> None:
         """Delete what stands in the place of an answer that is elsewhere, if that can be done."""
         if message_id:
-            path = f"/users/{part(self._me())}/chats/{part(chat_id)}/messages/{part(message_id)}/softDelete"
             with suppress(HarkenError):
-                await self._client.post(path, {}, lane=f"{CHAT}{chat_id}")
+                await self._delete(chat_id, message_id)
+
+    async def _delete(self, chat_id: str, message_id: str) -> None:
+        path = f"/users/{part(self._account())}/chats/{part(chat_id)}/messages/{part(message_id)}/softDelete"
+        self._sent.note(upstream_id(chat_id, message_id))
+        await self._client.post(path, {}, lane=f"{CHAT}{chat_id}")
 
     async def _post(self, reply: Outgoing, content: Content, mark: str) -> str:
         chat_id = reply.to.conversation
@@ -192,10 +228,12 @@ class TeamsSender:
             after = max(after, reply.created_at - (_PLACED if self._settings.placeholder else _SKEW))
         return await self._look(reply.to, mark, after, FEW_PAGES if reply.tried_at is None else MOST_PAGES)
 
-    async def _look_for_place(self, message: Message) -> Trace:
-        return await self._look(message, "", _said_at(message), FEW_PAGES)
+    async def _look_for_place(self, message: Message, but: frozenset[str] = frozenset()) -> Trace:
+        return await self._look(message, "", _said_at(message), FEW_PAGES, but)
 
-    async def _look(self, to: Message, mark: str, after: datetime, most_pages: int) -> Trace:
+    async def _look(
+        self, to: Message, mark: str, after: datetime, most_pages: int, but: frozenset[str] = frozenset()
+    ) -> Trace:
         wanted = Wanted(
             chat_id=to.conversation,
             author=self._account(),
@@ -203,6 +241,7 @@ class TeamsSender:
             place=place_mark(to.id),
             after=after,
             most_pages=most_pages,
+            but=but,
         )
         return await find_trace(self._client, wanted)
 

@@ -7,7 +7,7 @@ and changes nothing. Above is `sender.py`, below the client.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import datetime
@@ -40,6 +40,7 @@ class Wanted:
     place: str
     after: datetime
     most_pages: int
+    but: frozenset[str] = frozenset()  # ids of what stands in no place, whatever the service shows of it still
 
 
 async def find_trace(client: GraphClient, wanted: Wanted) -> Trace:
@@ -55,7 +56,7 @@ async def find_trace(client: GraphClient, wanted: Wanted) -> Trace:
     async with aclosing(client.pages(path, params, lane=lane, most_pages=wanted.most_pages)) as pages:
         async for page in pages:
             ours = [message for message in items(page) if _is_of(wanted.author, message)]
-            found = Trace(_ending_with(ours, wanted.answer), _ending_with(ours, wanted.place))
+            found = Trace(_ending_with(ours, wanted.answer), _ending_with(ours, wanted.place, wanted.but))
             if found != Trace():
                 return found
             has_more = NEXT_LINK in page
@@ -67,10 +68,11 @@ def _is_of(author: str, message: Json) -> bool:
     return sender is not None and sender.id == author and not text_of(message, "deletedDateTime")
 
 
-def _ending_with(messages: Sequence[Json], mark: str) -> str:
+def _ending_with(messages: Sequence[Json], mark: str, but: Collection[str] = ()) -> str:
     """Return the id of the first message that ends with a reference, or nothing."""
     wanted = words(mark)
     for message in messages if wanted else ():
-        if words(text_of(within(message, "body"), "content")).endswith(wanted):
-            return text_of(message, "id")
+        own = text_of(message, "id")
+        if own not in but and words(text_of(within(message, "body"), "content")).endswith(wanted):
+            return own
     return ""

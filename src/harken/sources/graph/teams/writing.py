@@ -21,6 +21,7 @@ from harken.sources.markup import closing_line, to_html
 MAX_BYTES: Final = 28_000
 MAX_NAME_CHARS: Final = 100
 NOT_ANSWERED: Final = "Not answered yet."
+ANSWERED_ELSEWHERE: Final = "Answered in another message."
 
 _FOR_A_PERSON: Final = "Written by an AI agent on my behalf."
 _WITH_MANY: Final = frozenset({"group", "meeting"})
