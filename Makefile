@@ -20,10 +20,11 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 	@$(BIN)/harken up
 	@printf '\nHere the command is %s; put its folder on PATH, or write it out.\n' '$(BIN)/harken'
 
+# Four workers for two cores: many tests wait for a daemon, a browser or a service.
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
 	@scripts/dovecot.sh
-	$(BIN)/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+	$(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
 	$(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)
