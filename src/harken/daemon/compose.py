@@ -16,7 +16,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from functools import partial
 from pathlib import Path
-from typing import Final
 
 import anyio
 import msgspec
@@ -95,8 +94,6 @@ from harken.surfaces.web.signin import SignIns, cookie_key
 from harken.surfaces.wire import Lines
 
 _log = logging.getLogger("harken.daemon")
-
-COLLECT_EVERY: Final = (20_000, 10, 10)  # new objects, and how often the older ones are looked at too
 
 
 @dataclass(slots=True, kw_only=True)
@@ -344,11 +341,9 @@ async def _serve(daemon: Daemon) -> None:
             if doors is not None:
                 tasks.start_soon(doors.serve)
             _announce(daemon, endpoint.address)
-            # What was built until now stays: the collector need not look at it again and again. What is made from now
-            # on is mostly gone with its request: to look at it as often as usual was 4 % of what a post cost.
+            # What was built until now stays: the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
-            gc.set_threshold(*COLLECT_EVERY)
             await _until_signalled()
             web.should_exit = True
             if doors is not None:

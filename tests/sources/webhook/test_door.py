@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import json
+import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from typing import Final
@@ -230,3 +232,26 @@ async def test_large_posts_leave_threads_to_others() -> None:
                     assert await anyio.to_thread.run_sync(lambda: "free") == "free"
             finally:
                 is_over.set()
+
+
+@pytest.fixture
+def no_collector() -> Iterator[None]:
+    """What leads back to itself stays, for the time of a test."""
+    gc.collect()
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_collector")
+async def test_a_large_post_that_is_refused_leaves_nothing_in_the_memory() -> None:
+    """Anybody can post there: megabytes that wait for the collector of cycles would soon be all of the memory."""
+    hook = rig("github")
+    posted = Posted(query={}, headers=github(b"another body"), body=b"{" + b" " * LARGE_BYTES)
+    (door,) = hook.source.doors()
+    before = sys.getrefcount(posted)
+    with pytest.raises(Refused):
+        await door.take(posted, hook.kept.accept)
+    # The thread that judged it lets go of it when it takes up the next.
+    await anyio.to_thread.run_sync(int)
+    assert sys.getrefcount(posted) == before
