@@ -173,7 +173,7 @@ async def test_an_account_without_such_a_property_is_asked_for_less() -> None:
         assert own.read() == {"ann@example.test"}
 
 
-@pytest.mark.parametrize(("status", "pause"), [(403, KEPT), (404, KEPT), (503, TROUBLED)])
+@pytest.mark.parametrize(("status", "pause"), [(403, KEPT), (404, TROUBLED), (503, TROUBLED)])
 async def test_what_was_known_stays_while_the_service_does_not_tell(status: int, pause: timedelta) -> None:
     """An outage of the directory must not turn questions into notes, nor be asked about at every mail."""
     answers = [told({"mail": "ann@example.test"})]

@@ -13,7 +13,7 @@ from harken.errors import NeedsPerson
 from harken.model import Draft
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import GraphSettings
-from harken.sources.graph.teams.patience import MOST_LATE, MOST_REFUSALS, TROUBLED_SECONDS
+from harken.sources.graph.teams.patience import MOST_LATE, MOST_REFUSALS, REFUSED_SECONDS, TROUBLED_SECONDS
 from harken.sources.graph.teams.place import MOST_BACK_MS, Place
 from harken.sources.graph.teams.polling import MOST_BEHIND, Polling
 from harken.sources.graph.teams.reading import Chat, millis, read_chat, read_message
@@ -174,6 +174,25 @@ async def test_a_chat_that_goes_on_refusing_us_is_tried_ever_less_and_at_last_on
         assert pauses == sorted(pauses)
         assert pauses[-2:] == [24 * 60, 24 * 60]
         assert len(tries) <= 10
+
+
+async def test_a_chat_that_was_slow_for_long_and_refuses_once_does_not_wait_for_a_day() -> None:
+    """Each counts for itself: one odd answer after an outage is no reason to believe that the chat was left."""
+    world = World({"old": START})
+    async with calling(world) as far:
+        chats = polling(far, chat_seconds=0.05)
+        await go_round(chats)
+        world.listed["slow"] = START + timedelta(seconds=60)
+        world.answer = lambda name: Reply(fault=Fault.HANG) if name == "slow" else told({"value": []})
+        for _ in range(MOST_LATE + 5):
+            await go_round(chats)
+            far.time.now += max(TROUBLED_SECONDS)
+        world.answer = lambda name: refused(403, "Forbidden") if name == "slow" else told({"value": []})
+        await go_round(chats)
+        assert chats.closed == 1
+        world.answer = lambda name: world.said("slow") if name == "slow" else told({"value": []})
+        far.time.now += REFUSED_SECONDS[0]
+        assert [draft.text for draft in await go_round(chats)] == ["slow"]
 
 
 @pytest.mark.parametrize("was_listed", [True, False])

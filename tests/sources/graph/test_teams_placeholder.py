@@ -32,7 +32,14 @@ from harken.model import (
 from harken.sources.graph.sent import Sent, reference, words
 from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.teams.sender import TeamsSender
-from harken.sources.graph.teams.writing import ANSWERED_ELSEWHERE, NOT_ANSWERED, answer, place_mark, whom_to_name
+from harken.sources.graph.teams.writing import (
+    ANSWERED_ELSEWHERE,
+    NOT_ANSWERED,
+    answer,
+    place_mark,
+    standing_in,
+    whom_to_name,
+)
 from harken.store.sqlite import open_store
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
@@ -86,6 +93,11 @@ def holding(rig: Rig, sent: Sent | None = None) -> TeamsSender:
     """Return what sends replies of an Agent User, as a daemon that has just started."""
     settings = replace(rig.settings, placeholder=WORKING)
     return TeamsSender(settings, rig.client, sent or rig.sent, lambda: rig.graph.me.id, rig.graph.clock)
+
+
+def placed(message: Message, text: str = WORKING) -> str:
+    """Return what stands in the place of an answer, written in a person's name."""
+    return standing_in(text, place_mark(message.id), is_own_account=False).html
 
 
 def said(graph: Graph, chat: Chat) -> list[str]:
@@ -210,7 +222,7 @@ async def test_a_place_that_may_not_be_edited_is_taken_back(graph: Graph) -> Non
     _, message = asked_in(graph)
 
     def judge(visit: Visit) -> Reply:
-        mine = {"from": {"user": {"id": "me"}}, "body": {"content": f"<p>{place_mark(message.id)}</p>"}}
+        mine = {"from": {"user": {"id": "me"}}, "body": {"content": placed(message, NOT_ANSWERED)}}
         match visit.method:
             case "GET":
                 return told({"value": [{**mine, "id": "5"}]})
@@ -257,6 +269,39 @@ async def test_every_placeholder_of_a_message_is_taken_away(graph: Graph) -> Non
             graph.say(chat, graph.me, f"<p>{WORKING}</p><p>{place_mark(message.id)}</p>")
         await sender.clear_place(message, [sent_id])
     assert said(graph, chat) == [ends("It is done.", reference("o-1"))]
+
+
+async def test_words_of_the_person_under_which_a_placeholder_is_quoted_stay(graph: Graph) -> None:
+    """With a person's sign-in they are written by the same account, and nobody else may take them away or edit them."""
+    chat, message = asked_in(graph)
+    quote = f"<p>Ann, do not wait for this:</p><blockquote>{placed(message)}</blockquote>"
+    async with rigged(graph) as rig:
+        rig.time.pass_by(1)
+        sender = holding(rig)
+        graph.say(chat, graph.me, quote)
+        await sender.leave_place(message)
+        sent_id = await sender.send(reply(message))
+        rig.time.pass_by(60)
+        await sender.clear_place(message, [sent_id])
+    assert said(graph, chat)[0] == words(quote)
+    assert len(said(graph, chat)) == 2
+
+
+async def test_a_placeholder_that_somebody_took_away_keeps_none_of_the_others(graph: Graph) -> None:
+    """Between the look and the deletion a person may be faster."""
+    _, message = asked_in(graph)
+
+    def judge(visit: Visit) -> Reply:
+        mine = {"from": {"user": {"id": "me"}}, "body": {"content": placed(message, NOT_ANSWERED)}}
+        if visit.method == "GET":
+            return told({"value": [{**mine, "id": "5"}, {**mine, "id": "6"}]})
+        return refused(404, "NotFound") if "/messages/5" in visit.target else told({})
+
+    async with calling(judge) as far:
+        settings = GraphSettings(name=NAME, kind="teams")
+        await TeamsSender(settings, far.client, Sent(), lambda: "me", far.time.clock).clear_place(message, ["c/9"])
+    deleted = [visit.target.partition("/messages")[2] for visit in far.service.visits if visit.method == "POST"]
+    assert deleted == ["/5/softDelete", "/6/softDelete"]
 
 
 UNDER_WAY: Final = 2  # look, hold
@@ -329,7 +374,7 @@ async def test_what_may_not_be_deleted_says_where_the_answer_is_and_the_answer_s
         _, message = asked_in(graph)
 
     def judge(visit: Visit) -> Reply:
-        mine = {"from": {"user": {"id": "me"}}, "body": {"content": f"<p>{place_mark(message.id)}</p>"}}
+        mine = {"from": {"user": {"id": "me"}}, "body": {"content": placed(message, NOT_ANSWERED)}}
         if visit.method == "GET":
             return told({"value": [{**mine, "id": "5"}, {**mine, "id": "6"}]})
         return told({}) if status == 200 or visit.method == "PATCH" else refused(status, "Forbidden")
@@ -413,7 +458,7 @@ async def test_that_a_placeholder_was_taken_away_is_not_heard(graph: Graph) -> N
         await rig.go_round(1)
         rig.time.pass_by(1)
         sent_id = await holding(rig).send(reply(message))
-        graph.say(chat, graph.me, f"<p>{WORKING}</p><p>{place_mark(message.id)}</p>")
+        graph.say(chat, graph.me, placed(message))
         assert await rig.go_round(2) == []
         rig.sent = Sent([sent_id])
         rig.restart()

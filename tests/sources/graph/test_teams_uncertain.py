@@ -15,7 +15,7 @@ from harken.model import INBOX, Attention, Message, MessageId, Outgoing, Sender,
 from harken.sources.graph.sent import Sent
 from harken.sources.graph.settings import GraphSettings
 from harken.sources.graph.teams.sender import LOOK_AGAIN_SECONDS, MOST_PAGES, SETTLED, TeamsSender
-from harken.sources.graph.teams.writing import place_mark
+from harken.sources.graph.teams.writing import NOT_ANSWERED, place_mark, standing_in
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
@@ -183,7 +183,8 @@ async def test_an_edit_is_noted_before_it_is_made() -> None:
     methods: list[list[str]] = []
 
     def judge(visit: Visit) -> Reply:
-        mine = {"id": "5", "from": {"user": {"id": "me"}}, "body": {"content": f"<p>{place_mark(MessageId('m1'))}</p>"}}
+        placed = standing_in(NOT_ANSWERED, place_mark(MessageId("m1")), is_own_account=False)
+        mine = {"id": "5", "from": {"user": {"id": "me"}}, "body": {"content": placed.html}}
         return told({"value": [mine]}) if visit.method == "GET" else Reply(204)
 
     async with calling(judge) as far:

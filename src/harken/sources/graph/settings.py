@@ -194,7 +194,7 @@ def mail_address(text: str) -> str:
 
 def _addresses(table: Table) -> tuple[str, ...]:
     wanted = 'a list of mail addresses, such as ["team@example.org"]'
-    given = table.lines("addresses", wanted)
+    given = table.lines("addresses", wanted, "mail address")
     found = tuple(dict.fromkeys(mail_address(each) for each in given))
     if "" in found:
         raise UserError(f"{table.dotted('addresses')} holds something that is not a mail address.", f"Use {wanted}.")

@@ -16,7 +16,7 @@ from typing import Final
 import anyio
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Unavailable, UserError
+from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.sources.graph.client import GraphClient
 from harken.sources.graph.settings import MOST_ADDRESSES, GraphSettings, mail_address
 from harken.sources.graph.verdict import Json
@@ -30,6 +30,7 @@ _FORMS: Final[tuple[Mapping[str, str], ...]] = (
     {"$select": "mail,userPrincipalName,proxyAddresses"},
     {"$select": "mail,userPrincipalName"},
 )
+_PASSING: Final = (Unavailable, NotFound)  # an account that was made just now is not known everywhere yet
 _BY_MAIL: Final = "smtp:"  # in upper case the one that is written from; others lead elsewhere, such as `sip:`
 
 _log = logging.getLogger("harken.sources.graph")
@@ -75,7 +76,7 @@ class OwnAddresses:
                 return  # somebody else signed in meanwhile: whose they are nobody can say
             is_first = sign_in != self._asked_of
             self._asked_of, self._told = sign_in, frozenset() if is_first else self._told
-            self._again_at = self._clock.now() + (TROUBLED if isinstance(found, Unavailable) else KEPT)
+            self._again_at = self._clock.now() + (TROUBLED if isinstance(found, _PASSING) else KEPT)
             if not isinstance(found, HarkenError):
                 self._told = found
             elif is_first:

@@ -75,7 +75,7 @@ class Patience:
         before = self._left.get(chat.id)
         if self._failures[chat.id] < most and (before is None or not before.times):
             return False
-        times = before.times if before else 0
+        times = before.times if before and before.is_refused == is_refused else 0
         pauses = REFUSED_SECONDS if is_refused else TROUBLED_SECONDS
         again_at = self._monotonic() + pauses[min(times, len(pauses) - 1)]
         # One that is tried though the list does not show it comes without a gate: what the list showed last counts.

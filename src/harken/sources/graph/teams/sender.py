@@ -17,7 +17,7 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Refused, Unavailable, Uncertain, UserError
+from harken.errors import HarkenError, NotFound, Refused, Unavailable, Uncertain, UserError
 from harken.model import Message, MessageId, Outgoing
 from harken.sources.graph.client import GraphClient
 from harken.sources.graph.failures import Unsure
@@ -90,13 +90,12 @@ class TeamsSender:
     async def hold_place(self, message: Message) -> None:
         """Say in the chat of a message that somebody works on it, once, unless it is being answered."""
         chat_id = self._chat_of(message)
-        mark = place_mark(message.id)
         async with self._turns.of(chat_id):
             if not self._settings.placeholder or message.id in self._answers:
                 return
             place = (await self._look_for_place(message)).place
             if not place:
-                content = standing_in(self._settings.placeholder, mark, is_own_account=self._settings.is_agent)
+                content = self._standing_in(message, self._settings.placeholder)
                 with self._sent.pending(content.html):
                     place = await self._posted(chat_id, content, f"placeholder:{message.id}", _noted_nowhere)
                     place = place or (await self._look_for_place(message)).place
@@ -113,8 +112,7 @@ class TeamsSender:
             if self._answers.get(message.id):
                 return
             if place := (await self._look_for_place(message)).place:
-                content = standing_in(NOT_ANSWERED, place_mark(message.id), is_own_account=self._settings.is_agent)
-                await self._edit(chat_id, place, content, _noted_nowhere)
+                await self._edit(chat_id, place, self._standing_in(message, NOT_ANSWERED), _noted_nowhere)
 
     async def clear_place(self, message: Message, answers: Collection[str]) -> None:
         """Delete what promises an answer that is elsewhere in the chat, or say so where it cannot be deleted."""
@@ -133,11 +131,13 @@ class TeamsSender:
                     await self._delete(chat_id, place)
                 except (Unavailable, Unsure):
                     raise
+                except NotFound:
+                    continue  # somebody else took it away
                 except HarkenError:
-                    content = standing_in(
-                        ANSWERED_ELSEWHERE, place_mark(message.id), is_own_account=self._settings.is_agent
-                    )
-                    await self._edit(chat_id, place, content, _noted_nowhere)
+                    await self._edit(chat_id, place, self._standing_in(message, ANSWERED_ELSEWHERE), _noted_nowhere)
+
+    def _standing_in(self, message: Message, text: str) -> Content:
+        return standing_in(text, place_mark(message.id), is_own_account=self._settings.is_agent)
 
     def _chat_of(self, message: Message) -> str:
         if message.source != self._settings.name or not message.conversation:
@@ -238,7 +238,10 @@ class TeamsSender:
             chat_id=to.conversation,
             author=self._account(),
             answer=mark,
-            place=place_mark(to.id),
+            # All of what we wrote there: in a person's name, they may have quoted it under words of their own.
+            places=frozenset(
+                self._standing_in(to, text).html for text in (self._settings.placeholder, NOT_ANSWERED) if text
+            ),
             after=after,
             most_pages=most_pages,
             but=but,

@@ -1,8 +1,9 @@
 """What a chat holds of ours: an answer that an earlier try may have sent, and what stands in its place.
 
-Both are told by the reference at their end, in what the account itself wrote. A chat can hold more than anybody wants
-to read for that: then it is said that the trace is not whole, because what was not found may still be there. It reads
-and changes nothing. Above is `sender.py`, below the client.
+An answer is told by the reference at its end, what stands in its place by all that it says, and both only in what the
+account itself wrote. A chat can hold more than anybody wants to read for that: then it is said that the trace is not
+whole, because what was not found may still be there. It reads and changes nothing. Above is `sender.py`, below the
+client.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Wanted:
     chat_id: str
     author: str
     answer: str  # its reference; empty: only the place
-    place: str
+    places: Collection[str]  # what may stand in its place, as it was written
     after: datetime
     most_pages: int
     but: frozenset[str] = frozenset()  # ids of what stands in no place, whatever the service shows of it still
@@ -56,7 +57,7 @@ async def find_trace(client: GraphClient, wanted: Wanted) -> Trace:
     async with aclosing(client.pages(path, params, lane=lane, most_pages=wanted.most_pages)) as pages:
         async for page in pages:
             ours = [message for message in items(page) if _is_of(wanted.author, message)]
-            found = Trace(_ending_with(ours, wanted.answer), _ending_with(ours, wanted.place, wanted.but))
+            found = Trace(_ending_with(ours, wanted.answer), _saying(ours, wanted.places, wanted.but))
             if found != Trace():
                 return found
             has_more = NEXT_LINK in page
@@ -68,11 +69,18 @@ def _is_of(author: str, message: Json) -> bool:
     return sender is not None and sender.id == author and not text_of(message, "deletedDateTime")
 
 
-def _ending_with(messages: Sequence[Json], mark: str, but: Collection[str] = ()) -> str:
+def _ending_with(messages: Sequence[Json], mark: str) -> str:
     """Return the id of the first message that ends with a reference, or nothing."""
     wanted = words(mark)
-    for message in messages if wanted else ():
-        own = text_of(message, "id")
-        if own not in but and words(text_of(within(message, "body"), "content")).endswith(wanted):
-            return own
-    return ""
+    return next((text_of(each, "id") for each in messages if wanted and _words_of(each).endswith(wanted)), "")
+
+
+def _saying(messages: Sequence[Json], texts: Collection[str], but: Collection[str]) -> str:
+    """Return the id of the first message that says one of these and nothing else, or nothing."""
+    wanted = {words(text) for text in texts}
+    found = (text_of(each, "id") for each in messages if _words_of(each) in wanted)
+    return next((own for own in found if own not in but), "")
+
+
+def _words_of(message: Json) -> str:
+    return words(text_of(within(message, "body"), "content"))
