@@ -114,10 +114,12 @@
     if (detail.successful && detail.elt.matches(".search-form")) history.replaceState(null, "", detail.pathInfo.finalRequestPath);
   }
 
-  // What was typed before this page could listen has not been looked for yet.
+  // What was typed or chosen before this page could listen has not been looked for yet.
   function catchUp() {
-    const words = document.querySelector(".search-form input[type=search]");
-    if (words && words.value !== words.defaultValue) htmx.trigger(words.form, "submit");
+    const form = document.querySelector(".search-form");
+    const asked = new URLSearchParams(location.search);
+    const isAsked = ([name, value]) => value === (asked.get(name) ?? "");
+    if (form && ![...new FormData(form)].every(isAsked)) htmx.trigger(form, "submit");
   }
 
   // Events -----------------------------------------------------------------------------------------------------------
