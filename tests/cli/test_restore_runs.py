@@ -192,7 +192,24 @@ def test_a_restore_says_what_it_held_back_and_how_to_run_it(machine: Machine, tm
         [run["id"], "interrupted", "by", "itself", run["message_id"]],
     ]
     assert "harken channel run MESSAGE --rule RULE" in shown
+    assert "--agent" not in shown
     assert "harken run show RUN" in shown
+
+
+def test_what_a_person_had_asked_for_by_hand_is_not_said_to_have_a_rule(machine: Machine, tmp_path: Path) -> None:
+    """A hint that names a rule cannot be followed where there is none."""
+    file = tmp_path / "b.tgz"
+    with machine.nursery.daemon(with_rules(tmp_path / "home")) as daemon:
+        daemon.start()
+        said(daemon, "hold", "ci", "started")
+        message = daemon.call("send", text="second", sender="amy", channel="talk")["id"]
+        by_hand = daemon.call("run_now", message=message, agent="gemini-cli")
+        Rig(daemon.home).ok("backup", str(file))
+        machine.let_go()
+    shown = Rig(tmp_path / "copy").ok("restore", str(file))
+    assert [by_hand["id"], "refused", "by", "hand", message] in [line.split() for line in shown.splitlines()]
+    hints = [line for line in shown.splitlines() if line.startswith("To run ")]
+    assert hints == ["To run what you asked for by hand now: harken channel run MESSAGE --agent HOST …"]
 
 
 def test_mail_that_rules_had_not_looked_at_when_the_backup_was_taken_starts_nothing(
@@ -211,7 +228,10 @@ def test_mail_that_rules_had_not_looked_at_when_the_backup_was_taken_starts_noth
         connection.execute("UPDATE messages SET channel = 'ci'")
         connection.execute("UPDATE rule_state SET judged = 0")
     copy = Rig(tmp_path / "copy")
-    copy.ok("restore", str(rewritten(file, {"harken.db": database.read_bytes()}, tmp_path / "early.tgz")))
+    early = rewritten(file, {"harken.db": database.read_bytes()}, tmp_path / "early.tgz")
+    shown = Rig(tmp_path / "shown").ok("restore", str(early))
+    assert "The newest messages, which rules may not have looked at then and do not now: 1." in shown
+    assert copy.json("restore", str(early))["unjudged"] == 1
     with machine.nursery.daemon(copy.home) as daemon:
         daemon.start()
         said(daemon, "third", "ci", "started")
@@ -234,5 +254,6 @@ def test_a_backup_of_a_harken_without_rules_is_restored(fresh: Rig, tmp_path: Pa
     }
     said = Rig(tmp_path / "copy").json("restore", str(rewritten(tmp_path / "b.tgz", old, tmp_path / "old.tgz")))
     assert (said["parked_replies"], said["held_actions"], said["interrupted_runs"]) == (0, [], [])
+    assert said["unjudged"] == 0
     with closing(sqlite3.connect(tmp_path / "copy" / "harken.db")) as connection:
         assert connection.execute("PRAGMA user_version").fetchone()[0] == migrations()[-1][0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -116,6 +117,19 @@ def test_a_host_that_cannot_be_disconnected_keeps_the_data_and_says_so(person: R
     assert "Nothing was deleted" in done.err
     assert (person.home / "harken.db").exists()
     assert not is_locked(person.home / "run" / "lock")
+
+
+def test_a_host_that_this_version_does_not_know_keeps_no_other_connected(person: Rig) -> None:
+    """A newer Harken may have connected it; that one is named, and the daemon stops all the same."""
+    connected(person)
+    record = json.loads((person.home / "connected" / "codex.json").read_text())
+    (person.home / "connected" / "nohost.json").write_text(json.dumps(record | {"host": "nohost", "deeds": []}))
+    done = person.run("uninstall", "--delete-data", "--yes")
+    assert done.code == NOT_DONE
+    assert f"What {person.home / 'connected' / 'nohost.json'} is about stays connected" in done.err
+    assert b"arken" not in (user_of(person) / ".codex/config.toml").read_bytes()
+    assert not is_locked(person.home / "run" / "lock")
+    assert (person.home / "connected" / "nohost.json").exists()
 
 
 def test_an_agent_may_not_uninstall(person: Rig) -> None:

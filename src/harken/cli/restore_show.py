@@ -21,6 +21,7 @@ def held_record(held: Held) -> Result:
         "interrupted_runs": [
             {"id": each.id, "rule": each.rule, "message_id": each.message, "agent": each.agent} for each in held.runs
         ],
+        "unjudged": held.unjudged,
     }
 
 
@@ -31,8 +32,15 @@ def show_held(screen: Screen, held: Held) -> None:
     if held.actions:
         screen.line(f"Actions that had not run then, and may have run since: {len(held.actions)}.")
         screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.actions])
-        screen.line("None of them runs by itself. To run one now: harken channel run MESSAGE --rule RULE")
+        screen.line("None of them runs by itself.")
+        if any(each.rule for each in held.actions):
+            screen.line("To run what a rule asked for now: harken channel run MESSAGE --rule RULE")
+        if not all(each.rule for each in held.actions):
+            screen.line("To run what you asked for by hand now: harken channel run MESSAGE --agent HOST …")
     if held.runs:
         screen.line(f"Runs that were going on then: {len(held.runs)}.")
         screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.runs])
         screen.line("None of them is begun again. See one: harken run show RUN")
+    if held.unjudged:
+        screen.line(f"The newest messages, which rules may not have looked at then and do not now: {held.unjudged}.")
+        screen.line("See them: harken list. To let a rule act on one: harken channel run MESSAGE --rule RULE")

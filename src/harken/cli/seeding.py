@@ -7,8 +7,9 @@ leave the new ones alone. `hosts/apply.py` writes and takes back; this decides w
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,12 @@ import msgspec
 
 from harken.cli.connecting import place_of, refuse_agent
 from harken.cli.excluding import pattern, with_block, without_block
+from harken.cli.git import git
 from harken.cli.names import short, title_of
 from harken.cli.output import one_line
 from harken.cli.verbs import Invocation
 from harken.cli.worktree import Repository, find_repository, is_tracked
-from harken.errors import HarkenError, UserError
+from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.apply import apply, is_change, undo
 from harken.hosts.files import PRIVATE_FILE, read, trouble, write
 from harken.hosts.interactive import INTERACTIVE
@@ -45,11 +47,13 @@ class Seed:
     exclude: str = ""  # the file that has the task's block
     lines: tuple[str, ...] = ()  # what stands in the block
     has_made_exclude: bool = False
+    worktree: str = ""  # where git keeps what it knows of the worktree that the folder is in, also when it is moved
+    file: str = field(default="", compare=False)  # the file that it was read from
     version: int = VERSION
 
     @property
     def block(self) -> str:
-        """The name of its block, and of its file."""
+        """The name of its block, and of the file that it is written to."""
         return f"{self.task}.{self.host}" + (".main" if self.is_main else "")
 
     def shares(self, other: Seed) -> bool:
@@ -81,6 +85,14 @@ class Ground:
     def exclude(self) -> Path | None:
         """The file that says what git leaves alone."""
         return self.repository.exclude if self.repository else None
+
+    @property
+    def worktree(self) -> str:
+        """Where git keeps what it knows of a linked worktree; nothing for a main checkout, which moves as a whole."""
+        if self.repository is None or self.repository.top is None:
+            return ""
+        own = Path(git(self.folder, "rev-parse", "--absolute-git-dir").out.removesuffix("\n")).resolve()
+        return str(own) if own.parent == self.repository.common / "worktrees" else ""
 
     def projects(self, host: str) -> list[Path]:
         """Return the folders that are connected: those whose settings the host reads in this one."""
@@ -183,6 +195,7 @@ def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded
     host = found.name
     is_main = place.project != ground.folder
     blank = Seed(task=task, host=host, project=str(place.project), is_main=is_main)
+    blank = blank if is_main else replace(blank, worktree=ground.worktree)
     every = seeds(place.harken)
     known = [each for each in every if each.block == blank.block or each.shares(blank)]
     record = load(place.harken, host, place.project)
@@ -224,9 +237,10 @@ def unseed(asked: Invocation, task: str) -> Seeded:
 
 
 def unseed_all(asked: Invocation) -> list[tuple[Seed, Seeded]]:
-    """Take back what was seeded for every task; what fails is in the notes of its seed. Raises when none can be read.
+    """Take back what was seeded for every task; what fails is in the notes of its seed, and stops no other.
 
-    Nothing is kept for other tasks, and nothing is written again for them.
+    Raises when the list cannot be read: one file of it that is damaged is enough. Nothing is kept for other tasks, and
+    nothing is written again for them.
     """
     place = place_of(asked, None)
     with locked(place.harken, LOCK, LOCK_SECONDS):
@@ -245,13 +259,14 @@ def _all_unseeded(place: Place, task: str) -> Seeded:
 
 
 def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
-    found, here = connector(old.host), replace(place, project=Path(old.project))
+    here = replace(place, project=Path(old.project))
     files: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
     notes: list[str] = []
     try:
-        record = load(place.harken, old.host, here.project)
+        found, record = host_of(old, place.harken), load(place.harken, old.host, here.project)
         if not any(old.shares(each) for each in every) and record is not None:
+            refuse_moved(old)
             undone = undo(found, record.place(here))
             inside = [path for path in undone.restored if path.is_relative_to(old.project)]
             files = tuple(str(path) for path in inside if not any(path in each.parents for each in inside))
@@ -260,8 +275,49 @@ def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
             notes += _mend(found, place, [each for each in every if each.host == old.host and each.task != old.task])
         _forget(place, old)
     except HarkenError as exc:
-        notes.append(f"{title_of(old.host)} is still connected in {old.project}: {exc.message} {exc.hint}".strip())
+        notes.append(still_connected(old, exc))
+    except OSError as exc:  # a host's module looks at paths, too
+        notes.append(still_connected(old, trouble("look at", here.project or place.harken, exc)))
     return Seeded(files=files, notes=tuple(notes), kept=kept)
+
+
+def host_of(old: Seed, harken: Path) -> Connector:
+    """Return the host of a seed; raises for one that only another version knows."""
+    try:
+        return connector(old.host)
+    except NotFound as exc:
+        hint = f"Use the version that wrote {harken / FOLDER / old.file}, or remove that file."
+        raise UserError(f"This Harken knows no host {old.host[:80]!r}.", hint) from exc
+
+
+def still_connected(old: Seed, exc: HarkenError) -> str:
+    """Return what is said about a seed that cannot be taken back."""
+    return f"{title_of(old.host)} is still connected in {old.project}: {exc.message} {exc.hint}".strip()
+
+
+def refuse_moved(old: Seed) -> None:
+    """Raise when the worktree of a seed is elsewhere now, with files of ours: what is recorded names the old place.
+
+    A link at the old place is as good as the folder.
+    """
+    try:
+        now = _worktree_now(old)
+        is_moved = now is not None and not Path(os.path.realpath(old.project)).is_relative_to(now)
+    except OSError as exc:
+        raise trouble("look at", Path(old.project), exc) from exc
+    if now is not None and is_moved and any(os.path.lexists(now / line[1:]) for line in old.lines):
+        hint = "Move it back with `git worktree move`, then run this again."
+        raise Conflict(f"The worktree is in {now} now, with Harken's files.", hint)
+
+
+def _worktree_now(old: Seed) -> Path | None:
+    """Return where git says that a worktree is; None when it is gone, or git never had it."""
+    own = Path(old.worktree)
+    said = read(own / "gitdir") if old.worktree else None
+    if said is None:
+        return None
+    link = Path(os.path.realpath(own / os.fsdecode(said.removesuffix(b"\n"))))
+    return link.parent if link.is_file() else None
 
 
 def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[str]:
@@ -327,7 +383,8 @@ def _keep(place: Place, new: Seed) -> None:
 
 
 def _forget(place: Place, old: Seed) -> None:
-    file, exclude = place.harken / FOLDER / f"{old.block}.json", Path(old.exclude)
+    # By the name that was read: what a file says about itself may name any other.
+    file, exclude = place.harken / FOLDER / old.file, Path(old.exclude)
     with locked(place.harken):
         if old.exclude and (before := read(exclude)) is not None:
             after = without_block(before, old.block)
@@ -353,7 +410,7 @@ def _parsed(path: Path, data: bytes) -> Seed:
         raise UserError(f"{path} is damaged: what was seeded cannot be read.", hint) from exc
     if found.version > VERSION:
         raise UserError(f"{path} was written by a newer Harken.", "Use that version.")
-    return found
+    return replace(found, file=path.name)
 
 
 def _connect(host: str) -> str:

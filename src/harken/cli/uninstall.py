@@ -84,7 +84,9 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
     if not asked.as_json:
         _show(asked, found, will_delete=delete_data)
     done = _Done()
-    if not dry_run:
+    if dry_run:
+        found.problems += [each.problem for each in found.seeds if each.problem]
+    else:
         if found.is_todo:
             agree(asked, "Uninstall?", is_agreed=yes)
         if delete_data and asked.home.path.exists():
@@ -114,8 +116,6 @@ def leftovers(home: Home) -> dict[str, int]:
 
 
 def _look(asked: Invocation) -> _Found:
-    from harken.cli.connecting import connected_targets
-
     problems: list[str] = []
     service: Service | None = None
     if installed(asked.home, os.environ) is not None:
@@ -127,10 +127,30 @@ def _look(asked: Invocation) -> _Found:
             problems.append(f"{exc.message} {exc.hint}")
     planned = _look_at_seeds(asked, problems)
     seeded = {each.key for each in planned}
-    hosts = connected_targets(asked) if asked.home.path.is_dir() else []
+    hosts = _look_at_hosts(asked, problems) if asked.home.path.is_dir() else []
     hosts = [each for each in hosts if (each.connector.name, str(each.place.project)) not in seeded]
     is_running = is_reachable(asked.home) or is_locked(asked.home.lock_file)
     return _Found(seeds=planned, hosts=hosts, service=service, is_running=is_running, problems=problems)
+
+
+def _look_at_hosts(asked: Invocation, problems: list[str]) -> list[Target]:
+    """Return every connection that is recorded; one that cannot be looked at is a problem of its own."""
+    from harken.cli.connecting import targets
+    from harken.hosts.record import FOLDER, records
+
+    found: list[Target] = []
+    try:
+        known = records(asked.home.path)
+    except HarkenError as exc:
+        problems.append(f"{exc.message} {exc.hint}")
+        return found
+    for each in known:
+        try:
+            found += targets(asked, [each.host], Path(each.project) if each.project else None, is_looking=False)
+        except HarkenError as exc:
+            file = asked.home.path / FOLDER / f"{each.key}.json"
+            problems.append(f"What {file} is about stays connected: {exc.message} {exc.hint}")
+    return found
 
 
 def _look_at_seeds(asked: Invocation, problems: list[str]) -> list[Planned]:
@@ -170,6 +190,8 @@ def _disconnected(target: Target, problems: list[str]) -> Result:
         said["notes"] = list(undo(target.connector, target.place).notes)
     except HarkenError as exc:
         said |= {"state": "failed", "notes": [exc.message]}
+    except OSError as exc:  # a host's module looks at paths, too
+        said |= {"state": "failed", "notes": [f"{exc.filename}: {exc.strerror}."]}
     problems += [f"{target.name}: {note}" for note in said["notes"]]
     return said
 

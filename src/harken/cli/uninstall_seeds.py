@@ -7,15 +7,16 @@ work. How a seed is taken back is in `seeding.py`; this decides nothing but how 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from harken.cli.client import Result
 from harken.cli.names import short, title_of
-from harken.cli.seeding import Seed, unseed_all
+from harken.cli.seeding import Seed, host_of, refuse_moved, still_connected, unseed_all
 from harken.cli.verbs import Invocation
 from harken.errors import HarkenError
 from harken.hosts.apply import Fate, fates
+from harken.hosts.files import glance
 from harken.hosts.record import load
 
 
@@ -25,6 +26,7 @@ class Planned:
 
     seed: Seed
     fates: Mapping[Path, Fate] = field(default_factory=dict[Path, Fate])
+    problem: str = ""  # why nobody can say what would become of them
 
     @property
     def key(self) -> tuple[str, str]:
@@ -47,25 +49,33 @@ class Planned:
 
 
 def plan_seeds(harken: Path, every: Sequence[Seed]) -> list[Planned]:
-    """Return what taking everything back would do, each file once. Writes nothing."""
-    found = [Planned(seed=each, fates=_fates(harken, each)) for each in reversed(every)]
+    """Return what taking everything back would do, each file once; what cannot be looked at is told. Writes nothing."""
+    found = [_planned(harken, each) for each in reversed(every)]
     told: dict[Path, Fate] = {}
     for each in found:
         for path, fate in each.fates.items():
             # One that only shares a file does not know that nobody else wrote in it.
             told[path] = fate if told.get(path, Fate.CLEANED) is Fate.CLEANED else told[path]
-    return [
-        Planned(seed=each.seed, fates={path: told.pop(path) for path in each.fates if path in told}) for each in found
-    ]
+    return [replace(each, fates={path: told.pop(path) for path in each.fates if path in told}) for each in found]
+
+
+def _planned(harken: Path, seed: Seed) -> Planned:
+    try:
+        return Planned(seed=seed, fates=_fates(harken, seed))
+    except HarkenError as exc:
+        return Planned(seed=seed, problem=still_connected(seed, exc))
 
 
 def _fates(harken: Path, seed: Seed) -> dict[Path, Fate]:
+    host_of(seed, harken)
     record = load(harken, seed.host, Path(seed.project))
+    if record is not None:
+        refuse_moved(seed)
     found = dict(fates(record)) if record is not None else {}
     found |= {Path(seed.exclude): Fate.CLEANED} if seed.exclude else {}
     # What is written in Harken's own home is nobody's concern.
     outside = {path: fate for path, fate in found.items() if not path.is_relative_to(harken)}
-    return {path: fate for path, fate in outside.items() if fate is Fate.RESTORED or path.exists()}
+    return {path: fate for path, fate in outside.items() if fate is Fate.RESTORED or glance([path])}
 
 
 def take_back(asked: Invocation, problems: list[str]) -> list[Result]:

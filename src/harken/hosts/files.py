@@ -75,8 +75,12 @@ def glance(paths: Iterable[Path]) -> dict[str, State]:
     """Return what some paths are, without what is below them."""
     found: dict[str, State] = {}
     for path in paths:
-        with suppress(FileNotFoundError, NotADirectoryError):
+        try:
             found[str(path)] = _state(path)
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+        except OSError as exc:
+            raise trouble("look at", path, exc) from exc
     return found
 
 

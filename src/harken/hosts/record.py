@@ -67,12 +67,13 @@ class Record:
     can_tell: bool = True  # the file that agents are told by may be written
     blocks: tuple[str, ...] = ()  # files with a marked block that some connection wrote and this one uses
     deeds: tuple[Deed, ...] = ()
+    file: str = ""  # the key under which it was found; its folder may be a link to elsewhere by now
     version: int = VERSION
 
     @property
     def key(self) -> str:
         """The name of its files."""
-        return key_of(self.host, Path(self.project) if self.project else None)
+        return self.file or key_of(self.host, Path(self.project) if self.project else None)
 
     def place(self, place: Place) -> Place:
         """Return a place as far as it was connected there."""
@@ -83,8 +84,14 @@ def key_of(host: str, project: Path | None) -> str:
     """Return the name under which a connection is recorded; a project is the same by whatever links it is reached."""
     if project is None:
         return host
-    real = os.fsencode(os.path.realpath(project))
-    return f"{host}-{hashlib.sha256(real).hexdigest()[:12]}"
+    try:
+        return _key(host, os.path.realpath(project))
+    except OSError as exc:
+        raise trouble("look at", project, exc) from exc
+
+
+def _key(host: str, real: str) -> str:
+    return f"{host}-{hashlib.sha256(os.fsencode(real)).hexdigest()[:12]}"
 
 
 def kept(harken: Path, key: str) -> Path:
@@ -93,8 +100,12 @@ def kept(harken: Path, key: str) -> Path:
 
 
 def load(harken: Path, host: str, project: Path | None) -> Record | None:
-    """Return what is recorded of a connection; None when nothing is."""
-    return _read(harken / FOLDER / f"{key_of(host, project)}.json")
+    """Return what is recorded of a connection; None when nothing is.
+
+    What was connected under this very name comes first: a folder that was moved may have left a link there.
+    """
+    named = _read(harken / FOLDER / f"{_key(host, str(project))}.json") if project else None
+    return named or _read(harken / FOLDER / f"{key_of(host, project)}.json")
 
 
 def records(harken: Path) -> list[Record]:
@@ -171,4 +182,4 @@ def _read(path: Path) -> Record | None:
         raise UserError(f"{path} is damaged: what was connected cannot be read.", hint) from exc
     if record.version > VERSION:
         raise UserError(f"{path} was written by a newer Harken.", "Use that version.")
-    return record
+    return replace(record, file=path.stem)

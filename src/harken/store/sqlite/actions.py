@@ -156,8 +156,11 @@ def expire(tx: Transaction) -> list[Action]:
 
 
 def withdraw(tx: Transaction, action_id: ActionId, reason: str) -> Action:
-    """End a question whose time is not over."""
-    return _end(tx, action_id, ActionState.EXPIRED, reason)
+    """End a question whose time is not over; raise `Conflict` for what is no question any more."""
+    action = find_exactly(tx.connection, action_id)
+    if action.state is not ActionState.WAITING:
+        raise too_late(action)
+    return _end(tx, action.id, ActionState.EXPIRED, reason)
 
 
 def refuse(tx: Transaction, action_id: ActionId, reason: str) -> Action:

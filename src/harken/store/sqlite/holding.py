@@ -27,6 +27,10 @@ RAN: Final = "it ran when the backup was taken; how it ended is not known here"
 QUEUED_REPLIES: Final = "SELECT id FROM outbox WHERE state = 'queued'"
 PARK: Final = "UPDATE outbox SET state = 'parked', error = ? WHERE id = ?"
 # What was received and not judged yet was judged after the copy was taken: its rule may have run, too.
+# Without rules nobody looks, and how far they came is not kept.
+UNJUDGED: Final = """
+SELECT count(*) FROM messages, rule_state WHERE rule_state.text IS NOT NULL AND messages.n > rule_state.judged
+"""
 SKIP: Final = """
 UPDATE rule_state SET revision = revision + 1, judged = max(judged, (SELECT coalesce(max(n), 0) FROM messages))
 """
@@ -40,6 +44,7 @@ class Held:
     replies: int
     actions: Sequence[Action]
     runs: Sequence[Run]
+    unjudged: int  # messages that rules may not have looked at yet: they do not any more
 
 
 def hold(database: Path) -> Held:
@@ -54,7 +59,8 @@ def hold(database: Path) -> Held:
         with closing(connect(f"{database}")) as connection:
             connection.execute("BEGIN IMMEDIATE")
             tx = Transaction(connection, datetime.now(UTC))
-            held = Held(replies=_park(tx), actions=_end_actions(tx), runs=_end_runs(tx))
+            unjudged = int(tx.execute(UNJUDGED).fetchone()[0])
+            held = Held(replies=_park(tx), actions=_end_actions(tx), runs=_end_runs(tx), unjudged=unjudged)
             tx.execute(SKIP)
             connection.execute("COMMIT")
     return held
