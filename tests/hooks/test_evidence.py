@@ -221,6 +221,8 @@ def test_a_notice_that_was_not_printed_is_said_again(inn: Inn) -> None:
     inn.send("please look", sender="ann")
     with RawHook(guest, inn.daemon.socket) as hook:
         assert NOTICE.encode() in hook.ask(Moment.TOOL)
+        # Looked at while it seemed to have been said.
+        inn.wait_bell(CODEX.name, is_on=False)
     inn.wait_bell(CODEX.name, is_on=True)
     assert guest.tool() == NOTICE
 

@@ -150,6 +150,8 @@ class HookDesk:
         if heard.told.text and heard.told.carrier.startswith(_HELD):
             heard.session.stops -= 1
             heard.session.is_busy = False
+        # A notice carries nothing, so no commit says that it is to be said again.
+        self._inbox.sessions.note_change()
 
     async def look_again(self, session: Session) -> None:
         """Look into the host's record before a wake is given up: a busy host writes it after its hooks have run."""
