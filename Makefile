@@ -10,6 +10,9 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --python-version 3.11 \
 	--generate-hashes --custom-compile-command 'make lock' $(if $(UPGRADE),--upgrade)
 
+# Compiled files are kept, whatever the shell says: without them each of many processes compiles everything anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help run test test-hosts soak fuzz check bench fmt lock clean
 

@@ -15,6 +15,7 @@ import pytest
 
 from harken.testing import Agent
 from tests.docs.pages import DOCS, ROOT, commands, fences
+from tests.loss.rig import until
 
 COMMAND_SECONDS = 60
 
@@ -65,7 +66,8 @@ def test_the_quickstart_does_what_it_says(home: Path) -> None:
     given = json.loads(run(home, "mcp", "--print-command", "--json"))
     send, read, wait = section(4)
     with Agent([given["command"], *given["args"]], name="some-agent") as agent:
-        assert "some-agent" in run(home, "status")
+        # That it is ready, a client says without waiting for an answer.
+        until(lambda: "some-agent" in run(home, "status"), "the agent is shown")
         assert "is shown to some-agent" in run(home, *send)
         _, message = agent.tool("inbox_pull")["messages"]
         assert message["content_text_sanitized"] == "please also update the changelog"
