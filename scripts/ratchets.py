@@ -19,7 +19,7 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
-MAX_MODULE_LINES: Final = 500
+MAX_MODULE_LINES: Final = 800
 MAX_FUNCTION_LINES: Final = 60
 MAX_FUNCTION_STATEMENTS: Final = 40
 MAX_SUPPRESSIONS: Final = 6
