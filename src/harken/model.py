@@ -11,7 +11,7 @@ import secrets
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
+from enum import Enum, StrEnum, auto
 from typing import NewType
 
 MessageId = NewType("MessageId", str)
@@ -82,6 +82,14 @@ class TextFormat(StrEnum):
 
     PLAIN = "plain"
     HTML = "html"
+
+
+class WakeResult(Enum):
+    """What became of an attempt to wake a session."""
+
+    TAKEN = auto()  # the host has it, or may have it: proof is waited for
+    REFUSED = auto()  # the host did not take it: what waits is still queued
+    POSTPONED = auto()  # nothing was tried, because it cannot be woken now; that may pass
 
 
 class State(StrEnum):

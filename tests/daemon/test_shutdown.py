@@ -35,7 +35,7 @@ def test_stop_in_the_middle_of_traffic_loses_nothing(home: Path) -> None:
     assert daemon.stop() == 0
     writer.join(20)
     left = {path.name for path in (home / "run").iterdir()}
-    assert left <= {"lock", "port", "bells", "down"}
+    assert left <= {"lock", "port", "bells", "down", "sessions"}
     daemon.start()
     try:
         stored = texts(export(daemon, "inbox"))

@@ -43,6 +43,7 @@ from harken.model import (
     SenderRule,
     SessionKey,
     Trust,
+    WakeResult,
 )
 from harken.store.base import Store
 from harken.store.sqlite import open_store
@@ -79,10 +80,10 @@ class Rope:
     name: str = "wake: bell"
     pulls: int = 0
 
-    async def wake(self) -> bool:
+    async def wake(self) -> WakeResult:
         """Count."""
         self.pulls += 1
-        return True
+        return WakeResult.TAKEN
 
 
 @dataclass(frozen=True, slots=True)

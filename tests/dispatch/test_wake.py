@@ -16,7 +16,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.dispatch.wake import ANSWER, FRESH, MOST_TRIES, PATIENCE, PROOF, SETTLE, Choice, Tries, Waker, Wakes, choose
+from harken.dispatch.wake import (
+    ANSWER,
+    FRESH,
+    LONGEST_STEP,
+    MOST_TRIES,
+    PATIENCE,
+    PROOF,
+    SETTLE,
+    UNSURE,
+    Choice,
+    Tries,
+    Waker,
+    Wakes,
+    choose,
+)
 from harken.model import (
     INBOX,
     Attention,
@@ -29,6 +43,7 @@ from harken.model import (
     SessionKey,
     State,
     Trust,
+    WakeResult,
 )
 from tests.dispatch.rig import House, Rope
 from tests.inbox.rig import OWNER
@@ -45,6 +60,10 @@ class Sleeper:
     name: str
     is_helper: bool = False
     is_busy: bool | None = False
+    is_inherited: bool = False
+    is_one_shot: bool = False
+    reports_interrupts: bool = False
+    hindrance: str = ""
     is_waiting: bool = False
     last_active: datetime = LONG_AGO
     opened_at: datetime = LONG_AGO
@@ -139,6 +158,33 @@ def test_patience_counts_from_the_last_sign_of_life() -> None:
     active = NOW - timedelta(seconds=5)
     busy = Sleeper(name="a", is_busy=True, last_active=active)
     assert choose(letter(LONG_AGO), [busy], {}, NOW) == Choice(look_at=active + PATIENCE)
+
+
+@pytest.mark.parametrize(
+    ("is_inherited", "longest"), [(False, LONGEST_STEP), (True, UNSURE)], ids=["now", "before a restart"]
+)
+def test_a_host_that_tells_of_interruptions_is_believed(longest: timedelta, *, is_inherited: bool) -> None:
+    """One that seems busy is: what it were woken with would be read only after its turn, past every tool call.
+
+    After a restart it may have told so while nobody was there to hear it.
+    """
+    active = NOW - timedelta(minutes=1)
+    busy = Sleeper(name="a", is_busy=True, reports_interrupts=True, is_inherited=is_inherited, last_active=active)
+    assert choose(letter(LONG_AGO), [busy], {}, NOW) == Choice(look_at=active + longest)
+
+
+def test_a_run_that_answers_one_prompt_is_never_woken() -> None:
+    """It gets what waits with its prompt; a wake would come too late, or into a process that is about to end."""
+    run, other = Sleeper(name="a", is_one_shot=True), Sleeper(name="b")
+    assert choose(letter(), [run], {}, NOW) == Choice()
+    assert choose(letter(), [run, other], {}, NOW).sleeper is other
+
+
+def test_a_session_that_nobody_would_see_is_not_woken() -> None:
+    """Its terminal is closed, or may be: the next session that can be woken is, else the message waits."""
+    closed, other = Sleeper(name="a", hindrance="no terminal shows it"), Sleeper(name="b")
+    assert choose(letter(), [closed], {}, NOW) == Choice()
+    assert choose(letter(), [closed, other], {}, NOW).sleeper is other
 
 
 def test_a_session_that_cannot_be_woken_is_passed_over() -> None:
@@ -484,10 +530,10 @@ async def test_a_way_that_goes_away_meanwhile_is_survived(house: House) -> None:
     session = house.come()
 
     class Leaving(Rope):
-        async def wake(self) -> bool:
+        async def wake(self) -> WakeResult:
             session.wakers.clear()
             house.go(session)
-            return False
+            return WakeResult.REFUSED
 
     session.wakers["wake: line"] = Leaving("wake: line")
     await house.say("first")

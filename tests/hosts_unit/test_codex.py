@@ -6,10 +6,12 @@ The real program is in `tests/hosts`; here are the cases that it cannot be broug
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 import threading
 import tomllib
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -318,6 +320,9 @@ class Shared:
     """A stand-in for the app server that terminals share: one thread, and what it was asked."""
 
     status: str
+    originator: str = "codex-tui"
+    loaded: tuple[str, ...] = (THREAD,)
+    ephemeral: str = ""  # the thread that Codex began for itself
     asked: list[Mapping[str, object]] = field(default_factory=list)
 
     def answer(self, connection: ServerConnection) -> None:
@@ -327,9 +332,14 @@ class Shared:
                 request = json.loads(text)
                 self.asked.append(request)
                 if "id" in request:
-                    thread = {"id": THREAD, "status": {"type": self.status}}
+                    name = request["params"].get("threadId", THREAD)
+                    thread = {
+                        "id": name, "status": {"type": self.status}, "originator": self.originator,
+                        "ephemeral": name == self.ephemeral, "parentThreadId": None,
+                    }  # fmt: skip
                     connection.send(json.dumps({"method": "warning", "params": {}}))
-                    connection.send(json.dumps({"id": request["id"], "result": {"thread": thread}}))
+                    result = {"thread": thread, "data": list(self.loaded)}
+                    connection.send(json.dumps({"id": request["id"], "result": result}))
         except ConnectionClosed:
             return
 
@@ -353,3 +363,47 @@ async def test_shared_server_starts_the_turn_of_a_thread_that_idles_there(
     turns = [request["params"] for request in shared.asked if request["method"] == "turn/start"]
     expected = {"threadId": THREAD, "input": [{"type": "text", "text": "two messages wait"}]}
     assert (is_woken, turns) == (bool(starts), [expected] * starts)
+
+
+@contextmanager
+def running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with some words in its command line."""
+    program = [sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()", *words]
+    with subprocess.Popen(program, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+@pytest.mark.parametrize(
+    ("shared", "terminals", "hindrance"),
+    [
+        (Shared("idle"), 1, ""),
+        (Shared("idle"), 0, "no terminal shows its conversation any more"),
+        (Shared("idle", loaded=(THREAD, "other")), 2, ""),
+        (Shared("idle", loaded=(THREAD, "other")), 1, "it is not certain that a terminal still shows it"),
+        (Shared("idle", loaded=(THREAD, "title"), ephemeral="title"), 1, ""),
+        (Shared("idle", originator="codex_vscode"), 0, ""),
+        (Shared("active"), 1, "it is at work"),
+    ],
+)
+async def test_thread_is_woken_only_when_a_terminal_is_sure_to_show_it(
+    folder: Path, shared: Shared, terminals: int, hindrance: str
+) -> None:
+    """The server keeps a thread for a minute after `/quit`: a turn in it would have the rights and no witness."""
+    (folder / "app-server-control").mkdir()
+    with (
+        unix_serve(shared.answer, str(folder / "app-server-control" / "app-server-control.sock")) as server,
+        running("app-server") as process,
+    ):
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            env = {"HOME": str(folder), "CODEX_HOME": str(folder), "PATH": ""}
+            target = WakeTarget(native=THREAD, pid=process.pid, env=env)
+            assert await CodexWaker(terminals=lambda _home: terminals).hindrance(target) == hindrance
+            assert await CodexWaker(terminals=lambda _home: 0).hindrance(replace(target, pid=0)) == ""
+        finally:
+            server.shutdown()
+            thread.join(5)

@@ -16,6 +16,7 @@ from harken.hosts.gemini.connect import CONNECTOR
 from harken.hosts.gemini.entries import RULES, obstacles, with_entries, without_entries
 from harken.hosts.gemini.hooks import EVENTS, HOOKS
 from harken.hosts.gemini.lines import hook_lines
+from harken.hosts.gemini.transcript import recorded
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
 from harken.hosts.plan import FileChange, Place, Wishes
 
@@ -218,3 +219,15 @@ def test_hooks_of_a_home_that_is_gone_do_nothing(tmp_path: Path) -> None:
         done = run(hook.line)
         assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert not (tmp_path / "harken home").exists()
+
+
+def test_record_proves_what_stands_before_a_new_answer() -> None:
+    """Gemini writes an answer again when its tools are done, with what hooks added: that one was given before it."""
+    call = json.dumps({"id": "a1", "type": "gemini", "content": ""}).encode()
+    done = json.dumps({"id": "a1", "type": "gemini", "toolCalls": ["--- d-1 begins"]}).encode()
+    result = json.dumps({"id": "u1", "type": "user", "content": ["--- d-1 begins"]}).encode()
+    answer = json.dumps({"id": "a2", "type": "gemini", "content": "ok"}).encode()
+    assert recorded([call, done, result], ["d-1"]) == set()
+    assert recorded([call, done, result, done], ["d-1"]) == set()
+    assert recorded([call, done, result, answer], ["d-1", "d-2"]) == {"d-1"}
+    assert recorded([b"{", b"[1]", answer], ["d-1"]) == set()

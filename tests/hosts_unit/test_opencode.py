@@ -188,9 +188,9 @@ class Plugin:
         self.event("session.status", sessionID=session, status={"type": "busy"})
         self.event("message.updated", info={"sessionID": session, "role": "assistant", "id": f"msg_2{number}"})
 
-    def tool(self, output: Json, session: str = "ses_1") -> Json:
+    def tool(self, output: Json, session: str = "ses_1", tool: str = "bash") -> Json:
         """Let a tool end and return its result as the model will get it."""
-        return self.call("tool.execute.after", {"sessionID": session, "tool": "bash"}, output)
+        return self.call("tool.execute.after", {"sessionID": session, "tool": tool}, output)
 
 
 @pytest.fixture
@@ -256,8 +256,8 @@ def test_text_stands_in_the_result_before_the_daemon_hears_that_it_was_taken(dae
         daemon.says("news \N{SNOWMAN}")
         assert plugin.tool({"title": "ls", "output": "one"}) == {"title": "ls", "output": "one\n\nnews \N{SNOWMAN}"}
         moment, said = daemon.moment()
-        expected = {"session_id": "ses_1", "cwd": "/code/shop", "turn": "msg_1", "tool": "bash", "is_step": True}
-        assert (moment, said) == ("tool", expected)
+        where = {"session_id": "ses_1", "cwd": "/code/shop", "turn": "msg_1"}
+        assert (moment, said) == ("tool", {**where, "tool": "bash", "is_step": True, "results": []})
         assert daemon.acknowledged.get(timeout=SECONDS) == b"+"
         foreign, own = {"type": "text", "text": "two"}, {"type": "text", "text": "news \N{SNOWMAN}"}
         assert plugin.tool({"content": [foreign]}) == {"content": [own, foreign]}
@@ -288,6 +288,21 @@ def test_nothing_is_asked_while_no_bell_rings(daemon: FakeDaemon) -> None:
         plugin.step(1)
         daemon.answer = b"0 4 0\nnews"
         assert plugin.tool({"output": "one"}) == {"output": "one"}
+        plugin.event("session.status", sessionID="ses_1", status={"type": "idle"})
+        assert daemon.moment()[0] == "stop"
+
+
+def test_what_harkens_own_tools_brought_is_told_with_the_conversation_it_was_for(daemon: FakeDaemon) -> None:
+    """All conversations share one connection: only here it is known whose result it was, though no bell rings."""
+    pulled = {"content": [{"type": "text", "text": '{"messages":[{"delivery_id":"d-1abc","text":"x"}]}'}]}
+    with running(daemon.home) as plugin:
+        plugin.prompt()
+        assert daemon.moment()[1]["results"] == []
+        plugin.step(1)
+        assert plugin.tool(pulled, tool="harken_inbox_pull") == pulled
+        moment, said = daemon.moment()
+        assert (moment, said["results"], said["session_id"]) == ("tool", ["d-1abc"], "ses_1")
+        assert plugin.tool(pulled, tool="bash") == pulled
         plugin.event("session.status", sessionID="ses_1", status={"type": "idle"})
         assert daemon.moment()[0] == "stop"
 

@@ -22,6 +22,7 @@ from harken.hosts.plan import FileChange, Place, Wishes
 from harken.hosts.qwen.connect import CONNECTOR
 from harken.hosts.qwen.entries import hook_lines, obstacles, with_entries, without_entries
 from harken.hosts.qwen.hooks import EVENTS, HOOKS
+from harken.hosts.qwen.transcript import recorded
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, frames, input_file
 
 HELLO = Hello(cwd="/from/the/hook")
@@ -246,13 +247,32 @@ async def test_session_without_an_inbox_is_not_woken(env: dict[str, str]) -> Non
     assert not await QwenWaker().wake(WakeTarget(native="s-1", env=env), "hello")
 
 
-async def test_waker_that_gets_no_answer_gives_up(tmp_path: Path) -> None:
-    """A host that hangs must not hold up anybody else's wake."""
+async def test_waker_that_gets_no_answer_does_not_know(tmp_path: Path) -> None:
+    """A slow host must not hold up anybody else's wake; it has the text, so nobody may say that it was not taken."""
     path = str(tmp_path / "s")
     env = {"QWEN_CODE_MESSAGING_SOCKET": path, "QWEN_CODE_MESSAGING_TOKEN": "t"}
+    target = WakeTarget(native="s-1", env=env)
     async with await anyio.create_unix_listener(path):
         with anyio.fail_after(30):
-            assert not await QwenWaker(take_seconds=0.1).wake(WakeTarget(native="s-1", env=env), "hello")
+            assert await QwenWaker(take_seconds=0.1).wake(target, "hello") is None
+    assert await QwenWaker(take_seconds=0.1).wake(target, "hello") is False
+
+
+def line(uuid: str, parent: str, kind: str, text: str) -> bytes:
+    """Return a line of Qwen's own record."""
+    return json.dumps(
+        {"uuid": uuid, "parentUuid": parent, "type": kind, "message": {"parts": [{"text": text}]}}
+    ).encode()
+
+
+def test_record_proves_what_stands_above_an_answer() -> None:
+    """What its inbox brought is a line of the user's; without an answer below it the model may not have read it."""
+    asked = line("1", "", "user", "<cross_session_message>--- d-1 begins")
+    other = line("3", "2", "user", "--- d-2 begins")
+    telemetry = line("2", "1", "system", "d-2")
+    assert recorded([asked, telemetry, other], ["d-1", "d-2"]) == set()
+    assert recorded([asked, telemetry, line("4", "2", "assistant", "ok"), other], ["d-1", "d-2"]) == {"d-1"}
+    assert recorded([b"{", b"[]", b"\xff", line("4", "none", "assistant", "d-1")], ["d-1"]) == set()
 
 
 @pytest.fixture

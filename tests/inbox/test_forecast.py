@@ -15,7 +15,7 @@ from harken.store.base import Mute
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 
-def message(attention: Attention = Attention.WAKE, mailbox: Mailbox = INBOX) -> Message:
+def message(attention: Attention = Attention.WAKE, mailbox: Mailbox = INBOX, *, trust: Trust = Trust.KNOWN) -> Message:
     """Return a message of ann on teams."""
     return Message(
         id=MessageId("m-1"),
@@ -25,7 +25,7 @@ def message(attention: Attention = Attention.WAKE, mailbox: Mailbox = INBOX) -> 
         source="teams",
         sender=Sender("ann@example.org", "Ann"),
         text="hello",
-        trust=Trust.KNOWN,
+        trust=trust,
         attention=attention,
         channel="teams",
     )

@@ -8,7 +8,7 @@ import pytest
 
 from harken.inbox import Session
 from harken.inbox.forecast import Outlook, forecast
-from harken.model import Attention
+from harken.model import Attention, Trust, WakeResult
 from harken.store.base import Mute
 from tests.inbox.test_forecast import message, session
 
@@ -19,9 +19,9 @@ class Way:
 
     name: str = "wake: bell"
 
-    async def wake(self) -> bool:
+    async def wake(self) -> WakeResult:
         """Refuse."""
-        return False
+        return WakeResult.REFUSED
 
 
 def hooked(name: str = "claude-code", *, is_busy: bool | None, can_wake: bool = True) -> Session:
@@ -81,3 +81,48 @@ def test_a_muted_session_is_not_promised_a_wake() -> None:
     both = [hooked(is_busy=True), hooked("copilot-cli", is_busy=False)]
     said = forecast(message(), both, [quiet])
     assert (said.outlook, "copilot-cli" in said.sentence) == (Outlook.WAKE, True)
+
+
+def inherited() -> Session:
+    """Return a session that worked when the daemon was restarted."""
+    found = hooked(is_busy=True)
+    found.is_inherited = True
+    return found
+
+
+def test_after_a_restart_it_is_said_that_nobody_knows() -> None:
+    """It may have gone on or ended its turn meanwhile: neither "is busy" nor "none is connected" would be true."""
+    said = forecast(message(), [inherited()], [])
+    assert (said.outlook, "not known yet" in said.sentence) == (Outlook.UNCERTAIN, True)
+    assert forecast(message(), [inherited(), hooked("codex", is_busy=True)], []).outlook is Outlook.BOUNDARY
+
+
+def test_a_session_that_nobody_would_see_is_not_promised_a_wake() -> None:
+    """The sentence says why; another session that can be woken is preferred."""
+    closed = hooked("codex", is_busy=False)
+    closed.hindrance = "no terminal shows its conversation any more"
+    said = forecast(message(), [closed], [])
+    assert (said.outlook, closed.hindrance in said.sentence) == (Outlook.UNCERTAIN, True)
+    assert forecast(message(), [closed, hooked(is_busy=False)], []).outlook is Outlook.WAKE
+
+
+def test_a_run_that_answers_one_prompt_is_not_promised_a_wake() -> None:
+    """It gets what waits with its prompt."""
+    run = hooked(is_busy=False)
+    run.is_one_shot = True
+    assert forecast(message(), [run], []).outlook is Outlook.PROMPT
+
+
+@pytest.mark.parametrize(
+    ("attention", "is_busy"),
+    [(Attention.WAKE, True), (Attention.WAKE, False), (Attention.PROMPT, False)],
+    ids=["between calls", "wake", "prompt"],
+)
+def test_a_host_that_is_told_only_that_something_waits_is_promised_no_text(
+    attention: Attention, *, is_busy: bool
+) -> None:
+    """What others say goes by the tool there; what the owner says goes as it is."""
+    codex = hooked("codex", is_busy=is_busy)
+    codex.notice_moments = frozenset({"prompt", "tool", "bell"})
+    assert "inbox_pull" in forecast(message(attention), [codex], []).sentence
+    assert "inbox_pull" not in forecast(message(attention, trust=Trust.OWNER), [codex], []).sentence

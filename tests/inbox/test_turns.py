@@ -1,12 +1,15 @@
 """What the events of a turn prove, told as stories of a host that may be interrupted at any time.
 
-The stories know what really happened: which request of the model came after which text. The log hears only what a hook
-would say. Whatever it calls proven, the model must have read; whatever an uninterrupted turn carried, its end proves.
+The stories know what really happened: which request of the model held which text. The log hears only what hooks say
+while there is a daemon to hear it, and is handed on when the daemon is restarted or killed. Whatever it calls proven,
+the model must have read; whatever an uninterrupted turn carried, its end proves.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import count
 
 import pytest
@@ -14,18 +17,32 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from harken.inbox.turns import MAX_CARRIERS, Carriage, TurnLog, Verdict
+from harken.inbox.turns import MAX_CARRIERS, Carriage, CarrierRecord, TurnLog, Verdict
 from harken.model import DeliveryId
 
 
-@dataclass(frozen=True, slots=True)
+class Fate(Enum):
+    """What became of the text that a hook was given."""
+
+    CONFIRMED = auto()  # printed, and the daemon was told so
+    UNCONFIRMED = auto()  # printed, and the daemon was not told
+    UNPRINTED = auto()  # not printed, and the daemon does not know
+
+
+AFTER = st.sampled_from(["", "", "restarted", "killed", "away"])
+
+
+@dataclass(slots=True)
 class Text:
-    """A text that was handed to the host: in which turn, and after how many requests of the model in it."""
+    """A text that was handed over."""
 
     deliveries: tuple[DeliveryId, ...]
     carriage: Carriage
     turn: int
-    requests: int
+    fate: Fate = Fate.CONFIRMED
+    is_heard: bool = True  # everything since then was heard by one daemon, or the host names its turns
+    is_present: bool = False  # the next request holds it
+    is_read: bool = False
 
 
 class Host(RuleBasedStateMachine):
@@ -37,67 +54,132 @@ class Host(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.log = TurnLog()
+        self.kept: Sequence[CarrierRecord] = ()  # what a killed daemon leaves: as it was one event ago
         self.ids = count(1)
         self.texts: dict[str, Text] = {}
         self.proven: set[DeliveryId] = set()
         self.released: set[str] = set()
         self.turn = 0
-        self.requests = 0  # of the model, in this turn
-        self.told_at = 0  # after how many requests the last tool hook ran
+        self.has_news = False  # the model has spoken since the last tool hook
         self.is_running = False
         self.has_spoken = False  # since a prompt, or what held an end up
+        self.is_down = False
 
     # -- what the host does without a word ------------------------------------------------------------------------
 
     @precondition(lambda self: self.is_running)
     @rule()
     def model_reads_everything_and_speaks(self) -> None:
-        """One more request: it holds all that was carried in this turn until now."""
-        self.requests += 1
-        self.has_spoken = True
+        """One more request: it holds all that is in the conversation by now."""
+        for text in self.texts.values():
+            text.is_read = text.is_read or text.is_present
+        self.has_spoken = self.has_news = True
 
     @precondition(lambda self: self.is_running)
     @rule()
     def person_interrupts(self) -> None:
-        """Esc: no hook says so."""
+        """Esc: no hook says so, and what was not read yet may be gone."""
         self.is_running = False
+        self._drop()
 
-    @precondition(lambda self: self.names_turns)
+    @precondition(lambda self: not self.is_running)
+    @rule()
+    def host_takes_what_was_queued(self) -> None:
+        """What wakes left in its queue becomes a turn of its own, for which no prompt hook runs."""
+        self._begin()
+        for text in self.texts.values():
+            text.is_present = text.is_present or text.carriage is Carriage.WAKE
+        self.model_reads_everything_and_speaks()
+
+    @precondition(lambda self: self.names_turns or self.is_down)
     @rule()
     def turn_begins_unheard(self) -> None:
         """The prompt's hook was ended by its host, or there was no daemon: the log hears only later events."""
         self._begin()
         self.model_reads_everything_and_speaks()
 
-    # -- what hooks say -------------------------------------------------------------------------------------------
+    # -- what happens to the daemon -------------------------------------------------------------------------------
 
-    @rule(size=st.integers(0, 2))
-    def prompt(self, size: int) -> None:
+    @precondition(lambda self: not self.is_down)
+    @rule(is_killed=st.booleans())
+    def daemon_ends(self, *, is_killed: bool) -> None:
+        """A killed one leaves what it wrote after the last event but one."""
+        self.kept = self.kept if is_killed else self.log.records
+        self.is_down = True
+
+    @precondition(lambda self: self.is_down)
+    @rule()
+    def daemon_starts(self) -> None:
+        """The next one takes over what the store still holds as open."""
+        self.log = TurnLog.inherited(self.kept)
+        for carrier in tuple(self.log.carriers):
+            if carrier in self.released or not self.proven.isdisjoint(self.texts[carrier].deliveries):
+                self.log.forget(carrier)
+        # What it does not take over is offered again.
+        self.released.update(set(self.texts) - set(self.log.carriers) - self._settled())
+        for text in self.texts.values():
+            text.is_heard = text.is_heard and self.names_turns
+        self.is_down = False
+
+    def _then(self, after: str) -> None:
+        """Let the daemon be restarted directly after a hook; of what happens while it is `away`, it hears nothing."""
+        if after and not self.is_down:
+            self.daemon_ends(is_killed=after == "killed")
+            if after == "away":
+                self._begin()
+            self.daemon_starts()
+
+    # -- what hooks say, while somebody hears them ----------------------------------------------------------------
+
+    @rule(size=st.integers(0, 2), fate=st.sampled_from(Fate), after=AFTER)
+    def prompt(self, size: int, fate: Fate, after: str) -> None:
         """The person says something new, in the middle of a turn or after it."""
         self._begin()
-        self._check(self.log.submitted("do it", self._name()))
-        self._carry(size, Carriage.OPENING)
+        if not self.is_down:
+            self._check(self.log.submitted("do it", self._name()))
+            self._carry(size, Carriage.OPENING, fate)
+        self._then(after)
 
-    @precondition(lambda self: self.is_running and self.has_spoken and self._has_step())
-    @rule(size=st.integers(0, 2))
-    def tool_has_run(self, size: int) -> None:
+    @precondition(lambda self: self.is_running)
+    @rule(size=st.integers(0, 2), fate=st.sampled_from(Fate), is_parallel=st.booleans(), after=AFTER)
+    def tool_has_run(self, size: int, fate: Fate, after: str, *, is_parallel: bool) -> None:
         """A tool that the last request asked for is done; perhaps another one of the same request was before it."""
-        self._check(self.log.stepped(self._name(), is_step=self.is_once_per_step))
-        self.told_at = self.requests
-        self._carry(size, Carriage.STEP)
+        if not (is_parallel and self.has_spoken) or (self.is_once_per_step and not self.has_news):
+            self.model_reads_everything_and_speaks()
+        self.has_news = False
+        if not self.is_down:
+            self._check(self.log.stepped(self._name(), is_step=self.is_once_per_step))
+            self._carry(size, Carriage.STEP, fate)
+        self._then(after)
 
-    @precondition(lambda self: self.is_running and self.has_spoken and self.requests > self.told_at)
-    @rule(size=st.integers(0, 2))
-    def turn_ends_by_itself(self, size: int) -> None:
+    @precondition(lambda self: self.is_running)
+    @rule(size=st.integers(0, 2), fate=st.sampled_from(Fate), after=AFTER)
+    def turn_ends_by_itself(self, size: int, fate: Fate, after: str) -> None:
         """The last request asked for no tool; a hook may hold the end up with a text."""
-        self._check(self.log.ended(self._name()))
-        carried = {delivery for text in self._of_turn() for delivery in text.deliveries}
-        assert carried <= self.proven, "the end of the turn proves all of it"
+        self.model_reads_everything_and_speaks()
         self.is_running = False
-        if size:
+        if self.is_down:
+            return
+        self._check(self.log.ended(self._name(), recorded=self._recorded()))
+        carried = {delivery for text in self._sure() for delivery in text.deliveries}
+        assert carried <= self.proven, "the end of the turn proves all of it"
+        if size and fate is not Fate.UNPRINTED:
             self.is_running = True
-            self.has_spoken = False
-            self._carry(size, Carriage.OPENING)
+            self.has_spoken = self.has_news = False
+            self._carry(size, Carriage.OPENING, fate)
+        self._then(after)
+
+    @precondition(lambda self: not self.is_down)
+    @rule(size=st.integers(1, 2))
+    def wake(self, size: int) -> None:
+        """A text is left in the host's queue, whatever it is doing."""
+        self._carry(size, Carriage.WAKE, Fate.CONFIRMED)
+
+    @precondition(lambda self: not self.is_down)
+    @rule()
+    def record_is_read(self) -> None:
+        """The host's own record shows what the model has answered to."""
+        self._check(self.log.written(self._recorded()))
 
     @precondition(lambda self: self.texts)
     @rule(pick=st.integers(0, 9))
@@ -106,9 +188,13 @@ class Host(RuleBasedStateMachine):
         quoted = list(self.texts)[pick % len(self.texts)]
         is_open = quoted in self.log.carriers
         self._begin()
-        verdict = self.log.submitted(" ".join(self.texts[quoted].deliveries), self._name())
+        text = self.texts[quoted]
+        text.is_present = True
+        if self.is_down:
+            return
+        verdict = self.log.submitted(" ".join(text.deliveries), self._name())
         if is_open:
-            self.texts[quoted] = replace(self.texts[quoted], turn=self.turn, requests=0)
+            text.turn, text.carriage, text.is_heard, text.fate = self.turn, Carriage.OPENING, True, Fate.CONFIRMED
         self._check(verdict)
 
     # -- the truth ------------------------------------------------------------------------------------------------
@@ -116,46 +202,64 @@ class Host(RuleBasedStateMachine):
     @invariant()
     def nothing_is_proven_and_open(self) -> None:
         """What is proven is not waited for any more."""
-        assert not self.proven & set(self.log.carried)
+        assert self.is_down or not self.proven & set(self.log.carried)
 
     def _begin(self) -> None:
+        if self.is_running:
+            self._drop()
         self.turn += 1
-        self.requests = self.told_at = 0
         self.is_running = True
-        self.has_spoken = False
+        self.has_spoken = self.has_news = False
+
+    def _drop(self) -> None:
+        for text in self.texts.values():
+            text.is_present = False
 
     def _name(self) -> str:
         return f"turn-{self.turn}" if self.names_turns else ""
 
-    def _has_step(self) -> bool:
-        return not self.is_once_per_step or self.requests > self.told_at
+    def _recorded(self) -> list[str]:
+        return [delivery for text in self.texts.values() if text.is_read for delivery in text.deliveries]
 
-    def _of_turn(self) -> list[Text]:
-        return [text for text in self.texts.values() if text.turn == self.turn]
+    def _settled(self) -> set[str]:
+        return {name for name, text in self.texts.items() if not self.proven.isdisjoint(text.deliveries)}
 
-    def _carry(self, size: int, carriage: Carriage) -> None:
+    def _sure(self) -> list[Text]:
+        """Return the texts of this turn that nothing came between."""
+        return [
+            text
+            for name, text in self.texts.items()
+            if text.turn == self.turn
+            and text.carriage is not Carriage.WAKE
+            and text.fate is Fate.CONFIRMED
+            and text.is_heard
+            and name not in self.released
+        ]
+
+    def _carry(self, size: int, carriage: Carriage, fate: Fate) -> None:
         if not size:
             return
+        self.kept = self.log.records
         carrier = f"c-{next(self.ids)}"
         deliveries = tuple(DeliveryId(f"<d-{next(self.ids)}>") for _ in range(size))
-        self.texts[carrier] = Text(deliveries, carriage, self.turn, self.requests)
-        self.log.carry(carrier, deliveries, carriage, turn=self._name(), is_busy=True)
+        is_present = carriage is not Carriage.WAKE and fate is not Fate.UNPRINTED
+        self.texts[carrier] = Text(deliveries, carriage, self.turn, fate, is_present=is_present)
+        self.log.carry(carrier, deliveries, carriage, turn=self._name())
+        if fate is Fate.CONFIRMED:
+            self.log.confirm(carrier)
 
     def _check(self, verdict: Verdict) -> None:
         """What is proven was read, and nothing is decided twice."""
         assert len(verdict.proven) == len(set(verdict.proven))
         for delivery in verdict.proven:
             (carrier,) = [name for name, text in self.texts.items() if delivery in text.deliveries]
-            text = self.texts[carrier]
-            is_read = text.turn == self.turn and self.requests > text.requests
-            assert is_read, f"{text} was not read by request {self.requests} of {self.turn}"
+            assert self.texts[carrier].is_read, f"{self.texts[carrier]} was not read in turn {self.turn}"
             assert delivery not in self.proven
             assert carrier not in self.released
         self.proven.update(verdict.proven)
         for carrier in verdict.released:
             assert carrier not in self.released
             assert not set(self.texts[carrier].deliveries) & self.proven
-            assert self.texts[carrier].turn != self.turn, "what the running turn carried is not lost"
         self.released.update(verdict.released)
 
 
@@ -185,16 +289,17 @@ class PerStepNamingHost(Host):
 @pytest.mark.parametrize("host", [PerCallHost, PerCallNamingHost, PerStepHost, PerStepNamingHost])
 def test_proof_is_never_early_and_never_missing(host: type[Host]) -> None:
     """A false proof loses a message for ever, a missing one gives it twice: no story may lead to either."""
-    run_state_machine_as_test(host, settings=settings(max_examples=80, stateful_step_count=12))
+    run_state_machine_as_test(host, settings=settings(max_examples=150, stateful_step_count=15))
 
 
 FIRST, SECOND = DeliveryId("d-0000000001"), DeliveryId("d-0000000002")
 
 
-def log_with(carriage: Carriage, *deliveries: DeliveryId, turn: str = "", is_busy: bool = False) -> TurnLog:
-    """Return a log after one text."""
+def log_with(carriage: Carriage, *deliveries: DeliveryId, turn: str = "") -> TurnLog:
+    """Return a log after one text, which the host has."""
     log = TurnLog()
-    log.carry("c-1", deliveries or (FIRST,), carriage, turn=turn, is_busy=is_busy)
+    log.carry("c-1", deliveries or (FIRST,), carriage, turn=turn)
+    log.confirm("c-1")
     return log
 
 
@@ -280,41 +385,56 @@ def test_a_prompt_that_shows_half_of_it_proves_nothing(carriage: Carriage) -> No
     assert log.ended().proven == []
 
 
-def test_a_wake_of_an_idle_session_is_proven_by_the_end_of_its_turn() -> None:
-    """Some hosts run no prompt hook for it: the end is the first that is heard."""
-    log = log_with(Carriage.WAKE)
-    assert log.ended().proven == []
-    assert log.closed().proven == [FIRST]
-
-
-def test_a_wake_that_meets_a_busy_session_needs_the_end_of_its_own_turn() -> None:
-    """The running turn ends without having read it; only the next one has."""
-    log = log_with(Carriage.WAKE, is_busy=True)
-    assert log.closed().proven == []
-    assert log.closed().proven == [FIRST]
-
-
-def test_the_end_of_a_turn_that_was_typed_after_a_wake_does_not_prove_it() -> None:
-    """Two turns are to come: the typed one and the one of the wake, and nobody says which is first."""
-    log = log_with(Carriage.WAKE)
-    log.submitted("something else")
-    assert log.closed().proven == []
-    assert log.closed().proven == [FIRST]
-
-
-def test_a_wake_that_comes_back_as_a_prompt_is_proven_by_nothing_else() -> None:
-    """Any other end of a turn may be that of another one."""
-    log = TurnLog()
-    log.carry("c-1", [FIRST], Carriage.WAKE, is_echoed=True)
-    assert (log.stepped(is_step=True).proven, log.ended().proven, log.closed().proven) == ([], [], [])
-    assert log.ended(recorded=[FIRST]).proven == [FIRST]
-
-
 @pytest.mark.parametrize("is_step", [True, False])
-def test_tools_prove_no_wake(*, is_step: bool) -> None:
-    """They may belong to the turn that ran when it came."""
-    log = log_with(Carriage.WAKE, is_busy=True)
-    assert log.stepped(is_step=is_step).proven == []
+def test_no_event_of_a_turn_proves_a_wake(*, is_step: bool) -> None:
+    """The host queues it: any event may belong to the turn that ran when it came, or to a typed one."""
+    log = log_with(Carriage.WAKE)
+    assert (log.stepped(is_step=is_step).proven, log.ended().proven, log.ended("next").proven) == ([], [], [])
+    assert list(log.carried) == [FIRST]
+
+
+def test_the_transcript_proves_a_wake() -> None:
+    """The host's own record shows in which turn it was read, whichever that was."""
+    assert log_with(Carriage.WAKE).ended(recorded=[FIRST]).proven == [FIRST]
+    assert log_with(Carriage.WAKE).written([FIRST]).proven == [FIRST]
+    assert log_with(Carriage.WAKE, FIRST, SECOND).written([FIRST]).proven == []
+
+
+@pytest.mark.parametrize("carriage", [Carriage.OPENING, Carriage.STEP])
+def test_nothing_is_proven_of_a_text_that_nobody_is_known_to_have(carriage: Carriage) -> None:
+    """The hook has not said that it printed: the host may have ended it, and dropped what it said."""
+    log = TurnLog()
+    log.carry("c-1", [FIRST], carriage)
+    assert (log.stepped(is_step=True).proven, log.ended().proven) == ([], [])
+    log.confirm("c-1")
+    assert log.ended().proven == [FIRST]
+
+
+# -- after a restart of the daemon ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("carriage", [Carriage.OPENING, Carriage.STEP])
+def test_after_a_restart_only_the_very_same_turn_proves(carriage: Carriage) -> None:
+    """What happened meanwhile was heard by nobody: the turn may have been interrupted and another one begun."""
+    named = TurnLog.inherited(log_with(carriage, turn="a").records)
+    assert (named.ended("b").proven, named.ended("").proven, named.ended("a").proven) == ([], [], [FIRST])
+    nameless = TurnLog.inherited(log_with(carriage).records)
+    assert (nameless.stepped(is_step=True).proven, nameless.ended().proven) == ([], [])
+    assert nameless.submitted("go on").released == ["c-1"]
+
+
+def test_after_a_restart_the_transcript_still_proves() -> None:
+    """Where a host does not name its turns, its own record says what was read."""
+    for carriage in Carriage:
+        assert TurnLog.inherited(log_with(carriage).records).ended(recorded=[FIRST]).proven == [FIRST]
+
+
+def test_after_a_restart_nobody_waits_for_what_was_not_printed() -> None:
+    """Whether the host got it can never be known: it is offered again."""
+    log = TurnLog()
+    log.carry("c-1", [FIRST], Carriage.STEP)
+    log.carry("c-2", [SECOND], Carriage.WAKE)
+    assert TurnLog.inherited(log.records).carriers == ("c-2",)
 
 
 def test_a_typed_prompt_neither_proves_nor_releases_a_wake() -> None:

@@ -6,20 +6,23 @@ printed comes again with the mark of a repeat.
 
 from __future__ import annotations
 
+import socket
+import subprocess
 from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
 
 from harken.hosts.hook import Moment
-from tests.hooks.rig import CLAUDE, COPILOT, Conversation, Inn, RawHook
-from tests.loss.rig import Chance, Nursery, Served, check_journal, export, stubborn, texts
+from tests.hooks.rig import CLAUDE, COPILOT, KINDS, QWEN, Conversation, Inn, Kind, RawHook, run_hook
+from tests.loss.rig import Chance, Nursery, Served, check_journal, export, stubborn, texts, until
 
 MESSAGE = "INSERT INTO mailboxes"
 OFFER = "INSERT INTO deliveries"
 REPEAT = "Repeat: offered before without proof that it arrived"
 NUMBER = 12
 KILLS = 8
+every_host = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 
 
 def send_into(daemon: Served, text: str) -> None:
@@ -88,7 +91,7 @@ def test_the_bell_rings_before_the_message_is_there(daemon: Served, side: str) -
 
 
 def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: Served) -> None:
-    """It rings on while nobody is there to silence it; the next daemon makes all bells anew."""
+    """It rings on while nobody is there to silence it; the next daemon, which knows the session, sees to it again."""
     daemon.start()
     inn = Inn(daemon)
     guest = inn.guest(COPILOT)
@@ -99,16 +102,15 @@ def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: 
     assert inn.is_ringing(COPILOT.name)
     assert guest.run(Moment.TOOL).is_silent
     daemon.start()
-    assert not inn.is_ringing(COPILOT.name)
-    with guest.agent() as agent:
-        agent.request("tools/list", {})
-        inn.wait_bell(COPILOT.name, is_on=True)
-        assert "please look" in guest.tool()
+    inn.wait_bell(COPILOT.name, is_on=True)
+    assert "please look" in guest.tool()
+    guest.stop()
+    inn.wait_bell(COPILOT.name, is_on=False)
 
 
 @pytest.mark.parametrize("has_edge", [True, False], ids=["connected", "hooks only"])
-def test_a_restart_in_the_middle_of_a_turn_offers_again_as_a_repeat(daemon: Served, *, has_edge: bool) -> None:
-    """What a turn was given is forgotten with the daemon: unproven is unproven, and the mark says so."""
+def test_another_turn_after_a_restart_offers_again_as_a_repeat(daemon: Served, *, has_edge: bool) -> None:
+    """What became of the turn that had it, nobody heard: unproven is unproven, and the mark says so."""
     daemon.start()
     inn = Inn(daemon)
     guest = inn.guest(CLAUDE)
@@ -127,8 +129,121 @@ def test_a_restart_in_the_middle_of_a_turn_offers_again_as_a_repeat(daemon: Serv
         assert inn.state(message, CLAUDE.name) == "seen"
 
 
+@every_host
+def test_a_turn_that_goes_on_after_a_restart_proves_what_it_carried_where_it_has_a_name(
+    daemon: Served, kind: Kind
+) -> None:
+    """The same turn has not been interrupted. Of one without a name nobody can say whether it is the same."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(kind)
+    guest.prompt(turn="t1")
+    message = inn.send("please look")
+    assert "please look" in guest.tool()
+    (record,) = (daemon.home / "run" / "sessions").glob("*.json")
+    until(lambda: b'"is_printed":true' in record.read_bytes(), "the daemon knows that it was printed", 10)
+    daemon.kill()
+    daemon.start()
+    guest.stop()
+    assert inn.state(message, kind.name) == ("seen" if kind.names_turns else "offered")
+    again = guest.prompt("and now?", turn="t2")
+    assert (REPEAT in again) is not kind.names_turns
+
+
+def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_nothing(daemon: Served) -> None:
+    """The answer was on its way: the same turn goes on, and its model may never have had the text."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    guest.prompt(turn="t1")
+    message = inn.send("please look")
+    with RawHook(guest, daemon.socket) as hook:
+        assert b"please look" in hook.ask(Moment.TOOL)
+        daemon.kill()
+    daemon.start()
+    again = guest.tool()
+    assert inn.state(message, CLAUDE.name) == "offered"
+    assert REPEAT in again
+
+
+@every_host
+def test_a_session_that_works_is_known_as_such_before_anybody_speaks(daemon: Served, kind: Kind) -> None:
+    """A forecast that says "none is connected" while the agent works is false; what is not known yet is said so."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(kind)
+    guest.prompt()
+    for end in (daemon.kill, daemon.stop):
+        end()
+        daemon.start()
+        said = daemon.call("send", text="please look")["forecast"]
+        assert (said["outlook"], "not known yet" in said["sentence"]) == ("uncertain", True)
+        assert [(each["session"], each["presence"]) for each in inn.sessions()] == [(guest.key, "connected")]
+        assert "please look" in guest.tool()
+        assert daemon.call("send", text="and this")["forecast"]["outlook"] == "boundary"
+        guest.tool()
+
+
+def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served) -> None:
+    """What it was given goes to the next session, and nothing is promised to it."""
+    daemon.start()
+    inn = Inn(daemon)
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        guest = inn.guest(CLAUDE, pid=process.pid)
+        inn.send("please look")
+        guest.prompt()
+        daemon.kill()
+        process.kill()
+    daemon.start()
+    assert inn.sessions() == []
+    assert list((daemon.home / "run" / "sessions").iterdir()) == []
+    assert REPEAT in inn.guest(CLAUDE, "another").prompt()
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 5}', b"\xff" * 100])
+def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, damage: bytes) -> None:
+    """Whatever stands in the file: the daemon starts, and the session is known again by its next hook."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    guest.prompt()
+    daemon.kill()
+    (record,) = (daemon.home / "run" / "sessions").iterdir()
+    record.write_bytes(damage)
+    daemon.start()
+    assert inn.sessions() == []
+    message = inn.send("please look")
+    assert "please look" in guest.tool()
+    guest.stop()
+    assert inn.state(message, CLAUDE.name) == "seen"
+
+
+def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served, tmp_path: Path) -> None:
+    """Its own inbox is read after the turn: the next tool call must get the message, and only its own turn prove it."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(QWEN)
+    address = tmp_path / "peer"
+    env = {"QWEN_CODE_MESSAGING_SOCKET": str(address), "QWEN_CODE_MESSAGING_TOKEN": "t"}
+    with socket.socket(socket.AF_UNIX) as peer:
+        peer.bind(str(address))
+        peer.listen()
+        run_hook(daemon.home, QWEN.name, "prompt", guest.payload(Moment.PROMPT, prompt="work"), env=env)
+        daemon.kill()
+        daemon.start()
+        message = inn.send("please look")
+        assert "please look" in guest.tool()
+        assert inn.ledger(message, QWEN.name)["surface"] == "hook: tool"
+        assert inn.state(message, QWEN.name) == "offered"
+        peer.settimeout(0.0)
+        with pytest.raises(BlockingIOError):
+            peer.accept()
+    guest.stop()
+    assert inn.state(message, QWEN.name) == "seen"
+
+
 def test_a_session_is_known_again_after_a_restart(daemon: Served) -> None:
-    """From the edge that comes back and the next hook: the same key, its ways and its presence."""
+    """From its record, the edge that comes back and the next hook: the same key, its ways and its presence."""
     daemon.start()
     inn = Inn(daemon)
     guest = inn.guest(CLAUDE)
@@ -138,6 +253,7 @@ def test_a_session_is_known_again_after_a_restart(daemon: Served) -> None:
         daemon.kill()
         daemon.start()
         agent.tool("inbound_queue_stats")
+        assert [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()] == before
         guest.prompt(turn="t2")
         assert [(each["session"], each["presence"], each["surfaces"]) for each in inn.sessions()] == before
 

@@ -190,7 +190,7 @@ def _section(screen: Screen, title: str, rows: Sequence[tuple[str, ...]], nothin
 
 def _session_row(session: Result) -> tuple[str, ...]:
     active = f"active {clock_time(session['last_active'])}"
-    wake = "can be woken" if session["can_wake"] else ""
+    wake = "can be woken" if session["can_wake"] else session["hindrance"]
     return (session["consumer"], session["presence"], active, session["session"], session["cwd"], wake)
 
 

@@ -113,6 +113,11 @@ class Home:
         return self.run_dir / "bells"
 
     @property
+    def sessions_dir(self) -> Path:
+        """What is known of live sessions, for a restarted daemon."""
+        return self.run_dir / "sessions"
+
+    @property
     def trial_dir(self) -> Path:
         """Folders in which hosts are tried; a session inside one reads the mailbox of its trial only."""
         return self.path / "trial"
@@ -158,7 +163,7 @@ def expand_user(text: str, environ: Mapping[str, str]) -> Path:
 def ensure(home: Home) -> None:
     """Create the folders of a home and make them private; raise `UserError` where that cannot be had."""
     _refuse_shared(home.path)
-    for folder in (home.path, home.journal_dir, home.logs_dir, home.run_dir, home.bells_dir):
+    for folder in (home.path, home.journal_dir, home.logs_dir, home.run_dir, home.bells_dir, home.sessions_dir):
         _make_private(folder)
 
 

@@ -40,6 +40,7 @@ from harken.daemon.reach import Reaching
 from harken.daemon.reacting import Reacting, join
 from harken.daemon.readiness import Readiness
 from harken.daemon.sdk import Sdk
+from harken.daemon.session_files import SessionFiles
 from harken.daemon.sources import (
     announcers_of,
     close_sources,
@@ -265,6 +266,8 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         inbox.sessions.observe(ticker.poke)
         reacting = join(home, settings.runs, store, clock, agents=agents, bounds=bounds, sources=sources)
         await reacting.begin()
+        reaching = Reaching(inbox, store, clock, bells, reading_of)
+        await _inherit(reaching, SessionFiles(home.sessions_dir, inbox.sessions))
         try:
             yield Daemon(
                 home=home,
@@ -283,7 +286,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 access=Access(store, policies, pairings, clock),
                 policies=policies,
                 bells=bells,
-                reaching=Reaching(inbox, store, clock, bells, reading_of),
+                reaching=reaching,
                 feeding=Feeding(sources, intake, store),
                 reacting=reacting,
                 asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
@@ -295,6 +298,13 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
             ticker.close()
             journal.close()
             await close_sources(sources)
+
+
+async def _inherit(reaching: Reaching, files: SessionFiles) -> None:
+    """Know the sessions of an earlier daemon again, and keep a record of each from now on."""
+    left = files.read()
+    files.begin()
+    await reaching.inherit(left)
 
 
 def _observer(journal: Journal, ticker: Ticker, tally: Tally) -> Observer:

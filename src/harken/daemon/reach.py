@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from datetime import timedelta
 from typing import Protocol
 
 import anyio
-import psutil
 from anyio.abc import SocketStream
 
 from harken.clock import Clock
@@ -23,12 +24,16 @@ from harken.hosts.claude_code import transcript as claude_code
 from harken.hosts.claude_code.channel import listens_to_channel
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.copilot import transcript as copilot
+from harken.hosts.gemini import transcript as gemini
 from harken.hosts.hook import HookHost, Moment, Voice
+from harken.hosts.process import command_line, environment
+from harken.hosts.qwen import transcript as qwen
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
 from harken.hosts.registry import PACKAGES, hook_host
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.questions import Questions
-from harken.inbox.sessions import ReadingOf
+from harken.inbox.sessions import ReadingOf, SessionRecord
+from harken.inbox.turns import Carriage
 from harken.model import SessionKey
 from harken.store.base import Store
 from harken.surfaces.claude_channel import channel_waker
@@ -42,6 +47,8 @@ from harken.surfaces.wire import Lines
 _log = logging.getLogger("harken.reach")
 
 REAP_EVERY_SECONDS = 2.0
+GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
+PROBE_SECONDS = 0.5
 MESSAGING_SOCKET = "QWEN_CODE_MESSAGING_SOCKET"  # where a session of Qwen Code takes messages, if it does
 
 
@@ -64,8 +71,8 @@ _FAILURES = (
 class HostWaker(Protocol):
     """A host's own way to start a turn in a conversation, from outside."""
 
-    async def wake(self, target: WakeTarget, text: str) -> bool:
-        """Hand a text over; return whether it was taken. Raises nothing."""
+    async def wake(self, target: WakeTarget, text: str) -> bool | None:
+        """Hand a text over; return whether it was taken, None when it may have been. Raises nothing."""
         ...
 
 
@@ -74,6 +81,8 @@ class Reaching:
 
     def __init__(self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, reading_of: ReadingOf) -> None:
         self._inbox = inbox
+        self._clock = clock
+        self._started_at = clock.now()
         self._bells = bells
         self._teller = Teller(inbox, Questions(store, clock))
         self._ways = self._wakers()
@@ -83,7 +92,12 @@ class Reaching:
             self._teller,
             hosts=_adapter,
             wakers=self._ways,
-            transcripts={"claude-code": claude_code.recorded, "copilot-cli": copilot.recorded},
+            transcripts={
+                "claude-code": claude_code.recorded,
+                "copilot-cli": copilot.recorded,
+                "gemini-cli": gemini.recorded,
+                "qwen-code": qwen.recorded,
+            },
             reading_of=reading_of,
             bell_of=lambda key: str(bells.path(key)),
         )
@@ -115,20 +129,49 @@ class Reaching:
         if session.host in _WOKEN_BY_EDGE:
             for waker in self._ways[session.host](session, hello):
                 session.wakers.setdefault(waker.name, waker)
-        if session.host == "claude-code" and listens_to_channel(_command_line(session.pid)):
+        if session.host == "claude-code" and listens_to_channel(command_line(session.pid)):
             waker = channel_waker(session, self._teller, notify)
             # Whoever turned the channel on prefers it to the bell.
             session.wakers = {waker.name: waker, **session.wakers}
 
+    async def inherit(self, records: Sequence[SessionRecord]) -> None:
+        """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last."""
+        sessions = [Session.inherited(record) for record in records if _lives(record)]
+        self._inbox.sessions.inherit(sessions)
+        for session in sessions:
+            await self._desk.settle_past(session)
+            if make := self._ways.get(session.host):
+                session.wakers.update((waker.name, waker) for waker in make(session, Hello()))
+            if any(record.carriage is Carriage.WAKE for record in session.turns.records):
+                self.wakes.expect_proof(session.key)
+        for gone in {record.key for record in records}.difference(self._inbox.sessions.keys()):
+            await self._inbox.release(gone)
+            self._inbox.sessions.note_change(gone)
+
     async def reap(self) -> None:
-        """Let sessions go that only hooks have told of, once their process is gone."""
+        """Let sessions go that are over without having said so, and look which idle ones can be woken."""
         while True:
             await anyio.sleep(REAP_EVERY_SECONDS)
             for session in self._inbox.sessions.live():
                 # A process that is not known, or is the first of a container, is not looked for.
-                if not session.connections and session.pid > 1 and not is_alive(session.pid, session.opened_at):
+                is_gone = session.pid > 1 and not is_alive(session.pid, session.opened_at)
+                if not session.connections and (is_gone or self._is_left(session)):
                     self._inbox.sessions.end(session.key)
                     await self._inbox.release(session.key)
+                elif session.probe is not None and not session.is_busy:
+                    await self._look_at(session)
+
+    async def _look_at(self, session: Session) -> None:
+        before = session.hindrance
+        await self._inbox.sessions.probe(session, PROBE_SECONDS)
+        if session.hindrance != before:
+            self._inbox.sessions.note_change()
+
+    def _is_left(self, session: Session) -> bool:
+        """Whether the connections that a session had before a restart did not come back, and nothing else tells."""
+        if not session.edges or self._clock.now() < self._started_at + GRACE:
+            return False
+        return not session.is_hooked or session.has_many
 
     async def _give_up(self, key: SessionKey) -> None:
         session = self._inbox.sessions.get(key)
@@ -148,14 +191,17 @@ class Reaching:
         return [BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key))]
 
     def _codex_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
-        return [self._text_waker("wake: app server", CodexWaker(), session, hello)]
+        waker = CodexWaker()
+        # After a restart no hook has told its environment yet.
+        hello = hello if hello.env else replace(hello, env=environment(session.pid))
+        session.probe = lambda: waker.hindrance(_target(session, hello))
+        return [self._text_waker("wake: app server", waker, session, hello)]
 
     def _qwen_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
         ways: list[Waker] = []
         if hello.env.get(MESSAGING_SOCKET):
-            # It runs no prompt hook: the end of the turn is all that shows that it arrived.
-            ways.append(self._text_waker("wake: peer inbox", QwenWaker(), session, hello, is_echoed=False))
-        if input_file(_command_line(session.pid), session.cwd) is not None:
+            ways.append(self._text_waker("wake: peer inbox", QwenWaker(), session, hello, runs_prompt_hook=False))
+        if input_file(command_line(session.pid), session.cwd) is not None:
             # What is read from that file is the user's own prompt to the model.
             ways.append(self._text_waker("wake: input file", InputFileWaker(), session, hello, speaks_as_user=True))
         return ways
@@ -168,14 +214,12 @@ class Reaching:
         hello: Hello,
         *,
         speaks_as_user: bool = False,
-        is_echoed: bool = True,
+        runs_prompt_hook: bool = True,
     ) -> Waker:
         async def send(text: str) -> bool | None:
-            # Asked for now: a conversation that was cleared has another id than when this hook ran.
-            target = WakeTarget(native=session.native, pid=session.pid, cwd=session.cwd, env=hello.env)
-            # A host that did not say that it took the text may have it all the same.
             try:
-                return True if await waker.wake(target, text) else None
+                # Asked for now: a conversation that was cleared has another id than when this hook ran.
+                return await waker.wake(_target(session, hello), text)
             except _FAILURES as exc:
                 _log.warning("%s by %s failed: %s", session.key, name, exc)
                 return None
@@ -187,7 +231,7 @@ class Reaching:
             teller=self._teller,
             send=send,
             most_chars=host.most_chars.get(Moment.BELL, 0),
-            is_echoed=is_echoed,
+            runs_prompt_hook=runs_prompt_hook,
             speaks_as_user=speaks_as_user or host.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
         )
 
@@ -196,8 +240,10 @@ def _adapter(name: str) -> HookHost | None:
     return hook_host(name) if name in PACKAGES else None
 
 
-def _command_line(pid: int) -> Sequence[str]:
-    try:
-        return psutil.Process(pid).cmdline()
-    except psutil.Error:
-        return ()
+def _target(session: Session, hello: Hello) -> WakeTarget:
+    return WakeTarget(native=session.native, pid=session.pid, cwd=session.cwd, env=hello.env)
+
+
+def _lives(record: SessionRecord) -> bool:
+    """Whether a session's process is still there; of one that is not known, its connection will tell."""
+    return is_alive(record.pid, record.opened_at) if record.pid > 1 else bool(record.edges)

@@ -1,8 +1,9 @@
 """Wakes an idle session for a message that may do so: one session, the last active, by the first way that works.
 
 Deciding who (`choose`) is pure and apart from doing it. A busy session is left alone, it gets the message between two
-tool calls; but hosts do not say when a person interrupts a turn, so one that took nothing for a while is woken too.
-A wake without proof is given up after a time: what it carried is offered by the next surface, as a repeat.
+tool calls; but many hosts do not say when a person interrupts a turn, so one that took nothing for a while is woken
+too. A run that answers one prompt and ends is never woken. A wake without proof is given up after a time: what it
+carried is offered by the next surface, as a repeat.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from anyio.abc import TaskGroup
 
 from harken.clock import Clock
 from harken.dispatch.bells import Waiting
-from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, Reader, SessionKey, State
+from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, Reader, SessionKey, State, WakeResult
 from harken.store.base import Changes
 
 _log = logging.getLogger("harken.wake")
 
 WAKES = frozenset({Attention.WAKE})
 PATIENCE = timedelta(seconds=20)  # how long a busy session has to take a message between two tool calls
+UNSURE = timedelta(minutes=2)  # the same where the host would have told of an interruption, but a restart came between
 ANSWER = timedelta(seconds=15)  # how long a bell has to be answered before another way is tried
 LONGEST_STEP = timedelta(minutes=30)  # how long a busy session may keep a wake back
 PROOF = timedelta(seconds=60)  # how long a wake has to show that it worked
@@ -50,8 +52,8 @@ class Waker(Protocol):
         """The surface."""
         ...
 
-    async def wake(self) -> bool:
-        """Try; return whether the host took it."""
+    async def wake(self) -> WakeResult:
+        """Try; return what became of it."""
         ...
 
 
@@ -71,6 +73,26 @@ class Sleeper(Protocol):
     @property
     def is_busy(self) -> bool | None:
         """Whether it is in a turn; None: nobody knows."""
+        ...
+
+    @property
+    def is_inherited(self) -> bool:
+        """Whether that is from before a restart, and nothing has confirmed it."""
+        ...
+
+    @property
+    def reports_interrupts(self) -> bool:
+        """Whether its host says when a turn is interrupted: then one that seems busy is."""
+        ...
+
+    @property
+    def hindrance(self) -> str:
+        """Why it cannot be woken now; empty when it can."""
+        ...
+
+    @property
+    def is_one_shot(self) -> bool:
+        """Whether it ends after one prompt: it is given what waits with that, and never woken."""
         ...
 
     @property
@@ -133,6 +155,13 @@ class Tries:
 Tried = Mapping[tuple[MessageId, SessionKey, str], Tries]
 
 
+def patience(sleeper: Sleeper) -> timedelta:
+    """Return how long a session that seems busy has to take a message between two tool calls."""
+    if not sleeper.reports_interrupts:
+        return PATIENCE
+    return UNSURE if sleeper.is_inherited else LONGEST_STEP
+
+
 def choose(message: Message, sleepers: Sequence[Sleeper], tried: Tried, now: datetime) -> Choice:
     """Choose among the sessions for which a message waits, the last active first.
 
@@ -145,8 +174,10 @@ def choose(message: Message, sleepers: Sequence[Sleeper], tried: Tried, now: dat
     sleepers = [sleeper for sleeper in sleepers if message.id not in sleeper.told_of]
     for sleeper in sleepers:
         since = max(message.received_at, sleeper.last_active)
-        if sleeper.is_busy and now < since + PATIENCE:
-            return Choice(look_at=since + PATIENCE)
+        if sleeper.is_busy and now < since + patience(sleeper):
+            return Choice(look_at=since + patience(sleeper))
+    # One that cannot be woken now is looked at again when that changes.
+    sleepers = [sleeper for sleeper in sleepers if not sleeper.is_one_shot and not sleeper.hindrance]
     ways = list[tuple[int, datetime, Sleeper, str]]()
     for sleeper in sorted(sleepers, key=lambda each: bool(each.is_busy)):
         for way in sleeper.wakers:
@@ -188,6 +219,11 @@ class Wakes:
     def note_change(self) -> None:
         """Look again soon: a session came, went or did something."""
         self._look.set()
+
+    def expect_proof(self, session: SessionKey) -> None:
+        """Wait for the proof of what a wake carried before a restart, as long as for one of now."""
+        now = self._clock.now()
+        self._unproven[session] = _Wake(now, now + PROOF)
 
     async def run(self) -> None:
         """Look whenever something changes or is due, for ever."""
@@ -264,24 +300,27 @@ class Wakes:
         return await self._wake(key, sleeper.wakers[way], messages)
 
     async def _wake(self, key: SessionKey, waker: Waker, messages: Sequence[Message]) -> datetime:
-        is_taken = False
+        # Whoever is cut off in the middle of it cannot say whether the host has the text.
+        result = WakeResult.TAKEN
         try:
             with anyio.move_on_after(WAKE_SECONDS):
-                is_taken = await waker.wake()
+                result = await waker.wake()
         except OSError as exc:
+            result = WakeResult.REFUSED
             _log.warning("%s by %s failed: %s", key, waker.name, exc)
         finally:
             self._waking.discard(key)
-            self._count(key, waker.name, messages, self._clock.now())
+            if result is not WakeResult.POSTPONED:
+                self._count(key, waker.name, messages, self._clock.now())
         now = self._clock.now()
-        _log.info("%s by %s: %s", key, waker.name, "handed over" if is_taken else "not taken")
+        _log.info("%s by %s: %s", key, waker.name, result.name.lower())
         for message in messages:
             self._under_way.pop(message.id, None)
-        if is_taken:
+        if result is WakeResult.TAKEN:
             self._unproven[key] = _Wake(now, now + PROOF)
             self._under_way.update((message.id, now + ANSWER) for message in messages)
         self._look.set()
-        return now + ANSWER if is_taken else now
+        return now + ANSWER if result is WakeResult.TAKEN else now
 
     def _count(self, key: SessionKey, way: str, messages: Sequence[Message], now: datetime) -> None:
         if len(self._tried) > MAX_TRIED:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from harken.model import Consumer, SessionKey
@@ -28,6 +28,9 @@ class Host:
     keys_by_process: bool = False  # the session is the host process: its session id changes while it runs
     has_many: bool = False  # one process may have several conversations
     shares_connection: bool = False  # and one MCP connection for all of them
+    reports_interrupts: bool = False  # its hooks say when the person interrupts a turn
+    one_shot_words: frozenset[str] = frozenset()  # with one of these arguments it answers one prompt and ends
+    lasting_words: frozenset[str] = frozenset()  # unless one of these is there too
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
     asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
     unmanned_flags: frozenset[str] = frozenset()  # with one of these arguments it works for a program
@@ -82,6 +85,8 @@ HOSTS = (
         needs_handshake=True,
         asks_person=True,
         unmanned_flags=frozenset({"-p", "--print", "--input-format", "--output-format"}),
+        one_shot_words=frozenset({"-p", "--print"}),
+        lasting_words=frozenset({"stream-json"}),  # of --input-format: prompts may follow
     ),
     Host(
         name="copilot-cli",
@@ -90,18 +95,47 @@ HOSTS = (
         needs_handshake=True,
         asks_person=True,
         unmanned_flags=frozenset({"-p", "--prompt", "--acp", "--server", "--headless", "--output-format"}),
+        one_shot_words=frozenset({"-p", "--prompt"}),
     ),
-    Host(name="codex", client_names=("codex-mcp-client",), session_variable="CODEX_THREAD_ID", has_many=True),
-    Host(name="gemini-cli", client_names=("gemini-cli-mcp-client",), session_variable="GEMINI_SESSION_ID"),
+    Host(
+        name="codex",
+        client_names=("codex-mcp-client",),
+        session_variable="CODEX_THREAD_ID",
+        has_many=True,
+        reports_interrupts=True,
+        one_shot_words=frozenset({"exec", "e", "review"}),
+        lasting_words=frozenset({"app-server"}),
+    ),
+    Host(
+        name="gemini-cli",
+        client_names=("gemini-cli-mcp-client",),
+        session_variable="GEMINI_SESSION_ID",
+        one_shot_words=frozenset({"-p", "--prompt"}),
+    ),
     Host(
         name="opencode",
         client_names=("opencode",),
         session_variable="OPENCODE_SESSION_ID",
         has_many=True,
         shares_connection=True,
+        reports_interrupts=True,
+        one_shot_words=frozenset({"run"}),
     ),
-    Host(name="qwen-code", client_names=("qwen-cli-mcp-client",), session_variable="QWEN_CODE_SESSION_ID"),
+    Host(
+        name="qwen-code",
+        client_names=("qwen-cli-mcp-client",),
+        session_variable="QWEN_CODE_SESSION_ID",
+        reports_interrupts=True,
+        one_shot_words=frozenset({"-p", "--prompt"}),
+        lasting_words=frozenset({"stream-json", "--acp", "serve"}),
+    ),
 )
+
+
+def answers_one_prompt(host: Host, argv: Sequence[str]) -> bool:
+    """Whether a host that was started with these words answers one prompt and ends: nobody can wake it."""
+    words = {part for word in argv[1:] for part in ((word, *word.split("=", 1)) if word.startswith("--") else (word,))}
+    return not host.one_shot_words.isdisjoint(words) and host.lasting_words.isdisjoint(words)
 
 
 def detect(client_name: str) -> Host:

@@ -43,6 +43,7 @@ class Occasion:
     turn: str = ""  # the host's own id of the turn: two events with the same one have no interruption between them
     prompt: str = ""  # what was submitted: delivery ids in it prove what a wake carried
     transcript: str = ""  # path of the host's own record of the conversation
+    results: tuple[str, ...] | None = None  # of `tool`: the deliveries in Harken's own result; None: it cannot tell
     is_subagent: bool = False  # what it would be given goes to a helper of the agent, who cannot answer
     is_step: bool = False  # of `tool`: this runs once per model step, so an earlier one was another step
     is_interrupted: bool = False  # of `stop`: the person ended the turn; nothing can be said, nothing is proven

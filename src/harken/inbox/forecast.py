@@ -21,6 +21,7 @@ class Outlook(StrEnum):
     PROMPT = "prompt"
     NEXT_CALL = "next_call"
     NEXT_SESSION = "next_session"
+    UNCERTAIN = "uncertain"
     COUNTED = "counted"
     MUTED = "muted"
     KNOWN = "known"
@@ -89,14 +90,48 @@ def _reached(message: Message, here: Sequence[Session], waiting: Collection[Sess
     may_push = message.attention in (Attention.WAKE, Attention.BOUNDARY)
     hooked = [session for session in here if session.is_hooked]
     if may_push and (busy := [s for s in hooked if s.presence is Presence.BUSY]):
-        return Forecast(Outlook.BOUNDARY, f"goes to {busy[0].consumer}, which is busy, between two tool calls")
-    if message.attention is Attention.WAKE and (
-        idle := [s for s in here if s.wakers and s.presence is not Presence.BUSY]
-    ):
-        return Forecast(Outlook.WAKE, f"wakes {idle[0].consumer}, which is idle")
+        return _between_calls(message, busy[0])
+    if may_push and (left := [s for s in hooked if s.is_inherited and s.is_busy]):
+        return _after_restart(left[0])
+    idle = [s for s in here if s.wakers and not s.is_one_shot and s.presence is not Presence.BUSY]
+    if message.attention is Attention.WAKE and idle:
+        return _woken(message, idle)
     if hooked:
-        return Forecast(Outlook.PROMPT, f"is shown to {_names(hooked)} with its next prompt")
+        return _with_prompt(message, hooked)
     return Forecast(Outlook.NEXT_CALL, f"is shown to {_names(here)} with its next Harken call")
+
+
+def _between_calls(message: Message, session: Session) -> Forecast:
+    if session.shows(message, "tool"):
+        return Forecast(Outlook.BOUNDARY, f"goes to {session.consumer}, which is busy, between two tool calls")
+    return Forecast(
+        Outlook.BOUNDARY,
+        f"is announced to {session.consumer}, which is busy, between two tool calls; it reads the text by inbox_pull",
+    )
+
+
+def _after_restart(session: Session) -> Forecast:
+    return Forecast(
+        Outlook.UNCERTAIN,
+        f"goes to {session.consumer} between two tool calls if it still works: "
+        "Harken was restarted, and that is not known yet",
+    )
+
+
+def _woken(message: Message, idle: Sequence[Session]) -> Forecast:
+    session = next((session for session in idle if session.can_be_woken), idle[0])
+    if not session.can_be_woken:
+        waits = f"waits for the next session: {session.consumer} is not woken, {session.hindrance}"
+        return Forecast(Outlook.UNCERTAIN, waits)
+    if session.shows(message, "bell"):
+        return Forecast(Outlook.WAKE, f"wakes {session.consumer}, which is idle")
+    return Forecast(Outlook.WAKE, f"wakes {session.consumer}, which is idle, to read it by inbox_pull")
+
+
+def _with_prompt(message: Message, hooked: Sequence[Session]) -> Forecast:
+    if all(session.shows(message, "prompt") for session in hooked):
+        return Forecast(Outlook.PROMPT, f"is shown to {_names(hooked)} with its next prompt")
+    return Forecast(Outlook.PROMPT, f"is announced to {_names(hooked)} with its next prompt, and read by inbox_pull")
 
 
 def _why_counted(message: Message) -> str:

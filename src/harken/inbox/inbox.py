@@ -54,6 +54,7 @@ MAX_OFFER = 100
 INDEX_BEFORE_SEARCH = 2_000
 MAX_REMEMBERED = 10_000
 TRIAL = "trial:"
+PROBE_SECONDS = 0.5  # the longest that a sender waits for a host to say whether a session can be woken
 EVIDENCE_OF = timedelta(days=30)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -123,7 +124,15 @@ class Inbox:
         if not appended.is_new:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
             return Sent(message=appended.message, is_new=False, forecast=known)
+        await self._look_at_idle(appended.message)
         return Sent(message=appended.message, is_new=True, forecast=self._outlook(appended.message, waiting))
+
+    async def _look_at_idle(self, message: Message) -> None:
+        """Ask the hosts of idle sessions whether they can be woken, where only they know."""
+        if message.attention is Attention.WAKE:
+            for session in self.sessions.listeners(message.mailbox):
+                if session.probe is not None and not session.is_busy:
+                    await self.sessions.probe(session, PROBE_SECONDS)
 
     def foresee(self, draft: Draft) -> Forecast:
         """Say what would happen to a draft that is accepted now; nothing is stored."""

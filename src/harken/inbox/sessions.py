@@ -1,31 +1,46 @@
 """Sessions: who is here now, through what, idle, busy or waiting, and how each can be woken.
 
-In memory and rebuilt from connections and hooks: after a restart the edges come back by themselves. What a session
-was given is in the store; this only knows whether it is here. A session is known by its connection, by the host's own
-name for the conversation (`native`) and by the host's process; any of them may come first.
+In memory; a `SessionRecord` of each is kept beside, so that a restarted daemon knows who was here and at work before
+anybody speaks to it. What a session was given is in the store; this only knows whether it is here. A session is known
+by its connection, by the host's own name for the conversation (`native`) and by the host's process; any of them may
+come first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Protocol
+from typing import Protocol, Self
 
-from anyio import CancelScope
+import msgspec
+from anyio import CancelScope, move_on_after
 
-from harken.inbox.turns import TurnLog
-from harken.model import INBOX, Consumer, DeliveryId, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.inbox.turns import CarrierRecord, TurnLog
+from harken.model import (
+    INBOX,
+    Consumer,
+    DeliveryId,
+    Mailbox,
+    Message,
+    MessageId,
+    Reader,
+    SessionKey,
+    Trust,
+    WakeResult,
+)
 from harken.store.base import Mute
+
+UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
 class Presence(StrEnum):
     """What a session is doing, as far as Harken can tell."""
 
-    CONNECTED = "connected"  # here; busy or idle is not known without hooks
+    CONNECTED = "connected"  # here; busy or idle is not known: it has no hooks, or none spoke since a restart
     IDLE = "idle"  # between two turns
     BUSY = "busy"  # in a turn
     WAITING = "waiting"  # in a long poll: gets a message at once
@@ -75,9 +90,44 @@ class Waker(Protocol):
         """The surface, as people and the ledger call it."""
         ...
 
-    async def wake(self) -> bool:
-        """Hand over what waits, and return whether the host took it. What it did not take is still queued."""
+    async def wake(self) -> WakeResult:
+        """Hand over what waits."""
         ...
+
+
+class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept of a session over a restart of the daemon."""
+
+    key: SessionKey
+    agent: Consumer
+    consumer: Consumer
+    host: str
+    client: str
+    cwd: str
+    pid: int
+    mailboxes: tuple[Mailbox, ...]
+    surfaces: tuple[str, ...]
+    opened_at: datetime
+    last_active: datetime
+    native: str = ""
+    has_many: bool = False
+    shares_connection: bool = False
+    reports_results: bool = False
+    reports_interrupts: bool = False
+    is_helper: bool = False
+    is_one_shot: bool = False
+    is_busy: bool | None = None
+    moments: tuple[str, ...] = ()
+    notice_moments: tuple[str, ...] = ()
+    edges: tuple[str, ...] = ()
+    carriers: tuple[CarrierRecord, ...] = ()
+    noticed: tuple[MessageId, ...] = ()
+    oversize: tuple[MessageId, ...] = ()
+    transcript: str = ""
+    last_notice: str = ""
+    stops: int = 0
+    last_block: MessageId | None = None
+    last_owed: tuple[MessageId, ...] = ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -98,11 +148,19 @@ class Session:
     native: str = ""  # the host's own id of the conversation
     has_many: bool = False  # the host's process may have other conversations beside this one
     shares_connection: bool = False  # and they may speak through its connection
+    reports_results: bool = False  # its hooks say which results of Harken's tools were its: calls prove nothing
+    reports_interrupts: bool = False  # its host says when a turn is interrupted: one that seems busy is
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
+    is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
+    is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
+    edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back
+    hindrance: str = ""  # why it cannot be woken now; empty when it can, as far as is known
+    probe: Callable[[], Awaitable[str]] | None = None  # looks whether it can be woken; returns the hindrance
     waits: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # what ends its long polls
     is_busy: bool | None = None  # None: no hook has said
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
+    notice_moments: frozenset[str] = frozenset()  # those that carry no outsider's words, only that some wait
     wakers: dict[str, Waker] = field(default_factory=dict[str, Waker])
     turns: TurnLog = field(default_factory=TurnLog)
     noticed: set[MessageId] = field(default_factory=set[MessageId])  # announced in this turn without their text
@@ -119,7 +177,7 @@ class Session:
         """What it is doing now."""
         if self.waits:
             return Presence.WAITING
-        if self.is_busy is None:
+        if self.is_busy is None or self.is_inherited:
             return Presence.CONNECTED
         return Presence.BUSY if self.is_busy else Presence.IDLE
 
@@ -135,13 +193,22 @@ class Session:
 
     @property
     def is_unproven(self) -> bool:
-        """Whether its next event may prove something."""
-        return bool(self.turns.carried)
+        """Whether its next event may prove something, or say at last what it is doing."""
+        return bool(self.turns.carried) or (self.is_inherited and self.is_busy is not None)
 
     @property
     def is_hooked(self) -> bool:
         """Whether it is reached between its tool calls and with its prompts."""
         return bool(self.moments)
+
+    @property
+    def can_be_woken(self) -> bool:
+        """Whether there is a way to start a turn in it, as far as is known."""
+        return bool(self.wakers) and not self.is_one_shot and not self.hindrance
+
+    def shows(self, message: Message, moment: str) -> bool:
+        """Whether a moment carries a message's text, and not only that something waits."""
+        return moment not in self.notice_moments or message.trust is Trust.OWNER
 
     @property
     def ways(self) -> Sequence[str]:
@@ -168,6 +235,87 @@ class Session:
         self.noticed.clear()
         self.oversize.clear()
 
+    def work(self) -> None:
+        """It is known to be in a turn."""
+        self.is_busy, self.is_inherited = True, False
+
+    def rest(self) -> None:
+        """It is known to be between two turns."""
+        self.is_busy, self.is_inherited = False, False
+
+    @property
+    def record(self) -> SessionRecord:
+        """What is kept of it over a restart."""
+        return SessionRecord(
+            key=self.key,
+            agent=self.agent,
+            consumer=self.consumer,
+            host=self.host,
+            client=self.client,
+            cwd=self.cwd,
+            pid=self.pid,
+            mailboxes=self.mailboxes,
+            surfaces=self.surfaces,
+            opened_at=self.opened_at,
+            last_active=self.last_active,
+            native=self.native,
+            has_many=self.has_many,
+            shares_connection=self.shares_connection,
+            reports_results=self.reports_results,
+            reports_interrupts=self.reports_interrupts,
+            is_helper=self.is_helper,
+            is_one_shot=self.is_one_shot,
+            is_busy=self.is_busy,
+            moments=tuple(sorted(self.moments)),
+            notice_moments=tuple(sorted(self.notice_moments)),
+            edges=(*self.edges.difference(self.connections), *self.connections),
+            carriers=tuple(self.turns.records),
+            noticed=tuple(self.noticed),
+            oversize=tuple(self.oversize),
+            transcript=self.transcript,
+            last_notice=self.last_notice,
+            stops=self.stops,
+            last_block=self.last_block,
+            last_owed=tuple(self.last_owed),
+        )
+
+    @classmethod
+    def inherited(cls, record: SessionRecord) -> Self:
+        """Return a session as it was before a restart; what it is doing now, something has to say first."""
+        return cls(
+            key=record.key,
+            agent=record.agent,
+            consumer=record.consumer,
+            host=record.host,
+            client=record.client,
+            cwd=record.cwd,
+            pid=record.pid,
+            mailboxes=record.mailboxes,
+            surfaces=record.surfaces,
+            opened_at=record.opened_at,
+            last_active=record.last_active,
+            native=record.native,
+            has_many=record.has_many,
+            shares_connection=record.shares_connection,
+            reports_results=record.reports_results,
+            reports_interrupts=record.reports_interrupts,
+            is_helper=record.is_helper,
+            is_one_shot=record.is_one_shot,
+            is_inherited=True,
+            is_busy=record.is_busy,
+            moments=set(record.moments),
+            notice_moments=frozenset(record.notice_moments),
+            edges=frozenset(record.edges),
+            turns=TurnLog.inherited(record.carriers),
+            noticed=set(record.noticed),
+            oversize=set(record.oversize),
+            transcript=record.transcript,
+            last_notice=record.last_notice,
+            stops=record.stops,
+            last_block=record.last_block,
+            last_owed=frozenset(record.last_owed),
+        )
+
     def begin_anew(self) -> None:
         """Forget what the conversation so far was told: another one begins, and can prove nothing of it."""
         for pusher in self.connections.values():
@@ -179,7 +327,7 @@ class Session:
 
     def forget_hooks(self) -> None:
         """Be known by a connection only, as before any hook ran."""
-        self.is_busy, self.native = None, ""
+        self.is_busy, self.is_inherited, self.native = None, False, ""
         self.moments.clear()
         self.wakers.clear()
         self.part()
@@ -221,27 +369,52 @@ class Sessions:
     def __init__(self) -> None:
         self._live: dict[SessionKey, Session] = {}
         self._observers: list[Callable[[], None]] = []
+        self._changed: set[SessionKey] = set()
 
     def observe(self, changed: Callable[[], None]) -> None:
         """Call `changed` whenever a session comes, goes or does something. It must be quick."""
         self._observers.append(changed)
 
-    def note_change(self) -> None:
-        """Tell the observers that a session did something."""
+    def note_change(self, *sessions: SessionKey) -> None:
+        """Tell the observers that something happened, to these sessions if they are known."""
+        self._changed.update(sessions)
         for changed in self._observers:
             changed()
 
+    def take_changed(self) -> Collection[SessionKey]:
+        """Return, once, the sessions that came, went or changed."""
+        changed, self._changed = self._changed, set()
+        return changed
+
+    def inherit(self, sessions: Collection[Session]) -> None:
+        """Take over the sessions that an earlier daemon knew."""
+        self._live.update((session.key, session) for session in sessions)
+        self.note_change(*(session.key for session in sessions))
+
+    async def probe(self, session: Session, seconds: float) -> None:
+        """Look whether a session can be woken, where its host has to be asked for that."""
+        if session.probe is None:
+            return
+        with move_on_after(seconds) as scope:
+            session.hindrance = await session.probe()
+        if scope.cancelled_caught:
+            session.hindrance = UNANSWERED
+
     def open(self, session: Session, edge: str, pusher: Pusher) -> Session:
         """Register a connection; a second one of the same session joins it."""
-        known = self._live.get(session.key) or self._met(session)
+        known = self._live.get(session.key) or self._had(session.host, edge) or self._met(session)
         if known is None:
             known = self._live[session.key] = session
         known.connections[edge] = pusher
         known.surfaces = known.surfaces or session.surfaces
         known.pid = session.pid or known.pid
         known.last_active = max(known.last_active, session.last_active)
-        self.note_change()
+        self.note_change(known.key)
         return known
+
+    def _had(self, host: str, edge: str) -> Session | None:
+        """Return the session that a connection belonged to before a restart."""
+        return next((each for each in self._live.values() if each.host == host and edge in each.edges), None)
 
     def _met(self, session: Session) -> Session | None:
         """Return the session that hooks of the same process told of before this connection, which has no name, came."""
@@ -273,6 +446,7 @@ class Sessions:
         del self._live[former]
         known.key = session.key
         self._live[known.key] = known
+        self._changed.update((former, known.key))
         return known, former
 
     def _known(self, session: Session, pids: Sequence[int]) -> Session | None:
@@ -306,6 +480,7 @@ class Sessions:
             del self._live[former]
             session.key, session.native = key, native
             self._live[key] = session
+            self._changed.update((former, key))
             return session, former
         if target is None:
             target = self._live[key] = Session(
@@ -323,6 +498,7 @@ class Sessions:
                 native=native,
                 has_many=session.has_many,
                 shares_connection=session.shares_connection,
+                reports_interrupts=session.reports_interrupts,
             )
         target.surfaces = target.surfaces or session.surfaces
         pusher = session.connections.pop(edge, None)
@@ -330,7 +506,7 @@ class Sessions:
             target.connections[edge] = pusher
         if session.is_nameless and not session.connections:
             self._live.pop(session.key, None)
-        self.note_change()
+        self.note_change(session.key, target.key)
         return target, None
 
     def end(self, key: SessionKey) -> bool:
@@ -339,7 +515,7 @@ class Sessions:
         if session is None:
             return False
         session.part()
-        self.note_change()
+        self.note_change(key)
         return True
 
     def close(self, key: SessionKey, edge: str) -> bool:
@@ -348,6 +524,7 @@ class Sessions:
         if session is None:
             return False
         session.connections.pop(edge, None)
+        session.edges -= {edge}
         if session.connections or (session.is_hooked and not session.has_many):
             # Hooks know it without a connection; it ends when they say so, or with its process.
             return False
@@ -365,7 +542,7 @@ class Sessions:
                     end()
                 changed.append(session.key)
         if changed:
-            self.note_change()
+            self.note_change(*changed)
         return changed
 
     def live(self) -> Sequence[Session]:

@@ -1,27 +1,32 @@
 """What hooks and wakes carried to one session, and what its later events prove. Pure.
 
-A turn runs from a prompt to its end. Whoever calls a tool has read the prompt; whoever ends a turn has read all of it.
-But an event may also belong to the step that carried a message (tools that run side by side), or follow an
-interruption: such events prove nothing, and what stays unproven is offered again.
+The rules of proof stand in docs/explanation/delivery.md; this module and `surfaces/mcp/evidence.py` (for what tool
+results carried) enforce them. A turn runs from a prompt to its end. Whoever calls a tool has read the prompt; whoever
+ends a turn has read all of it. But an event may also belong to the step that carried a message (tools that run side by
+side), or follow an interruption. A wake is queued by the host, which reads it when it likes. And nothing is proven of
+a text while it is not known that the host has it. What stays unproven is offered again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum, auto
+from enum import StrEnum
+from typing import Self
+
+import msgspec
 
 from harken.model import DeliveryId
 
 MAX_CARRIERS = 1_000
 
 
-class Carriage(Enum):
+class Carriage(StrEnum):
     """When in a turn something was carried."""
 
-    OPENING = auto()  # with a prompt, or with what keeps a turn going: the model reads it before its next step
-    STEP = auto()  # between two tool calls
-    WAKE = auto()  # from outside, to start a turn
+    OPENING = "opening"  # with a prompt, or with what keeps a turn going: the model reads it before its next step
+    STEP = "step"  # between two tool calls
+    WAKE = "wake"  # from outside, to start a turn: the host queues it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,15 +38,28 @@ class Verdict:
     released: Sequence[str] = ()  # carriers whose turn was interrupted: nobody knows whether they arrived
 
 
+class CarrierRecord(msgspec.Struct, frozen=True, kw_only=True):
+    """An open carrier, as it is kept over a restart of the daemon."""
+
+    name: str
+    deliveries: tuple[DeliveryId, ...]
+    carriage: Carriage
+    turn: str = ""
+    is_printed: bool = False
+
+
 @dataclass(slots=True, kw_only=True)
 class _Carried:
     deliveries: tuple[DeliveryId, ...]
     carriage: Carriage
     turn: str  # in which turn, where the host names them
-    ends_needed: int | None  # how many turns must end before this is proven; None: their end proves nothing
+    is_printed: bool = False  # the host's own process has it; before that no event proves it
+    is_inherited: bool = False  # carried before a restart: which events were missed since, nobody knows
 
     def is_of(self, turn: str) -> bool:
         """Whether an event of a turn can be one of the turn that carried this."""
+        if self.is_inherited:
+            return bool(turn) and self.turn == turn
         return not (self.turn and turn) or self.turn == turn
 
 
@@ -51,6 +69,32 @@ class TurnLog:
     def __init__(self) -> None:
         self._open: dict[str, _Carried] = {}
         self._given_up: set[DeliveryId] = set()  # a host may show them late, after a long tool
+
+    @classmethod
+    def inherited(cls, records: Collection[CarrierRecord]) -> Self:
+        """Return the log of a session that goes on after a restart.
+
+        What was not confirmed to be printed is left out: nobody can say any more whether the host has it.
+        """
+        log = cls()
+        for record in records:
+            if record.is_printed or record.carriage is Carriage.WAKE:
+                log._open[record.name] = _Carried(
+                    deliveries=record.deliveries,
+                    carriage=record.carriage,
+                    turn=record.turn,
+                    is_printed=record.is_printed,
+                    is_inherited=True,
+                )
+        return log
+
+    @property
+    def records(self) -> Sequence[CarrierRecord]:
+        """The open carriers, to be kept over a restart."""
+        return [
+            CarrierRecord(name=name, deliveries=c.deliveries, carriage=c.carriage, turn=c.turn, is_printed=c.is_printed)
+            for name, c in self._open.items()
+        ]
 
     @property
     def carried(self) -> Collection[DeliveryId]:
@@ -62,25 +106,15 @@ class TurnLog:
         """Who carried it."""
         return tuple(self._open)
 
-    def carry(
-        self,
-        carrier: str,
-        deliveries: Collection[DeliveryId],
-        carriage: Carriage,
-        *,
-        turn: str = "",
-        is_busy: bool = False,
-        is_echoed: bool = False,
-    ) -> None:
-        """Note what a hook or a wake handed over.
+    def carry(self, carrier: str, deliveries: Collection[DeliveryId], carriage: Carriage, *, turn: str = "") -> None:
+        """Note what a hook or a wake is about to hand over."""
+        if deliveries and len(self._open) < MAX_CARRIERS:
+            self._open[carrier] = _Carried(deliveries=tuple(deliveries), carriage=carriage, turn=turn)
 
-        A wake that meets a busy session is read in its next turn. One that is echoed comes back as a prompt of the
-        host: nothing but that shows that it arrived.
-        """
-        if not deliveries or len(self._open) >= MAX_CARRIERS:
-            return
-        needed = None if is_echoed else 2 if carriage is Carriage.WAKE and is_busy else 1
-        self._open[carrier] = _Carried(deliveries=tuple(deliveries), carriage=carriage, turn=turn, ends_needed=needed)
+    def confirm(self, carrier: str) -> None:
+        """The host's own process has what a carrier carried: from now on its events can prove it."""
+        if carried := self._open.get(carrier):
+            carried.is_printed = True
 
     def forget(self, carrier: str) -> None:
         """A carrier did not arrive."""
@@ -101,10 +135,9 @@ class TurnLog:
             is_shown = bool(carried.deliveries) and all(delivery in prompt for delivery in carried.deliveries)
             if is_shown:
                 # It is what this turn begins with: read when the turn goes on, gone when it is taken back.
-                carried.carriage, carried.turn, carried.ends_needed = Carriage.OPENING, turn, 1
-            elif carried.carriage is Carriage.WAKE:
-                # This prompt begins a turn of its own: its end says nothing about what the wake carried.
-                carried.ends_needed = None if carried.ends_needed is None else carried.ends_needed + 1
+                self._open[carrier] = _Carried(
+                    deliveries=carried.deliveries, carriage=Carriage.OPENING, turn=turn, is_printed=True
+                )
             is_lost = carried.carriage is not Carriage.WAKE and not is_shown and not (turn and carried.turn == turn)
             if is_lost or not carried.deliveries:
                 del self._open[carrier]
@@ -115,12 +148,7 @@ class TurnLog:
     def stepped(self, turn: str = "", *, is_step: bool) -> Verdict:
         """A tool has run; with `is_step` this is known to be another model step than the last such event."""
         kinds = {Carriage.OPENING, Carriage.STEP} if is_step else {Carriage.OPENING}
-        proven = self._take(kinds, turn)
-        if is_step:
-            # A wake that began this very turn has been read by then; one with a prompt after it did not begin it.
-            begun = [name for name, c in self._open.items() if c.carriage is Carriage.WAKE and c.ends_needed == 1]
-            proven += [delivery for carrier in begun for delivery in self._open.pop(carrier).deliveries]
-        return Verdict(proven=proven, evidence="later step")
+        return Verdict(proven=self._take(kinds, turn), evidence="later step")
 
     def ended(self, turn: str = "", *, recorded: Collection[str] = ()) -> Verdict:
         """The model is done with the turn: it has read everything in it, and what the host has `recorded`."""
@@ -128,21 +156,10 @@ class TurnLog:
         return Verdict(proven=[*proven, *self.written(recorded).proven], evidence="end of turn")
 
     def written(self, recorded: Collection[str]) -> Verdict:
-        """The host has `recorded` what wakes carried, in whichever turn it was."""
-        wakes = [(name, carried) for name, carried in self._open.items() if carried.carriage is Carriage.WAKE]
-        done = [name for name, carried in wakes if set(carried.deliveries) <= set(recorded)]
+        """The host has `recorded` what was carried, in whichever turn it was."""
+        done = [name for name, carried in self._open.items() if set(carried.deliveries) <= set(recorded)]
         proven = [delivery for carrier in done for delivery in self._open.pop(carrier).deliveries]
         return Verdict(proven=proven, evidence="in the transcript")
-
-    def closed(self) -> Verdict:
-        """The turn is over, nothing held it up: a wake that began it, or waited for as many to end, has been read."""
-        done = []
-        for carrier, carried in self._open.items():
-            if carried.carriage is Carriage.WAKE and carried.ends_needed is not None:
-                carried.ends_needed -= 1
-                done += [carrier] if carried.ends_needed <= 0 else []
-        proven = [delivery for carrier in done for delivery in self._open.pop(carrier).deliveries]
-        return Verdict(proven=proven, evidence="end of turn")
 
     def give_up_wakes(self) -> Sequence[str]:
         """Wait no longer for the proof of wakes; return their carriers."""
@@ -154,5 +171,5 @@ class TurnLog:
         return carriers
 
     def _take(self, kinds: Collection[Carriage], turn: str) -> list[DeliveryId]:
-        carriers = [name for name, carried in self._open.items() if carried.carriage in kinds and carried.is_of(turn)]
+        carriers = [name for name, c in self._open.items() if c.carriage in kinds and c.is_printed and c.is_of(turn)]
         return [delivery for carrier in carriers for delivery in self._open.pop(carrier).deliveries]

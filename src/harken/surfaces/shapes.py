@@ -137,7 +137,8 @@ def session(value: Session) -> dict[str, object]:
         "presence": value.presence.value,
         "mailboxes": list(value.mailboxes),
         "surfaces": list(value.ways),
-        "can_wake": bool(value.wakers),
+        "can_wake": value.can_be_woken,
+        "hindrance": value.hindrance,
         "opened_at": moment(value.opened_at),
         "last_active": moment(value.last_active),
     }

@@ -30,7 +30,6 @@ class Manner:
     carriage: Carriage
     speaks_as_user: bool = False  # bodies of the owner only: the model takes it for its user's word
     has_block: bool = False  # the most recent channel messages go along
-    is_echoed: bool = False  # the host submits it as a prompt, and the prompt hook shows it again
     is_new_turn: bool = False  # what was announced in the last turn may be announced again
 
 
@@ -72,7 +71,9 @@ class Teller:
         room = manner.most_chars - render.width(block) - 2
         # What was only announced because of the voice may come whole through another one; what is too long may not.
         known = session.noticed if manner.speaks_as_user else session.oversize
-        waiting = await self._inbox.waiting(session.reader, PUSHING, MAX_MESSAGES, without=known)
+        # Where no block may be shown, what would have stood in it is told like the rest: whole only from the owner.
+        reach = PUSHING | {Attention.PROMPT} if manner.has_block and manner.speaks_as_user else PUSHING
+        waiting = await self._inbox.waiting(session.reader, reach, MAX_MESSAGES, without=known)
         is_least = len(waiting) >= MAX_MESSAGES
         bodies = [m for m in waiting if not manner.speaks_as_user or m.trust is Trust.OWNER]
         chosen = render.fitting(_urgent_first(bodies), room)
@@ -80,11 +81,6 @@ class Teller:
         taken = {message.id for message in chosen}
         if not manner.speaks_as_user:
             session.oversize.update(message.id for message in waiting if message.id not in taken)
-        if manner.has_block and manner.speaks_as_user:
-            # Whoever says it with the user's voice tells how many they are, and nothing of what they say.
-            quiet = await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)
-            is_least = is_least or len(quiet) >= MAX_MESSAGES
-            waiting = [*waiting, *quiet]
         left = [m for m in waiting if m.id not in taken and m.id not in session.noticed]
         noticed = frozenset(message.id for message in left)
         session.noticed |= noticed
@@ -93,14 +89,7 @@ class Teller:
         text = "\n\n".join(part for part in (told, block) if part)
         deliveries += [offer.delivery_id for offer in offers]
         session.last_notice = render.announcement(left, is_listed=is_listed, is_least=is_least) if left else ""
-        session.turns.carry(
-            carrier,
-            deliveries,
-            manner.carriage,
-            turn=turn,
-            is_busy=bool(session.is_busy),
-            is_echoed=manner.is_echoed,
-        )
+        session.turns.carry(carrier, deliveries, manner.carriage, turn=turn)
         if not text:
             return NOTHING
         return Told(

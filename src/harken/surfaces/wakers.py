@@ -1,7 +1,8 @@
 """Ways to wake an idle session: by ringing its bell, or by handing a text to whatever can start its turn.
 
-A bell carries nothing: the hook that it starts asks. A text carries what waits, and is taken back when the host does
-not take it. Both are kept by the session, for `dispatch/wake.py` to choose from.
+A bell carries nothing: the hook that it starts asks. A text carries what waits, and is taken back when the host refuses
+it. Whatever the host took it queues, so only its own prompt or record proves that the model got it. Both are kept by
+the session, for `dispatch/wake.py` to choose from.
 """
 
 from __future__ import annotations
@@ -13,10 +14,14 @@ import anyio
 
 from harken.inbox import Session
 from harken.inbox.turns import Carriage
+from harken.model import WakeResult
 from harken.surfaces.telling import Manner, Teller
 
 Send = Callable[[str], Awaitable[bool | None]]
-"""Brings a text to a host; returns whether it was taken: None when it may have been, but nobody said so."""
+"""Brings a text to a host; returns whether it was taken: None when it may have been, and its record will show it.
+
+Raises `ConnectionResetError` when nobody is left who could say it: then it goes by the next way, as a repeat.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,9 +36,9 @@ class BellWaker:
         """The surface."""
         return "wake: bell"
 
-    async def wake(self) -> bool:
+    async def wake(self) -> WakeResult:
         """Ring."""
-        return self.ring(self.session)
+        return WakeResult.TAKEN if self.ring(self.session) else WakeResult.REFUSED
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,32 +51,35 @@ class TextWaker:
     send: Send
     most_chars: int
     speaks_as_user: bool
-    is_echoed: bool = True
+    runs_prompt_hook: bool = True  # the host runs its prompt hook for the turn that this begins
     close: Callable[[], None] | None = None  # ends what it goes through, when another one takes its place
 
-    async def wake(self) -> bool:
-        """Hand over what waits."""
+    async def wake(self) -> WakeResult:
+        """Hand over what waits, if the session can be woken now."""
+        if self.session.probe is not None:
+            self.session.hindrance = await self.session.probe()
+        if self.session.hindrance:
+            return WakeResult.POSTPONED
         manner = Manner(
             surface=self.name,
             most_chars=self.most_chars,
             carriage=Carriage.WAKE,
             speaks_as_user=self.speaks_as_user,
-            is_echoed=self.is_echoed,
             is_new_turn=True,
         )
         told = await self.teller.tell(self.session, manner)
         if not told.text:
-            return False
-        is_taken: bool | None = None
+            return WakeResult.REFUSED
+        # Cancelled in the middle of it, nobody can say whether the host has the text: it stays open until proof.
         try:
             is_taken = await self.send(told.text)
-        finally:
+        except ConnectionResetError:
+            await self.teller.give_up(self.session, told)
+            return WakeResult.REFUSED
+        if is_taken is False:
             with anyio.CancelScope(shield=True):
-                if is_taken is None:
-                    await self.teller.give_up(self.session, told)
-                elif not is_taken:
-                    await self.teller.take_back(self.session, told)
-        if is_taken and not self.is_echoed:
-            # No hook will say that its turn has begun.
-            self.session.is_busy = True
-        return is_taken is True
+                await self.teller.take_back(self.session, told)
+            return WakeResult.REFUSED
+        if is_taken and not self.runs_prompt_hook:
+            self.session.work()
+        return WakeResult.TAKEN

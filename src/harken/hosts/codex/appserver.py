@@ -44,6 +44,10 @@ class Channel(Protocol):
 _HUNG_UP: Final = (anyio.EndOfStream, anyio.IncompleteRead, anyio.BrokenResourceError, anyio.ClosedResourceError)
 
 
+class Refusal(Unavailable):
+    """The other side answered, and it was a no."""
+
+
 class AppServer:
     """The other side, once it was greeted."""
 
@@ -67,7 +71,7 @@ class AppServer:
             raise Unavailable(f"Codex answered {method} with more than can be read.") from exc
         error = answer.get("error")
         if isinstance(error, dict):
-            raise Unavailable(f"Codex refused {method}: {str(error.get('message'))[:200]}.")
+            raise Refusal(f"Codex refused {method}: {str(error.get('message'))[:200]}.")
         result = answer.get("result")
         return result if isinstance(result, dict) else {}
 

@@ -3,6 +3,9 @@
 The text arrives as if the user had typed it, so the caller hands over no outsider's words. A terminal that runs by
 itself looks into its queue every few seconds; after Esc it does not, and a message that stayed there would come as a
 surprise after the next prompt. So what is not taken in time is taken back, and the wake has failed.
+
+The shared server keeps a thread for about a minute after its terminal was closed. A turn started then would run with
+the session's rights and nobody would see it, so a thread is woken only when there is a terminal for each thread.
 """
 
 from __future__ import annotations
@@ -11,41 +14,75 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import anyio
+import anyio.to_thread
 import psutil
 
 from harken.errors import Unavailable
 from harken.hosts.base import WakeTarget
-from harken.hosts.codex.appserver import AppServer, private_server, shared_server
+from harken.hosts.codex.appserver import AppServer, Refusal, private_server, shared_server
+from harken.hosts.process import command_line
 
 TAKE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5
 _SLACK_SECONDS: Final = 10.0
 _ENVIRON: Final = ("HOME", "PATH", "CODEX_HOME", "LANG", "USER")
+_TERMINAL: Final = "codex-tui"  # what a thread names as its originator that a terminal began
+_ALONE: Final = frozenset({"--no-daemon", "exec", "app-server", "queue", "mcp-server"})  # not the shared server's
 
 _log = logging.getLogger("harken.hosts.codex")
+
+
+class _Unanswered(Unavailable):
+    """A turn was asked for, and nobody said whether it began."""
 
 
 class CodexWaker:
     """Starts a turn in a session that is idle."""
 
-    def __init__(self, *, take_seconds: float = TAKE_SECONDS) -> None:
+    def __init__(self, *, take_seconds: float = TAKE_SECONDS, terminals: Callable[[Path], int] | None = None) -> None:
         self._take_seconds = take_seconds
+        self._terminals = terminals or count_terminals
 
-    async def wake(self, target: WakeTarget, text: str) -> bool:
-        """Hand a text to a thread; return whether it was taken. Never raises, and may take as long as a thread may."""
+    async def wake(self, target: WakeTarget, text: str) -> bool | None:
+        """Hand a text to a thread; return whether it was taken, None when it may have been. Never raises."""
         try:
             with anyio.fail_after(self._take_seconds + _SLACK_SECONDS):
                 if not await _started(target, text):
                     await self._queued(target, text)
-        except (Unavailable, TimeoutError) as exc:
-            _log.info("the Codex thread %s was not woken: %s", target.native, str(exc) or "it took too long")
+        except (_Unanswered, TimeoutError) as exc:
+            _log.info("the Codex thread %s may have been woken: %s", target.native, str(exc) or "it took too long")
+            return None
+        except Unavailable as exc:
+            _log.info("the Codex thread %s was not woken: %s", target.native, exc)
             return False
         return True
+
+    async def hindrance(self, target: WakeTarget) -> str:
+        """Return why a thread cannot be woken now; empty when it can. Never raises."""
+        if not _is_server(target.pid):
+            return ""
+        try:
+            async with shared_server(_home(target.env)) as server:
+                return "" if server is None else await self._hindrance(server, target)
+        except Unavailable as exc:
+            return f"its app server cannot be asked: {exc}"
+
+    async def _hindrance(self, server: AppServer, target: WakeTarget) -> str:
+        """Say whether a terminal shows a thread that the server holds."""
+        thread = _thread(await server.call("thread/read", {"threadId": target.native}))
+        if thread.get("originator") != _TERMINAL:
+            return ""  # of an editor or a desktop program, which may show many
+        if _state(thread) == "active":
+            return "it is at work"
+        shown = await anyio.to_thread.run_sync(self._terminals, _home(target.env))
+        if not shown:
+            return "no terminal shows its conversation any more"
+        return "" if shown >= await _count_threads(server) else "it is not certain that a terminal still shows it"
 
     async def _queued(self, target: WakeTarget, text: str) -> None:
         """Put a text into the queue of a thread, and wait until it is taken from there."""
@@ -73,15 +110,31 @@ async def _started(target: WakeTarget, text: str) -> bool:
         if server is None:
             return False
         try:
-            status = _status(await server.call("thread/read", {"threadId": target.native}))
+            status = _state(_thread(await server.call("thread/read", {"threadId": target.native})))
         except Unavailable:
             return False
         if status == "active":
             raise Unavailable("it is at work: its hooks carry what waits")
         if status != "idle":
             return False
-        await server.call("turn/start", {"threadId": target.native, "input": _input(text)})
+        try:
+            await server.call("turn/start", {"threadId": target.native, "input": _input(text)})
+        except Refusal:
+            raise
+        except Unavailable as exc:
+            raise _Unanswered(str(exc)) from exc
         return True
+
+
+async def _count_threads(server: AppServer) -> int:
+    """Count the threads that a terminal should be showing."""
+    loaded = (await server.call("thread/loaded/list", {})).get("data")
+    names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, list) else []
+    threads = [_thread(await server.call("thread/read", {"threadId": name})) for name in names]
+    return sum(
+        each.get("originator") == _TERMINAL and not each.get("ephemeral") and not each.get("parentThreadId")
+        for each in threads
+    )
 
 
 async def _is_queued(server: AppServer, thread: str, entry: str) -> bool:
@@ -102,10 +155,34 @@ def _input(text: str) -> list[dict[str, str]]:
     return [{"type": "text", "text": text}]
 
 
-def _status(answer: Mapping[str, object]) -> str:
+def _thread(answer: Mapping[str, object]) -> Mapping[str, object]:
     thread = answer.get("thread")
-    status = thread.get("status") if isinstance(thread, dict) else None
+    return thread if isinstance(thread, dict) else {}
+
+
+def _state(thread: Mapping[str, object]) -> str:
+    status = thread.get("status")
     return str(status.get("type", "")) if isinstance(status, dict) else ""
+
+
+def count_terminals(home: Path) -> int:
+    """Count the terminals that share the app server of a Codex home. Looks at every process: off the loop."""
+    return sum(_is_terminal_of(process, home) for process in psutil.process_iter())
+
+
+def _is_terminal_of(process: psutil.Process, home: Path) -> bool:
+    try:
+        if process.name() != "codex" or process.terminal() is None:
+            return False
+        own = process.environ()
+        words = process.cmdline()[1:]
+    except (psutil.Error, OSError):
+        return False
+    return not _ALONE.intersection(words) and codex_home(own).resolve() == home.resolve()
+
+
+def _is_server(pid: int) -> bool:
+    return "app-server" in command_line(pid)
 
 
 def _environ(env: Mapping[str, str]) -> dict[str, str]:
@@ -115,8 +192,12 @@ def _environ(env: Mapping[str, str]) -> dict[str, str]:
 
 
 def _home(env: Mapping[str, str]) -> Path:
-    known = _environ(env)
-    return Path(known["CODEX_HOME"]) if "CODEX_HOME" in known else Path(known.get("HOME", "/")) / ".codex"
+    return codex_home(_environ(env))
+
+
+def codex_home(env: Mapping[str, str]) -> Path:
+    """Return the folder that Codex keeps its state in, for a process with this environment."""
+    return Path(env["CODEX_HOME"]) if env.get("CODEX_HOME") else Path(env.get("HOME", "/")) / ".codex"
 
 
 def _program(target: WakeTarget) -> str:

@@ -17,6 +17,7 @@ from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, V
 
 NAME: Final = "opencode"
 MOST_CHARS: Final = 8_000  # opencode has no limit of its own
+MOST_RESULTS: Final = 200
 
 _VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
     {Moment.PROMPT: Voice.USER, Moment.TOOL: Voice.OUTSIDE, Moment.BELL: Voice.USER}
@@ -52,6 +53,7 @@ class OpencodeHooks:
             cwd=_text(payload, "cwd") or hello.cwd,
             turn=_text(payload, "turn"),
             prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            results=_results(payload),
             is_step=moment is Moment.TOOL and payload.get("is_step") is True,
             is_interrupted=moment is Moment.STOP and payload.get("is_interrupted") is True,
         )
@@ -67,6 +69,12 @@ class OpencodeHooks:
 
 
 HOOKS: Final[HookHost] = OpencodeHooks()
+
+
+def _results(payload: Mapping[str, object]) -> tuple[str, ...] | None:
+    """Return what a result of Harken's own tools carried; None of a plugin that an older version wrote."""
+    found = payload.get("results")
+    return tuple(str(each) for each in found[:MOST_RESULTS]) if isinstance(found, list) else None
 
 
 def _text(payload: Mapping[str, object], name: str) -> str:

@@ -19,6 +19,7 @@ from typing import Final
 import anyio
 import psutil
 from anyio import to_thread
+from anyio.abc import SocketStream
 
 from harken.hosts.base import WakeTarget
 
@@ -32,22 +33,25 @@ _log = logging.getLogger("harken.hosts.qwen")
 
 
 class QwenWaker:
-    """Starts a turn in an idle session by its own inbox; a busy one reads it when its turn is over."""
+    """Starts a turn in an idle session by its own inbox; a busy one reads it only when its turn is over."""
 
     def __init__(self, *, take_seconds: float = TAKE_SECONDS) -> None:
         self._take_seconds = take_seconds
 
-    async def wake(self, target: WakeTarget, text: str) -> bool:
-        """Hand a text over; return whether it was taken. Never raises."""
+    async def wake(self, target: WakeTarget, text: str) -> bool | None:
+        """Hand a text over; return whether it was taken, None when Qwen may have it. Never raises."""
         path, token = (target.env.get(name, "") for name in VARIABLES)
         if not path.startswith("/") or not token or not text:
             return False
+        is_sent = False
         try:
             with anyio.fail_after(self._take_seconds):
-                await _submitted(path, frames(token, target.native, text))
+                async with await anyio.connect_unix(path) as stream:
+                    is_sent = True
+                    await _submit(stream, frames(token, target.native, text))
         except (OSError, TimeoutError, anyio.BrokenResourceError) as exc:
-            _log.info("the Qwen session %s was not woken: %s", target.native, str(exc) or "it took too long")
-            return False
+            _log.info("the Qwen session %s did not say that it was woken: %s", target.native, str(exc) or "too slow")
+            return None if is_sent else False
         return True
 
 
@@ -99,15 +103,14 @@ def frames(token: str, session: str, text: str) -> bytes:
     return "".join(json.dumps(line) + "\n" for line in lines).encode()
 
 
-async def _submitted(path: str, data: bytes) -> None:
-    async with await anyio.connect_unix(path) as stream:
-        await stream.send(data)
-        await stream.send_eof()
-        try:
-            # Qwen says nothing; it closes when it has read everything.
-            await stream.receive()
-        except anyio.EndOfStream:
-            return
+async def _submit(stream: SocketStream, data: bytes) -> None:
+    await stream.send(data)
+    await stream.send_eof()
+    try:
+        # Qwen says nothing; it closes when it has read everything.
+        await stream.receive()
+    except anyio.EndOfStream:
+        return
 
 
 def _append(path: Path, line: bytes) -> bool:

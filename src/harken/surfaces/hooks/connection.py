@@ -43,6 +43,8 @@ class HookConnection:
             with anyio.move_on_after(PRINTED_SECONDS):
                 is_printed = await self._lines.take(1) == b"+"
                 is_silent = False
+            if is_printed:
+                self._desk.confirm(heard)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             is_silent = False
         finally:

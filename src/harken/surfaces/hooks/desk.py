@@ -9,17 +9,20 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
 
+import anyio
+
 from harken.clock import Clock
-from harken.hosts.base import GENERIC, Hello, consumer_of, hook_key, named
+from harken.hosts.base import GENERIC, Hello, answers_one_prompt, consumer_of, hook_key, named
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.process import command_line
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.sessions import ReadingOf
 from harken.inbox.turns import Carriage, Verdict
-from harken.model import TASK, DeliveryId, SessionKey
+from harken.model import TASK, DeliveryId, SessionKey, fresh_id
 from harken.surfaces.hooks.transcript import Recorded, proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 
@@ -36,6 +39,8 @@ _CARRIAGES: Final[Mapping[Moment, Carriage]] = MappingProxyType(
 )
 
 _TOLD = ("hook: ", "wake: ", "claude channel/")  # how carriers begin that are not calls of an edge
+PRINT_SECONDS = 0.25  # how long a hook waits for another one of its session to have printed
+_RESULT = "result/"  # how carriers begin that are results of Harken's own tools
 _HELD = f"hook: {Moment.STOP.value}/"
 _MOMENTS = frozenset(moment.value for moment in Moment)
 
@@ -43,13 +48,14 @@ MakeWakers = Callable[[Session, Hello], Sequence[Waker]]
 """Returns the ways to wake the session that a hook speaks for, the best first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Heard:
     """What a hook prints, and what goes with it."""
 
     answer: HookAnswer = SILENCE
     session: Session | None = None
     told: Told = NOTHING
+    printed: anyio.Event = field(default_factory=anyio.Event)  # set when it is known what became of the text
 
 
 class HookDesk:
@@ -75,6 +81,7 @@ class HookDesk:
         self._transcripts = transcripts
         self._reading_of = reading_of
         self._bell_of = bell_of
+        self._printing: list[Heard] = []  # those that have a text and have not printed it
 
     async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> Heard:
         """Take one run of a hook; `pids` are the process that asks and those it descends from, nearest first."""
@@ -88,14 +95,18 @@ class HookDesk:
             return Heard()
         session = await self.meet(hello, occasion, pids)
         if not session.is_hooked:
-            await self._forget_past(session)
+            await self.settle_past(session)
         session.moments.add(occasion.moment.value)
+        session.notice_moments = _notice_moments(adapter)
         if make := self._wakers.get(hello.host):
             session.wakers.update((waker.name, waker) for waker in make(session, hello))
+        await self._wait_for_prints(session)
         told = await self._act(adapter, session, occasion)
-        self._inbox.sessions.note_change()
+        self._inbox.sessions.note_change(session.key)
         if told.text:
-            return Heard(answer=adapter.answer(occasion.moment, told.text), session=session, told=told)
+            heard = Heard(answer=adapter.answer(occasion.moment, told.text), session=session, told=told)
+            self._printing.append(heard)
+            return heard
         watch = self._bell_of(session.key) if occasion.moment is Moment.START else ""
         return Heard(answer=adapter.context(occasion.moment, watch), session=session)
 
@@ -104,10 +115,17 @@ class HookDesk:
         agent = consumer_of(named(hello.host), hello.host)
         return hello.is_in_task and not self._reading_of(occasion.cwd or hello.cwd, agent).consumer.startswith(TASK)
 
-    async def _forget_past(self, session: Session) -> None:
-        """Offer again what an earlier daemon told this session by hooks and wakes: nobody is left to prove it."""
+    async def settle_past(self, session: Session) -> None:
+        """Let the log of a session and its open offers agree after a restart.
+
+        What an earlier daemon told it by hooks and wakes, and nobody is left to prove, is offered again.
+        """
         known = session.turns.carriers
         offers = await self._inbox.open_offers(session.key)
+        # What a result carried is known to the store by the call that it answered.
+        named = {offer.carrier for offer in offers} | {name for name in known if name.startswith(_RESULT)}
+        for carrier in set(known) - named:
+            session.turns.forget(carrier)
         lost = {offer.carrier for offer in offers if offer.carrier.startswith(_TOLD) and offer.carrier not in known}
         if lost:
             await self._inbox.release(session.key, lost)
@@ -134,24 +152,45 @@ class HookDesk:
             native=occasion.native,
             has_many=host.has_many,
             shares_connection=host.shares_connection,
+            reports_interrupts=host.reports_interrupts,
         )
         session, former = self._inbox.sessions.meet(candidate, pids)
         if former is not None:
             await self._inbox.rename(former, session.key)
+        if not session.is_hooked:
+            session.is_one_shot = answers_one_prompt(host, command_line(session.pid))
         self._inbox.sessions.touch(session.key, now)
         return session
+
+    def confirm(self, heard: Heard) -> None:
+        """A hook has printed its text: from now on the events of its host can prove it."""
+        if heard.session is not None and heard.told.text:
+            heard.session.turns.confirm(heard.told.carrier)
+            self._settle(heard)
+            self._inbox.sessions.note_change(heard.session.key)
 
     async def take_back(self, heard: Heard, *, is_unknown: bool = False) -> None:
         """Nothing of what a hook should have printed was printed, or (`is_unknown`) nobody can say."""
         if heard.session is None:
             return
+        self._settle(heard)
         undo = self._teller.give_up if is_unknown else self._teller.take_back
         await undo(heard.session, heard.told)
         if heard.told.text and heard.told.carrier.startswith(_HELD):
             heard.session.stops -= 1
-            heard.session.is_busy = False
+            heard.session.rest()
         # A notice carries nothing, so no commit says that it is to be said again.
-        self._inbox.sessions.note_change()
+        self._inbox.sessions.note_change(heard.session.key)
+
+    def _settle(self, heard: Heard) -> None:
+        heard.printed.set()
+        self._printing = [each for each in self._printing if each is not heard]
+
+    async def _wait_for_prints(self, session: Session) -> None:
+        """Let hooks of the same session finish: what they carry is proven by an event only once it is printed."""
+        with anyio.move_on_after(PRINT_SECONDS):
+            for heard in [each for each in self._printing if each.session is session]:
+                await heard.printed.wait()
 
     async def look_again(self, session: Session) -> None:
         """Look into the host's record before a wake is given up: a busy host writes it after its hooks have run."""
@@ -159,41 +198,37 @@ class HookDesk:
 
     async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
         if occasion.is_interrupted:
-            session.is_busy = False
+            session.rest()
             session.forget_notices()
             return NOTHING
         is_own = _is_own(session, occasion.prompt)
         await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
+        _note_results(session, occasion)
         match occasion.moment:
             case Moment.START:
-                session.is_busy = False
+                session.rest()
                 session.forget_notices()
                 return NOTHING
             case Moment.END:
                 await self._leave(session, keeps_running=occasion.keeps_running)
                 return NOTHING
             case Moment.PROMPT:
-                session.is_busy = True
+                session.work()
                 session.stops = session.stops if is_own else 0
             case Moment.TOOL:
-                session.is_busy = True
+                session.work()
             case Moment.STOP | Moment.BELL:
                 pass
         is_stop = occasion.moment is Moment.STOP
         if is_stop and session.stops >= adapter.most_stops:
-            await self._close(session)
+            session.rest()
             return NOTHING
         told = await self._tell(adapter, session, occasion, is_own=is_own)
         if is_stop and told.text:
             session.stops += 1
         elif is_stop:
-            await self._close(session)
+            session.rest()
         return told
-
-    async def _close(self, session: Session) -> None:
-        """The turn is over, and nothing of ours keeps it going."""
-        session.is_busy = False
-        await self._judge(session, session.turns.closed())
 
     async def _recorded(self, session: Session, occasion: Occasion) -> Collection[str]:
         """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
@@ -217,7 +252,6 @@ class HookDesk:
             carriage=_CARRIAGES[moment],
             speaks_as_user=adapter.voices.get(moment, Voice.USER) is Voice.USER,
             has_block=moment is Moment.PROMPT and not is_own,
-            is_echoed=moment is Moment.BELL,
             is_new_turn=moment is Moment.PROMPT and not is_own,
         )
         return await self._teller.tell(session, manner, turn=occasion.turn)
@@ -233,7 +267,8 @@ class HookDesk:
         await self._inbox.release(session.key)
         session.begin_anew()
         if keeps_running:
-            session.is_busy, session.native = False, ""
+            session.rest()
+            session.native = ""
         elif session.connections:
             # Its connection ends with the process, or goes on with another conversation; until then it is a session.
             session.forget_hooks()
@@ -256,8 +291,22 @@ def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) ->
             return Verdict()
 
 
+def _note_results(session: Session, occasion: Occasion) -> None:
+    """Note what a result of Harken's own tools carried: the next step of this turn, or its end, proves it."""
+    session.reports_results = session.reports_results or occasion.results is not None
+    if occasion.moment is Moment.TOOL and occasion.results:
+        carrier = f"{_RESULT}{fresh_id('c-')}"
+        session.turns.carry(carrier, [DeliveryId(each) for each in occasion.results], Carriage.STEP, turn=occasion.turn)
+        session.turns.confirm(carrier)
+
+
 def _settled(session: Session) -> Collection[DeliveryId]:
     return [delivery for pusher in session.connections.values() for delivery in pusher.settle()]
+
+
+def _notice_moments(adapter: HookHost) -> frozenset[str]:
+    """Return the moments through which no outsider's words go."""
+    return frozenset(m.value for m in Moment if adapter.voices.get(m, Voice.USER) is Voice.USER)
 
 
 def _is_own(session: Session, prompt: str) -> bool:

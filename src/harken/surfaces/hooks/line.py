@@ -102,6 +102,8 @@ class LineConnection:
         if carrier in self._refused:
             self._refused.discard(carrier)
             return False
+        if carrier not in self._taken and self._over.is_set():
+            raise ConnectionResetError
         if carrier not in self._taken:
             return None
         self._taken.discard(carrier)

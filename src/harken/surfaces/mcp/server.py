@@ -21,7 +21,18 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from harken import __version__
 from harken.errors import HarkenError
-from harken.hosts.base import MAX_NATIVE, Hello, Host, consumer_of, detect, hook_key, named, session_key
+from harken.hosts.base import (
+    MAX_NATIVE,
+    Hello,
+    Host,
+    answers_one_prompt,
+    consumer_of,
+    detect,
+    hook_key,
+    named,
+    session_key,
+)
+from harken.hosts.process import command_line
 from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
 from harken.model import SessionKey
@@ -170,12 +181,17 @@ class AgentServer:
             native=self._hello.env.get(host.session_variable, "") if host.session_variable else "",
             has_many=host.has_many,
             shares_connection=host.shares_connection,
+            reports_interrupts=host.reports_interrupts,
+            is_one_shot=answers_one_prompt(host, command_line(self._hello.ppid)),
         )
 
     async def _restore(self, session: Session) -> None:
         """After a restart: what earlier answers carried can still be proven; what was never answered goes again."""
         if not self._hello.is_resumed:
             return
+        if self._hello.resent and session.is_busy:
+            # Somebody waits for the answer of a call: it is still in the turn that it was in.
+            session.work()
         unanswered = {self.carrier(request) for request in self._hello.resent}
         for offer in await self._own_offers(session.key):
             if offer.carrier in unanswered:
@@ -211,8 +227,12 @@ class AgentServer:
         try:
             session = await self._speaker(context, params)
             self._inbox.sessions.touch(session.key, self._clock.now())
+            if session.is_inherited and session.is_hooked and not session.shares_connection:
+                session.work()
             call = self._call(context, session)
-            await self._inbox.prove(self._evidence.proven_by(call.request), "later call")
+            proven = self._evidence.proven_by(call.request)
+            # Where conversations share a connection, the call may be of another one than the result before it.
+            await self._inbox.prove(() if session.reports_results else proven, "later call")
             tool = find(params.name)
             try:
                 answer = await tool.run(call, tool.parse(params.arguments))

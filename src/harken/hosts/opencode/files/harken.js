@@ -16,6 +16,8 @@ const QUIET_MS = 15000 // a daemon that let a hook wait in vain is left alone th
 const RETRY_MS = [250, 1000, 5000] // between two attempts to listen for wakes; the last one repeats
 const MAX_PROMPT = 32768
 const MAX_BYTES = 1 << 20
+const TOOLS = /(inbox_pull|inbox_read|wait_for_inbound_message|check_inbox)$/
+const DELIVERY = /"delivery_id":\s*"(d-[0-9a-z]{4,40})"/g
 
 function address() {
   const line = fs.readFileSync(path.join(HOME, "run", "address"), "utf8").split("\n", 1)[0].trim()
@@ -150,6 +152,14 @@ function place(output, text) {
   return true
 }
 
+// The deliveries that a result of Harken's own tools holds: opencode has one connection for all conversations, so only
+// here it is known whose result it is.
+function deliveries(tool, output) {
+  if (!TOOLS.test(tool) || !Array.isArray(output?.content)) return []
+  const text = output.content.map((part) => (part.type === "text" ? part.text : "")).join("\n")
+  return [...text.matchAll(DELIVERY)].map((found) => found[1])
+}
+
 // The ids of a part right after another one: opencode keeps the parts of a message in the order of their ids.
 const idsAfter = ({ id, sessionID, messageID }) => ({ id: `${id}h`, sessionID, messageID })
 
@@ -194,7 +204,7 @@ export const Harken = async ({ client, directory }) => {
 
   // What is told of one conversation is told in order, one after the other.
   const tell = (conversation, moment, payload) => {
-    const about = { session_id: conversation.id, turn: conversation.turn, ...payload }
+    const about = { session_id: conversation.id, turn: conversation.turn, results: [], ...payload }
     const next = conversation.told.then(() => ask(moment, about))
     conversation.told = next.catch(() => undefined)
     return next
@@ -303,15 +313,16 @@ export const Harken = async ({ client, directory }) => {
     }),
 
     "tool.execute.after": safely(async ({ sessionID, tool }, output) => {
-      if (!bellRings()) return
+      const results = deliveries(tool, output)
+      if (!results.length && !bellRings()) return
       const conversation = conversations.get(sessionID)
       // After Esc the tool that was stopped comes by here too; no model waits for its result.
       if (!conversation?.isBusy || conversation.isBroken) return
       // A prompt in the middle of this step brought what waits; the end of the step does not show that it was read.
-      if (conversation.step === conversation.opened) return
-      const is_step = conversation.asked !== conversation.step
+      if (conversation.step === conversation.opened && !results.length) return
+      const is_step = conversation.asked !== conversation.step && conversation.step !== conversation.opened
       conversation.asked = conversation.step
-      const { text, close } = await tell(conversation, "tool", { tool, is_step })
+      const { text, close } = await tell(conversation, "tool", { tool, is_step, results })
       close(!text || place(output, text))
     }),
 

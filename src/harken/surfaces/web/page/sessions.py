@@ -87,6 +87,7 @@ class SessionCard:
     opened_at: datetime
     last_active: datetime
     can_wake: bool
+    hindrance: str
     ways: Sequence[Way]
     task: TaskStanding | None = None
 
@@ -171,7 +172,8 @@ def _card(session: Session, records: Sequence[SurfaceRecord], task: TaskStanding
         explanation=_PRESENCES[session.presence],
         opened_at=session.opened_at,
         last_active=session.last_active,
-        can_wake=bool(session.wakers),
+        can_wake=session.can_be_woken,
+        hindrance=session.hindrance,
         ways=[_way(surface, mine) for surface in session.ways],
         task=task,
     )
