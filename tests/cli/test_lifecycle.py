@@ -14,6 +14,8 @@ from pathlib import Path
 
 from harken.daemon.lock import is_locked
 from tests.cli.rig import COMMAND, SECONDS, Rig
+from tests.edge.rig import tree
+from tests.loss.rig import until
 
 
 def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
@@ -52,6 +54,18 @@ def test_a_verb_starts_the_daemon(fresh: Rig) -> None:
     assert names <= {"PATH", "HOME", "USER", "LANG", "LC_ALL", "XDG_RUNTIME_DIR", "TMPDIR", "LC_CTYPE"} | desktop
     assert Path(f"/proc/{fresh.pid}/cwd").resolve() == Path("/")
     assert {str(Path(f"/proc/{fresh.pid}/fd/{number}").readlink()) for number in (0, 1, 2)} == {"/dev/null"}
+
+
+def test_the_daemon_lives_on_when_the_process_tree_of_the_command_is_killed(fresh: Rig) -> None:
+    """An agent's shell runs a command that waits, and the agent is ended with everything that descends from it."""
+    host = [sys.executable, "-c", "import subprocess, sys; subprocess.run(sys.argv[1:])", *COMMAND, "wait"]
+    with subprocess.Popen(host, stdout=subprocess.DEVNULL, env=fresh.environment) as process:
+        until((fresh.home / "run" / "daemon.json").exists, "a daemon serves", SECONDS)
+        family = tree(process.pid)
+        for pid in family:
+            os.kill(pid, signal.SIGKILL)
+    assert fresh.pid not in family
+    assert fresh.ask("status")["daemon"]["pid"] == fresh.pid
 
 
 def test_status_does_not_start_the_daemon(fresh: Rig) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -9,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.edge.rig import FakeDaemon
+from tests.edge.rig import FakeDaemon, LineReader
 
 
 @pytest.fixture
@@ -32,3 +33,12 @@ def daemon(home: Path, transport: str) -> Iterator[FakeDaemon]:
     """A daemon that is up."""
     with FakeDaemon(home, transport) as fake:
         yield fake
+
+
+@pytest.fixture
+def pipe(home: Path) -> Iterator[LineReader]:
+    """Where started programs tell about themselves; held open for writing too, so that it never ends."""
+    os.mkfifo(home / "pipe")
+    descriptor = os.open(home / "pipe", os.O_RDWR)
+    yield LineReader(descriptor)
+    os.close(descriptor)

@@ -28,6 +28,37 @@ INITIALIZE: Json = {"jsonrpc": "2.0", "id": 0, "method": "initialize", "params":
 INITIALIZED: Json = {"jsonrpc": "2.0", "method": "notifications/initialized"}
 
 
+REPORT = """
+import json, os, sys
+facts = {"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(),
+         "umask": os.umask(0o022), "blocked": [line for line in open("/proc/self/status") if line.startswith("SigBlk")],
+         "quiet": [os.readlink(f"/proc/self/fd/{n}") for n in range(3)], "pid": os.getpid(),
+         "open": [n for n in os.listdir("/proc/self/fd") if int(n) > 3]}
+with open(PIPE, "w") as pipe:
+    pipe.write(json.dumps(facts) + "\\n")
+"""
+
+SERVE = """
+import os, socket
+home = sys.argv[sys.argv.index("--home") + 1]
+path = home + "/run/harken.sock"
+if os.path.exists(path):
+    os.unlink(path)
+listener = socket.socket(socket.AF_UNIX)
+listener.bind(path)
+listener.listen()
+listener.settimeout(20)
+with open(home + "/run/address", "w") as file:
+    file.write("unix:" + path)
+edge = listener.accept()[0]
+for line in edge.makefile("r"):
+    message = json.loads(line)
+    if "id" in message:
+        answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"pid": os.getpid()}}
+        edge.sendall(json.dumps(answer).encode() + b"\\n")
+"""
+
+
 def request(identifier: object, method: str = "tools/call", **params: object) -> Json:
     """A request of the host."""
     return {"jsonrpc": "2.0", "id": identifier, "method": method, "params": params}
@@ -182,9 +213,10 @@ def started(
     environment: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     leaked: tuple[int, ...] = (),
+    through: tuple[str, ...] = (),
 ) -> Iterator[Host]:
-    """Start the edge as a host does, and end it."""
-    command = [sys.executable, "-I", "-S", *interpreter, str(SCRIPT), "--home", str(home), *options]
+    """Start the edge as a host does, itself or `through` a program that becomes it, and end it."""
+    command = [*through, sys.executable, "-I", "-S", *interpreter, str(SCRIPT), "--home", str(home), *options]
     pipe = subprocess.PIPE
     process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, env=environment, cwd=cwd, pass_fds=leaked)
     with process:
@@ -212,3 +244,39 @@ def shake_hands(host: Host, connection: Connection) -> None:
     assert host.read() == result(0, serverInfo={})
     host.send(INITIALIZED)
     assert connection.message() == INITIALIZED
+
+
+def program(home: Path, body: str) -> str:
+    """An executable that stands in for the interpreter that runs the daemon."""
+    path = home / "program"
+    path.write_text(f"#!{sys.executable} -S\nPIPE = {str(home / 'pipe')!r}\n{body}")
+    path.chmod(0o700)
+    return str(path)
+
+
+def parents() -> dict[int, int]:
+    """Every process, and its parent."""
+    found: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            stat = (folder / "stat").read_text()
+        except OSError:
+            continue  # it has just ended
+        found[int(folder.name)] = int(stat.rpartition(")")[2].split()[1])
+    return found
+
+
+def tree(root: int) -> set[int]:
+    """A process and everything that descends from it."""
+    known, family = parents(), {root}
+    while more := {pid for pid, parent in known.items() if parent in family} - family:
+        family |= more
+    return family
+
+
+def ancestors(pid: int) -> list[int]:
+    """The processes from which a process descends."""
+    known, found = parents(), list[int]()
+    while (pid := known.get(pid, 0)) > 0:
+        found.append(pid)
+    return found

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-import sys
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,61 +13,21 @@ import pytest
 from tests.edge.rig import (
     DISCOVER,
     INITIALIZE,
+    REPORT,
+    SERVE,
     FakeDaemon,
     Host,
     Json,
     LineReader,
+    program,
     request,
     result,
     shake_hands,
     started,
 )
 
-REPORT = """
-import json, os, sys
-facts = {"argv": sys.argv[1:], "env": dict(os.environ), "cwd": os.getcwd(), "leads": os.getsid(0) == os.getpid(),
-         "quiet": [os.readlink(f"/proc/self/fd/{n}") for n in range(3)], "pid": os.getpid(),
-         "open": [n for n in os.listdir("/proc/self/fd") if int(n) > 3]}
-with open(PIPE, "w") as pipe:
-    pipe.write(json.dumps(facts) + "\\n")
-"""
-
-SERVE = """
-import os, socket
-home = sys.argv[sys.argv.index("--home") + 1]
-path = home + "/run/harken.sock"
-if os.path.exists(path):
-    os.unlink(path)
-listener = socket.socket(socket.AF_UNIX)
-listener.bind(path)
-listener.listen()
-listener.settimeout(20)
-with open(home + "/run/address", "w") as file:
-    file.write("unix:" + path)
-edge = listener.accept()[0]
-for line in edge.makefile("r"):
-    message = json.loads(line)
-    if "id" in message:
-        answer = {"jsonrpc": "2.0", "id": message["id"], "result": {"pid": os.getpid()}}
-        edge.sendall(json.dumps(answer).encode() + b"\\n")
-"""
-
-
-def program(home: Path, body: str) -> str:
-    """An executable that stands in for the interpreter that runs the daemon."""
-    path = home / "program"
-    path.write_text(f"#!{sys.executable} -S\nPIPE = {str(home / 'pipe')!r}\n{body}")
-    path.chmod(0o700)
-    return str(path)
-
-
-@pytest.fixture
-def pipe(home: Path) -> Iterator[LineReader]:
-    """Where started programs tell about themselves; held open for writing too, so that it never ends."""
-    os.mkfifo(home / "pipe")
-    descriptor = os.open(home / "pipe", os.O_RDWR)
-    yield LineReader(descriptor)
-    os.close(descriptor)
+RESTART_SECONDS = 2.0  # between two starts
+SOME_PATIENCE = ("--patience", "3")  # enough for a program to end, on a busy machine too
 
 
 def unavailable(home: Path, identifier: object, reason: str = "") -> Json:
@@ -93,7 +51,8 @@ def test_a_missing_daemon_is_started_detached_and_with_a_clean_environment(home:
     with started(home, "--spawn", script, environment=environment, leaked=(pipe.descriptor,)) as host:
         host.send(INITIALIZE)
         report = pipe.message()
-        report.pop("pid")
+        for name in ("pid", "umask", "blocked"):
+            report.pop(name)
         assert report == {
             "argv": ["-I", "-m", "harken", "serve", "--home", str(home), "--detached", "--unless-down"],
             "env": {"PATH": "/usr/bin:/bin", "HOME": "/h", "LANG": "C.UTF-8"},
@@ -119,17 +78,83 @@ def test_an_address_that_leads_nowhere_means_no_daemon(home: Path, pipe: LineRea
 
 
 @pytest.mark.parametrize("first", [INITIALIZE, DISCOVER])
-def test_a_daemon_that_fails_to_start_is_an_error_at_once(home: Path, first: Json) -> None:
+def test_a_starting_daemon_that_dies_is_started_again(home: Path, pipe: LineReader, first: Json) -> None:
+    """A host asks once: with an error to its first request, Harken is missing for the whole session."""
+    dies_twice = "count = len(os.listdir(PIPE + '-tries'))\nopen(f'{PIPE}-tries/{count}', 'w')\n"
+    dies_twice += "if count < 2:\n    os.kill(os.getpid(), 9 if count else 15)\n"
+    (home / "pipe-tries").mkdir()
+    with started(home, "--spawn", program(home, REPORT + dies_twice + SERVE)) as host:
+        host.send(first)
+        began = time.monotonic()
+        pids = [pipe.message()["pid"] for _ in range(3)]
+        assert time.monotonic() - began > 2 * RESTART_SECONDS * 0.9, "a start is not repeated without a pause"
+        assert host.read() == result(first["id"], pid=pids[2])
+        assert isinstance(pids[2], int)
+        os.kill(pids[2], signal.SIGKILL)
+
+
+@pytest.mark.parametrize("first", [INITIALIZE, DISCOVER])
+def test_a_daemon_that_fails_to_start_every_time_is_an_error_in_the_end(home: Path, first: Json) -> None:
     """Silence would make the host wait for its time-out, and nobody would know why."""
-    with started(home, "--spawn", program(home, "raise SystemExit(3)")) as host:
+    with started(home, "--spawn", program(home, "raise SystemExit(3)"), *SOME_PATIENCE) as host:
         assert asked(host, first) == unavailable(home, first["id"], " (it ended with code 3)")
         assert asked(host, request("7")) == unavailable(home, "7", " (it ended with code 3)")
 
 
-def test_a_program_that_does_not_exist_is_an_error_at_once(home: Path) -> None:
-    """An environment that was moved or removed looks like this."""
-    with started(home, "--spawn", "/nowhere/python") as host:
+def test_a_program_that_does_not_exist_is_an_error_in_the_end(home: Path) -> None:
+    """An environment that was moved or removed looks like this; so does one that is being replaced right now."""
+    with started(home, "--spawn", "/nowhere/python", *SOME_PATIENCE) as host:
         assert asked(host, INITIALIZE) == unavailable(home, 0, " (it ended with code 127)")
+
+
+def test_what_only_a_person_can_mend_is_an_error_at_once_in_the_words_of_the_daemon(home: Path) -> None:
+    """No second try helps against a mistake in the settings, and some hosts wait for ten seconds only."""
+    error = {"code": "user_error", "message": "store.max is not a setting.", "hint": "Take it out."}
+    last_words = f"""
+import json, os
+with open({str(home / "run" / "failed")!r}, "w") as file:
+    json.dump({{"pid": os.getpid(), "error": {error!r}}}, file)
+raise SystemExit(2)
+"""
+    with started(home, "--spawn", program(home, last_words), "--patience", "1000") as host:
+        answer = {
+            "code": -32000,
+            "message": "Harken's daemon cannot be started: store.max is not a setting. (Take it out.)",
+            "data": {"code": "user_error", "hint": "Take it out."},
+        }
+        assert asked(host, INITIALIZE) == {"jsonrpc": "2.0", "id": 0, "error": answer}
+
+
+def test_a_mistake_in_the_settings_is_told_to_the_first_request(home: Path) -> None:
+    """The same with the real daemon: the person reads it where the agent shows that Harken is missing."""
+    (home / "config.toml").write_text("[store]\nmax_mesages = 5\n")
+    with started(home, "--patience", "1000") as host:
+        answer = asked(host, INITIALIZE)["error"]
+        assert isinstance(answer, dict)
+        assert "store.max_mesages is not a setting. Did you mean store.max_messages?" in answer["message"]
+
+
+def test_what_may_pass_is_told_in_the_words_of_the_daemon_in_the_end(home: Path) -> None:
+    """A full disk may have room again in a moment; when it has not, the reason is worth more than a number."""
+    last_words = f"""
+import json, os
+error = {{"code": "unavailable", "message": "Cannot write.", "hint": "Free some space.", "retry_after": 60.0}}
+with open({str(home / "run" / "failed")!r}, "w") as file:
+    json.dump({{"pid": os.getpid(), "error": error}}, file)
+raise SystemExit(5)
+"""
+    with started(home, "--spawn", program(home, last_words), *SOME_PATIENCE) as host:
+        answer = asked(host, INITIALIZE)["error"]
+        assert isinstance(answer, dict)
+        assert answer["message"] == "Harken's daemon cannot be started: Cannot write. (Free some space.)"
+
+
+def test_the_reason_of_another_process_is_not_taken_for_that_of_ours(home: Path) -> None:
+    """The file with the reason may be an old one, or that of a daemon that a command has started meanwhile."""
+    left = {"pid": 1, "error": {"code": "user_error", "message": "Somebody else's.", "hint": ""}}
+    (home / "run" / "failed").write_text(json.dumps(left))
+    with started(home, "--spawn", program(home, "raise SystemExit(2)"), *SOME_PATIENCE) as host:
+        assert asked(host, INITIALIZE) == unavailable(home, 0, " (it ended with code 2)")
 
 
 def test_patience_with_a_daemon_that_never_comes_up_ends(home: Path) -> None:
@@ -140,7 +165,7 @@ def test_patience_with_a_daemon_that_never_comes_up_ends(home: Path) -> None:
 
 def test_malformed_lines_are_answered_without_a_daemon(home: Path) -> None:
     """The edge answers them itself in any case."""
-    with started(home, "--spawn", "/nowhere/python") as host:
+    with started(home, "--spawn", "/nowhere/python", *SOME_PATIENCE) as host:
         assert asked(host, INITIALIZE)["id"] == 0
         host.send(b"nonsense\n")
         error = {"code": -32700, "message": "not JSON in UTF-8"}
@@ -149,7 +174,7 @@ def test_malformed_lines_are_answered_without_a_daemon(home: Path) -> None:
 
 def test_a_daemon_that_comes_later_is_found_without_a_request(home: Path) -> None:
     """An idle session can only be woken over a connection."""
-    with started(home, "--spawn", "/nowhere/python") as host:
+    with started(home, "--spawn", "/nowhere/python", *SOME_PATIENCE) as host:
         assert asked(host, INITIALIZE)["id"] == 0
         with FakeDaemon(home, "unix") as daemon:
             connection = daemon.accept()
@@ -160,7 +185,7 @@ def test_a_daemon_that_comes_later_is_found_without_a_request(home: Path) -> Non
 
 def test_later_requests_start_the_daemon_again(home: Path, pipe: LineReader) -> None:
     """The person has repaired it meanwhile; the session should not have to be restarted."""
-    with started(home, "--spawn", program(home, REPORT + "raise SystemExit(1)")) as host:
+    with started(home, "--spawn", program(home, REPORT + "raise SystemExit(1)"), "--patience", "0.4") as host:
         assert asked(host, INITIALIZE)["id"] == 0
         first = pipe.message()["pid"]
         count = 0
@@ -227,7 +252,10 @@ def test_when_the_refusing_daemon_is_gone_a_new_one_is_started(home: Path, pipe:
 
 def test_a_daemon_that_hangs_up_at_once_is_not_asked_for_ever(home: Path) -> None:
     """Reconnecting without end would burn a processor for every open session."""
-    with FakeDaemon(home, "unix") as daemon, started(home, "--patience", "0.3", "--spawn", "/nowhere/python") as host:
+    with (
+        FakeDaemon(home, "unix") as daemon,
+        started(home, "--patience", "0.3", "--spawn", "/nowhere/python", *SOME_PATIENCE) as host,
+    ):
         host.send(INITIALIZE)
         for _ in range(3):
             daemon.accept().close()

@@ -1,19 +1,20 @@
 """Starts the daemon in the background and waits until it can be reached.
 
-The daemon gets a session of its own, no terminal, and a fixed small environment, so that it is the same whoever
-started it. One that cannot start leaves the reason in `run/failed`; that reason becomes the caller's error.
+The daemon gets a session of its own, no terminal, no parent, and a fixed small environment, so that it is the same
+whoever started it. One that cannot start leaves the reason in `run/failed`; that reason becomes the caller's error.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
+from contextlib import ExitStack
 from time import monotonic, sleep
 from typing import Any
 
 from harken.cli.client import NoDaemon, as_error, dial
+from harken.cli.launch import DetachedProcess, launch
 from harken.cli.output import Patience
 from harken.config.home import Home, ensure, write_private
 from harken.errors import HarkenError, Unavailable
@@ -40,25 +41,26 @@ def start(home: Home) -> None:
     """Start the daemon and return when it can be reached; raises why it could not start."""
     ensure(home)
     deadline = monotonic() + START_SECONDS
-    child, began = _spawn(home), monotonic()
-    patience = Patience("Starting the daemon …")
-    while not is_reachable(home):
-        patience.check()
-        code = child.poll()
-        if code:
-            raise failure(home, child.pid, code)
-        if code == 0 and monotonic() - began > AGAIN_SECONDS:
-            # It found another daemon, which was on its way out: there is none now.
-            child, began = _spawn(home), monotonic()
-        if monotonic() > deadline:
-            raise Unavailable(
-                f"The daemon did not start within {START_SECONDS:.0f} seconds.", _log_hint(home), retry_after=5.0
-            )
-        sleep(LOOK_SECONDS)
-    # When somebody else's was faster, ours ends by itself. It is waited for: a child that is still on its way up would
-    # find the lock free, and serve, after the person has stopped the other one.
-    while child.poll() is None and daemon_facts(home).get("pid") != child.pid and monotonic() < deadline:
-        sleep(LOOK_SECONDS)
+    with ExitStack() as watched:
+        ours, began = watched.enter_context(_spawn(home)), monotonic()
+        patience = Patience("Starting the daemon …")
+        while not is_reachable(home):
+            patience.check()
+            code = ours.poll()
+            if code:
+                raise failure(home, ours.pid, code)
+            if code == 0 and monotonic() - began > AGAIN_SECONDS:
+                # It found another daemon, which was on its way out: there is none now.
+                ours, began = watched.enter_context(_spawn(home)), monotonic()
+            if monotonic() > deadline:
+                raise Unavailable(
+                    f"The daemon did not start within {START_SECONDS:.0f} seconds.", _log_hint(home), retry_after=5.0
+                )
+            sleep(LOOK_SECONDS)
+        # When somebody else's was faster, ours ends by itself. It is waited for: one that is still on its way up would
+        # find the lock free, and serve, after the person has stopped the other one.
+        while ours.poll() is None and daemon_facts(home).get("pid") != ours.pid and monotonic() < deadline:
+            sleep(LOOK_SECONDS)
 
 
 def daemon_facts(home: Home) -> dict[str, Any]:
@@ -112,14 +114,6 @@ def _log_hint(home: Home) -> str:
     return "\n".join([f"Its log, {home.daemon_log}, ends with:", *(log_tail(home) or ["(nothing)"])])
 
 
-def _spawn(home: Home) -> subprocess.Popen[bytes]:
+def _spawn(home: Home) -> DetachedProcess:
     names = VARIABLES + (WINDOWS_VARIABLES if sys.platform == "win32" else ())
-    return subprocess.Popen(
-        command(home),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-        env={name: os.environ[name] for name in names if name in os.environ},
-        cwd=home.path.anchor,
-        start_new_session=True,
-    )
+    return launch(command(home), {name: os.environ[name] for name in names if name in os.environ})

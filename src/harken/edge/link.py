@@ -6,7 +6,7 @@ import _socket
 import sys
 from time import monotonic
 
-from harken.edge.codec import variables
+from harken.edge.codec import Codec, fields, variables
 
 if sys.platform == "win32":
     import nt as posix
@@ -15,6 +15,8 @@ else:
 
 MAX_PORT = 65535
 CONNECT_SECONDS, RESTART_SECONDS = 2.0, 2.0
+MAX_REASON = 1 << 16
+HOPELESS = ("user_error", "needs_person", "refused")  # errors that no second try can heal
 DAEMON_VARIABLES = (
     "PATH HOME USER LANG LC_ALL XDG_RUNTIME_DIR TMPDIR SYSTEMROOT USERPROFILE APPDATA LOCALAPPDATA TEMP"
     " DBUS_SESSION_BUS_ADDRESS DISPLAY WAYLAND_DISPLAY"
@@ -22,27 +24,35 @@ DAEMON_VARIABLES = (
 
 
 class Starter:
-    """Starts the daemon and notices when it ended badly."""
+    """Starts the daemon, and knows why the last one that it started ended badly."""
 
     def __init__(self, program: str, home: str) -> None:
         self._command = [program, "-I", "-m", "harken", "serve", "--home", home, "--detached", "--unless-down"]
-        self._marker = home + "/run/down"
-        self._child, self._last = 0, -RESTART_SECONDS
-        self._past: list[int] = []
+        self._home = home
+        self._line: _socket.socket | None = None  # to the watcher of a daemon that has not answered yet
+        self._said, self._last = b"", -RESTART_SECONDS
+        self._failure, self.is_hopeless = ("", "", ""), False
+
+    @property
+    def trouble(self) -> tuple[str, str, str]:
+        """What to say of it: a message, a hint and a code."""
+        reason, hint, code = self._failure
+        look = f"run `harken up`, then look at {self._home}/logs/daemon.log"
+        return f"Harken's daemon cannot be started{reason}", hint or look, code or "unavailable"
 
     def is_forbidden(self) -> bool:
         """Whether a person stopped Harken: then it stays down until a person starts it."""
         try:
-            posix.stat(self._marker)
+            posix.stat(self._home + "/run/down")
         except OSError:
             return False
         return True
 
     def start(self) -> None:
         """Start a daemon, unless one was started just now. A second daemon ends by itself."""
-        if self._child or monotonic() - self._last < RESTART_SECONDS:
+        if self._line or monotonic() - self._last < RESTART_SECONDS:
             return
-        self._last = monotonic()
+        self._last, self.is_hopeless = monotonic(), False
         environment = variables(DAEMON_VARIABLES)
         if sys.platform == "win32":
             import subprocess
@@ -50,38 +60,54 @@ class Starter:
             flags, null = subprocess.DETACHED_PROCESS | subprocess.CREATE_NEW_PROCESS_GROUP, subprocess.DEVNULL
             subprocess.Popen(self._command, env=environment, creationflags=flags, stdin=null, stdout=null, stderr=null)
             return
+        from harken.edge.launch import launch
+
         try:
-            self._child = posix.fork()
-        except OSError:
-            return
-        if self._child:
-            return
-        try:
-            posix.setsid()
-            posix.chdir("/")
-            null = posix.open("/dev/null", posix.O_RDWR)
-            for descriptor in (0, 1, 2):
-                posix.dup2(null, descriptor)
-            # What the host left open in us must not live as long as the daemon.
-            posix.closerange(3, 4096)
-            posix.execve(self._command[0], self._command, environment)
-        finally:
-            posix._exit(127)
+            self._line, self._said = launch(self._command, environment), b""
+        except OSError as exc:
+            self._failure = f" ({exc.strerror})", "", ""
 
     def settle(self) -> None:
         """Note that a daemon answers: how the one we started ends is no longer a failure to start."""
-        self._past += [self._child] if self._child else []
-        self._child = 0
+        if self._line:
+            self._line.close()
+        self._line, self._failure, self.is_hopeless = None, ("", "", ""), False
 
-    def failure(self) -> str:
-        """Return how the started daemon ended, if it ended badly. One that found another running ends well."""
-        if sys.platform == "win32":
-            return ""
-        self._past = [pid for pid in self._past if not posix.waitpid(pid, posix.WNOHANG)[0]]
-        pid, status = posix.waitpid(self._child, posix.WNOHANG) if self._child else (0, 0)
-        self._child = 0 if pid else self._child
-        code = posix.waitstatus_to_exitcode(status) if pid else 0
-        return f" (it ended with code {code})" if code else ""
+    def has_failed(self, codec: Codec) -> bool:
+        """Return whether the started daemon has ended badly since the last look, and note why.
+
+        One that found another running ends well. It `is_hopeless` when a person must act before the next can start.
+        """
+        try:
+            while self._line and (data := self._line.recv(64)):
+                self._said += data
+        except BlockingIOError:
+            return False
+        except OSError:
+            pass
+        if self._line:
+            self._line.close()
+        pid, _, code = self._said.decode().strip().partition("\n")
+        self._line, self._said, is_bad = None, b"", code not in {"", "0"}
+        if is_bad:
+            self._failure = self._last_words(pid, codec) or (f" (it ended with code {code})", "", "")
+            self.is_hopeless = self._failure[2] in HOPELESS
+        return is_bad
+
+    def _last_words(self, pid: str, codec: Codec) -> tuple[str, str, str] | None:
+        """Return what the daemon itself has left about its end."""
+        try:
+            file = posix.open(self._home + "/run/failed", posix.O_RDONLY)
+        except OSError:
+            return None
+        try:
+            left = codec.read(posix.read(file, MAX_REASON))
+        finally:
+            posix.close(file)
+        error = fields(left.get("error"))
+        if str(left.get("pid")) != pid or not error.get("message"):
+            return None
+        return f": {error['message']}", str(error.get("hint", "")), str(error.get("code", ""))
 
 
 def dial(home: str) -> tuple[_socket.socket, str]:

@@ -271,25 +271,29 @@ class Edge:
         try:
             sock, token = dial(self._home)
         except OSError as exc:
-            self._understand()
+            codec = self._understand()
             if isinstance(exc, (FileNotFoundError, ConnectionRefusedError)):
-                if self._is_refused:  # The daemon that refused us is gone.
-                    self._trouble, self._is_refused = None, False
-                    self._wait, self._patience_until = FIRST_WAIT, now + self._patience
-                if self._starter.is_forbidden():
-                    self._is_stopped = True
-                    if not self._trouble:
-                        self._give_up("Harken was stopped with `harken down`", "run: harken up", "unavailable")
-                elif is_asked or not self._trouble:
-                    self._starter.start()
+                self._miss(now, is_asked=is_asked)
+            has_failed = self._starter.has_failed(codec)
+            if not self._trouble and (self._starter.is_hopeless or now >= self._patience_until):
+                self._give_up(*self._starter.trouble)
+            elif has_failed and self._trouble and not self._is_stopped:
+                self._trouble = self._starter.trouble  # a person may have mended one thing and not yet the next
+            self._try_later(LONG_WAIT if self._trouble else SHORT_WAIT)
         else:
             self._greet(sock, token)
-            return
-        failure = self._starter.failure()
-        if not self._trouble and (failure or now >= self._patience_until):
-            hint = f"run `harken up`, then look at {self._home}/logs/daemon.log"
-            self._give_up(f"Harken's daemon cannot be started{failure}", hint, "unavailable")
-        self._try_later(LONG_WAIT if self._trouble else SHORT_WAIT)
+
+    def _miss(self, now: float, *, is_asked: bool) -> None:
+        """Start a daemon: there is none. One that does not live long is started again for as long as we are patient."""
+        if self._is_refused:  # The daemon that refused us is gone.
+            self._trouble, self._is_refused = None, False
+            self._wait, self._patience_until = FIRST_WAIT, now + self._patience
+        if self._starter.is_forbidden():
+            self._is_stopped = True
+            if not self._trouble:
+                self._give_up("Harken was stopped with `harken down`", "run: harken up", "unavailable")
+        elif is_asked or not self._trouble:
+            self._starter.start()
 
     def _try_later(self, longest: float) -> None:
         self._next_try = monotonic() + self._wait
