@@ -29,6 +29,11 @@ class Memory:
         self._bytes += len(line)
         return True
 
+    @property
+    def resent(self) -> list[str]:
+        """The requests that an earlier daemon got and did not answer; the others are new, and follow its answers."""
+        return [*(key for key, count in self.sends.items() if count > 1), *self.given_up]
+
     def drop(self, key: str) -> bytes:
         """Forget a request that was answered, and return it."""
         line = self.waiting.pop(key, b"")

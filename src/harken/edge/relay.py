@@ -254,7 +254,7 @@ class Edge:
             folder = posix.getcwd()
         except OSError:
             folder = ""
-        resent = ",".join((*self._memory.waiting, *self._memory.given_up)) if self._has_served else ""
+        resent = ",".join(self._memory.resent) if self._has_served else ""
         environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(SESSION_VARIABLES).items())
         proof = f',"token":{quote(token)}' if token else ""
         return (
