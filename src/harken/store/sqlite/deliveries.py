@@ -28,12 +28,11 @@ from harken.model import (
     fresh_id,
 )
 from harken.store.base import MOST_OFFER_CHARS, OpenOffer, Reach, SurfaceRecord, Unread
-from harken.store.sqlite.messages import BY_ID, COLUMNS, HEAD, MESSAGE_WIDTH, NEW_CURSOR, before_young, from_row
+from harken.store.sqlite.messages import BY_ID, COLUMNS, HEAD, MESSAGE_WIDTH, NEW_CURSOR, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 
 _FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
 _MANY_UNREAD = 100_000
-MOST_FOR_A_NEW_CONSUMER = 10_000
 
 CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
 ABOVE = """
@@ -114,36 +113,10 @@ SELECT seq FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ? AND st
 """
 NEXT_STORED = "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT 1"
 MOVE = "UPDATE cursors SET seq = ? WHERE consumer = ? AND mailbox = ?"
-SEEN_ELSEWHERE = """
-INSERT OR IGNORE INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers,
-    offered_at, lease_until, reason)
-SELECT DISTINCT :consumer, d.mailbox, d.seq, 'd-' || lower(hex(randomblob(8))), d.message, 'expired', '', '', '', 0,
-    :now, 0, 'seen by ' || d.consumer || ' before this reader began'
-FROM messages m JOIN deliveries d ON d.message = m.id
-WHERE m.mailbox = :mailbox AND m.seq > :cursor AND d.state IN ('seen', 'answered')
-    AND d.consumer NOT IN ('watch', 'rules')
-GROUP BY d.seq
-"""
 SEEN_BY = """
 SELECT message, consumer FROM deliveries
 WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
 """
-
-
-def enroll(tx: Transaction, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
-    """Give a consumer its first cursor."""
-    if tx.execute(CURSOR, (consumer, mailbox)).fetchone() is not None:
-        return False
-    head = tx.execute(HEAD, (mailbox,)).fetchone()
-    # Bounded, because it looks at every one of them while everyone else waits to write.
-    earliest = max(0, (int(head[0]) if head else 0) - MOST_FOR_A_NEW_CONSUMER)
-    start = before_young(tx.connection, mailbox, to_micros(since), earliest)
-    tx.execute(NEW_CURSOR, (consumer, mailbox, start))
-    named = {"consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros}
-    tx.connection.execute(SEEN_ELSEWHERE, named)
-    advance(tx, consumer, mailbox)
-    tx.note("consumer", {"consumer": consumer, "mailbox": mailbox, "begins_after": start})
-    return True
 
 
 def cursor_of(connection: sqlite3.Connection, consumer: str, mailbox: str) -> int:

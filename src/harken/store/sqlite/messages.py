@@ -275,18 +275,3 @@ def checkpoint(connection: sqlite3.Connection, source: str, feed: str) -> str:
     """Return a stored checkpoint, or an empty string."""
     row = connection.execute(CHECKPOINT, (source, feed)).fetchone()
     return str(row[0]) if row else ""
-
-
-def before_young(connection: sqlite3.Connection, mailbox: str, moment_micros: int, earliest: int) -> int:
-    """Return the sequence number before the first message above `earliest` that was received since a moment.
-
-    The first, not the last that is older: a clock that was wrong for one message must not hide those around it.
-    """
-    row = connection.execute(
-        "SELECT min(seq) - 1 FROM messages WHERE mailbox = ? AND seq > ? AND received_at >= ?",
-        (mailbox, earliest, moment_micros),
-    ).fetchone()
-    if row[0] is not None:
-        return int(row[0])
-    head = connection.execute(HEAD, (mailbox,)).fetchone()
-    return int(head[0]) if head else 0

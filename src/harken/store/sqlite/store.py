@@ -52,7 +52,7 @@ from harken.store.base import (
 from harken.store.keeping import Excess
 from harken.store.looking import ChannelState, MailboxState, Part, Place, Pulse
 from harken.store.outbox import CallKey, OutboxRow
-from harken.store.sqlite import access, looking, retention, search
+from harken.store.sqlite import access, enrollment, looking, retention, search
 from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
 from harken.store.sqlite import messages as message_rows
@@ -161,7 +161,7 @@ class SqliteStore(Reacting, Asked, VitalSigns):
 
     async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
         """Give a consumer its cursor."""
-        return await self._writer.run(lambda tx: delivery_rows.enroll(tx, consumer, mailbox, since), is_durable=False)
+        return await self._writer.run(lambda tx: enrollment.enroll(tx, consumer, mailbox, since), is_durable=False)
 
     async def unread(self, reader: Reader, *, by_channel: bool = False) -> Unread:
         """Count what waits."""

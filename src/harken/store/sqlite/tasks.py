@@ -9,7 +9,8 @@ from typing import Any
 
 from harken.errors import Conflict, NotFound
 from harken.model import TASK, Mailbox, Task, TaskId
-from harken.store.sqlite.deliveries import advance, enroll
+from harken.store.sqlite.deliveries import advance
+from harken.store.sqlite.enrollment import enroll
 from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment
 
 COLUMNS = "id, title, dir, repo, branch, agent, has_worktree, created_at, started_at, done_at"
