@@ -207,6 +207,8 @@ class Inbox:
         found: list[list[Offer]] = []
         while not found:
             with self.sessions.in_wait(reader.session):
+                # Mail that arrives while it begins with another mailbox is handed over, so it counts as waiting.
+                await self._enroll(reader)
                 offers = await self._store.offer_when_ready(
                     reader,
                     wanted,
@@ -221,7 +223,6 @@ class Inbox:
             if not found and (session := self.sessions.get(reader.session)):
                 # Its folder has become a task's, or is one's no longer: it goes on waiting for what it reads now.
                 reader = session.reader
-                await self._enroll(reader)
         offers = found[0]
         is_all = len(offers) < wanted and characters(offers) < MOST_OFFER_CHARS
         return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
