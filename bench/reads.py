@@ -15,6 +15,7 @@ from bench.rows import Budget, Row, Unit, least, once
 from bench.samples import samples
 from bench.stored import COMMON, CONSUMERS, MEDIUM, RARE, RARE_CHANNEL, filled_store, reader
 from harken.clock import SystemClock
+from harken.config.settings import LimitSettings
 from harken.model import INBOX, Consumer
 from harken.store.base import Filter
 from harken.store.sqlite import SqliteStore
@@ -26,6 +27,7 @@ SEARCH_BUDGET: Final = Budget(at_most=20, is_of_ratio=False)
 # The first half of the consumers: those that joined last have fewer than 20 to get among the few.
 ASKING: Final = CONSUMERS // 2
 LEASE: Final = timedelta(minutes=15)
+MOST: Final = LimitSettings().new_consumer_most
 
 Ask = Callable[[SqliteStore, int], Awaitable[object]]
 """Asks a store something as the consumer of a number."""
@@ -93,7 +95,7 @@ async def _enroll(plan: Plan, few: SqliteStore, many: SqliteStore) -> Row:
     for number in plan.rounds("enroll", 5, 3):
         for store, taken in ((few, small), (many, large)):
             began = time.perf_counter()
-            await store.enroll(Consumer(f"late-{number}"), INBOX, since)
+            await store.enroll(Consumer(f"late-{number}"), INBOX, since, most=MOST)
             taken.append(time.perf_counter() - began)
     return Row(
         name="enroll",

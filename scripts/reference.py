@@ -196,7 +196,7 @@ def option_row(option: click.Option) -> tuple[str, str, str]:
     return names, default, (option.help or "") + variable
 
 
-def tools_page(found: Examples) -> Iterator[str]:
+def tools_page(words: Words, found: Examples) -> Iterator[str]:
     """Every MCP tool, the resource and the notifications."""
     yield "# MCP tools\n\n"
     yield (
@@ -207,7 +207,7 @@ def tools_page(found: Examples) -> Iterator[str]:
         f"The server's instructions to the agent are:\n\n> {INSTRUCTIONS}\n\n"
     )
     for tool in TOOLS:
-        yield from tool_section(tool, *found.tools[tool.name])
+        yield from tool_section(words, tool, *found.tools[tool.name])
     yield "## Errors\n\nA call that fails has `isError` and this JSON; the codes are in [errors](errors.md).\n\n"
     yield shown(found.failed_tool)
     yield f"## Resource `{INBOX_URI}`\n\nHow much waits, and the headers of the newest messages. No texts.\n\n"
@@ -221,7 +221,7 @@ def tools_page(found: Examples) -> Iterator[str]:
     yield shown(found.ping)
 
 
-def tool_section(tool: Tool, arguments: Json, result: Json) -> Iterator[str]:
+def tool_section(words: Words, tool: Tool, arguments: Json, result: Json) -> Iterator[str]:
     """One tool."""
     yield f"## `{tool.name}`\n\n{tool.description}\n\n"
     yield "It only looks.\n\n" if tool.is_read_only else ""
@@ -230,6 +230,7 @@ def tool_section(tool: Tool, arguments: Json, result: Json) -> Iterator[str]:
     is_first = tool.name == "inbox_pull"
     full = fenced(json.dumps(result, indent=2, ensure_ascii=False), "json")
     yield full if is_first else shown(result)
+    yield explained(list(result), words, "tools", tool.name) if words.find("tools", tool.name) else ""
     yield "<details><summary>Input schema</summary>\n\n"
     yield fenced(json.dumps(tool.input_schema(), indent=2), "json") + "</details>\n\n"
 
@@ -418,7 +419,7 @@ def pages(words: Words, found: Examples) -> dict[str, str]:
     """Return every page by its file name."""
     written = {
         "cli.md": cli_page(words),
-        "tools.md": tools_page(found),
+        "tools.md": tools_page(words, found),
         "http.md": http_page(found),
         "json.md": json_page(words, found),
         "config.md": config_page(words),

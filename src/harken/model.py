@@ -29,6 +29,7 @@ REPLIES = Mailbox("replies")  # what agents answered to the person: read by peop
 OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed rings for a new reply
 WATCH = Consumer("watch")
 RULES = Consumer("rules")  # answers for runs; it reads no mailbox of its own, and has no cursor
+NOT_AGENTS = (WATCH, RULES)  # every other consumer is an agent
 AGENT = "agent:"  # how the sender id of an agent begins that is in no task
 TASK = "task:"  # how the mailbox of a task begins; its consumer and its sender have the same name
 RUN = "run:"  # how the sender id of a run's agent begins, and the key of its session

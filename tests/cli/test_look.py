@@ -40,6 +40,25 @@ def test_stats_counts_by_channel(rig: Rig) -> None:
     assert lines[1:] == ["  north  2"]
 
 
+def test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it(fresh: Rig) -> None:
+    """The count of the unread alone would say that there is nothing else; the rest is below the number shown."""
+    fresh.home.mkdir()
+    (fresh.home / "config.toml").write_text("[limits]\nnew_consumer_most = 1\n")
+    for text in ("one", "two", "three"):
+        fresh.ok("send", text, "--from", "amy")
+    fresh.ok("pull", "--consumer", "late")
+    left_out: Json = {"older": 0, "surplus": 2, "up_to": 2}
+    assert fresh.json("stats", "--consumer", "late")["left_out"] == [{"mailbox": "inbox", **left_out}]
+    places = fresh.json("status")["consumers"]
+    inbox = {each["consumer"]: each["left_out"] for each in places if each["mailbox"] == "inbox"}
+    assert inbox == {"late": left_out, "watch": {"older": 0, "surplus": 0, "up_to": 0}}
+    for verb, row in (("status", "  late  inbox  2 too many  before #3"), ("stats", "  inbox  2 too many  before #3")):
+        lines = fresh.ok(verb, *(["--consumer", "late"] if verb == "stats" else [])).splitlines()
+        assert lines[lines.index(row) - 1].startswith("Not given when the consumer began")
+    below = fresh.json("list", "--mailbox", "inbox", "--before", "3")["messages"]
+    assert [each["content_text_sanitized"] for each in below] == ["one", "two"]
+
+
 def test_stats_of_a_consumer_that_does_not_exist_creates_none(rig: Rig) -> None:
     """A slip of the finger is told as such, and is no new reader for whom mail is kept from now on."""
     done = rig.run("stats", "--consumer", "claude-coed")

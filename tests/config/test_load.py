@@ -69,6 +69,7 @@ def test_defaults_are_those_of_the_documentation(home: Home) -> None:
         "limits.max_wait_seconds": 55,
         "limits.lease": "15m",
         "limits.new_consumer_window": "24h",
+        "limits.new_consumer_most": 10_000,
         "log.level": "info",
         "log.max_bytes": 5_000_000,
         "log.backups": 3,

@@ -19,7 +19,7 @@ from harken.model import (
     SessionKey,
     State,
 )
-from harken.store.base import ConsumerState, Limits, OpenOffer, Store, Unread
+from harken.store.base import ConsumerState, Filter, Limits, Omission, OpenOffer, Store, Unread
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -124,6 +124,114 @@ class EnrollSuite(StoreSuite):
         assert await place(store, AGENT, TASK) == ConsumerState(
             consumer=AGENT, mailbox=TASK, cursor=3, head=3, unread=0
         )
+
+    async def test_new_consumer_begins_with_the_newest_of_too_many(self, store: Store, clock: FakeClock) -> None:
+        """What is not given must be counted: "0 unread" about thousands that nobody was given would be a lie."""
+        await fill(store, "old", "older still")
+        clock.advance(3600)
+        await fill(store, *(f"recent {number}" for number in range(5)))
+        await store.enroll(AGENT, INBOX, later(clock, -60), most=3)
+        assert offered_texts(await offer(store, clock)) == ["recent 2", "recent 3", "recent 4"]
+        left_out = Omission(older=2, surplus=2, up_to=4)
+        assert await place(store) == ConsumerState(
+            consumer=AGENT, mailbox=INBOX, cursor=4, head=7, unread=3, leased=3, left_out=left_out
+        )
+        assert [message.seq for message in await store.page(Filter(before=left_out.up_to + 1), 10)] == [1, 2, 3, 4]
+
+    @pytest.mark.parametrize(
+        ("seconds", "most", "left_out"),
+        [
+            pytest.param(LONG_SECONDS, None, Omission(), id="everything"),
+            pytest.param(LONG_SECONDS, 100, Omission(), id="fewer than it may begin with"),
+            pytest.param(LONG_SECONDS, 7, Omission(), id="exactly as many"),
+            pytest.param(LONG_SECONDS, 6, Omission(surplus=1, up_to=1), id="one too many"),
+            pytest.param(LONG_SECONDS, 0, Omission(surplus=7, up_to=7), id="nothing that is there"),
+            pytest.param(60, None, Omission(older=2, up_to=2), id="what is recent"),
+            pytest.param(60, 5, Omission(older=2, up_to=2), id="what is recent, and no more"),
+            pytest.param(60, 6, Omission(older=2, up_to=2), id="with room for more"),
+            pytest.param(-60, None, Omission(older=7, up_to=7), id="nothing is recent"),
+            pytest.param(-60, 2, Omission(older=7, up_to=7), id="nothing is recent, and too much"),
+        ],
+    )
+    async def test_what_a_consumer_is_not_given_is_counted_by_its_reason(
+        self, store: Store, clock: FakeClock, seconds: float, most: int | None, left_out: Omission
+    ) -> None:
+        """People change the setting that is to blame, and look for what is below a number."""
+        await fill(store, "old", "older still")
+        clock.advance(3600)
+        await fill(store, *"12345")
+        await store.enroll(AGENT, INBOX, later(clock, -seconds), most=most)
+        state = await place(store)
+        assert state.left_out == left_out
+        assert state.unread == 7 - left_out.older - left_out.surplus
+        assert (await store.unread(READER)).count == state.unread
+
+    async def test_one_message_with_a_wrong_clock_is_counted_for_what_it_says(
+        self, store: Store, clock: FakeClock
+    ) -> None:
+        """Each message that was left out has one reason, and what is given has none."""
+        await fill(store, "recent")
+        clock.set_back(LONG_SECONDS)
+        await fill(store, "with a wrong clock")
+        clock.advance(LONG_SECONDS)
+        await fill(store, "recent too", "and this")
+        for consumer, most in ((AGENT, 3), (OTHER, 2)):
+            await store.enroll(consumer, INBOX, later(clock, -60), most=most)
+        assert (await place(store)).left_out == Omission(older=1, surplus=1, up_to=2)
+        assert (await place(store, OTHER)).left_out == Omission(older=1, surplus=1, up_to=2)
+
+    async def test_what_is_gone_was_not_left_out(self, store: Store, clock: FakeClock) -> None:
+        """Retention had removed it: nobody could look for it, and the bound is for what there is."""
+        await fill(store, *"abcd", mailbox=TASK)
+        await fill(store, "kept")
+        clock.advance(100)
+        for _ in range(2):
+            await store.prune(Limits(max_count=100, max_age_seconds=60))
+        await fill(store, "e", "f", mailbox=TASK)
+        for consumer, most in ((AGENT, 2), (OTHER, 1)):
+            await store.enroll(consumer, TASK, later(clock, -LONG_SECONDS), most=most)
+        assert (await place(store, AGENT, TASK)).left_out == Omission()
+        assert (await place(store, OTHER, TASK)).left_out == Omission(surplus=1, up_to=5)
+
+    async def test_what_was_left_out_stays_what_it_was(self, store: Store, clock: FakeClock) -> None:
+        """It says how the consumer began, whatever is received, read or removed afterwards."""
+        await fill(store, "1", "2", "3")
+        await store.enroll(AGENT, INBOX, later(clock, -60), most=1)
+        await store.enroll(AGENT, INBOX, later(clock, -60), most=3)
+        await fill(store, "4", "5")
+        watch = Reader(consumer=WATCH, session=SessionKey("w"))
+        ids = [message.id for message in await store.page(EVERYTHING, 10)]
+        for reader in (READER, watch):
+            await store.acknowledge(reader, ids, "ack")
+        assert (await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))).deleted == 4
+        assert (await place(store)).left_out == Omission(surplus=2, up_to=2)
+
+    async def test_beginning_is_journaled_with_what_was_left_out(
+        self, store: Store, clock: FakeClock, journal: Journal
+    ) -> None:
+        """Whoever looks back finds when it was, and that it was decided then."""
+        await fill(store, "1", "2", "3")
+        await store.enroll(AGENT, INBOX, later(clock, -60), most=1)
+        [event] = [event for event in journal.events if event.kind == "consumer"]
+        assert event.data == {
+            "consumer": AGENT,
+            "mailbox": INBOX,
+            "begins_after": 2,
+            "left_out": {"older": 0, "surplus": 2, "up_to": 2},
+        }
+
+    async def test_a_reader_is_told_where_something_was_left_out(self, store: Store, clock: FakeClock) -> None:
+        """An agent reads several mailboxes as one, and has to look for the rest where it is."""
+        for mailbox in (INBOX, TASK):
+            await fill(store, "1", "2", mailbox=mailbox)
+        await store.enroll(AGENT, INBOX, later(clock, -60), most=1)
+        await store.enroll(AGENT, TASK, later(clock, -60), most=2)
+        await store.enroll(OTHER, TASK, later(clock, 60))
+        both = Reader(consumer=AGENT, session=SessionKey("s1"), mailboxes=(INBOX, TASK))
+        others = Reader(consumer=OTHER, session=SessionKey("s2"), mailboxes=(INBOX, TASK))
+        assert await store.omissions(both) == {INBOX: Omission(surplus=1, up_to=1)}
+        assert await store.omissions(others) == {TASK: Omission(older=2, up_to=2)}
+        assert await store.omissions(Reader(consumer=WATCH, session=SessionKey("w"), mailboxes=(INBOX, TASK))) == {}
 
     async def test_empty_mailbox_has_a_place(self, store: Store, clock: FakeClock) -> None:
         """A consumer that waits for its first message must be visible."""

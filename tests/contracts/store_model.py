@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harken.model import INBOX, WATCH, Consumer, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
-from harken.store.base import Limits, Store, Unread
+from harken.store.base import Limits, Omission, Store, Unread
 from harken.testing import FakeClock
 from tests.contracts.store_suite import EVERYTHING, LEASE_SECONDS, LONG_SECONDS, TASK, Journal, new_message, waits_for
 
@@ -51,6 +51,7 @@ class Model:
     entries: dict[tuple[Consumer, MessageId], Entry] = field(default_factory=dict)
     accounts: set[Account] = field(default_factory=set)
     heads: Counter[Mailbox] = field(default_factory=Counter)
+    left_out: dict[Account, Omission] = field(default_factory=dict)
 
     def add(self, message: Message) -> None:
         """Take in a message for everyone who reads its mailbox."""
@@ -62,19 +63,24 @@ class Model:
             if mailbox == message.mailbox:
                 self.entries[consumer, message.id] = Entry()
 
-    def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
-        """Give a consumer what is recent and was seen by no agent."""
+    def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime, most: int | None) -> bool:
+        """Give a consumer what is recent, not too much, and was seen by no agent."""
         if (consumer, mailbox) in self.accounts:
             return False
         self.accounts.add((consumer, mailbox))
-        for message in self.messages:
-            if message.mailbox == mailbox:
-                by_agent = any(
-                    entry.is_seen
-                    for (who, which), entry in self.entries.items()
-                    if which == message.id and who != WATCH
-                )
-                self.entries[consumer, message.id] = Entry(is_final=by_agent or message.received_at < since)
+        stored = [message for message in self.messages if message.mailbox == mailbox]
+        given = [message for message in stored if message.received_at >= since]
+        given = given[max(0, len(given) - most) :] if most is not None else given
+        begin = given[0].seq if given else self.heads[mailbox] + 1
+        left = [message for message in stored if message.seq < begin]
+        older = sum(message.received_at < since for message in left)
+        if left:
+            self.left_out[consumer, mailbox] = Omission(older=older, surplus=len(left) - older, up_to=begin - 1)
+        for message in stored:
+            by_agent = any(
+                entry.is_seen for (who, which), entry in self.entries.items() if which == message.id and who != WATCH
+            )
+            self.entries[consumer, message.id] = Entry(is_final=by_agent or message.seq < begin)
         return True
 
     def open(self, reader: Reader) -> list[Message]:
@@ -177,7 +183,7 @@ class Machine(RuleBasedStateMachine):
     def begin(self) -> None:
         """Let one agent read everything, and have some mail to begin with."""
         for mailbox in MAILBOXES:
-            self.enroll(CONSUMERS[0], mailbox)
+            self.enroll(CONSUMERS[0], mailbox, None)
             for priority in (Priority.NORMAL, Priority.HIGH, Priority.LOW):
                 self.append(mailbox, "ci", priority, None, 1)
 
@@ -196,12 +202,16 @@ class Machine(RuleBasedStateMachine):
             if appended.is_new:
                 self.model.add(appended.message)
 
-    @rule(consumer=st.sampled_from(CONSUMERS), mailbox=st.sampled_from(MAILBOXES))
-    def enroll(self, consumer: Consumer, mailbox: Mailbox) -> None:
+    @rule(
+        consumer=st.sampled_from(CONSUMERS),
+        mailbox=st.sampled_from(MAILBOXES),
+        most=st.none() | st.integers(0, 4),
+    )
+    def enroll(self, consumer: Consumer, mailbox: Mailbox, most: int | None) -> None:
         """Begin to read a mailbox."""
         since = self.clock.now() - timedelta(seconds=WINDOW_SECONDS)
-        is_new = self.do(partial(self.store.enroll, consumer, mailbox, since))
-        assert is_new == self.model.enroll(consumer, mailbox, since)
+        is_new = self.do(partial(self.store.enroll, consumer, mailbox, since, most=most))
+        assert is_new == self.model.enroll(consumer, mailbox, since, most)
 
     @rule(reader=readers, limit=st.integers(1, 4), channel=st.sampled_from(CHANNELS))
     def offer(self, reader: Reader, limit: int, channel: str) -> None:
@@ -301,6 +311,7 @@ class Machine(RuleBasedStateMachine):
             assert counted == expected
             assert (state.unread, state.head) == (expected.count, self.model.heads[mailbox])
             assert state.cursor == self.model.cursor(consumer, mailbox)
+            assert state.left_out == self.model.left_out.get((consumer, mailbox), Omission())
 
     @invariant()
     def same_ledger(self) -> None:

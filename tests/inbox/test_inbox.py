@@ -11,7 +11,8 @@ from harken.errors import NotFound, UserError
 from harken.inbox.bounds import Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER
-from harken.model import INBOX, REPLIES, Attention, Consumer, Mailbox, Priority, State
+from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, Mailbox, Priority, SessionKey, State
+from harken.store.base import Omission
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
 
 
@@ -103,6 +104,19 @@ async def test_a_new_consumer_begins_with_the_last_day_and_what_no_agent_has_see
     await bench.inbox.ack(FIRST, [done])
     open_message = await bench.send("still open")
     assert ids(await bench.pull(OTHER)) == [open_message]
+
+
+async def test_a_new_consumer_is_told_what_it_was_not_given(tmp_path: Path) -> None:
+    """Silence about what nobody was given would be its end; older and too many are different settings."""
+    async with open_bench(tmp_path, Bounds(new_consumer_most=2)) as bench:
+        await bench.send("last week")
+        bench.clock.advance(timedelta(days=2).total_seconds())
+        *_over, third, fourth = [await bench.send(text) for text in ("one", "two", "three", "four")]
+        assert ids(await bench.pull()) == [third, fourth]
+        left_out = Omission(older=1, surplus=2, up_to=3)
+        assert (await bench.inbox.stats(FIRST)).left_out == {INBOX: left_out}
+        places = {place.consumer: place.left_out for place in (await bench.inbox.status()).consumers}
+        assert places == {FIRST.consumer: left_out, WATCH: Omission()}
 
 
 async def test_an_offer_without_proof_comes_back_after_its_lease_as_a_repeat(bench: Bench) -> None:
@@ -278,6 +292,18 @@ async def test_mail_to_a_project_waits_for_its_first_reader(bench: Bench) -> Non
     bench.clock.advance(timedelta(days=5).total_seconds())
     assert ids(await bench.pull(reads(FIRST, "project:shop"))) == [message]
     assert late not in ids(await bench.pull(OTHER))
+
+
+async def test_all_mail_to_a_project_waits_for_its_first_reader(tmp_path: Path) -> None:
+    """However much it is: nobody else was given it. Whoever comes next begins with the newest, and is told so."""
+    shop = Mailbox("project:shop")
+    async with open_bench(tmp_path, Bounds(new_consumer_most=2)) as bench:
+        sent = [await bench.send(f"number {number}", to=shop) for number in range(5)]
+        assert ids(await bench.pull(await bench.inbox.person(SessionKey("w")))) == sent
+        assert ids(await bench.pull(reads(FIRST, shop))) == sent
+        assert (await bench.inbox.stats(reads(FIRST, shop))).left_out == {}
+        assert ids(await bench.pull(reads(OTHER, shop))) == sent[3:]
+        assert (await bench.inbox.stats(reads(OTHER, shop))).left_out == {shop: Omission(surplus=3, up_to=3)}
 
 
 async def test_one_message_with_a_wrong_clock_hides_nothing(bench: Bench) -> None:

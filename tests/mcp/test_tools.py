@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from harken.testing import Agent, DaemonProcess
+from harken.testing import Agent, DaemonProcess, running_daemon
 from tests.mcp.rig import TOOLS, Connect, fresh_name, send, until
 
 
@@ -197,7 +197,7 @@ def test_inbound_queue_stats_counts_what_waits(daemon: DaemonProcess, connect: C
     """Cheap enough to ask at any time, and it takes nothing."""
     agent = connect()
     (only,) = blocks(agent, "inbound_queue_stats")
-    assert only == '{"depth":0,"dropped_total":0,"oldest_ts":null,"unread_by_channel":{}}'
+    assert only == '{"depth":0,"dropped_total":0,"oldest_ts":null,"unread_by_channel":{},"left_out":[]}'
 
     oldest = send(daemon, "one")
     send(daemon, "two", channel="ops")
@@ -207,8 +207,21 @@ def test_inbound_queue_stats_counts_what_waits(daemon: DaemonProcess, connect: C
         "dropped_total": 0,
         "oldest_ts": stored(daemon, oldest)["received_at"],
         "unread_by_channel": {"ci": 1, "ops": 1},
+        "left_out": [],
     }
     assert second == "2 messages wait in Harken: call inbox_pull to read."
+
+
+def test_inbound_queue_stats_tells_what_the_agent_was_not_given(tmp_path: Path) -> None:
+    """An agent that is new among much mail must not take what waits for all there is."""
+    (tmp_path / "config.toml").write_text("[limits]\nnew_consumer_most = 1\n")
+    with running_daemon(tmp_path) as daemon:
+        for number in range(4):
+            send(daemon, f"number {number}")
+        with Agent(daemon.edge_command(), name=fresh_name()) as agent:
+            found = json.loads(blocks(agent, "inbound_queue_stats")[0])
+    assert found["depth"] == 1
+    assert found["left_out"] == [{"mailbox": "inbox", "older": 0, "surplus": 3, "up_to": 3}]
 
 
 def test_ack_says_what_it_changed(daemon: DaemonProcess, connect: Connect) -> None:

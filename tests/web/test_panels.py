@@ -172,6 +172,21 @@ def test_agent_is_shown_with_the_way_that_was_proven(browser: Browser) -> None:
     assert "Not here now" in page.said
 
 
+def test_agent_is_shown_with_what_it_was_not_given(daemon: Served) -> None:
+    """Who wonders why an agent does not know of something finds that here, and the way to it."""
+    daemon.home.mkdir(parents=True, exist_ok=True)
+    (daemon.home / "config.toml").write_text("[limits]\nnew_consumer_most = 1\n")
+    browser = Browser(daemon.start())
+    for text in ("one", "two", "three"):
+        daemon.call("send", text=text)
+    with Agent(edge_command(daemon.home), name="some-agent") as agent:
+        agent.tool("inbound_queue_stats")
+        page = browser.page("/sessions")
+    assert "Not given when it began, of inbox : 2 too many." in page.said
+    [link] = [has["href"] for has in page.all("a") if "?at=" in has.get("href", "")]
+    assert browser.page(link).all("li", id=daemon.call("read", ref="#2")["message"]["id"])
+
+
 def _proven(browser: Browser) -> Page | None:
     page = browser.page("/sessions")
     return page if page.all("li", class_="way way-proven") else None

@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.inbox.results import SurfaceRecord, TaskStanding
+from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
 from harken.inbox.sessions import Session
 from harken.inbox.views import PulseRow, PulseView
 from harken.model import Consumer, Mailbox, SessionKey, Task, TaskId, TaskState
 from harken.surfaces.web.page.pulse import pulse_page, share_of
-from harken.surfaces.web.page.sessions import Proof, absent, cards
+from harken.surfaces.web.page.sessions import OmissionNote, Proof, absent, cards
 from harken.surfaces.web.page.taskboard import MOST_COLUMNS, counts_of, side_by_side, task_lines
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
@@ -63,7 +63,7 @@ def a_standing(name: str, state: TaskState, peers: tuple[str, ...] = (), presenc
 def test_ways_are_told_apart_by_their_evidence() -> None:
     """A way that exists, one that was used and one that is proven are three different things."""
     records = [a_record("hook: prompt", 2), a_record("hook: tool", 0), a_record("inbox_pull", 1, consumer="other")]
-    card = cards([a_session()], records, [])[0]
+    card = cards([a_session()], records, [], {})[0]
     assert [(way.label, way.proof) for way in card.ways] == [
         ("with each prompt", Proof.PROVEN),
         ("between tool calls", Proof.OPEN),
@@ -73,23 +73,31 @@ def test_ways_are_told_apart_by_their_evidence() -> None:
     assert card.proven == card.ways[0]
 
 
+def test_what_an_agent_was_not_given_leads_to_it() -> None:
+    """A number without a way to what it counts is only a worry."""
+    left_out = {Mailbox("inbox"): Omission(older=212, surplus=48_932, up_to=49_144)}
+    one, other = cards([a_session(), a_session(key=SessionKey("t"))], [], [], {SessionKey("s"): left_out})
+    note = OmissionNote(mailbox="inbox", reasons="48932 too many, 212 older", href="/m/inbox?at=49144")
+    assert (one.omissions, other.omissions) == ([note], [])
+
+
 def test_asking_is_proven_by_any_tool_that_hands_out_messages() -> None:
     """A host has one way to ask, whichever of the tools its model likes; the last proof counts."""
     records = [a_record("inbox_pull", 1, minutes=9), a_record("wait_for_inbound_message", 1, minutes=3)]
-    way = next(way for way in cards([a_session()], records, [])[0].ways if way.surface == "tool")
+    way = next(way for way in cards([a_session()], records, [], {})[0].ways if way.surface == "tool")
     assert (way.proof, way.at, way.seen) == (Proof.PROVEN, NOW - timedelta(minutes=3), 2)
 
 
 def test_session_is_shown_with_the_task_it_reads() -> None:
     """The folder alone does not tell which piece of work it is."""
     standing = a_standing("api", TaskState.RUNNING)
-    card = cards([a_session(mailboxes=(Mailbox("task:api"),))], [], [standing])[0]
+    card = cards([a_session(mailboxes=(Mailbox("task:api"),))], [], [standing], {})[0]
     assert card.task == standing
 
 
 def test_sessions_of_trials_are_not_shown() -> None:
     """They are over in a minute and are nobody's."""
-    assert list(cards([a_session(mailboxes=(Mailbox("trial:x"),))], [], [])) == []
+    assert list(cards([a_session(mailboxes=(Mailbox("trial:x"),))], [], [], {})) == []
 
 
 def test_absent_agents_are_those_without_a_session() -> None:

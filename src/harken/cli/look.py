@@ -21,6 +21,7 @@ POLL_SECONDS = 0.3
 AWAY_SECONDS = 15.0
 PAGE = 500
 STATUS_SECONDS = 10.0
+LEFT_OUT = "Not given when the consumer began (see it: harken list --mailbox NAME --before SEQ)"
 
 
 @verb("status")
@@ -61,6 +62,7 @@ def stats(asked: Invocation, *, consumer: str) -> None:
     asked.screen.table([(name or "-", str(count)) for name, count in found["unread_by_channel"].items()])
     if found["dropped_total"]:
         asked.screen.line(f"{found['dropped_total']} could not be kept while the store was away.")
+    _section(asked.screen, LEFT_OUT, [_left_out_row(each) for each in found["left_out"]])
 
 
 @verb("journal")
@@ -142,6 +144,9 @@ def _show_status(screen: Screen, found: Result) -> None:
     screen.table([(name, str(value)) for name, value in rows])
     _section(screen, "Sessions", [_session_row(item) for item in found["sessions"]], "none is connected")
     _section(screen, "Consumers", [_consumer_row(item) for item in found["consumers"]], "none yet")
+    short = [place for place in found["consumers"] if place["left_out"] and place["left_out"]["up_to"]]
+    rows = [(place["consumer"], *_left_out_row(place["left_out"] | {"mailbox": place["mailbox"]})) for place in short]
+    _section(screen, LEFT_OUT, rows)
     screen.line("Sources:" if daemon["sources"] else "Sources: none configured")
     show_sources(screen, daemon["sources"], "  ")
     _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
@@ -200,6 +205,16 @@ def _consumer_row(place: Result) -> tuple[str, ...]:
         place["mailbox"],
         f"{place['unread']} unread",
         f"at #{place['cursor']} of {place['head']}",
+    )
+
+
+def _left_out_row(left_out: Result) -> tuple[str, ...]:
+    """Say how much a consumer was not given when it began, why, and where that is."""
+    reasons = ((left_out["surplus"], "too many"), (left_out["older"], "older"))
+    return (
+        left_out["mailbox"],
+        ", ".join(f"{count} {reason}" for count, reason in reasons if count),
+        f"before #{left_out['up_to'] + 1}",
     )
 
 

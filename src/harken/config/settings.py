@@ -186,6 +186,14 @@ class LimitSettings:
             Duration(timedelta(0)), "How far back a new consumer begins to read.", 'new_consumer_window = "24h"'
         ),
     )
+    new_consumer_most: int = field(
+        default=10_000,
+        metadata=_about(
+            Whole(0, 100_000),
+            "With how many messages a new consumer begins at most, the newest; the first reader of a project gets all.",
+            "new_consumer_most = 500",
+        ),
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -434,6 +434,7 @@ def _bounds(settings: Settings) -> Bounds:
         max_wait_seconds=settings.limits.max_wait_seconds,
         lease=settings.limits.lease,
         new_consumer_window=settings.limits.new_consumer_window,
+        new_consumer_most=settings.limits.new_consumer_most,
         agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
         announcers=announcers_of(settings),
     )

@@ -19,6 +19,7 @@ class Bounds:
     max_wait_seconds: float = 55.0
     lease: timedelta = timedelta(minutes=15)
     new_consumer_window: timedelta = timedelta(hours=24)
+    new_consumer_most: int = 10_000
     max_reply_chars: int = 64_000
     agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
     announcers: frozenset[str] = frozenset()  # sources that only announce: what they say cannot be answered

@@ -30,6 +30,7 @@ from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,
     LOCAL,
+    NOT_AGENTS,
     REPLIES,
     WATCH,
     Attention,
@@ -291,6 +292,7 @@ class Inbox:
             dropped_total=self._intake.dropped_total,
             oldest=unread.oldest,
             by_channel=unread.by_channel,
+            left_out=await self._store.omissions(reader),
         )
 
     # -- evidence ----------------------------------------------------------------------------------------------
@@ -486,5 +488,11 @@ class Inbox:
                     self._enrolled.clear()
                 # The window is for the inbox, which is everyone's. Mail to a project waits for its first reader.
                 since = self._clock.now() - self._bounds.new_consumer_window if mailbox == INBOX else BEGINNING
-                await self._store.enroll(reader.consumer, mailbox, since)
+                await self._store.enroll(reader.consumer, mailbox, since, most=await self._most(mailbox))
                 self._enrolled.add((reader.consumer, mailbox))
+
+    async def _most(self, mailbox: Mailbox) -> int | None:
+        """Return how many messages a new consumer may begin with; None for however many there are."""
+        if mailbox != INBOX and all(p.consumer in NOT_AGENTS for p in await self._store.consumers([mailbox])):
+            return None  # its first reader: nobody else was given them
+        return self._bounds.new_consumer_most

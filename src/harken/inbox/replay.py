@@ -16,13 +16,12 @@ from typing import Final
 import msgspec
 
 from harken.inbox.replay_lines import Line, arrived
-from harken.model import AGENT, RULES, RUN, TASK, WATCH, State
+from harken.model import AGENT, NOT_AGENTS, RULES, RUN, TASK, WATCH, State
 
 # The places are what a byte in a row means; queued is what a row is filled with.
 _STATES: Final = (State.QUEUED, State.OFFERED, State.SEEN, State.ANSWERED, State.EXPIRED, State.REFUSED)
 _QUEUED, _OFFERED, _SEEN, _ANSWERED, _EXPIRED, _REFUSED = range(len(_STATES))
 _PROGRAMS: Final = (AGENT, TASK, RUN)
-_NOT_AGENTS: Final = (WATCH, RULES)
 _ONE_MORE: Final = bytes(min(value + 1, 255) for value in range(256))
 _WHOLE: Final = bytes(255 * (value == 1) for value in range(256))
 _MOST_MAILBOXES: Final = 1 << 24
@@ -201,7 +200,7 @@ class Replay:
         if not self._is_wanted(line.mailbox):
             return
         box = self._box(line.mailbox)
-        others = [row for name, row in box.rows.items() if name not in (*_NOT_AGENTS, line.consumer)]
+        others = [row for name, row in box.rows.items() if name not in (*NOT_AGENTS, line.consumer)]
         mine = box.row(line.consumer)
         mine.has_cursor, mine.begins_after = True, line.begins_after
         # What an agent has seen by then is not for a new one.

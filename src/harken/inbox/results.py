@@ -8,12 +8,12 @@ from datetime import datetime
 
 from harken.inbox.forecast import Forecast
 from harken.inbox.sessions import Session
-from harken.model import Consumer, Delivery, Draft, Message, Offer, SenderRule, State, Task, TaskState
-from harken.store.base import ConsumerState, Mute, OpenOffer, SurfaceRecord
+from harken.model import Consumer, Delivery, Draft, Mailbox, Message, Offer, SenderRule, State, Task, TaskState
+from harken.store.base import ConsumerState, Mute, Omission, OpenOffer, SurfaceRecord
 from harken.store.outbox import OutboxRow as ReplyRow
 
 __all__ = [
-    "Details", "Entry", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",
+    "Details", "Entry", "Omission", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",
     "TaskStanding",
 ]  # fmt: skip
 
@@ -61,6 +61,7 @@ class QueueStats:
     dropped_total: int
     oldest: datetime | None
     by_channel: Mapping[str, int]
+    left_out: Mapping[Mailbox, Omission]  # what it was not given when it began, where that is something
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -24,9 +24,9 @@ from harken.inbox.tasks import CHANNEL, Tasks
 from harken.model import (
     INBOX,
     LOCAL,
+    NOT_AGENTS,
     TASK,
     WATCH,
-    Consumer,
     Delivery,
     Draft,
     Kind,
@@ -36,7 +36,7 @@ from harken.model import (
     State,
     TaskState,
 )
-from harken.store.base import ConsumerState, Store
+from harken.store.base import ConsumerState, Omission, Store
 from harken.store.looking import HourlyCount, MailboxState, Part, Place
 
 MAX_LINES: Final = 200
@@ -49,7 +49,6 @@ MOST_SEEN: Final = 10_000
 _FARTHEST: Final = 2**62  # beyond every position, and still a number that a store can take
 _HOUR: Final = timedelta(hours=1)
 _PERSON: Final = Reader(consumer=WATCH, session=NO_SESSION)
-_NOT_AGENTS: Final = (WATCH, Consumer("rules"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -271,6 +270,10 @@ class Views:
         limit = 1 if place.mailbox else SEEN_AT_ONCE
         return bool(await self._store.unseen(place, _near(up_to), limit, since=_near(since)))
 
+    async def omissions(self, reader: Reader) -> Mapping[Mailbox, Omission]:
+        """Return what a reader was not given when it began, by mailbox."""
+        return await self._store.omissions(reader)
+
     async def pulse(self, hours: int = 24) -> PulseView:
         """Return what happened in the last hours, counted by whole hours; the current one is the last."""
         now = self._clock.now()
@@ -369,7 +372,7 @@ def _waiting(places: Collection[ConsumerState]) -> Mapping[Mailbox, int]:
     """Return what no agent that reads a mailbox has seen: as much as the one that is farthest has left."""
     waiting: dict[Mailbox, int] = {}
     for place in places:
-        if place.consumer not in _NOT_AGENTS:
+        if place.consumer not in NOT_AGENTS:
             left = place.unread - place.leased
             waiting[place.mailbox] = min(left, waiting.get(place.mailbox, left))
     return waiting

@@ -115,8 +115,24 @@ class OpenOffer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Omission:
+    """How many messages of a mailbox a consumer was not given when it began. They had numbers up to `up_to`.
+
+    `older` were received before its window, `surplus` are the oldest of those it could not begin with because they
+    were too many. What another agent had seen by then is not counted here: it is `expired` in the ledger.
+    """
+
+    older: int = 0
+    surplus: int = 0
+    up_to: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ConsumerState:
-    """A consumer's place in one mailbox; `leased` of what is unread is offered now and not proven yet."""
+    """A consumer's place in one mailbox; `leased` of what is unread is offered now and not proven yet.
+
+    `left_out` is as it was when the consumer began; None for one that began before this was counted.
+    """
 
     consumer: Consumer
     mailbox: Mailbox
@@ -124,6 +140,7 @@ class ConsumerState:
     head: int
     unread: int
     leased: int = 0
+    left_out: Omission | None = field(default_factory=Omission)
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,13 +282,19 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
 
     # -- deliveries and cursors -------------------------------------------------------------------------------
 
-    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
+    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime, *, most: int | None = None) -> bool:
         """Give a consumer its cursor in a mailbox, once; return whether it was new. Idempotent.
 
-        A new consumer begins after everything received before `since`, with the newest 10,000 at most, and does not
-        get what an agent (any consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every
-        mailbox from its first message without being enrolled.
+        A new consumer begins with the first message received at `since` or later, and with the newest `most` at most
+        (None: however many). What is stored before that is left out: counted by its reason, kept with the consumer and
+        journaled in `consumer`. Nor does it get what an agent (any consumer but `watch` and `rules`) has seen by then.
+        `watch`, the person, reads every mailbox from its first message without being enrolled; so does whoever marks
+        or answers a message first.
         """
+        ...
+
+    async def omissions(self, reader: Reader) -> Mapping[Mailbox, Omission]:
+        """Return what a reader was not given when it began, for those of its mailboxes in which that is something."""
         ...
 
     async def unread(self, reader: Reader, *, by_channel: bool = False) -> Unread:

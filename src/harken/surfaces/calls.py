@@ -258,6 +258,7 @@ async def _stats(desk: Desk, a: Stats) -> object:
         "dropped_total": stats.dropped_total,
         "oldest_ts": shapes.moment(stats.oldest),
         "unread_by_channel": dict(stats.by_channel),
+        "left_out": shapes.omissions(stats.left_out),
     }
 
 

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from datetime import datetime
 
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
 from harken.inbox.channels import ChannelCard
-from harken.inbox.results import SurfaceRecord, TaskStanding
+from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
     TASK,
     Consumer,
     Delivery,
     Draft,
+    Mailbox,
     Message,
     MessageId,
     Offer,
@@ -238,6 +240,11 @@ def surface_record(value: SurfaceRecord) -> dict[str, object]:
     }
 
 
+def omissions(value: Mapping[Mailbox, Omission]) -> list[dict[str, object]]:
+    """What a reader was not given when it began, by mailbox."""
+    return [{"mailbox": mailbox, **asdict(each)} for mailbox, each in value.items()]
+
+
 def held(value: Draft) -> dict[str, object]:
     """A draft that is not stored yet."""
     return {"source": value.source, "channel": value.channel, "from": value.sender.label, "characters": len(value.text)}
@@ -248,8 +255,15 @@ def status(value: Status) -> dict[str, object]:
     return {
         "sessions": [session(item) for item in value.sessions],
         "consumers": [
-            {"consumer": p.consumer, "mailbox": p.mailbox, "cursor": p.cursor, "head": p.head, "unread": p.unread}
-            for p in value.consumers
+            {
+                "consumer": place.consumer,
+                "mailbox": place.mailbox,
+                "cursor": place.cursor,
+                "head": place.head,
+                "unread": place.unread,
+                "left_out": None if place.left_out is None else asdict(place.left_out),
+            }
+            for place in value.consumers
         ],
         "senders": [{"source": r.source, "sender": r.sender, "trust": r.trust.value} for r in value.senders],
         "mutes": [{"kind": m.kind, "name": m.name, "until": moment(m.until)} for m in value.mutes],

@@ -314,7 +314,7 @@ def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> De
             INSERT,
             (*place, fresh_id("d-"), message.id, evidence, reader.session, "", tx.now_micros, 0),
         )
-        tx.execute(NEW_CURSOR, (reader.consumer, message.mailbox, 0))
+        tx.execute(NEW_CURSOR, (reader.consumer, message.mailbox))
     row = tx.execute(OF_CONSUMER, place).fetchone()
     tx.execute(SEE, (tx.now_micros, evidence, row[0]))
     return delivery_from(tx.execute(OF_CONSUMER, place).fetchone())

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from harken.model import Consumer, Delivery, Mailbox, Message, MessageId
-from harken.store.base import ConsumerState, Hush
+from harken.store.base import ConsumerState, Hush, Omission
 from harken.store.looking import (
     MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
@@ -82,7 +82,8 @@ SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0), iif(coalesce(b.head, 0
     SELECT count(*) FROM deliveries d
     WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq AND d.state <> 'offered')),
     (SELECT count(*) FROM deliveries d WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq
-        AND d.state = 'offered' AND d.lease_until > :now)
+        AND d.state = 'offered' AND d.lease_until > :now),
+    c.left_out_older, c.left_out_surplus, c.left_out_up_to
 FROM cursors c LEFT JOIN mailboxes b ON b.name = c.mailbox
 WHERE :names IS NULL OR c.mailbox IN (SELECT value FROM json_each(:names)) ORDER BY c.consumer, c.mailbox
 """
@@ -224,7 +225,13 @@ def consumers(
     names = None if mailboxes is None else encode_json(sorted(mailboxes))
     return [
         ConsumerState(
-            consumer=Consumer(row[0]), mailbox=Mailbox(row[1]), cursor=row[2], head=row[3], unread=row[4], leased=row[5]
+            consumer=Consumer(row[0]),
+            mailbox=Mailbox(row[1]),
+            cursor=row[2],
+            head=row[3],
+            unread=row[4],
+            leased=row[5],
+            left_out=None if row[6] is None else Omission(older=row[6], surplus=row[7], up_to=row[8]),
         )
         for row in connection.execute(CONSUMERS, {"names": names, "now": now})
     ]

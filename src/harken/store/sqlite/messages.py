@@ -44,7 +44,11 @@ MESSAGE_WIDTH = COLUMNS.count(",") + 1
 
 HEAD = "SELECT head FROM mailboxes WHERE name = ?"
 SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
-NEW_CURSOR = "INSERT OR IGNORE INTO cursors (consumer, mailbox, seq) VALUES (?, ?, ?)"
+# Whoever is not enrolled begins at the beginning: nothing is left out.
+NEW_CURSOR = """
+INSERT OR IGNORE INTO cursors (consumer, mailbox, seq, left_out_older, left_out_surplus, left_out_up_to)
+VALUES (?, ?, 0, 0, 0, 0)
+"""
 FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
 ADD_KEYS = for_rows("INSERT OR IGNORE INTO dedup (key, message)", "(?, ?)")
 INSERT = for_rows(
@@ -180,7 +184,7 @@ class _Batch:
         row = self._tx.execute(HEAD, (mailbox,)).fetchone()
         if row is None:
             # The person reads every mailbox from its beginning, so that nothing is queued for nobody.
-            self._tx.execute(NEW_CURSOR, (WATCH, mailbox, 0))
+            self._tx.execute(NEW_CURSOR, (WATCH, mailbox))
             return 0
         return int(row[0])
 

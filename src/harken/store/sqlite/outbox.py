@@ -85,7 +85,7 @@ def add_reply(
          None if call is None else call.edge, None if call is None else call.request),
     )  # fmt: skip
     if consumer != RULES:
-        tx.execute(NEW_CURSOR, (consumer, message.mailbox, 0))
+        tx.execute(NEW_CURSOR, (consumer, message.mailbox))
     tx.execute(
         ANSWERED,
         (consumer, message.mailbox, message.seq, fresh_id("d-"), message.id, SessionKey(""), tx.now_micros,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
 import anyio
@@ -43,6 +44,7 @@ from harken.store.base import (
     Limits,
     Mute,
     Observer,
+    Omission,
     OpenOffer,
     Pruned,
     Reach,
@@ -159,9 +161,17 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Return a stored checkpoint."""
         return await self._readers.run(lambda db: message_rows.checkpoint(db, source, feed))
 
-    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime) -> bool:
+    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime, *, most: int | None = None) -> bool:
         """Give a consumer its cursor."""
-        return await self._writer.run(lambda tx: enrollment.enroll(tx, consumer, mailbox, since), is_durable=False)
+        found = await self._readers.run(lambda db: enrollment.survey(db, consumer, mailbox, since, most))
+        if found is None:
+            return False
+        job = partial(enrollment.enroll, consumer=consumer, mailbox=mailbox, since=since, most=most, surveyed=found)
+        return await self._writer.run(job, is_durable=False)
+
+    async def omissions(self, reader: Reader) -> dict[Mailbox, Omission]:
+        """Return what a reader was not given when it began."""
+        return await self._readers.run(lambda db: enrollment.omissions(db, reader))
 
     async def unread(self, reader: Reader, *, by_channel: bool = False) -> Unread:
         """Count what waits."""

@@ -92,6 +92,7 @@ async def _stats(call: Call, _arguments: InboundQueueStats) -> Answer:
         "dropped_total": stats.dropped_total,
         "oldest_ts": timestamp(stats.oldest) if stats.oldest else None,
         "unread_by_channel": dict(stats.by_channel),
+        "left_out": shapes.omissions(stats.left_out),
     }
     if sources := call.sources():
         found["sources"] = [shapes.source_standing(each) for each in sources]
@@ -148,8 +149,9 @@ TOOLS = (
         name="inbound_queue_stats",
         title="Count what waits",
         description=(
-            "Returns how many messages wait for this agent, since when, and on which channels; and how the sources are "
-            "doing that messages come from, if there are any."
+            "Returns how many messages wait for this agent, since when, and on which channels; how many it was not "
+            "given when it began, because they were older or too many (inbox_search finds them); and how the sources "
+            "are doing that messages come from, if there are any."
         ),
         arguments=InboundQueueStats,
         run=_stats,

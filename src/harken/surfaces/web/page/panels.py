@@ -50,7 +50,8 @@ class Panels:
         after = self._front.ticker.newest
         live = self._front.inbox.sessions.live()
         records = await self._front.inbox.evidence()
-        cards = sessions.cards(live, records, await self._front.tasks.list())
+        omissions = {session.key: await self._front.views.omissions(session.reader) for session in live}
+        cards = sessions.cards(live, records, await self._front.tasks.list(), omissions)
         return await self._pages.page(
             "panels/sessions.html.j2",
             here="/sessions",

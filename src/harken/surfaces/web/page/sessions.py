@@ -15,9 +15,10 @@ from typing import Final
 
 from harken.hosts.registry import TITLES
 from harken.inbox.inbox import TRIAL
-from harken.inbox.results import SurfaceRecord, TaskStanding
+from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
 from harken.inbox.sessions import Presence, Session
-from harken.model import WATCH, Consumer
+from harken.model import WATCH, Consumer, Mailbox, SessionKey
+from harken.surfaces.web.page.places import mailbox_href
 
 PULL: Final = "tool"
 HINTS: Final = frozenset({"log ping", "resource"})  # they say that something waits, never what
@@ -73,6 +74,15 @@ class Way:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class OmissionNote:
+    """What an agent was not given of a mailbox when it began; `href` leads to the newest of it."""
+
+    mailbox: str
+    reasons: str
+    href: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SessionCard:
     """A live session as the page shows it."""
 
@@ -90,6 +100,7 @@ class SessionCard:
     hindrance: str
     ways: Sequence[Way]
     task: TaskStanding | None = None
+    omissions: Sequence[OmissionNote] = ()
 
     @property
     def hints(self) -> Sequence[Way]:
@@ -116,12 +127,20 @@ class Absent:
 
 
 def cards(
-    sessions: Sequence[Session], records: Sequence[SurfaceRecord], tasks: Sequence[TaskStanding]
+    sessions: Sequence[Session],
+    records: Sequence[SurfaceRecord],
+    tasks: Sequence[TaskStanding],
+    omissions: Mapping[SessionKey, Mapping[Mailbox, Omission]],
 ) -> Sequence[SessionCard]:
     """Return the live sessions, those of trials left out."""
     standing = {item.task.mailbox: item for item in tasks}
     return [
-        _card(session, records, next((standing[name] for name in session.mailboxes if name in standing), None))
+        _card(
+            session,
+            records,
+            next((standing[name] for name in session.mailboxes if name in standing), None),
+            omissions.get(session.key, {}),
+        )
         for session in sessions
         if not any(name.startswith(TRIAL) for name in session.mailboxes)
     ]
@@ -159,7 +178,12 @@ def way_label(surface: str) -> str:
     return _WAYS.get(surface, surface)
 
 
-def _card(session: Session, records: Sequence[SurfaceRecord], task: TaskStanding | None) -> SessionCard:
+def _card(
+    session: Session,
+    records: Sequence[SurfaceRecord],
+    task: TaskStanding | None,
+    omissions: Mapping[Mailbox, Omission],
+) -> SessionCard:
     mine = [record for record in records if record.consumer == session.consumer]
     return SessionCard(
         key=session.key,
@@ -176,6 +200,16 @@ def _card(session: Session, records: Sequence[SurfaceRecord], task: TaskStanding
         hindrance=session.hindrance,
         ways=[_way(surface, mine) for surface in session.ways],
         task=task,
+        omissions=[_omission(mailbox, each) for mailbox, each in omissions.items()],
+    )
+
+
+def _omission(mailbox: Mailbox, omission: Omission) -> OmissionNote:
+    reasons = ((omission.surplus, "too many"), (omission.older, "older"))
+    return OmissionNote(
+        mailbox=mailbox,
+        reasons=", ".join(f"{count} {reason}" for count, reason in reasons if count),
+        href=f"{mailbox_href(mailbox)}?at={omission.up_to}",
     )
 
 
