@@ -193,6 +193,46 @@ class EnrollSuite(StoreSuite):
         assert (await place(store, AGENT, TASK)).left_out == Omission()
         assert (await place(store, OTHER, TASK)).left_out == Omission(surplus=1, up_to=5)
 
+    @pytest.mark.parametrize(
+        ("kept", "given"),
+        [
+            pytest.param([2, 3], ["7", "8"], id="between what is kept"),
+            pytest.param([5], ["7", "8"], id="just before what is new"),
+            pytest.param([1], ["7", "8"], id="just after the first"),
+        ],
+    )
+    async def test_new_consumer_is_told_of_no_more_than_there_is(
+        self, store: Store, clock: FakeClock, kept: list[int], given: list[str]
+    ) -> None:
+        """Retention leaves gaps around what is still needed: one that began below would be told of what is gone."""
+        watch = Reader(consumer=WATCH, session=SessionKey("w"))
+        await fill(store, *(f"{number}" for number in range(1, 9)))
+        page = await store.page(EVERYTHING, 10)
+        for number in kept:
+            await store.add_reply(page[number - 1].id, "done", author="you", consumer=WATCH)
+        await store.acknowledge(watch, [message.id for message in page], "ack")
+        await store.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
+        assert [message.seq for message in await store.page(EVERYTHING, 10)] == [*kept, 7, 8]
+        await store.enroll(AGENT, INBOX, later(clock, -LONG_SECONDS))
+        assert await store.unread(READER, by_channel=True) == Unread(count=2, oldest=clock.now(), by_channel={"": 2})
+        assert (await place(store)).left_out == Omission(surplus=len(kept), up_to=6)
+        assert offered_texts(await offer(store, clock)) == given
+
+    async def test_nothing_waits_where_only_what_retention_needs_is_left(self, store: Store, clock: FakeClock) -> None:
+        """The newest of a mailbox may be gone too, when another one has grown since."""
+        await fill(store, "kept", "gone", mailbox=TASK)
+        watch = Reader(consumer=WATCH, session=SessionKey("w"), mailboxes=(TASK,))
+        first, second = await store.page(EVERYTHING, 10)
+        await store.add_reply(first.id, "done", author="you", consumer=WATCH)
+        await store.acknowledge(watch, [first.id, second.id], "ack")
+        await fill(store, "newest of all")
+        clock.advance(100)
+        await store.prune(Limits(max_count=100, max_age_seconds=60))
+        await store.enroll(AGENT, TASK, later(clock, -LONG_SECONDS))
+        reader = Reader(consumer=AGENT, session=SessionKey("s1"), mailboxes=(TASK,))
+        assert await store.unread(reader) == Unread(count=0)
+        assert (await place(store, AGENT, TASK)).left_out == Omission(surplus=1, up_to=2)
+
     async def test_what_was_left_out_stays_what_it_was(self, store: Store, clock: FakeClock) -> None:
         """It says how the consumer began, whatever is received, read or removed afterwards."""
         await fill(store, "1", "2", "3")

@@ -72,6 +72,8 @@ class Model:
         given = [message for message in stored if message.received_at >= since]
         given = given[max(0, len(given) - most) :] if most is not None else given
         begin = given[0].seq if given else self.heads[mailbox] + 1
+        gone = set(range(1, self.heads[mailbox] + 1)) - {message.seq for message in stored}
+        begin = max(begin, max(gone, default=0) + 1)
         left = [message for message in stored if message.seq < begin]
         older = sum(message.received_at < since for message in left)
         if left:

@@ -118,8 +118,8 @@ class OpenOffer:
 class Omission:
     """How many messages of a mailbox a consumer was not given when it began. They had numbers up to `up_to`.
 
-    `older` were received before its window, `surplus` are the oldest of those it could not begin with because they
-    were too many. What another agent had seen by then is not counted here: it is `expired` in the ledger.
+    `older` were received before its window; `surplus` were too many for it, or for what the mailbox keeps. What another
+    agent had seen by then is not counted here: it is `expired` in the ledger.
     """
 
     older: int = 0
@@ -286,10 +286,10 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         """Give a consumer its cursor in a mailbox, once; return whether it was new. Idempotent.
 
         A new consumer begins with the first message received at `since` or later, and with the newest `most` at most
-        (None: however many). What is stored before that is left out: counted by its reason, kept with the consumer and
-        journaled in `consumer`. Nor does it get what an agent (any consumer but `watch` and `rules`) has seen by then.
-        `watch`, the person, reads every mailbox from its first message without being enrolled; so does whoever marks
-        or answers a message first.
+        (None: however many), all of them above the last that retention removed. What is stored before that is left
+        out: counted by its reason, kept with the consumer and journaled in `consumer`. Nor does it get what an agent
+        (any consumer but `watch` and `rules`) has seen by then. `watch`, the person, reads every mailbox from its first
+        message without being enrolled; so does whoever marks or answers a message first.
         """
         ...
 

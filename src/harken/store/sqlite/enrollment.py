@@ -18,6 +18,13 @@ from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
 
 LAST_OVER = "SELECT seq FROM messages WHERE mailbox = ? ORDER BY seq DESC LIMIT 1 OFFSET ?"
 FIRST_YOUNG = "SELECT min(seq) FROM messages WHERE mailbox = ? AND seq > ? AND received_at >= ?"
+STORED_ABOVE = "SELECT count(*) FROM messages WHERE mailbox = ? AND seq > ?"
+NEWEST = "SELECT seq FROM messages WHERE mailbox = ? ORDER BY seq DESC LIMIT 1"
+LAST_GAP = """
+SELECT m.seq - 1 FROM messages m WHERE m.mailbox = :mailbox AND m.seq > :after AND NOT EXISTS (
+    SELECT 1 FROM messages p WHERE p.mailbox = m.mailbox AND p.seq = m.seq - 1)
+ORDER BY m.seq DESC LIMIT 1
+"""
 STORED_UP_TO = "SELECT count(*) FROM messages WHERE mailbox = ? AND seq <= ?"
 # By the index of times, which holds all that is asked for: row numbers follow each other as numbers in a mailbox do.
 YOUNG_UP_TO = """
@@ -64,6 +71,7 @@ def survey(
     if connection.execute(CURSOR, (consumer, mailbox)).fetchone() is not None:
         return None
     start = _start(connection, mailbox, since, most)
+    start = _start(connection, mailbox, since, most, _last_gap(connection, mailbox, start))
     named = {"mailbox": mailbox, "since": to_micros(since), "up_to": start}
     stored = int(connection.execute(STORED_UP_TO, (mailbox, start)).fetchone()[0])
     surplus = int(connection.execute(YOUNG_UP_TO, named).fetchone()[0]) if stored else 0
@@ -111,8 +119,28 @@ def _start(connection: sqlite3.Connection, mailbox: str, since: datetime, most: 
     young = connection.execute(FIRST_YOUNG, (mailbox, earliest, to_micros(since))).fetchone()[0]
     if young is not None:
         return int(young) - 1
-    head = connection.execute(HEAD, (mailbox,)).fetchone()
-    return int(head[0]) if head else 0
+    return _head(connection, mailbox)
+
+
+def _last_gap(connection: sqlite3.Connection, mailbox: str, after: int) -> int:
+    """Return the last number above another whose message retention has removed; that other one when there is none.
+
+    What is still stored below has outlived the limits because something needs it. It is not for a new consumer: its
+    unread are the numbers above its cursor, so there may be no gap among them.
+    """
+    head = _head(connection, mailbox)
+    if connection.execute(STORED_ABOVE, (mailbox, after)).fetchone()[0] == head - after:
+        return after
+    newest = connection.execute(NEWEST, (mailbox,)).fetchone()
+    if newest is None or newest[0] < head:
+        return head
+    gap = connection.execute(LAST_GAP, {"mailbox": mailbox, "after": after}).fetchone()
+    return int(gap[0]) if gap else after
+
+
+def _head(connection: sqlite3.Connection, mailbox: str) -> int:
+    row = connection.execute(HEAD, (mailbox,)).fetchone()
+    return int(row[0]) if row else 0
 
 
 def _with_later(connection: sqlite3.Connection, mailbox: str, since: datetime, earlier: Survey, start: int) -> Omission:
