@@ -76,7 +76,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
         policies, book = PolicyBook(store, Policy()), TaskBook(store)
         intake = Intake(store, policies, Pairings(clock))
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=book)
-        use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent: Reading(agent))
+        use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: Reading(agent))
         for number in range(tasks):
             await use_cases.new(OWNER, NewTask(title=f"Task {number}", dir=f"/work/{number}", prompt="begin"))
         await _fill(store, messages - tasks)

@@ -325,7 +325,7 @@ def config_page(words: Words) -> Iterator[str]:
         "A secret is never written into the file, only a reference to it: `env:NAME` (the environment, else "
         "`NAME=value` in the file `env` of the home), `file:PATH` (readable by you only), `keyring:SERVICE/NAME`.\n\n"
         "Variables that are not settings: `HARKEN_HOME` names the home, `HARKEN_CONSUMER` the consumer that "
-        "`harken mcp` reads as.\n\n## Settings\n\n"
+        "`harken mcp` reads as, `HARKEN_TASK` the task that an agent is started for.\n\n## Settings\n\n"
     )
     for setting in SCALARS:
         yield f"### `{setting.name}`\n\n{setting.help}{note_on(setting, words)}\n\n"

@@ -164,12 +164,14 @@ def test_a_home_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:
 
 def test_the_printed_command_of_the_edge_serves_mcp(fresh: Rig) -> None:
     """Hosts are given this line; it must work as it stands, in a shell and from JSON."""
-    line = fresh.ok("mcp", "--print-command", "--consumer", "my agent")
-    given = fresh.json("mcp", "--print-command", "--consumer", "my agent")
+    line = fresh.ok("mcp", "--print-command", "--consumer", "my agent", "--task", "api")
+    given = fresh.json("mcp", "--print-command", "--consumer", "my agent", "--task", "api")
     assert shlex.split(line) == [given["command"], *given["args"]]
     assert given["command"] == sys.executable
     assert given["args"][:2] == ["-I", "-S"]
-    assert given["args"][3:] == ["--home", str(fresh.home), "--consumer", "my agent"]
+    assert given["args"][3:] == ["--home", str(fresh.home), "--consumer", "my agent", "--task", "api"]
+    named = Rig(fresh.home, {"HARKEN_TASK": "api"}).json("mcp", "--print-command")
+    assert named["args"][3:] == ["--home", str(fresh.home), "--task", "api"]
     for command in (shlex.split(line), [*COMMAND, "mcp", "--consumer", "my agent"]):
         assert _serves_mcp(command, fresh)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from harken import __version__
+from harken.testing import Agent, edge_command
 from tests.cli.rig import Json, Rig
 
 
@@ -26,6 +27,18 @@ def test_status_names_daemon_consumers_and_what_waits(rig: Rig) -> None:
     assert found["daemon"]["url"] in shown
     assert "Sessions: none is connected" in shown
     assert "watch" in shown
+
+
+def test_status_names_the_sessions_that_read_nothing_and_says_why(rig: Rig) -> None:
+    """The agent is told with every call; the person, who can correct it, looks here."""
+    rig.ok("send", "hello", "--from", "amy")
+    with Agent([*edge_command(rig.home), "--task", "nowhere"], name="some-agent") as agent:
+        agent.request("tools/list", {})
+        shown = rig.ok("status")
+        assert "Sessions that read nothing:" in shown
+        assert "There is no task 'nowhere', for which this session was started." in shown
+    rig.until(lambda found: not found["sessions"])
+    assert "Sessions that read nothing" not in rig.ok("status")
 
 
 def test_stats_counts_by_channel(rig: Rig) -> None:

@@ -287,6 +287,17 @@ def test_start_becomes_the_agent_at_a_terminal(person: Rig, repo: Path) -> None:
     assert person.run("task", "start", "yonder").code == CONFLICT
 
 
+def test_start_means_the_task_of_the_folder_whatever_the_shell_names(person: Rig, repo: Path) -> None:
+    """A shell that was made for one task may start another; the agent would be refused in a folder that is not its."""
+    made = new(person, repo, "Wren", "--agent", "opencode")
+    agent = Path(person.extra["PATH"].partition(":")[0]) / "opencode"
+    agent.write_text(AGENT.replace("pwd;", 'pwd; echo "${HARKEN_TASK-none}";'))
+    elsewhere = Rig(person.home, {**person.extra, "HARKEN_TASK": "another"})
+    code, _ = at_terminal(elsewhere, b"", "task", "start", "wren")
+    assert code == 0
+    assert _started(person)[:2] == [made["dir"], "none"]
+
+
 def _started(person: Rig) -> list[str]:
     """Wait for the agent, and return where and with what it was started."""
     ran = Path(person.extra["HOME"]) / "ran"

@@ -212,7 +212,7 @@ def test_variables_of_two_settings_never_collide() -> None:
     variables = [setting.variable for setting in SETTINGS]
     assert len(set(variables)) == len(variables)
     assert "HARKEN_LIMITS_MAX_WAIT_SECONDS" in variables
-    assert not {"HARKEN_HOME", "HARKEN_CONSUMER"} & set(variables)
+    assert not {"HARKEN_HOME", "HARKEN_CONSUMER", "HARKEN_TASK"} & set(variables)
 
 
 @pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.name)
@@ -445,6 +445,7 @@ def test_unknown_variables_are_warnings_with_a_suggestion(home: Home) -> None:
         HARKEN_QQQQQQQQ="hunter2",
         HARKEN_HOME="/x",
         HARKEN_CONSUMER="me",
+        HARKEN_TASK="api",
         HARKEN_DATABASE="hunter2",
         HARKENING="1",
         PATH="/bin",

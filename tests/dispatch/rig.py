@@ -211,7 +211,9 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
         policies = PolicyBook(store, POLICY)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
-        reaching = Reaching(inbox, store, clock, bells, lambda _cwd, agent: Reading(agent))
+        reaching = Reaching(
+            inbox, store, clock, bells, lambda _cwd, agent, _named=None: Reading(agent), naming=lambda *_: None
+        )
         yield House(
             folder=bells_folder,
             clock=clock,

@@ -33,7 +33,7 @@ def test_hello_says_who_the_edge_and_its_host_are(
 ) -> None:
     """The daemon finds the session by these facts, and must not be given the host's secrets."""
     environment = {"CLAUDE_PROJECT_DIR": "/src/a b", "AI_AGENT": 'x"\\\n', "CODEX_THREAD_ID": "", "API_KEY": "secret"}
-    options = ("--transport", transport, "--consumer", "review")
+    options = ("--transport", transport, "--consumer", "review", "--task", "api")
     with started(home, *options, environment=environment, cwd=tmp_path) as host:
         hello = daemon.accept().hello
         name = hello.pop("edge")
@@ -44,6 +44,7 @@ def test_hello_says_who_the_edge_and_its_host_are(
             "ppid": os.getpid(),
             "cwd": str(tmp_path),
             "consumer": "review",
+            "task": "api",
             "resumed": False,
             "resent": [],
             "env": {"CLAUDE_PROJECT_DIR": "/src/a b", "AI_AGENT": 'x"\\\n', "CODEX_THREAD_ID": ""},

@@ -93,7 +93,7 @@ async def looker(tmp_path: Path) -> AsyncIterator[Looker]:
         policies, pairings, book = PolicyBook(store, policy), Pairings(clock), TaskBook(store)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(lease=LEASE), tasks=book)
-        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent: Reading(agent))
+        tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: Reading(agent))
         bench = Bench(inbox, Access(store, policies, pairings, clock), intake, store, clock)
         yield Looker(Views(store, tasks, inbox, clock), tasks, bench)
 

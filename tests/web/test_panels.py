@@ -187,6 +187,13 @@ def test_agent_is_shown_with_what_it_was_not_given(daemon: Served) -> None:
     assert browser.page(link).all("li", id=daemon.call("read", ref="#2")["message"]["id"])
 
 
+def test_agent_that_reads_nothing_is_shown_with_the_reason(browser: Browser) -> None:
+    """It was started for a task that is not there: nobody else would say why no mail arrives."""
+    with Agent([*edge_command(browser.daemon.home), "--task", "nowhere"], name="some-agent") as agent:
+        agent.request("tools/list", {})
+        assert "Reads nothing: There is no task 'nowhere'" in browser.page("/sessions").said
+
+
 def _proven(browser: Browser) -> Page | None:
     page = browser.page("/sessions")
     return page if page.all("li", class_="way way-proven") else None

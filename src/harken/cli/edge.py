@@ -17,12 +17,15 @@ from harken.cli.verbs import Invocation, verb
 @verb("mcp")
 @click.option("--print-command", "is_shown", is_flag=True, help="Print the command that hosts should start, and end.")
 @click.option("--consumer", default="", envvar="HARKEN_CONSUMER", help="Read as this consumer; else the host's name.")
-def mcp(asked: Invocation, *, is_shown: bool, consumer: str) -> None:
+@click.option("--task", default="", envvar="HARKEN_TASK", help="Read as this task, wherever it runs; a task's id.")
+def mcp(asked: Invocation, *, is_shown: bool, consumer: str, task: str) -> None:
     """Serve MCP on stdin and stdout, for an agent.
 
-    Hosts start it fastest with the command that --print-command shows.
+    Hosts start it fastest with the command that --print-command shows. --task, or HARKEN_TASK in the environment, is
+    for programs that are not started in the folder of their task, such as desktop apps.
     """
     arguments = _arguments(asked, "mcp.py") + (["--consumer", consumer] if consumer else [])
+    arguments += ["--task", task] if task else []
     if not is_shown:
         _become(arguments)
     elif asked.as_json:

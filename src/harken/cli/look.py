@@ -143,6 +143,8 @@ def _show_status(screen: Screen, found: Result) -> None:
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
     _section(screen, "Sessions", [_session_row(item) for item in found["sessions"]], "none is connected")
+    unread = [(item["consumer"], item["session"], item["problem"]) for item in found["sessions"] if item["problem"]]
+    _section(screen, "Sessions that read nothing", unread)
     _section(screen, "Consumers", [_consumer_row(item) for item in found["consumers"]], "none yet")
     short = [place for place in found["consumers"] if place["left_out"] and place["left_out"]["up_to"]]
     rows = [(place["consumer"], *_left_out_row(place["left_out"] | {"mailbox": place["mailbox"]})) for place in short]

@@ -127,6 +127,8 @@ def _become(command: Command) -> NoReturn:
     sys.stdout.flush()
     try:
         os.chdir(command.folder)
+        # It is to be the task of this folder, whatever task the person's shell is for.
+        os.environ.pop("HARKEN_TASK", None)
         if sys.platform == "win32":
             sys.exit(subprocess.call(command.argv))
         become(command.argv)

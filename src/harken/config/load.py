@@ -37,7 +37,7 @@ from harken.config.tables import Reading, read_tables, references
 from harken.errors import UserError
 from harken.sources.loopback import is_loopback
 
-_NOT_SETTINGS = ("HARKEN_HOME", "HARKEN_CONSUMER")
+_NOT_SETTINGS = ("HARKEN_HOME", "HARKEN_CONSUMER", "HARKEN_TASK")
 _SYNTAX_PLACE = re.compile(r" \(at (?:line (\d+), column (\d+)|end of document)\)$")
 _HINT = "Correct what is named, or remove it: every setting is optional."
 

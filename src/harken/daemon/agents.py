@@ -14,11 +14,12 @@ from pathlib import Path
 import msgspec
 
 from harken.config.home import write_private
-from harken.daemon.peers import descends_from, is_alive
+from harken.daemon.peers import ancestors, descends_from, is_alive
 from harken.errors import HarkenError
 from harken.hosts.base import GENERIC
 from harken.inbox import Session
-from harken.model import RULES, RUN, Consumer, SessionKey
+from harken.inbox.sessions import NamedTask
+from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
 from harken.reaction import RunId
 
 _log = logging.getLogger("harken.daemon")
@@ -31,6 +32,7 @@ class Agent(msgspec.Struct, frozen=True):
     consumer: str
     session: str
     since: datetime
+    host: str = ""
 
     @property
     def reads_as(self) -> tuple[Consumer, SessionKey]:
@@ -45,6 +47,7 @@ class Agents:
         self._path = path
         self._before = _read(path)  # of an earlier daemon, and not heard of since
         self._here: dict[int, Agent] = {}
+        self._in_tasks: dict[int, Agent] = {}  # other programs in the folders of tasks
         self._runs: dict[RunId, Agent] = {}
 
     def above(self, pid: int) -> Agent | None:
@@ -53,9 +56,31 @@ class Agents:
         agent = known.get(descends_from(pid, known))
         return agent if agent is not None and is_alive(agent.pid, agent.since) else None
 
+    def all_above(self, pid: int) -> Sequence[Agent]:
+        """Return every agent that a process descends from, of any program; all that are here, where nobody can look."""
+        known = self._in_tasks | self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
+        pids = ancestors(pid) if known else ()
+        found = known.values() if pids is None else [known[each] for each in pids if each in known]
+        return [agent for agent in found if is_alive(agent.pid, agent.since)]
+
+    def name_task(self, task: str, pid: int, host: str) -> NamedTask | None:
+        """Return the task that a process of a host was started for; None when it names none.
+
+        The person says that, in the settings of the host or before starting it. An agent that says it for what it
+        starts in its shell would read the mail of another task, whatever folder it says that from.
+        """
+        wanted = task.strip().removeprefix(TASK)
+        if not wanted:
+            return None
+        for agent in self.all_above(pid):
+            is_the_host = agent.host in ("", host) and not agent.consumer.startswith(TASK)
+            if agent.consumer != f"{TASK}{wanted}" and not is_the_host:
+                return NamedTask(TaskId(wanted), agent.consumer)
+        return NamedTask(TaskId(wanted))
+
     def run_began(self, run: RunId, pid: int) -> None:
         """A run has this process: what it starts is neither the person nor another agent."""
-        self._runs[run] = Agent(pid, RULES, f"{RUN}{run}", datetime.now(UTC))
+        self._runs[run] = Agent(pid, RULES, f"{RUN}{run}", datetime.now(UTC), RULES)
         self._keep()
 
     def run_ended(self, run: RunId) -> None:
@@ -67,11 +92,9 @@ class Agents:
         """Learn who is here, the last active first."""
         # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
         # own terminal inside, or a script of theirs. Of several sessions of one process the last active counts.
-        here = {
-            session.pid: Agent(session.pid, session.consumer, session.key, session.opened_at)
-            for session in reversed(sessions)
-            if session.pid > 1 and session.host != GENERIC.name
-        }
+        with_process = [session for session in reversed(sessions) if session.pid > 1]
+        here = {session.pid: _agent(session) for session in with_process if session.host != GENERIC.name}
+        self._in_tasks = {session.pid: _agent(session) for session in with_process if _is_in_folder(session)}
         if here == self._here:
             return
         self._here = here
@@ -87,6 +110,15 @@ class Agents:
         except (OSError, HarkenError) as exc:
             # Worth less than the hook that told of it: after a restart they are known again as soon as they speak.
             _log.warning("who is an agent could not be noted: %s", exc)
+
+
+def _is_in_folder(session: Session) -> bool:
+    """Whether a session is a task's because of its folder. An app may have a server for each of several named ones."""
+    return session.consumer.startswith(TASK) and (session.named is None or session.problem is not None)
+
+
+def _agent(session: Session) -> Agent:
+    return Agent(session.pid, session.consumer, session.key, session.opened_at, session.host)
 
 
 def _read(path: Path) -> dict[int, Agent]:

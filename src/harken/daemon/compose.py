@@ -68,7 +68,7 @@ from harken.inbox.channels import Channels
 from harken.inbox.keeping import Keeping
 from harken.inbox.questions import Questions
 from harken.inbox.replies import Replies
-from harken.inbox.sessions import Reading, ReadingOf, mailboxes_of, trial_of
+from harken.inbox.sessions import NamedTask, Reading, ReadingOf, mailboxes_of, trial_of
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
@@ -204,11 +204,17 @@ class Daemon:
             started_at=self.started_at,
         )
 
-    async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
+    async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve an agent's edge."""
         serving = await self.sdk.connection()
         means = Means(
-            inbox=self.inbox, tasks=self.tasks, clock=self.clock, reading_of=self.reading_of, sources=self.sources
+            inbox=self.inbox,
+            tasks=self.tasks,
+            clock=self.clock,
+            reading_of=self.reading_of,
+            # Where the system does not tell who is at the other end, its word is all there is.
+            named_by=lambda host: self.agents.name_task(hello.task, peer or hello.pid, host),
+            sources=self.sources,
         )
         await serving(stream, lines, hello=hello, means=means, greet=self._greet).serve()
 
@@ -256,7 +262,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         await policies.refresh()
         intake = Intake(store, policies, pairings)
         book = TaskBook(store)
-        reading_of = partial(_reading, home, settings, book)
+        reading_of = _reading(home, settings, book)
         bounds = _bounds(settings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
@@ -266,7 +272,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         inbox.sessions.observe(ticker.poke)
         reacting = join(home, settings.runs, store, clock, agents=agents, bounds=bounds, sources=sources)
         await reacting.begin()
-        reaching = Reaching(inbox, store, clock, bells, reading_of)
+        reaching = Reaching(inbox, store, clock, bells, reading_of, naming=agents.name_task)
         await _inherit(reaching, SessionFiles(home.sessions_dir, inbox.sessions))
         try:
             yield Daemon(
@@ -417,16 +423,22 @@ def _escalation(daemon: Daemon) -> Escalation:
     )
 
 
-def _reading(home: Home, settings: Settings, tasks: TaskBook, cwd: str, agent: Consumer) -> Reading:
-    """Return how a session in a folder reads."""
-    # Programs name their folder without links, whatever links the home or a task's folder was reached by.
-    here = os.path.realpath(cwd.replace("\0", "") or "/")
-    if trial := trial_of(here, Path(os.path.realpath(home.trial_dir))):
-        return Reading(agent, (trial,))
-    if in_task := tasks.reading(here):
-        return in_task
-    projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
-    return Reading(agent, mailboxes_of(cwd, projects))
+def _reading(home: Home, settings: Settings, tasks: TaskBook) -> ReadingOf:
+    """Return what decides how a session in a folder reads, or one that was started for a task."""
+
+    def reading_of(cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> Reading:
+        # Programs name their folder without links, whatever links the home or a task's folder was reached by.
+        here = os.path.realpath(cwd.replace("\0", "") or "/")
+        if trial := trial_of(here, Path(os.path.realpath(home.trial_dir))):
+            return Reading(agent, (trial,))
+        if named is not None:
+            return tasks.reading_as(named, here, agent)
+        if in_task := tasks.reading(here):
+            return in_task
+        projects = {name: [str(folder) for folder in project.dirs] for name, project in settings.projects.items()}
+        return Reading(agent, mailboxes_of(cwd, projects))
+
+    return reading_of
 
 
 def _bounds(settings: Settings) -> Bounds:

@@ -40,6 +40,7 @@ class HelloLine(msgspec.Struct):
     ppid: int = 0
     cwd: str = ""
     consumer: str = ""
+    task: str = ""
     resumed: bool = False
     resent: list[msgspec.Raw] = []
     env: dict[str, str] = {}
@@ -144,6 +145,7 @@ def _as_hello(line: HelloLine) -> Hello:
         ppid=max(0, line.ppid),
         cwd=line.cwd,
         consumer=line.consumer,
+        task=line.task,
         is_resumed=line.resumed,
         resent=tuple(bytes(item).decode("utf-8", "replace") for item in line.resent),
         env=line.env,

@@ -6,7 +6,7 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from datetime import datetime
 
 import psutil
@@ -67,13 +67,20 @@ def run_of(pid: int) -> str:
         ) from exc
 
 
+def ancestors(pid: int) -> Sequence[int] | None:
+    """Return the processes from which a process descends, nearest first; None where they cannot be looked at."""
+    try:
+        return [parent.pid for parent in psutil.Process(pid).parents()] if pid > 0 else ()
+    except psutil.Error:
+        return None
+
+
 def descends_from(pid: int, hosts: Collection[int]) -> int:
     """Return which of some processes a process descends from, 0 when none."""
-    if not hosts or pid <= 0:
+    if not hosts:
         return 0
-    try:
-        ancestors = psutil.Process(pid).parents()
-    except psutil.Error:
+    above = ancestors(pid)
+    if above is None:
         # What cannot be looked at might be an agent: it gets no more than one.
         return next(iter(hosts))
-    return next((parent.pid for parent in ancestors if parent.pid in hosts), 0)
+    return next((parent for parent in above if parent in hosts), 0)

@@ -32,7 +32,7 @@ from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
 from harken.hosts.registry import PACKAGES, hook_host
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.questions import Questions
-from harken.inbox.sessions import ReadingOf, SessionRecord
+from harken.inbox.sessions import NamingOf, ReadingOf, SessionRecord
 from harken.inbox.turns import Carriage
 from harken.model import SessionKey
 from harken.store.base import Store
@@ -49,6 +49,7 @@ _log = logging.getLogger("harken.reach")
 REAP_EVERY_SECONDS = 2.0
 GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
 PROBE_SECONDS = 0.5
+TASK_VARIABLE = "HARKEN_TASK"
 MESSAGING_SOCKET = "QWEN_CODE_MESSAGING_SOCKET"  # where a session of Qwen Code takes messages, if it does
 
 
@@ -79,11 +80,15 @@ class HostWaker(Protocol):
 class Reaching:
     """The ways to live sessions."""
 
-    def __init__(self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, reading_of: ReadingOf) -> None:
+    def __init__(
+        self, inbox: Inbox, store: Store, clock: Clock, bells: Bells, reading_of: ReadingOf, *, naming: NamingOf
+    ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._started_at = clock.now()
         self._bells = bells
+        self._naming = naming
+        self._reading_of = reading_of
         self._teller = Teller(inbox, Questions(store, clock))
         self._ways = self._wakers()
         self._desk = HookDesk(
@@ -115,14 +120,19 @@ class Reaching:
 
     async def serve_hook(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve one run of a hook."""
-        await HookConnection(stream, lines, self._desk).serve(hello, lineage(peer))
+        await HookConnection(stream, lines, self._desk).serve(self._with_task(hello, peer), lineage(peer))
 
     async def serve_wake(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve a program that waits to wake its session."""
         adapter = _adapter(hello.host)
         if adapter is not None:
             line = LineConnection(stream, lines, self._desk, self._teller, self._inbox)
-            await line.serve(hello, adapter, lineage(peer))
+            await line.serve(self._with_task(hello, peer), adapter, lineage(peer))
+
+    def _with_task(self, hello: Hello, peer: int) -> Hello:
+        """Return a hello with the task that its host was started for, and who said so; whatever it says itself."""
+        named = self._naming(hello.env.get(TASK_VARIABLE, ""), peer or hello.pid, hello.host)
+        return replace(hello, task=named.id if named else "", task_said_by=named.said_by if named else "")
 
     def greet(self, session: Session, hello: Hello, notify: Callable[[str, Mapping[str, object]], bool]) -> None:
         """Give a new MCP session the ways to be woken that need no hook to tell of them."""
@@ -138,6 +148,8 @@ class Reaching:
         """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last."""
         sessions = [Session.inherited(record) for record in records if _lives(record)]
         self._inbox.sessions.inherit(sessions)
+        # A task may have come or gone since.
+        self._inbox.sessions.read_anew(self._reading_of)
         for session in sessions:
             await self._desk.settle_past(session)
             if make := self._ways.get(session.host):

@@ -61,9 +61,10 @@ class Edge:
     """The relay. All reading and writing happens in `_step`; everything else fills the two buffers."""
 
     def __init__(
-        self, home: str, consumer: str, starter: Starter, patience: float, source: _socket.socket | None
+        self, home: str, names: tuple[str, str], starter: Starter, patience: float, source: _socket.socket | None
     ) -> None:
-        self._home, self._consumer, self._starter, self._patience = home, consumer, starter, patience
+        self._home, self._starter, self._patience = home, starter, patience
+        self._consumer, self._task = names
         self._name, self._parent = posix.urandom(12).hex(), posix.getppid()
         self._memory = Memory()
         self._codec: Codec | None = None
@@ -259,7 +260,7 @@ class Edge:
         proof = f',"token":{quote(token)}' if token else ""
         return (
             f'{{"harken":1,"kind":"mcp","edge":"{self._name}","pid":{posix.getpid()},"ppid":{self._parent},'
-            f'"cwd":{quote(folder)},"consumer":{quote(self._consumer)},"resumed":{str(self._has_served).lower()},'
+            f'"cwd":{quote(folder)},"consumer":{quote(self._consumer)},"task":{quote(self._task)},"resumed":{str(self._has_served).lower()},'
             f'"resent":[{resent}],"env":{{{environment}}}{proof}}}\n'
         ).encode()
 
@@ -349,9 +350,9 @@ class Edge:
 
 def options(words: list[str]) -> dict[str, str]:
     """Return the options; `--spawn PROGRAM` and `--patience SECONDS` are for tests."""
-    found = {"--consumer": "", "--transport": "unix", "--spawn": sys.executable, "--patience": "15"}
+    found = {"--consumer": "", "--task": "", "--transport": "unix", "--spawn": sys.executable, "--patience": "15"}
     if len(words) % 2 or not {"--home", *found}.issuperset(words[::2]) or "--home" not in words[::2]:
-        log("usage: mcp.py --home DIR [--consumer NAME] [--transport unix|tcp]")
+        log("usage: mcp.py --home DIR [--consumer NAME] [--task ID] [--transport unix|tcp]")
         posix._exit(2)
     return found | dict(zip(words[::2], words[1::2], strict=True))
 
@@ -368,4 +369,6 @@ def main() -> None:
         home = posix.getcwd() + "/" + home
     # Where there are no unix sockets, stdin cannot be selected either.
     source = pump() if sys.platform == "win32" or chosen["--transport"] == "tcp" else None
-    Edge(home, chosen["--consumer"], Starter(chosen["--spawn"], home), float(chosen["--patience"]), source).run()
+    # Hosts run this without a shell; what a person sets for them is in the environment.
+    names = chosen["--consumer"], chosen["--task"] or variables("HARKEN_TASK").get("HARKEN_TASK", "")
+    Edge(home, names, Starter(chosen["--spawn"], home), float(chosen["--patience"]), source).run()

@@ -56,6 +56,8 @@ class Hello:
     ppid: int = 0
     cwd: str = ""
     consumer: str = ""
+    task: str = ""  # the task that it was started for, as it was named
+    task_said_by: str = ""  # of a hook: the agent that named it, which the daemon finds out; empty for the person
     is_resumed: bool = False
     resent: tuple[str, ...] = ()
     env: Mapping[str, str] = field(default_factory=dict[str, str])

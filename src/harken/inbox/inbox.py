@@ -223,6 +223,7 @@ class Inbox:
                 found.append(offers)
             if not found and (session := self.sessions.get(reader.session)):
                 # Its folder has become a task's, or is one's no longer: it goes on waiting for what it reads now.
+                session.require_reading()
                 reader = session.reader
         offers = found[0]
         is_all = len(offers) < wanted and characters(offers) < MOST_OFFER_CHARS
@@ -266,6 +267,8 @@ class Inbox:
     def agent(self, caller: Caller, session: SessionKey) -> Reader:
         """Return how a program that an agent started reads: as the agent, over what the agent reads."""
         own = self.sessions.get(caller.session)
+        if own is not None:
+            own.require_reading()
         return Reader(consumer=caller.consumer, session=session, mailboxes=own.mailboxes if own else (INBOX,))
 
     async def consumers(self) -> Collection[Consumer]:

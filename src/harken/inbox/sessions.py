@@ -19,6 +19,7 @@ from typing import Protocol, Self
 import msgspec
 from anyio import CancelScope, move_on_after
 
+from harken.errors import HarkenError
 from harken.inbox.turns import CarrierRecord, TurnLog
 from harken.model import (
     INBOX,
@@ -29,6 +30,7 @@ from harken.model import (
     MessageId,
     Reader,
     SessionKey,
+    TaskId,
     Trust,
     WakeResult,
 )
@@ -47,15 +49,28 @@ class Presence(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
+class NamedTask:
+    """The task that a session was started for, wherever it runs: on the command line, or in the environment."""
+
+    id: TaskId
+    said_by: str = ""  # the agent in whose session that was said; empty for the person, who alone may
+
+
+@dataclass(frozen=True, slots=True)
 class Reading:
-    """As whom a session reads, and what: its folder decides."""
+    """As whom a session reads, and what: its folder decides, or the task that was named for it."""
 
     consumer: Consumer
     mailboxes: tuple[Mailbox, ...] = (INBOX,)
+    problem: HarkenError | None = None  # why it reads nothing: the named task is not there, or not for it
 
 
-ReadingOf = Callable[[str, Consumer], Reading]
-"""Returns how a session in a folder reads, which by itself would be this consumer."""
+class ReadingOf(Protocol):
+    """Decides how a session reads."""
+
+    def __call__(self, cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> Reading:
+        """Return how a session in a folder reads, which by itself would be `agent`."""
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,6 +124,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     surfaces: tuple[str, ...]
     opened_at: datetime
     last_active: datetime
+    named: NamedTask | None = None
     native: str = ""
     has_many: bool = False
     shares_connection: bool = False
@@ -130,6 +146,14 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     last_owed: tuple[MessageId, ...] = ()
 
 
+class NamingOf(Protocol):
+    """Decides whether a session may be the task that was named for it."""
+
+    def __call__(self, task: str, pid: int, host: str, /) -> NamedTask | None:
+        """Return the task as a process of a host has named it, and whether an agent has; None when it named none."""
+        ...
+
+
 @dataclass(slots=True, kw_only=True)
 class Session:
     """One running conversation of an agent. Changes while it lives; only `Sessions` changes it."""
@@ -145,6 +169,8 @@ class Session:
     surfaces: tuple[str, ...]
     opened_at: datetime
     last_active: datetime
+    named: NamedTask | None = None
+    problem: HarkenError | None = None  # why it reads nothing
     native: str = ""  # the host's own id of the conversation
     has_many: bool = False  # the host's process may have other conversations beside this one
     shares_connection: bool = False  # and they may speak through its connection
@@ -226,9 +252,25 @@ class Session:
         """Whether its key is only that of a connection."""
         return self.key.startswith("edge:")
 
+    def require_reading(self) -> None:
+        """Raise what keeps this session from reading; it must not look like an inbox in which nothing waits."""
+        if self.problem is not None:
+            raise self.problem.with_traceback(None)
+
     def hears(self, message: Message, mutes: Collection[Mute]) -> bool:
         """Whether a message may push to this session: nothing that concerns it is muted."""
         return not is_muted(message, mutes, session=self.key, consumer=self.consumer)
+
+    def read(self, reading: Reading) -> bool:
+        """Read like this from now on; return whether that is a change."""
+        self.problem = reading.problem
+        if (self.consumer, self.mailboxes) == (reading.consumer, reading.mailboxes):
+            return False
+        self.consumer, self.mailboxes = reading.consumer, reading.mailboxes
+        self.begin_anew()
+        for end in self.waits:
+            end()
+        return True
 
     def forget_notices(self) -> None:
         """Another turn begins, or this one was interrupted: what was announced in it may be announced again."""
@@ -258,6 +300,7 @@ class Session:
             surfaces=self.surfaces,
             opened_at=self.opened_at,
             last_active=self.last_active,
+            named=self.named,
             native=self.native,
             has_many=self.has_many,
             shares_connection=self.shares_connection,
@@ -294,6 +337,7 @@ class Session:
             surfaces=record.surfaces,
             opened_at=record.opened_at,
             last_active=record.last_active,
+            named=record.named,
             native=record.native,
             has_many=record.has_many,
             shares_connection=record.shares_connection,
@@ -363,6 +407,10 @@ def trial_of(cwd: str, folder: PurePath) -> Mailbox | None:
     return Mailbox(f"trial:{here.relative_to(folder).parts[0]}") if folder in here.parents else None
 
 
+def _reading(session: Session, reading_of: ReadingOf) -> Reading:
+    return reading_of(session.cwd, session.agent, session.named)
+
+
 class Sessions:
     """The registry of live sessions."""
 
@@ -403,6 +451,10 @@ class Sessions:
     def open(self, session: Session, edge: str, pusher: Pusher) -> Session:
         """Register a connection; a second one of the same session joins it."""
         known = self._live.get(session.key) or self._had(session.host, edge) or self._met(session)
+        if known is not None and session.named is not None and known.named not in (None, session.named):
+            # A second edge of the same process for another task is a session of its own.
+            session.key = SessionKey(f"{session.key}/{session.named.id}")
+            known = self._live.get(session.key)
         if known is None:
             known = self._live[session.key] = session
         known.connections[edge] = pusher
@@ -437,7 +489,10 @@ class Sessions:
             known.is_helper = self._is_helper(known, pids)
         if not known.is_hooked:
             # An edge may have been started elsewhere; and later an agent that changes its folder is still the same one.
-            known.cwd, known.consumer, known.mailboxes = session.cwd, session.consumer, session.mailboxes
+            known.cwd = session.cwd
+            if known.named is None:
+                known.named, known.problem = session.named, session.problem
+                known.consumer, known.mailboxes = session.consumer, session.mailboxes
         known.native = session.native or known.native
         known.pid = session.pid or known.pid
         if not known.is_nameless or session.is_nameless:
@@ -492,6 +547,8 @@ class Sessions:
                 cwd=session.cwd,
                 pid=session.pid,
                 mailboxes=session.mailboxes,
+                named=session.named,
+                problem=session.problem,
                 surfaces=session.surfaces,
                 opened_at=session.opened_at,
                 last_active=session.last_active,
@@ -531,19 +588,19 @@ class Sessions:
         return self.end(key)
 
     def read_anew(self, reading_of: ReadingOf) -> Sequence[SessionKey]:
-        """Let every session read as its folder now says; return those for which that is a change."""
-        changed = []
-        for session in self._live.values():
-            reading = reading_of(session.cwd, session.agent)
-            if (session.consumer, session.mailboxes) != (reading.consumer, reading.mailboxes):
-                session.consumer, session.mailboxes = reading.consumer, reading.mailboxes
-                session.begin_anew()
-                for end in session.waits:
-                    end()
-                changed.append(session.key)
+        """Let every session read as its folder, or its task, now says; return those for which that is a change."""
+        changed = [session.key for session in self._live.values() if session.read(_reading(session, reading_of))]
         if changed:
             self.note_change(*changed)
         return changed
+
+    def name_task(self, session: Session, named: NamedTask, reading_of: ReadingOf) -> bool:
+        """Let a session read as the task that it was started for; return whether that is a change."""
+        session.named = named
+        is_changed = session.read(_reading(session, reading_of))
+        if is_changed:
+            self.note_change(session.key)
+        return is_changed
 
     def live(self) -> Sequence[Session]:
         """Return the live sessions, the last active first."""

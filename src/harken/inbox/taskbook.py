@@ -11,12 +11,13 @@ from pathlib import PurePath
 
 import anyio
 
-from harken.errors import NotFound, Refused, UserError
-from harken.inbox.sessions import Reading
+from harken.errors import HarkenError, NotFound, Refused, UserError
+from harken.inbox.sessions import NamedTask, Reading
 from harken.model import TASK, Consumer, Mailbox, Task, TaskId
 from harken.store.base import Store
 
 MOST_NAMED = 20
+NAMED_BY = "--task or HARKEN_TASK"
 
 
 class TaskBook:
@@ -64,6 +65,42 @@ class TaskBook:
         """Return how a session in a task's folder reads: the mail of the task, and nothing else."""
         task = self.of_folder(cwd)
         return None if task is None else Reading(task.consumer, (task.mailbox,))
+
+    def reading_as(self, named: NamedTask, cwd: str, agent: Consumer) -> Reading:
+        """Return how a session reads that was started for a task: as if it ran in the task's folder.
+
+        One that may not be this task, or for which there is none, reads nothing; it is who its folder says.
+        """
+        inside = self.of_folder(cwd)
+        try:
+            task = self._named(named, inside)
+        except HarkenError as exc:
+            return Reading(agent if inside is None else inside.consumer, (), exc)
+        return Reading(task.consumer, (task.mailbox,))
+
+    def _named(self, named: NamedTask, inside: Task | None) -> Task:
+        if named.said_by:
+            raise Refused(
+                f"{named.said_by[:80]!r} may not start a session for task {named.id[:80]!r}.",
+                "Only your user names the task of a session. send_to_task says something to a task.",
+            )
+        if inside is not None and inside.id != named.id:
+            raise Refused(
+                f"This session runs in the folder of task {inside.id!r} and cannot be task {named.id[:80]!r}.",
+                f"Take {NAMED_BY} away, or start it in another folder.",
+            )
+        task = self._tasks.get(named.id)
+        if task is None:
+            raise NotFound(
+                f"There is no task {named.id[:80]!r}, for which this session was started.",
+                f"Correct {NAMED_BY}. {self.listed()}",
+            )
+        if task.done_at is not None:
+            raise Refused(
+                f"Task {task.id!r}, for which this session was started, is done.",
+                f"Take {NAMED_BY} away, or name another task. {self.listed()}",
+            )
+        return task
 
     def find(self, name: str) -> Task:
         """Return the task that is meant: by id, with or without `task:`, or by its title; an open one before others."""

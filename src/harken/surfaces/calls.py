@@ -301,6 +301,8 @@ async def _status(desk: Desk, _a: GetStatus) -> object:
 
 async def _reply(desk: Desk, a: Reply) -> object:
     session = desk.inbox.sessions.get(desk.caller.session)
+    if session is not None:
+        session.require_reading()
     row = await desk.inbox.reply(
         desk.caller,
         a.ref,

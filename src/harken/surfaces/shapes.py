@@ -138,6 +138,7 @@ def session(value: Session) -> dict[str, object]:
         "pid": value.pid,
         "presence": value.presence.value,
         "mailboxes": list(value.mailboxes),
+        "problem": "" if value.problem is None else f"{value.problem.message} {value.problem.hint}",
         "surfaces": list(value.ways),
         "can_wake": value.can_be_woken,
         "hindrance": value.hindrance,

@@ -57,6 +57,8 @@ class Teller:
 
     async def tell(self, session: Session, manner: Manner, *, turn: str = "") -> Told:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
+        if session.problem is not None:
+            return NOTHING
         if manner.is_new_turn:
             session.forget_notices()
         if manner.carriage is Carriage.WAKE:

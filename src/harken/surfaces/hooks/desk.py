@@ -20,9 +20,9 @@ from harken.hosts.base import GENERIC, Hello, answers_one_prompt, consumer_of, h
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
 from harken.hosts.process import command_line
 from harken.inbox import Inbox, Session, Waker
-from harken.inbox.sessions import ReadingOf
+from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.turns import Carriage, Verdict
-from harken.model import TASK, DeliveryId, SessionKey, fresh_id
+from harken.model import TASK, DeliveryId, SessionKey, TaskId, fresh_id
 from harken.surfaces.hooks.transcript import Recorded, proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 
@@ -113,7 +113,8 @@ class HookDesk:
     def _is_elsewhere(self, hello: Hello, occasion: Occasion) -> bool:
         """Whether a hook that is there for tasks only was run by a session that is in none: it says nothing at all."""
         agent = consumer_of(named(hello.host), hello.host)
-        return hello.is_in_task and not self._reading_of(occasion.cwd or hello.cwd, agent).consumer.startswith(TASK)
+        reading = self._reading_of(occasion.cwd or hello.cwd, agent, _task_of(hello))
+        return hello.is_in_task and not reading.consumer.startswith(TASK)
 
     async def settle_past(self, session: Session) -> None:
         """Let the log of a session and its open offers agree after a restart.
@@ -136,7 +137,8 @@ class HookDesk:
         pid = occasion.pid or hello.ppid
         cwd = occasion.cwd or hello.cwd
         agent = consumer_of(host, hello.host)
-        reading = self._reading_of(cwd, agent)
+        task = _task_of(hello)
+        reading = self._reading_of(cwd, agent, task)
         candidate = Session(
             key=hook_key(host, occasion.native, pid),
             agent=agent,
@@ -146,6 +148,8 @@ class HookDesk:
             cwd=cwd,
             pid=pid,
             mailboxes=reading.mailboxes,
+            named=task,
+            problem=reading.problem,
             surfaces=(),
             opened_at=now,
             last_active=now,
@@ -159,6 +163,10 @@ class HookDesk:
             await self._inbox.rename(former, session.key)
         if not session.is_hooked:
             session.is_one_shot = answers_one_prompt(host, command_line(session.pid))
+        # An edge may have named its task; only with the first hook it is known where the agent runs.
+        task = None if session.is_hooked else session.named
+        if task is not None and self._inbox.sessions.name_task(session, task, self._reading_of):
+            await self._inbox.release(session.key)
         self._inbox.sessions.touch(session.key, now)
         return session
 
@@ -274,6 +282,10 @@ class HookDesk:
             session.forget_hooks()
         else:
             self._inbox.sessions.end(session.key)
+
+
+def _task_of(hello: Hello) -> NamedTask | None:
+    return NamedTask(TaskId(hello.task), hello.task_said_by) if hello.task else None
 
 
 def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) -> Verdict:

@@ -35,6 +35,7 @@ from harken.hosts.base import (
 from harken.hosts.process import command_line
 from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
+from harken.inbox.sessions import NamedTask
 from harken.model import SessionKey
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import Ask
@@ -75,6 +76,8 @@ class AgentServer:
         self._tasks = means.tasks
         self._clock = means.clock
         self._reading_of = means.reading_of
+        self._named_by = means.named_by
+        self._named: NamedTask | None = None
         self._sources = means.sources
         self._evidence = evidence
         self._pusher = pusher
@@ -152,20 +155,22 @@ class AgentServer:
         self.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
         host = detect(client)
         self.ask = way(host, context.session)
+        self._named = self._named_by(host.name)
         session = self._inbox.sessions.open(self._new_session(host, client), self._hello.edge, self._pusher)
+        await self._be_named(session)
         await self._restore(session)
         self._greeted(session)
         _log.info(
             "session %s: host %s (%s %s, protocol %s), consumer %s, reads %s, surfaces: %s",
             session.key, host.name, client or "unnamed client", version, context.protocol_version, session.consumer,
-            " ".join(session.mailboxes), ", ".join(session.surfaces),
+            " ".join(session.mailboxes) or session.problem, ", ".join(session.surfaces),
         )  # fmt: skip
         return session
 
     def _new_session(self, host: Host, client: str) -> Session:
         now = self._clock.now()
         agent = consumer_of(host, client, self._hello.consumer)
-        reading = self._reading_of(self._hello.cwd, agent)
+        reading = self._reading_of(self._hello.cwd, agent, self._named)
         return Session(
             key=session_key(host, self._hello),
             agent=agent,
@@ -175,6 +180,8 @@ class AgentServer:
             cwd=self._hello.cwd,
             pid=self._hello.ppid,
             mailboxes=reading.mailboxes,
+            named=self._named,
+            problem=reading.problem,
             surfaces=host.modern_surfaces if self.is_modern else host.surfaces,
             opened_at=now,
             last_active=now,
@@ -184,6 +191,19 @@ class AgentServer:
             reports_interrupts=host.reports_interrupts,
             is_one_shot=answers_one_prompt(host, command_line(self._hello.ppid)),
         )
+
+    async def _be_named(self, session: Session) -> Session:
+        """Let the session, which hooks may have told of before, read as the task that this edge was started for."""
+        if self._named is None or session.named == self._named:
+            return session
+        if self._inbox.sessions.name_task(session, self._named, self._reading_of):
+            await self._inbox.release(session.key)
+        return session
+
+    def _is_of_another_task(self, session: Session | None) -> bool:
+        """Whether a session was started for another task than this edge."""
+        named = session.named if session is not None else None
+        return self._named is not None and named is not None and named != self._named
 
     async def _restore(self, session: Session) -> None:
         """After a restart: what earlier answers carried can still be proven; what was never answered goes again."""
@@ -215,13 +235,16 @@ class AgentServer:
         native = _native(params)
         if native and native != session.native:
             key = hook_key(named(session.host), native, session.pid)
+            if self._is_of_another_task(self._inbox.sessions.get(key)):
+                return session
             self.session, former = self._inbox.sessions.bind(session, self._hello.edge, key, native)
             if former is not None:
                 await self._inbox.rename(former, key)
-            return self.session
+            return await self._be_named(self.session)
         if native or not session.shares_connection:
             return session
-        return self._inbox.sessions.of_process(session.host, session.pid) or session
+        other = self._inbox.sessions.of_process(session.host, session.pid)
+        return session if other is None or self._is_of_another_task(other) else await self._be_named(other)
 
     async def _call_tool(self, context: Context, params: types.CallToolRequestParams) -> types.CallToolResult:
         try:
@@ -229,6 +252,7 @@ class AgentServer:
             self._inbox.sessions.touch(session.key, self._clock.now())
             if session.is_inherited and session.is_hooked and not session.shares_connection:
                 session.work()
+            session.require_reading()
             call = self._call(context, session)
             proven = self._evidence.proven_by(call.request)
             # Where conversations share a connection, the call may be of another one than the result before it.
@@ -284,6 +308,8 @@ class AgentServer:
         if str(params.uri) != INBOX_URI:
             raise MCPError(types.INVALID_PARAMS, f"There is no resource {str(params.uri)[:200]}; there is {INBOX_URI}.")
         session = await self._enter(context)
+        if session.problem is not None:
+            raise MCPError(types.INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
         unread = await self._inbox.count(session.reader)
         newest = await self._inbox.newest(session.reader, NEWEST_IN_RESOURCE)
         text = msgspec.json.encode(render.inbox_state(unread, newest)).decode()

@@ -14,7 +14,7 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import UserError
 from harken.inbox import Caller, Inbox
-from harken.inbox.sessions import ReadingOf
+from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.tasks import Tasks
 from harken.model import DeliveryId, Offer, Reader
 from harken.sources.base import SourceReport
@@ -30,6 +30,7 @@ class Means:
     tasks: Tasks
     clock: Clock
     reading_of: ReadingOf
+    named_by: Callable[[str], NamedTask | None] = lambda _host: None  # the task that an edge was started for
     sources: Callable[[], Sequence[SourceReport]] = tuple
 
 

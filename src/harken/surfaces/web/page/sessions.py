@@ -101,6 +101,7 @@ class SessionCard:
     ways: Sequence[Way]
     task: TaskStanding | None = None
     omissions: Sequence[OmissionNote] = ()
+    problem: str = ""  # why it reads nothing
 
     @property
     def hints(self) -> Sequence[Way]:
@@ -198,6 +199,7 @@ def _card(
         last_active=session.last_active,
         can_wake=session.can_be_woken,
         hindrance=session.hindrance,
+        problem="" if session.problem is None else f"{session.problem.message} {session.problem.hint}",
         ways=[_way(surface, mine) for surface in session.ways],
         task=task,
         omissions=[_omission(mailbox, each) for mailbox, each in omissions.items()],
