@@ -36,12 +36,18 @@ class Chance(random.Random):
     """The same surprises in every run."""
 
 
-def until(condition: Callable[[], object], what: str, seconds: float = WAIT_SECONDS) -> Json:
+def until(
+    condition: Callable[[], object],
+    what: str,
+    seconds: float = WAIT_SECONDS,
+    *,
+    pause_seconds: float = PAUSE_SECONDS,
+) -> Json:
     """Return the first true value of a condition, or fail when it takes too long."""
     end = time.monotonic() + seconds
     while not (value := condition()):
         assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        select.select([], [], [], PAUSE_SECONDS)
+        select.select([], [], [], pause_seconds)
     return value
 
 

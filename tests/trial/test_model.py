@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from harken.testing import FakeClock
 from harken.testing.agent import Json
 from harken.trial.exchange import Say, in_order
 from harken.trial.model import Model
@@ -152,3 +153,14 @@ def test_a_body_that_is_no_http_disturbs_nobody(model: Model, capfd: pytest.Capt
         assert connection.recv(1) == b""
     assert post(model, CHAT, prompt("next"))[0] == 200
     assert capfd.readouterr() == ("", "")
+
+
+def test_request_has_the_time_at_which_it_came() -> None:
+    """What a ledger claims is compared with it, so it is taken before anything is answered."""
+    clock = FakeClock()
+    with Model(clock=clock) as model:
+        post(model, CHAT, prompt("one"))
+        clock.advance(2)
+        post(model, CHAT, prompt("two"))
+    first, second = (asked.arrived_at for asked in model.requests)
+    assert (second - first).total_seconds() == 2

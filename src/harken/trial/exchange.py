@@ -11,9 +11,11 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 SIDE_TEXT: Final = "ok"
+NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _SHELL: Final = "\x00shell"  # not a name that a tool could have
 _DEPTH: Final = 8
 
@@ -62,6 +64,7 @@ class Asked:
     is_stream: bool
     schema: Mapping[str, object] | None = None  # the JSON that the answer has to be, where the host wants JSON
     number: int = 0  # its place in the order of arrival
+    arrived_at: datetime = NEVER  # when the model had read it, before anything was answered
     initiator: str = ""  # who caused it, where the host says so
     body: Mapping[str, object] = field(repr=False, default_factory=dict)
 

@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
+from harken.clock import Clock, SystemClock
 from harken.trial import anthropic, gemini, openai_chat, openai_responses
 from harken.trial.exchange import Asked, Say, Script, in_order, resolve
 from harken.trial.shape import PLAIN_JSON, compact
@@ -82,7 +83,8 @@ class Hold:
 class Model:
     """The server. Use it as a context manager; `url` is what hosts are told."""
 
-    def __init__(self, script: Script | None = None) -> None:
+    def __init__(self, script: Script | None = None, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
         self._script = script or in_order(then="hello from the trial")
         self._changed = threading.Condition()
         self._requests: list[Asked] = []
@@ -179,7 +181,7 @@ class Model:
 
     def _answer(self, route: _Route, asked: Asked) -> tuple[str, bytes]:
         with self._changed:
-            asked = replace(asked, number=len(self._requests))
+            asked = replace(asked, number=len(self._requests), arrived_at=self._clock.now())
             self._requests.append(asked)
             script, holds = self._script, tuple(self._holds)
             self._changed.notify_all()

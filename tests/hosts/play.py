@@ -1,0 +1,297 @@
+"""Plays sessions of a host for the truth tests: a terminal with prompts, a run without one, a daemon that is restarted.
+
+An `ObservedHost` is one connected host with an observer beside it. The model does what the last prompt in a request
+says, so that several sessions can be played at once. Every wait has a bound, and ends as soon as what it waits for is
+there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Final
+
+import psutil
+
+from harken.testing.daemon import DaemonProcess, Json
+from harken.trial.exchange import Asked, Say, side
+from harken.trial.screen import Screen
+from tests.hosts.observer import ARRIVAL_SECONDS, LOOK_SECONDS, Observer, SentMessage
+from tests.hosts.stage import Headless, Stage
+from tests.hosts.wire import is_whole, new_prompt, words
+from tests.loss.rig import until
+
+READY_SECONDS: Final = 60.0
+STEP_SECONDS: Final = 60.0
+QUIT_SECONDS: Final = 20.0
+IDLE_SECONDS: Final = 40.0
+LAST_WORD: Final = "done"
+PULL: Final = Say.call("inbox_pull", {"limit": 20})
+MOST_PULLS: Final = 40
+_REMAINING: Final = re.compile(r'unread_remaining\\*"\s*:\s*(\d+)')
+KNOWN_SENDER: Final = "ann"
+QUIET_CHANNEL: Final = "news"  # its messages go with a prompt and push no further
+CONFIG: Final = f"""\
+[toasts]
+enabled = false
+
+[[attention_rules]]
+attention = "prompt"
+channel = "{QUIET_CHANNEL}"
+"""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What differs from host to host when a session is played."""
+
+    leave: str  # what a person types to end it
+    can_be_woken: bool = True  # as `harken connect` connects it unless told otherwise
+
+
+HABITS: Final[Mapping[str, Habits]] = {
+    "claude-code": Habits(leave="/exit"),
+    "copilot-cli": Habits(leave="/exit", can_be_woken=False),
+    "codex": Habits(leave="/quit"),
+    "gemini-cli": Habits(leave="/quit", can_be_woken=False),
+    "opencode": Habits(leave="/exit"),
+    "qwen-code": Habits(leave="/quit"),
+}
+
+
+class PromptScript:
+    """What the model does: the steps of the last prompt in a request, one after the other, and then a last word."""
+
+    def __init__(self) -> None:
+        self._steps: dict[str, Sequence[Say]] = {}
+        self._readers: set[str] = set()
+
+    def give(self, prompt: str, steps: Sequence[Say], *, reads_all: bool = False) -> None:
+        """Let a prompt have steps; with `reads_all` the model then calls `inbox_pull` until nothing waits."""
+        self._steps[prompt] = tuple(steps)
+        if reads_all:
+            self._readers.add(prompt)
+
+    def __call__(self, asked: Asked) -> Say:
+        """Return what the model says to a request."""
+        if asked.is_side:
+            return side(asked)
+        prompt = next((word for word in reversed(words(asked)) if word in self._steps), "")
+        steps = self._steps.get(prompt, ())
+        # The conversation is sent whole each time, so how far it got can be read from it.
+        begun = max((at for at, turn in enumerate(asked.turns) if prompt and prompt in turn.text), default=0)
+        results = [turn.text for turn in asked.turns[begun:] if turn.role == "tool"]
+        if len(results) < len(steps):
+            return steps[len(results)]
+        return PULL if prompt in self._readers and _goes_on_reading(results[len(steps) :]) else Say.text(LAST_WORD)
+
+
+def _goes_on_reading(results: Sequence[str]) -> bool:
+    """Whether a model that reads all that waits has not come to the end, after some results of `inbox_pull`."""
+    if not results:
+        return True
+    left = _REMAINING.search(results[-1])
+    return len(results) < MOST_PULLS and left is not None and int(left[1]) > 0
+
+
+@dataclass(slots=True)
+class HostSession:
+    """A session in a terminal."""
+
+    host: ObservedHost
+    screen: Screen
+
+    def prompt(self, *steps: Say) -> str:
+        """Type a prompt that the model follows with some steps; return it."""
+        prompt = new_prompt()
+        self.host.script.give(prompt, steps)
+        self.host.observer.note(f"{prompt} is typed")
+        self.screen.submit(prompt)
+        return prompt
+
+    def leave(self) -> None:
+        """End the session as a person does, and return when its process is gone."""
+        self.screen.submit(HABITS[self.host.name].leave)
+        until(
+            lambda: not self.screen.is_running,
+            "the host ends when it is told to",
+            QUIT_SECONDS,
+            pause_seconds=LOOK_SECONDS,
+        )
+        self.host.observer.note("the session was left")
+
+    def kill(self) -> None:
+        """End the host and everything it started at once, so that no hook of it can run."""
+        kill_tree(self.screen.pid, self.host.daemon_pid)
+        self.host.observer.note("the host was killed")
+
+
+@dataclass(slots=True)
+class ObservedHost:
+    """One connected host, its model and an observer."""
+
+    stage: Stage
+    observer: Observer
+    script: PromptScript = field(default_factory=PromptScript)
+
+    @property
+    def name(self) -> str:
+        """The host's name."""
+        return self.stage.launch.name
+
+    @property
+    def habits(self) -> Habits:
+        """What is special about the host."""
+        return HABITS[self.name]
+
+    @property
+    def daemon_pid(self) -> int:
+        """The process of the daemon that runs now, or ran last."""
+        return int(DaemonProcess(self.stage.harken_home).facts["pid"])
+
+    def sessions(self) -> Sequence[Json]:
+        """Return the sessions of this host that Harken knows; none while no daemon answers."""
+        try:
+            found = DaemonProcess(self.stage.harken_home).call("status")["sessions"]
+        except OSError:
+            return []
+        return [session for session in found if session["host"] == self.name]
+
+    @contextmanager
+    def session(self) -> Iterator[HostSession]:
+        """A session in a terminal that waits for its first prompt."""
+        with self.stage.screen() as screen:
+            screen.wait_for(self.stage.launch.ready, READY_SECONDS)
+            screen.wait_quiet()
+            self.observer.note("a session was started")
+            session = HostSession(self, screen)
+            yield session
+            if screen.is_running:
+                session.leave()
+
+    @contextmanager
+    def headless(self, *steps: Say, reads_all: bool = False) -> Iterator[tuple[str, Headless]]:
+        """A run without a terminal, with the prompt that the model follows."""
+        prompt = new_prompt()
+        self.script.give(prompt, steps, reads_all=reads_all)
+        self.observer.note(f"a run is started with {prompt}")
+        with self.stage.headless(prompt) as running:
+            yield prompt, running
+        self.observer.note("the run is over")
+
+    def run(self, *steps: Say, reads_all: bool = False) -> str:
+        """Run the host without a terminal to its end; return the prompt."""
+        with self.headless(*steps, reads_all=reads_all) as (prompt, running):
+            done = running.finish()
+        assert done.returncode == 0, f"it ended with {done.returncode}: {done.stdout}{done.stderr}"
+        return prompt
+
+    def request(self, prompt: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> Asked:
+        """Return the first request, from a number on, of a turn that a prompt began."""
+        return self.stage.model.wait_for(lambda asked: follows(asked, prompt), seconds, after=after)
+
+    def until_idle(self, count: int = 1) -> None:
+        """Return when Harken knows so many sessions and takes them all for idle."""
+        until(
+            lambda: [each["presence"] for each in self.sessions()] == ["idle"] * count,
+            f"{count} sessions are idle, now {self.sessions()}",
+            IDLE_SECONDS,
+            pause_seconds=LOOK_SECONDS,
+        )
+
+    def kill_daemon(self) -> None:
+        """End the daemon with SIGKILL: whoever needs it starts another."""
+        daemon = psutil.Process(self.daemon_pid)
+        daemon.kill()
+        until(lambda: is_gone(daemon), "the daemon is gone", STEP_SECONDS)
+        self.observer.note("the daemon was killed")
+
+    def begin(self) -> Observer:
+        """Begin another situation: its messages are judged apart from earlier ones."""
+        self.observer = Observer(self.stage)
+        return self.observer
+
+    def conclude(self) -> None:
+        """Let a last session read whatever was not seen, and fail if anything was wrong with any message."""
+        observer = self.observer
+        observer.settle()
+        if any(observer.seen_at(message) is None for message in observer.messages):
+            observer.note("a last session reads what is left")
+            self.run(reads_all=True)
+            observer.unknowable.clear()
+            observer.settle()
+        observer.check()
+        observer.judge()
+
+    def nothing_for(self, seconds: float, message: SentMessage) -> bool:
+        """Return whether a message stays away from the model for a time."""
+        try:
+            self.stage.model.wait_for(lambda asked: is_whole(asked, message.text), seconds)
+        except TimeoutError:
+            return True
+        return False
+
+
+def follows(asked: Asked, prompt: str) -> bool:
+    """Whether a request is one of the turn that a prompt began."""
+    return not asked.is_side and asked.count(prompt) > 0
+
+
+def let_pass(host: ObservedHost, seconds: float) -> None:
+    """Let a time pass in which nothing is expected."""
+    with contextlib.suppress(TimeoutError):
+        host.stage.model.wait_for(lambda _asked: False, max(0.0, seconds))
+
+
+def kill_tree(pid: int, spared: int) -> None:
+    """End a process and all that it started, except the daemon."""
+    root = psutil.Process(pid)
+    tree = [each for each in (root, *root.children(recursive=True)) if each.pid != spared]
+    # First those that could start others.
+    for process in tree:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    psutil.wait_procs(tree[1:], QUIT_SECONDS)
+
+
+def is_gone(process: psutil.Process) -> bool:
+    """Whether a process has ended, also when nobody has asked for its exit code."""
+    try:
+        return not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return True
+
+
+@contextmanager
+def frozen(pids: Sequence[int]) -> Iterator[None]:
+    """Processes that do nothing while the block lasts, as on a machine that is too slow."""
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        for pid in pids:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+
+def observe(stage: Stage) -> ObservedHost:
+    """Start Harken beside a host that was prepared, connect them, and return them."""
+    stage.harken_home.mkdir(mode=0o700)
+    config = stage.harken_home / "config.toml"
+    config.write_text(CONFIG, encoding="utf-8")
+    config.chmod(0o600)
+    # opencode fetches a package for plugins at every start until it has it, and there is no network here.
+    (stage.user / ".npmrc").write_text("offline=true\n", encoding="utf-8")
+    stage.harken("up")
+    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("allow", KNOWN_SENDER)
+    observed = ObservedHost(stage, Observer(stage))
+    stage.model.follow(observed.script)
+    return observed

@@ -1,0 +1,365 @@
+"""The situations in which a message can meet a host, each a function over one observed host.
+
+Each plays sessions, sends messages while it does, and says what their forecasts had to be and how they had to come.
+What is true of every message, that nothing is called seen too early, twice or never, the observer judges afterwards.
+The truth tests play each situation on each host; the soak plays them in any order on one home.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Final, TypeAlias
+
+import psutil
+
+from harken.trial.exchange import Say
+from tests.hosts.observer import LOOK_SECONDS, SentMessage
+from tests.hosts.play import KNOWN_SENDER, QUIET_CHANNEL, STEP_SECONDS, HostSession, ObservedHost, frozen, let_pass
+from tests.hosts.wire import is_whole
+from tests.loss.rig import until
+
+Situation: TypeAlias = Callable[[ObservedHost], None]
+
+LONG_TOOL_SECONDS: Final = 30.0  # longer than Harken waits for a busy session before it tries to wake it
+LINGER_SECONDS: Final = 6.0  # in which a session that seems idle would be woken
+CLOSED_SECONDS: Final = 90.0  # Codex unloads a conversation that nobody watches after about a minute
+STILL_SECONDS: Final = 10.0  # in which a conversation without a terminal would begin a turn
+KNOWN_SECONDS: Final = 30.0  # until a host that was started has told Harken so
+LONG_TEXTS: Final = 16
+LONG_CHARS: Final = 5_000
+SLOW_SECONDS: Final = 6.0
+_EDGE: Final = "/harken/edge/"  # where the programs are that a host runs for Harken
+
+
+def busy_with_a_short_tool(host: ObservedHost) -> None:
+    """A message that is sent while a tool runs is in the request that follows it."""
+    _busy(host, "while a short tool runs", 0.0)
+
+
+def busy_with_a_long_tool(host: ObservedHost) -> None:
+    """The same when the tool takes longer than the patience of whoever could wake the session instead."""
+    _busy(host, "while a long tool runs", LONG_TOOL_SECONDS)
+
+
+def _busy(host: ObservedHost, when: str, seconds: float) -> None:
+    observer = host.observer
+    with host.stage.gate() as gate, host.session() as session:
+        prompt = session.prompt(Say.shell(gate.command), Say.shell("true"))
+        gate.wait(STEP_SECONDS)
+        message = observer.send(when)
+        observer.expect_outlook(message, "boundary")
+        _expect_busy(host)
+        if seconds:
+            host.nothing_for(seconds, message)
+        _expect_after_tool(host, gate.open, prompt, message)
+        host.until_idle()
+        observer.settle()
+        observer.expect_plain(message)
+
+
+def at_the_prompt(host: ObservedHost) -> None:
+    """A message that wakes nobody waits for the next prompt, and is in the first request of it."""
+    observer = host.observer
+    with host.session() as session:
+        _first_turn(host, session)
+        message = observer.send("at the prompt", "--priority", "low")
+        observer.expect_outlook(message, "prompt")
+        place = len(host.stage.model.requests)
+        prompt = session.prompt(Say.shell("true"))
+        observer.expect_in(message, host.request(prompt, after=place), "the first request of the next prompt")
+        host.until_idle()
+        observer.settle()
+        observer.expect_plain(message)
+
+
+def idle(host: ObservedHost) -> None:
+    """A message to an idle session starts a turn, or is in the first request of the next prompt."""
+    with host.session() as session:
+        _first_turn(host, session)
+        message = host.observer.send("while the session is idle")
+        _expect_when_idle(host, session, message)
+        host.observer.expect_plain(message)
+
+
+def closed_and_started_at_once(host: ObservedHost) -> None:
+    """What comes between two sessions goes to the second; what comes then goes to it too, not to the one that ended."""
+    observer = host.observer
+    with host.session() as session:
+        _first_turn(host, session)
+        session.leave()
+    between = observer.send("right after the session was left")
+    observer.expect_outlook(between, "next_session")
+    with host.session() as session:
+        _expect_in_next_session(host, session, between)
+        later = observer.send("while the second session is idle")
+        _expect_when_idle(host, session, later)
+    observer.expect_plain(between, later)
+
+
+def closed_for_long(host: ObservedHost) -> None:
+    """A message long after the end of a session starts nothing, and waits for the next one."""
+    closed_at = leave_a_session(host)
+    let_pass(host, closed_at + CLOSED_SECONDS - time.monotonic())
+    started_after_long(host)
+
+
+def leave_a_session(host: ObservedHost) -> float:
+    """Play a session and leave it; return when that was, on the monotonic clock."""
+    with host.session() as session:
+        _first_turn(host, session)
+        session.leave()
+    return time.monotonic()
+
+
+def started_after_long(host: ObservedHost) -> None:
+    """Send a message to a host that was left long ago, and start it again."""
+    observer = host.observer
+    message = observer.send(f"{CLOSED_SECONDS:g} s after the session was left")
+    observer.expect_outlook(message, "next_session")
+    if not host.nothing_for(STILL_SECONDS, message):
+        observer.blame("a conversation that was left began a turn without a terminal")
+    with host.session() as session:
+        _expect_in_next_session(host, session, message)
+
+
+def headless_with_a_message_before(host: ObservedHost) -> None:
+    """What waits is in the first request of a run without a terminal."""
+    observer = host.observer
+    message = observer.send("before a run without a terminal")
+    observer.expect_outlook(message, "next_session")
+    prompt = host.run(Say.shell("true"))
+    observer.expect_in(message, host.request(prompt), "the first request of the run")
+    observer.settle()
+    observer.expect_plain(message)
+
+
+def headless_with_a_message_during(host: ObservedHost) -> None:
+    """What is sent while a run without a terminal works is in its next request."""
+    observer = host.observer
+    with host.stage.gate() as gate, host.headless(Say.shell(gate.command), Say.shell("true")) as (prompt, running):
+        gate.wait(STEP_SECONDS)
+        message = observer.send("during a run without a terminal")
+        observer.expect_outlook(message, "boundary")
+        _expect_busy(host)
+        _expect_after_tool(host, gate.open, prompt, message)
+        running.finish()
+    observer.settle()
+    observer.expect_plain(message)
+
+
+def headless_that_starts_slowly(host: ObservedHost) -> None:
+    """A run that needs long until its first request is not woken: it has a prompt already."""
+    observer = host.observer
+    before = observer.send("before a run that starts slowly")
+    with host.headless(Say.shell("true")) as (prompt, running):
+        until(host.sessions, "Harken knows the run", KNOWN_SECONDS)
+        with frozen(_programs(running.pid)):
+            observer.note("the host stands still")
+            host.nothing_for(SLOW_SECONDS, before)
+        observer.note("the host goes on")
+        running.finish()
+    observer.expect_in(before, host.request(prompt), "the first request of the run")
+    observer.settle()
+    observer.expect_plain(before)
+
+
+def daemon_killed_while_busy(host: ObservedHost) -> None:
+    """Whatever is sent around a crash of the daemon arrives, and the session that works is not taken for absent."""
+    _restarted(host, host.kill_daemon, has_message_during=True)
+
+
+def daemon_restarted_while_busy(host: ObservedHost) -> None:
+    """The same when the person restarts Harken."""
+
+    def restart() -> None:
+        host.stage.harken("down")
+        host.stage.harken("up")
+        host.observer.note("harken down; harken up")
+
+    _restarted(host, restart, has_message_during=False)
+
+
+def _restarted(host: ObservedHost, restart: Callable[[], None], *, has_message_during: bool) -> None:
+    observer = host.observer
+    with host.stage.gate("first") as first, host.stage.gate("second") as second, host.session() as session:
+        prompt = session.prompt(Say.shell(first.command), Say.shell(second.command), Say.shell("true"))
+        first.wait(STEP_SECONDS)
+        shown = observer.send("before the tool during which the daemon is restarted")
+        _expect_after_tool(host, first.open, prompt, shown)
+        second.wait(STEP_SECONDS)
+        waiting = observer.send("before the daemon is restarted")
+        # Whoever could prove that it arrived is gone with the daemon.
+        observer.leave_open(shown)
+        restart()
+        during = [observer.send("while no daemon runs")] if has_message_during else []
+        until(host.sessions, "the session is known again", KNOWN_SECONDS, pause_seconds=LOOK_SECONDS)
+        after = observer.send("after the daemon was restarted")
+        for message in (*during, after):
+            observer.expect_outlook(message, "boundary", "next_call")
+        host.nothing_for(LINGER_SECONDS, after)
+        place = len(host.stage.model.requests)
+        second.open()
+        asked = host.request(prompt, after=place)
+        for message in (waiting, *during, after):
+            observer.expect_in(message, asked, "the request after the tool")
+        host.until_idle()
+        observer.settle()
+
+
+def host_killed_before_the_proof(host: ObservedHost) -> None:
+    """What was on the wire when a host died may be told again, and says so."""
+    observer = host.observer
+    with host.session() as session:
+        _first_turn(host, session)
+        message = observer.send("before the prompt of a session that is killed", "--priority", "low")
+        with host.stage.model.hold(lambda asked: is_whole(asked, message.text)) as hold:
+            session.prompt()
+            hold.wait(STEP_SECONDS)
+            observer.leave_open(message)
+            session.kill()
+    with host.session() as session:
+        place = len(host.stage.model.requests)
+        prompt = session.prompt(Say.shell("true"))
+        host.request(prompt, after=place)
+        host.until_idle()
+        observer.settle()
+    if observer.seen_at(message) is None:
+        observer.blame("what was on the wire when the host was killed was not told to the next session")
+
+
+def three_sessions_at_once(host: ObservedHost) -> None:
+    """A message goes to one of several sessions: one that works before one that is idle."""
+    observer = host.observer
+    with ExitStack() as stack:
+        gate = stack.enter_context(host.stage.gate())
+        first, second, third = (stack.enter_context(_started(host, count)) for count in (1, 2, 3))
+        woken = observer.send("while three sessions are idle")
+        _expect_when_idle(host, third, woken, 3)
+        prompt = second.prompt(Say.shell(gate.command), Say.shell("true"))
+        gate.wait(STEP_SECONDS)
+        told = observer.send("while the second of three sessions works")
+        observer.expect_outlook(told, "boundary")
+        _expect_after_tool(host, gate.open, prompt, told)
+        host.until_idle(3)
+        for session in (first, third):
+            host.request(session.prompt())
+            host.until_idle(3)
+        observer.settle()
+        observer.expect_plain(woken, told)
+
+
+def more_than_a_result_holds(host: ObservedHost) -> None:
+    """What waits may be more than the host shows of a tool's result: whatever is called seen was there whole."""
+    observer = host.observer
+    for number in range(LONG_TEXTS):
+        observer.send(f"long text {number + 1}", "--channel", QUIET_CHANNEL, about_chars=LONG_CHARS)
+    host.run(reads_all=True)
+    observer.settle()
+
+
+def quiet_channel(host: ObservedHost) -> None:
+    """What pushes no further than a prompt is shown with the next one, whoever wrote it, and not before."""
+    observer = host.observer
+    with host.stage.gate() as gate, host.session() as session:
+        prompt = session.prompt(Say.shell(gate.command), Say.shell("true"))
+        gate.wait(STEP_SECONDS)
+        own = observer.send("my word on a quiet channel", "--channel", QUIET_CHANNEL)
+        known = observer.send("another's word on a quiet channel", "--channel", QUIET_CHANNEL, "--from", KNOWN_SENDER)
+        for message in (own, known):
+            observer.expect_outlook(message, "prompt")
+        place = len(host.stage.model.requests)
+        gate.open()
+        host.request(prompt, after=place)
+        host.until_idle()
+        place = len(host.stage.model.requests)
+        asked = host.request(session.prompt(Say.shell("true")), after=place)
+        for message in (own, known):
+            observer.expect_in(message, asked, "the first request of the next prompt")
+        host.until_idle()
+        observer.settle()
+
+
+def _first_turn(host: ObservedHost, session: HostSession, count: int = 1) -> None:
+    host.request(session.prompt())
+    host.until_idle(count)
+
+
+@contextmanager
+def _started(host: ObservedHost, count: int) -> Iterator[HostSession]:
+    """One more session, which has had its first turn: there are so many now."""
+    with host.session() as session:
+        _first_turn(host, session, count)
+        yield session
+
+
+def _expect_after_tool(host: ObservedHost, go_on: Callable[[], None], prompt: str, message: SentMessage) -> None:
+    """Let a tool end, and require that the next request of its turn holds a message."""
+    place = len(host.stage.model.requests)
+    host.observer.note("the tool ends")
+    go_on()
+    host.observer.expect_in(message, host.request(prompt, after=place), "the request after the tool")
+
+
+def _expect_when_idle(host: ObservedHost, session: HostSession, message: SentMessage, count: int = 1) -> None:
+    """Require that a message wakes an idle session, or is in the first request of its next prompt."""
+    observer = host.observer
+    if host.habits.can_be_woken:
+        observer.expect_outlook(message, "wake")
+        observer.expect_arrival(message, "the session can be woken")
+    else:
+        observer.expect_outlook(message, "prompt")
+        place = len(host.stage.model.requests)
+        asked = host.request(session.prompt(), after=place)
+        observer.expect_in(message, asked, "the first request of the next prompt")
+    host.until_idle(count)
+    observer.settle()
+
+
+def _expect_in_next_session(host: ObservedHost, session: HostSession, message: SentMessage) -> None:
+    """Require that a message has come with the first prompt of a session, if it was not woken before."""
+    asked = host.request(session.prompt(Say.shell("true")))
+    host.observer.expect_in(message, asked, "the first request of the next session's prompt")
+    host.until_idle()
+    host.observer.settle()
+
+
+def _expect_busy(host: ObservedHost) -> None:
+    found = [session["presence"] for session in host.sessions()]
+    if "busy" not in found:
+        host.observer.blame(f"while a tool runs the status says {found or 'that no session is there'}")
+
+
+def _programs(pid: int) -> Sequence[int]:
+    """Return the processes of a host without those of Harken: its hooks and connections."""
+    root = psutil.Process(pid)
+    found = []
+    for process in (root, *root.children(recursive=True)):
+        with contextlib.suppress(psutil.Error):
+            if _EDGE not in " ".join(process.cmdline()):
+                found.append(process.pid)
+    return found
+
+
+SITUATIONS: Final[Mapping[str, Situation]] = {
+    each.__name__: each
+    for each in (
+        busy_with_a_short_tool,
+        busy_with_a_long_tool,
+        at_the_prompt,
+        idle,
+        closed_and_started_at_once,
+        closed_for_long,
+        headless_with_a_message_before,
+        headless_with_a_message_during,
+        headless_that_starts_slowly,
+        daemon_killed_while_busy,
+        daemon_restarted_while_busy,
+        host_killed_before_the_proof,
+        three_sessions_at_once,
+        more_than_a_result_holds,
+        quiet_channel,
+    )
+}
