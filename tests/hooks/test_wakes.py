@@ -7,12 +7,14 @@ from __future__ import annotations
 
 import json
 import os
+import socket
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
 from harken.hosts.hook import Moment
-from tests.hooks.rig import CLAUDE, COPILOT, Conversation, Inn, Json
+from tests.hooks.rig import CLAUDE, COPILOT, QWEN, Conversation, Inn, Json, run_hook
 from tests.loss.rig import Wire, until
 
 REPEAT = "Repeat: offered before without proof that it arrived"
@@ -196,3 +198,43 @@ def test_an_end_makes_a_session_unwakeable(inn: Inn) -> None:
         wire.sock.settimeout(5)
         assert wire.line() == b""
         assert inn.state(message, COPILOT.name) == "queued"
+
+
+def taking(peer: socket.socket, count: int) -> list[bytes]:
+    """Take messages as Qwen's own inbox does: everything of a connection, then hang up."""
+    taken = []
+    for _ in range(count):
+        connection, _address = peer.accept()
+        with connection, connection.makefile("rb") as stream:
+            taken.append(stream.read())
+    return taken
+
+
+def test_what_qwens_own_inbox_brought_is_proven_by_its_record_alone(inn: Inn, tmp_path: Path) -> None:
+    """It queues the text: a tool or the end of another turn proves nothing, and the record may be written late."""
+    guest, record, address = inn.guest(QWEN), tmp_path / "chat.jsonl", tmp_path / "peer"
+    env = {"QWEN_CODE_MESSAGING_SOCKET": str(address), "QWEN_CODE_MESSAGING_TOKEN": "t"}
+
+    def run(moment: Moment) -> None:
+        payload = {**json.loads(guest.payload(moment, prompt="work")), "transcript_path": str(record)}
+        run_hook(guest.home, QWEN.name, guest.argument(moment), json.dumps(payload).encode(), env=env)
+
+    with socket.socket(socket.AF_UNIX) as peer, ThreadPoolExecutor(1) as pool:
+        peer.bind(str(address))
+        peer.listen()
+        run(Moment.PROMPT)
+        run(Moment.STOP)
+        taken = pool.submit(taking, peer, 1)
+        message = inn.send("please look")
+        (frames,) = taken.result(20)
+        assert b"please look" in frames
+        for moment in (Moment.TOOL, Moment.STOP):
+            run(moment)
+            assert inn.state(message, QWEN.name) == "offered"
+        line = inn.ledger(message, QWEN.name)
+        assert (line["surface"], line["offers"]) == ("wake: peer inbox", 1)
+        asked = {"uuid": "1", "parentUuid": None, "type": "user", "text": frames.decode()}
+        answer = {"uuid": "2", "parentUuid": "1", "type": "assistant"}
+        record.write_text("".join(f"{json.dumps(each)}\n" for each in (asked, answer)))
+        until(lambda: inn.state(message, QWEN.name) == "seen", "the record is read", 10)
+    assert inn.ledger(message, QWEN.name)["evidence"] == "in the transcript"

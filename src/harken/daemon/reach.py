@@ -33,7 +33,6 @@ from harken.hosts.registry import PACKAGES, hook_host
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.questions import Questions
 from harken.inbox.sessions import NamingOf, ReadingOf, SessionRecord
-from harken.inbox.turns import Carriage
 from harken.model import SessionKey
 from harken.store.base import Store
 from harken.surfaces.claude_channel import channel_waker
@@ -47,6 +46,8 @@ from harken.surfaces.wire import Lines
 _log = logging.getLogger("harken.reach")
 
 REAP_EVERY_SECONDS = 2.0
+REAP_SOON_SECONDS = 0.2  # when a session has lost its connection: its process probably ends too
+MOST_SOON = 25  # how often it is looked for so soon; one that lives on without a connection costs no more than others
 GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
 PROBE_SECONDS = 0.5
 TASK_VARIABLE = "HARKEN_TASK"
@@ -154,24 +155,34 @@ class Reaching:
             await self._desk.settle_past(session)
             if make := self._ways.get(session.host):
                 session.wakers.update((waker.name, waker) for waker in make(session, Hello()))
-            if any(record.carriage is Carriage.WAKE for record in session.turns.records):
+            if session.turns.has_wakes:
                 self.wakes.expect_proof(session.key)
         for gone in {record.key for record in records}.difference(self._inbox.sessions.keys()):
             await self._inbox.release(gone)
             self._inbox.sessions.note_change(gone)
 
     async def reap(self) -> None:
-        """Let sessions go that are over without having said so, and look which idle ones can be woken."""
+        """Let sessions go that ended without a word, look for late proof, and see which idle ones can be woken."""
+        parting, rounds = frozenset[SessionKey](), 0
         while True:
-            await anyio.sleep(REAP_EVERY_SECONDS)
-            for session in self._inbox.sessions.live():
+            found = frozenset(session.key for session in self._live() if _is_parting(session))
+            parting, rounds = found, rounds + 1 if found == parting else 0
+            is_soon = bool(parting) and rounds < MOST_SOON
+            await anyio.sleep(REAP_SOON_SECONDS if is_soon else REAP_EVERY_SECONDS)
+            for session in self._live():
+                if session.turns.has_wakes:
+                    await self._desk.look_again(session)
                 # A process that is not known, or is the first of a container, is not looked for.
                 is_gone = session.pid > 1 and not is_alive(session.pid, session.opened_at)
                 if not session.connections and (is_gone or self._is_left(session)):
+                    await self._desk.look_again(session)
                     self._inbox.sessions.end(session.key)
                     await self._inbox.release(session.key)
                 elif session.probe is not None and not session.is_busy:
                     await self._look_at(session)
+
+    def _live(self) -> Sequence[Session]:
+        return self._inbox.sessions.live()
 
     async def _look_at(self, session: Session) -> None:
         before = session.hindrance
@@ -250,6 +261,11 @@ class Reaching:
 
 def _adapter(name: str) -> HookHost | None:
     return hook_host(name) if name in PACKAGES else None
+
+
+def _is_parting(session: Session) -> bool:
+    """Whether a session that was connected is not any more, and only its hooks and its process are left."""
+    return bool(session.surfaces) and not session.connections and not session.edges
 
 
 def _target(session: Session, hello: Hello) -> WakeTarget:

@@ -102,6 +102,11 @@ class TurnLog:
         return [delivery for carried in self._open.values() for delivery in carried.deliveries]
 
     @property
+    def has_wakes(self) -> bool:
+        """Whether a wake is unproven: the host's record may show it at any time."""
+        return any(carried.carriage is Carriage.WAKE for carried in self._open.values())
+
+    @property
     def carriers(self) -> Collection[str]:
         """Who carried it."""
         return tuple(self._open)

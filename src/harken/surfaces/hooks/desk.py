@@ -201,7 +201,7 @@ class HookDesk:
                 await heard.printed.wait()
 
     async def look_again(self, session: Session) -> None:
-        """Look into the host's record before a wake is given up: a busy host writes it after its hooks have run."""
+        """Look into the host's record while a wake is unproven: many hosts write it after their hooks have run."""
         await self._judge(session, session.turns.written(await self._read(session)))
 
     async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
@@ -272,6 +272,7 @@ class HookDesk:
 
     async def _leave(self, session: Session, *, keeps_running: bool) -> None:
         """The conversation is over: what is unproven may be offered to another session."""
+        await self.look_again(session)
         await self._inbox.release(session.key)
         session.begin_anew()
         if keeps_running:
