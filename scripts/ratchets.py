@@ -85,6 +85,8 @@ _SUPPRESSIONS: Final = (
     re.compile(r"#\s*mypy:\s*([a-z-]+)?"),
     re.compile(r"#\s*pragma\b:?(\s*no \w+)?"),
 )
+# What is escaped or in a class is skipped.
+_POSSESSIVE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<found>[*+?}]\+|\(\?>)", re.DOTALL)
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _CAMEL_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*")
 _NAMES_A_PLACE: Final = re.compile(r"://|(?:^|\s)(?:-i|-f|--\w*index\S*|--find-links|--trusted-host)\b|(?:^|[\s@])/\w")
@@ -100,6 +102,7 @@ class Rule(StrEnum):
     MODULE_STATE = "module-state"
     EMPTY_NAME = "empty-name"
     EDGE_STDLIB = "edge-stdlib"
+    POSSESSIVE = "possessive"
     SUPPRESSION_REASON = "suppression-reason"
     SUPPRESSION_CEILING = "suppression-ceiling"
     TEST_SLEEP = "test-sleep"
@@ -223,6 +226,22 @@ def edge_stdlib(file: SourceFile) -> Iterator[Finding]:
                 yield file.finding(_line(node), Rule.EDGE_STDLIB, why)
 
 
+def possessive(file: SourceFile) -> Iterator[Finding]:
+    """An expression means the same under every Python that Harken runs with."""
+    why = (
+        "possessive or atomic: early releases of Python 3.11 match it wrongly; let nothing of a run be what follows it"
+    )
+    nodes = list(ast.walk(file.tree))
+    if not any("re" in _imported_modules(node, file.path) for node in nodes):
+        return
+    compared = {id(operand) for node in nodes if isinstance(node, ast.Compare) for operand in node.comparators}
+    for node in nodes:
+        if not isinstance(node, ast.Constant) or not isinstance(node.value, str) or id(node) in compared:
+            continue
+        if any(match["found"] for match in _POSSESSIVE.finditer(node.value)):
+            yield file.finding(node.lineno, Rule.POSSESSIVE, why)
+
+
 def suppression_reason(file: SourceFile) -> Iterator[Finding]:
     """Whoever silences a tool says which rule and why."""
     for line, comment in _suppressing_comments(file):
@@ -317,8 +336,9 @@ def _checks_for(path: str) -> tuple[Check, ...]:
     """Tests may be long and may hold state; they may not sleep or patch."""
     if path.startswith("tests/"):
         return (suppression_reason, test_sleep, test_mock)
-    structure: tuple[Check, ...] = (module_length, function_size, broad_except, module_state, empty_name)
-    return (*structure, suppression_reason, edge_stdlib) if path.startswith(EDGE) else (*structure, suppression_reason)
+    checks: tuple[Check, ...] = (module_length, function_size, broad_except, module_state, empty_name)
+    checks = (*checks, possessive, suppression_reason)
+    return (*checks, edge_stdlib) if path.startswith(EDGE) else checks
 
 
 def _python_files(root: Path) -> Iterator[Path]:

@@ -113,6 +113,8 @@ PIECES = st.sampled_from(
         "a:",
         "@",
         "-----",
+        PEM.partition("\n")[0],
+        PEM.rpartition("\n")[2],
         " ",
         "\n",
     ]
@@ -128,6 +130,12 @@ def test_redacting_again_changes_nothing(text: str) -> None:
 
 PREFIXES = [
     *["-----BEGIN PRIVATE KEY-----", "-----BEGIN PRIVATE KEY-----\nAAAA", "-----", "ghp_", "github_pat_", "glpat-"],
+    *[
+        "-----BEGIN PRIVATE KEY-----" + " " * 150,
+        "-----BEGIN PRIVATE KEY----- a: " + "x " * 150,
+        "-----BEGIN ",
+        "-----END ",
+    ],
     *["xoxb-", "xapp-", "AKIA", "secret_key=", "AIza", "ya29.", "sk-", "sk-a", "sk_live_", "npm_", "pypi-", "eyJ"],
     *["eyJaaaaaaaa.", "authorization: ", "authorization: basic ", "bearer ", "AccountKey=", "?sig=", "a://", "a://b:"],
     *["a://b:c", "http://a:b@", "password=", "password: ", 'password=aaaaaaa"', "token=", "aaaa.bbbb-", " ", "a", "a."],
@@ -156,3 +164,11 @@ def test_many_beginnings_of_keys_take_no_longer_than_their_length() -> None:
     """Each is looked at up to the next, whatever follows."""
     text = "-----BEGIN PRIVATE KEY----- x " * 2_000
     assert redact(text).text == text
+
+
+def test_keys_inside_keys_take_no_longer_than_their_length() -> None:
+    """Whoever takes them out one by one, from the inside, looks at all of them for each."""
+    text = "-----BEGIN PRIVATE KEY-----\n" * 9_000 + "-----END PRIVATE KEY-----\n" * 9_000
+    before = time.process_time()
+    assert redact(text).text == "[redacted: private key]\n"
+    assert time.process_time() - before < 3

@@ -20,7 +20,7 @@ _MAX_LEVEL = 8
 _MAX_URL = 2_000
 
 _SPACES = re.compile(f"[{SPACE}]+")
-_DATA_URL = re.compile(r"data:[^\"'\s<>]{1000,}+")
+_DATA_URL = re.compile(r"data:[^\"'\s<>]{1000,}")
 # Formatting elements say nothing about the text, but unclosed ones are opened again in every later paragraph: a small
 # message could become millions of nodes. As spans they cannot.
 _FORMATTING = re.compile(f"<(/?)(?:b|big|code|em|font|i|nobr|s|small|strike|strong|tt|u)(?=[{SPACE}/>])", re.IGNORECASE)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Final
+from typing import Final, NamedTuple
 
 SPACE = " \t\n\f\r"
 
@@ -17,14 +17,14 @@ _MAX_UNSURE = 32_000
 _BUDGET = 6_000_000
 _TAG_COST = 150
 _HARMLESS_SIZE = 16_000
-_FEW_ATTRIBUTES = 512
+_FEW_ATTRIBUTES = 512  # characters: fewer hold too few attributes to matter
 
-_ATTRIBUTE = (
-    rf"[^{SPACE}/>][^{SPACE}/>=]*+"
-    rf"(?:[{SPACE}]*+=[{SPACE}]*+(?:\"[^\"]*+\"|'[^']*+'|(?![\"'])[^{SPACE}>]*+))?+"
+# One step through a tag: what separates, or an attribute. A value without quotes cannot begin with one.
+_STEP = re.compile(
+    rf"[{SPACE}/]*([^{SPACE}/>][^{SPACE}/>=]*"
+    rf"(?:[{SPACE}]*=[{SPACE}]*(?:\"[^\"]*\"|'[^']*'|(?![\"'{SPACE}])[^{SPACE}>]*))?)|[{SPACE}/]+"
 )
-_ATTRIBUTES = re.compile(_ATTRIBUTE)
-_TAG = re.compile(rf"<(/?)([a-zA-Z][^{SPACE}/>]*+)((?:[{SPACE}/]++|{_ATTRIBUTE})*+)>")
+_TAG_NAME = re.compile(rf"<(/?)([a-zA-Z][^{SPACE}/>]*)(>?)")
 _MARK = re.compile(r"<(?:!--|[!?]|/?[a-zA-Z]|/)")
 _COMMENT_END = re.compile(r"--!?>")
 
@@ -66,23 +66,52 @@ def affordable(html: str) -> int:
     cost = position = 0
     while mark := _MARK.search(html, position):
         start = mark.start()
-        tag = _TAG.match(html, start)
-        end = tag.end() if tag else _comment_end(html, mark)
+        tag = _tag_at(html, start)
+        end = tag.end if tag else _comment_end(html, mark)
         if end is None:
             # An unfinished tag or comment swallows the rest: no parser shows any of it.
             return start
         cost += _TAG_COST
         if tag:
-            name = tag[2].lower()
-            cost += _attribute_cost(tag[3]) + (elements.close(name) if tag[1] else elements.open(name))
-            if name in _RAW and not tag[1]:
-                end = _raw_text_end(html, name, end)
-            if name in _UNSURE or (name == "script" and html.find("<!--", start, end) >= 0):
+            cost += tag.attribute_cost + (elements.close(tag.name) if tag.is_end else elements.open(tag.name))
+            if tag.name in _RAW and not tag.is_end:
+                end = _raw_text_end(html, tag.name, end)
+            if tag.name in _UNSURE or (tag.name == "script" and html.find("<!--", start, end) >= 0):
                 return min(len(html), start + _MAX_UNSURE)
         if cost > _BUDGET:
             return start
         position = end
     return len(html)
+
+
+class _Tag(NamedTuple):
+    """A start or end tag, up to where it goes, and what its attributes cost."""
+
+    name: str
+    is_end: bool
+    end: int
+    attribute_cost: int
+
+
+def _tag_at(html: str, start: int) -> _Tag | None:
+    """Return the tag that begins here; none if it is no tag, or does not end."""
+    head = _TAG_NAME.match(html, start)
+    if head is None:
+        return None
+    slash, name, bracket = head.groups()
+    first = position = head.end()
+    if bracket:
+        return _Tag(name.lower(), bool(slash), position, 0)
+    attributes = 0
+    # Step by step, and never back: one expression for all of it would try every way to part a tag that does not end.
+    while step := _STEP.match(html, position):
+        position = step.end()
+        attributes += step.lastindex is not None
+    if not html.startswith(">", position):
+        return None
+    # Each attribute is compared with every earlier one of its element.
+    cost = attributes**2 if position - first >= _FEW_ATTRIBUTES else 0
+    return _Tag(name.lower(), bool(slash), position + 1, cost)
 
 
 def _comment_end(html: str, mark: re.Match[str]) -> int | None:
@@ -99,11 +128,6 @@ def _comment_end(html: str, mark: re.Match[str]) -> int | None:
 def _raw_text_end(html: str, name: str, position: int) -> int:
     found = _RAW_ENDS[name].search(html, position)
     return found.start() if found else len(html)
-
-
-def _attribute_cost(attributes: str) -> int:
-    # Each attribute is compared with every earlier one of its element.
-    return 0 if len(attributes) < _FEW_ATTRIBUTES else len(_ATTRIBUTES.findall(attributes)) ** 2
 
 
 class _OpenElements:

@@ -1,17 +1,20 @@
 """Secrets that people and machines paste into messages, replaced by what they were.
 
 Known shapes of credentials, not entropy: a harmless text stays as it is. Runs after `sanitise`, so that a token cannot
-be split by characters nobody sees. Every pattern is linear: possessive or bounded, and a failed attempt never looks
-further than the next place where another could begin.
+be split by characters nobody sees. Every pattern is linear: what follows a run of characters is none of them, and a
+failed attempt never looks further than the next place where another could begin. Private keys have many lines and are
+found by `private_keys`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from typing import NamedTuple
+
+from harken.ingest.private_keys import find_private_keys
 
 MIN_PASSWORD = 6
 MIN_TOKEN = 16
@@ -39,7 +42,7 @@ class _Pattern(NamedTuple):
     is_secret: Callable[[str], bool] | None = None
 
 
-_CODE = re.compile(r"[A-Za-z_]\w*+(?:(?:\.|->|::)[A-Za-z_]\w*+)++")
+_CODE = re.compile(r"[A-Za-z_]\w*(?:(?:\.|->|::)[A-Za-z_]\w*)+")
 _REFERENCE = ("$", "%", "{", "<", "[", "(", "*", "/", "./", "~", "http:", "https:", "env:", "file:", "keyring:", "xxx")
 
 
@@ -78,32 +81,23 @@ def _is_given(value: str) -> bool:
 
 
 _ASSIGN = r"[\"']?[ \t]{0,8}(?:=>|:=|[:=])[ \t]{0,8}[\"'`]?"
-_VALUE = r"(?P<value>[^\s\"'`,;&<>)}\]]{%d,}+)"
+_VALUE = r"(?P<value>[^\s\"'`,;&<>)}\]]{%d,})"
 _START = r"(?<![A-Za-z0-9])"
 
 _PATTERNS = (
     _Pattern(
-        "private key",
-        ("-----begin ",),
-        re.compile(
-            r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"(?:(?:[^-]|-(?!----(?:BEGIN|END) )){1,16000}+-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-            r"|(?:(?:\s|\\[nr])*+[A-Za-z0-9+/=]{16,}+)++)"
-        ),
-    ),
-    _Pattern(
         "github token",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
-        re.compile(_START + r"(?:gh[pousr]_[A-Za-z0-9]{20,}+|github_pat_[A-Za-z0-9_]{20,}+)"),
+        re.compile(_START + r"(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})"),
     ),
     _Pattern(
         "gitlab token",
         ("glpat-", "gldt-", "glrt-", "glptt-", "glft-", "glsoat-", "glcbt-", "glimt-", "glagent-"),
-        re.compile(_START + r"gl(?:pat|dt|rt|ptt|ft|soat|cbt|imt|agent)-[A-Za-z0-9_.\-]{20,}+"),
+        re.compile(_START + r"gl(?:pat|dt|rt|ptt|ft|soat|cbt|imt|agent)-[A-Za-z0-9_.\-]{20,}"),
     ),
-    _Pattern("slack token", ("xox", "xapp-"), re.compile(_START + r"(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,}+"), _is_mixed),
+    _Pattern("slack token", ("xox", "xapp-"), re.compile(_START + r"(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,}"), _is_mixed),
     _Pattern(
-        "slack webhook", ("hooks.slack.com",), re.compile(r"hooks\.slack\.com/services/(?P<value>[A-Za-z0-9/]{20,}+)")
+        "slack webhook", ("hooks.slack.com",), re.compile(r"hooks\.slack\.com/services/(?P<value>[A-Za-z0-9/]{20,})")
     ),
     _Pattern(
         "aws access key", ("akia", "asia"), re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])")
@@ -116,26 +110,26 @@ _PATTERNS = (
         ),
     ),
     _Pattern("google api key", ("aiza",), re.compile(_START + r"AIza[A-Za-z0-9_\-]{35}(?![A-Za-z0-9])")),
-    _Pattern("google token", ("ya29.", "gocspx-"), re.compile(_START + r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_.\-]{20,}+")),
-    _Pattern("api key", ("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_\-]{20,}+"), _is_key),
+    _Pattern("google token", ("ya29.", "gocspx-"), re.compile(_START + r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_.\-]{20,}")),
+    _Pattern("api key", ("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_\-]{20,}"), _is_key),
     _Pattern(
         "stripe key",
         ("k_live_", "k_test_", "whsec_"),
-        re.compile(_START + r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{10,}+"),
+        re.compile(_START + r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{10,}"),
     ),
-    _Pattern("npm token", ("npm_",), re.compile(_START + r"npm_[A-Za-z0-9]{30,}+")),
-    _Pattern("pypi token", ("pypi-",), re.compile(_START + r"pypi-[A-Za-z0-9_\-]{40,}+")),
+    _Pattern("npm token", ("npm_",), re.compile(_START + r"npm_[A-Za-z0-9]{30,}")),
+    _Pattern("pypi token", ("pypi-",), re.compile(_START + r"pypi-[A-Za-z0-9_\-]{40,}")),
     _Pattern(
         "jwt",
         ("eyj",),
-        re.compile(r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]{8,}+\.[A-Za-z0-9_\-]*+"),
+        re.compile(r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"),
     ),
     _Pattern(
         "authorization",
         ("authorization",),
         re.compile(
             r"(?i:authorization)" + _ASSIGN + r"(?i:basic|bearer|token|digest|apikey|negotiate)[ \t]{1,8}"
-            r"(?P<value>[^\s\"'`,;<>\[]{8,}+)"
+            r"(?P<value>[^\s\"'`,;<>\[]{8,})"
         ),
         _is_mixed,
     ),
@@ -145,15 +139,15 @@ _PATTERNS = (
     _Pattern(
         "bearer token",
         ("bearer",),
-        re.compile(_START + r"(?i:bearer)[ \t]{1,8}(?P<value>[A-Za-z0-9\-._~+/]{16,}+=*+)"),
+        re.compile(_START + r"(?i:bearer)[ \t]{1,8}(?P<value>[A-Za-z0-9\-._~+/]{16,}=*)"),
         _is_mixed,
     ),
-    _Pattern("azure key", ("key=",), re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,}+=*+)")),
-    _Pattern("signature", ("sig=",), re.compile(r"[?&;]sig=(?P<value>[A-Za-z0-9%+/=_\-]{20,}+)")),
+    _Pattern("azure key", ("key=",), re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,}=*)")),
+    _Pattern("signature", ("sig=",), re.compile(r"[?&;]sig=(?P<value>[A-Za-z0-9%+/=_\-]{20,})")),
     _Pattern(
         "password",
         ("@",),
-        re.compile(_START + r"[A-Za-z][A-Za-z0-9+.\-]{1,30}+://[^\s:/@\"'<>]{0,256}+:(?P<value>[^\s@/\"'<>]{1,256}+)@"),
+        re.compile(_START + r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s:/@\"'<>]{0,256}:(?P<value>[^\s@/\"'<>]{1,256})@"),
         _is_given,
     ),
     _Pattern(
@@ -183,7 +177,8 @@ def _any_of(hints: Iterable[str]) -> re.Pattern[str]:
     )
 
 
-_ANY_HINT = _any_of({hint for pattern in _PATTERNS for hint in pattern.hints})
+_KEY_HINT = "-----begin "
+_ANY_HINT = _any_of({_KEY_HINT, *(hint for pattern in _PATTERNS for hint in pattern.hints)})
 
 
 def redact(text: str) -> Redacted:
@@ -192,18 +187,30 @@ def redact(text: str) -> Redacted:
     # Looked for at once: asking for each hint by itself was a tenth of what accepting a message cost.
     if _ANY_HINT.search(lowered) is None:
         return Redacted(text, 0)
+    if _KEY_HINT in lowered:
+        # First, because whatever else is found inside a key belongs to it.
+        text, count = _replace(text, "private key", find_private_keys(text))
     for pattern in _PATTERNS:
         if any(hint in lowered for hint in pattern.hints):
-            text, found = _replace(pattern, text)
+            text, found = _replace(text, pattern.kind, _find(pattern, text))
             count += found
     return Redacted(text, count)
 
 
-def _replace(pattern: _Pattern, text: str) -> tuple[str, int]:
+def _find(pattern: _Pattern, text: str) -> list[tuple[int, int]]:
     group = "value" if "value" in pattern.shape.groupindex else 0
-    pieces, done = [], 0
-    for match in pattern.shape.finditer(text):
-        if pattern.is_secret is None or pattern.is_secret(match[group]):
-            pieces += [text[done : match.start(group)], f"[redacted: {pattern.kind}]"]
-            done = match.end(group)
-    return ("".join([*pieces, text[done:]]), len(pieces) // 2) if pieces else (text, 0)
+    return [
+        match.span(group)
+        for match in pattern.shape.finditer(text)
+        if pattern.is_secret is None or pattern.is_secret(match[group])
+    ]
+
+
+def _replace(text: str, kind: str, spans: Sequence[tuple[int, int]]) -> tuple[str, int]:
+    if not spans:
+        return text, 0
+    pieces, done = list[str](), 0
+    for start, end in spans:
+        pieces += [text[done:start], f"[redacted: {kind}]"]
+        done = end
+    return "".join([*pieces, text[done:]]), len(spans)

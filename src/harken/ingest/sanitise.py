@@ -70,9 +70,9 @@ _LINE_ENDS = re.compile("\r\n?|[\x0b\x0c\x85\u2028\u2029]")
 _TERMINAL = re.compile(
     # Strings (OSC, DCS, SOS, PM, APC) with their terminator, then CSI, then short escapes. Every class excludes what
     # begins a sequence, so each character is looked at once.
-    "(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]{0,4096}+(?:\x07|\x1b\\\\|\x9c)"
-    "|(?:\x1b\\[|\x9b)[0-?]*+[ -/]*+[@-~]"
-    "|\x1b[ -/]*+[0-~]"
+    "(?:\x1b[\\]PX^_]|[\x90\x98\x9d-\x9f])[^\x07\x1b\x90\x98\x9c-\x9f]{0,4096}(?:\x07|\x1b\\\\|\x9c)"
+    "|(?:\x1b\\[|\x9b)[0-?]*[ -/]*[@-~]"
+    "|\x1b[ -/]*[0-~]"
 )
 _UNWANTED = re.compile(
     "[\x00-\x08\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff"
@@ -84,7 +84,7 @@ _UNWANTED = re.compile(
 _LOOSE_STYLE = re.compile(f"(?<![{_EMOJI}0-9#*]){_EMOJI_STYLE}|(?<=[0-9#*]){_EMOJI_STYLE}(?!\u20e3)")
 _LOOSE_JOINER = re.compile(f"(?<![{_EMOJI}{_EMOJI_STYLE}]){_JOINER}|{_JOINER}(?![{_EMOJI}])")
 # Marks are no word characters; what else these runs hold is sorted out one by one.
-_MARK_RUN = re.compile(r"[^\w\s\x00-\u02ff]{9,}+")
+_MARK_RUN = re.compile(r"[^\w\s\x00-\u02ff]{9,}")
 _BLANK_LINES = re.compile("\n{5,}")
 _LINE_MARKS = re.compile(r"[<\[]|  |\A | \Z")
 
@@ -111,14 +111,12 @@ _FOLD: Final[Mapping[int, str]] = _fold_table()
 
 
 def _names(names: tuple[str, ...]) -> str:
-    return "|".join(
-        re.escape(name).replace(r"\-", r"[-_\s]++" if name.endswith("-") else r"[-_\s]*+") for name in names
-    )
+    return "|".join(re.escape(name).replace(r"\-", r"[-_\s]+" if name.endswith("-") else r"[-_\s]*") for name in names)
 
 
 _LOOKALIKE = re.compile(
-    rf"<(?=[\s/\\!?|]*+(?:[\w.\-]{{1,{_MAX_NAME}}}:)?(?:{_names(WRAPPERS)}|(?:{_names(ROLE_TAGS)})(?=[\s/|>]|$)))"
-    rf"|\[(?=\s*+(?:{_names(MARKERS)}))",
+    rf"<(?=[\s/\\!?|]*(?![\s/\\!?|])(?:[\w.\-]{{1,{_MAX_NAME}}}:)?(?:{_names(WRAPPERS)}|(?:{_names(ROLE_TAGS)})(?=[\s/|>]|$)))"
+    rf"|\[(?=\s*(?:{_names(MARKERS)}))",
     re.IGNORECASE,
 )
 

@@ -41,7 +41,7 @@ _UNKNOWN: Final = frozenset({HTTPStatus.REQUEST_TIMEOUT, *range(500, 600)})
 _CODE: Final = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,63}")
 _PLAIN: Final = r"[^\[\]\\]|\\."
 _PICTURE: Final = re.compile(
-    rf"!(?=\[(?:{_PLAIN}|\[(?:{_PLAIN}|\[(?:{_PLAIN}){{0,300}}+\]){{0,300}}+\]){{0,1000}}+\]\()", re.DOTALL
+    rf"!(?=\[(?:{_PLAIN}|\[(?:{_PLAIN}|\[(?:{_PLAIN}){{0,300}}\]){{0,300}}\]){{0,1000}}\]\()", re.DOTALL
 )
 _NOT_A_NAME: Final = re.compile(r"[<>&\s]+")
 

@@ -36,9 +36,9 @@ _HEAD_SUBJECT: Final = re.compile(
     r"^\*?(?:subject|betreff|objet|asunto|oggetto|onderwerp|ämne|emne|temat)\s?:", re.IGNORECASE | re.MULTILINE
 )
 _HEAD_LINES: Final = 8
-_QUOTES: Final = re.compile(r"<(?P<end>/?)(?P<name>blockquote|div)\b(?P<attributes>[^<>]{0,2000}+)>", re.IGNORECASE)
+_QUOTES: Final = re.compile(r"<(?P<end>/?)(?P<name>blockquote|div)\b(?P<attributes>[^<>]{0,2000})>", re.IGNORECASE)
 _HOLDS_EARLIER: Final = re.compile(r"\b(?:gmail_quote|yahoo_quoted|protonmail_quote|moz-cite-prefix)\b", re.IGNORECASE)
-_ANY_TAG: Final = re.compile(r"<[^<>]*+>")
+_ANY_TAG: Final = re.compile(r"<[^<>]*>")
 _WORD: Final = re.compile(r"\w")
 
 

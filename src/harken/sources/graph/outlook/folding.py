@@ -39,7 +39,7 @@ _SUBJECT: Final = re.compile(r"\b(?:subject|betreff|objet|asunto|oggetto|onderwe
 _PLAIN_SEPARATOR: Final = re.compile(
     r"-{2,20}\s?(?:original message|ursprüngliche nachricht|message d'origine)\s?-{2,20}\s*", re.IGNORECASE
 )
-_TAG: Final = re.compile(r"<(/?)([a-z][^\s/>]{0,20}+)", re.IGNORECASE)
+_TAG: Final = re.compile(r"<(/?)([a-z][^\s/>]{0,20})", re.IGNORECASE)
 _WORD: Final = re.compile(r"\w")
 _MOST_HEADS: Final = 50  # lines that may begin the head of a mail
 _HEAD_PIECES: Final = 40

@@ -17,7 +17,7 @@ MOST_CHARS: Final = 8_000
 
 _AUTH_AS: Final = "x-ms-exchange-organization-authas"
 _RESULTS: Final = "authentication-results"
-_COMMENT: Final = re.compile(r"\([^()]*+\)")
+_COMMENT: Final = re.compile(r"\([^()]*\)")
 _FINDING: Final = re.compile(r"(compauth|dmarc)\s*=\s*([a-z]+)\b")
 _ABOUT: Final = re.compile(r"\bheader\.from\s*=\s*([^\s;]+)")
 
