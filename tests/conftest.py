@@ -14,6 +14,9 @@ pytest.register_assert_rewrite("tests.contracts")
 # A developer's desktop is not to be filled with the toasts of tests; those that are about toasts turn them on.
 os.environ["HARKEN_TOASTS_ENABLED"] = "false"
 
+# Who uses Harken has no such variable: with it every program writes at once, which hides what is written too late.
+os.environ.pop("PYTHONUNBUFFERED", None)
+
 # A shell lets what it runs in the background ignore Ctrl-C, and so would every program that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -47,19 +47,24 @@ class Rig:
         return {**kept, "HARKEN_HOME": str(self.home), "TERM": "xterm", "TZ": "UTC", **self.extra}
 
     def run(
-        self, *words: str, stdin: str = "", stdout: IO[bytes] | None = None, prefix: tuple[str, ...] = COMMAND
+        self,
+        *words: str,
+        stdin: str = "",
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
+        prefix: tuple[str, ...] = COMMAND,
     ) -> Outcome:
         """Run a command to its end."""
         done = subprocess.run(
             [*prefix, *words],
             input=stdin.encode(),
             stdout=stdout or subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=stderr or subprocess.PIPE,
             env=self.environment,
             timeout=SECONDS,
             check=False,
         )
-        return Outcome(done.returncode, (done.stdout or b"").decode(), done.stderr.decode())
+        return Outcome(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
 
     def ok(self, *words: str, stdin: str = "") -> str:
         """Run a command that must succeed, and return what it printed."""

@@ -18,6 +18,8 @@ from harken.trial.picture import Picture
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
 UP, DOWN, ESC, ENTER, CTRL_C = b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"\x03"
+# Around each change of the screen: what a terminal shows of half a change is not what a person sees.
+_CHANGE_BEGINS, _CHANGE_ENDS = b"\x1b[?7l", b"\x1b[?7h"
 # Signals of a terminal reach only whoever it belongs to, and only the new process itself can ask for it.
 _TAKE: Final = """
 import fcntl, os, sys, termios
@@ -35,6 +37,8 @@ class Sitting:
         self._size = (columns, rows)
         self._typed = typed
         self._changed = threading.Condition()
+        self._is_between = False  # in the middle of a change
+        self._tail = b""
         self._picture = Picture(columns, rows)
         self._main, self._side = pty.openpty()
         self._reader = threading.Thread(target=self._read, daemon=True)
@@ -71,8 +75,7 @@ class Sitting:
 
     def text(self) -> str:
         """Return what they see."""
-        with self._changed:
-            return self._picture.text()
+        return self.sees()
 
     def press(self, keys: bytes) -> None:
         """Press keys."""
@@ -82,6 +85,8 @@ class Sitting:
         """Wait until they see all of it, and return what they see then."""
 
         def is_so() -> bool:
+            if self._is_between:
+                return False
             shown = self._picture.text()
             return all(each(shown) if callable(each) else each in shown for each in wanted)
 
@@ -114,4 +119,8 @@ class Sitting:
                 return
             with self._changed:
                 self._picture.feed(data)
+                recent = self._tail + data
+                begins, ends = recent.rfind(_CHANGE_BEGINS), recent.rfind(_CHANGE_ENDS)
+                self._is_between = begins > ends or (begins == ends and self._is_between)
+                self._tail = recent[1 - len(_CHANGE_BEGINS) :]
                 self._changed.notify_all()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import pytest
 
@@ -154,6 +155,18 @@ def test_what_could_not_be_printed_is_offered_again_as_a_repeat(rig: Rig) -> Non
     assert lost.code == 1
     assert lost.err == "harken: The output cannot be written: No space left on device.\n"
     assert "] (repeat) amy: precious" in rig.ok(*words)
+
+
+def test_remark_comes_after_what_it_is_about(rig: Rig) -> None:
+    """A log, or a pager, gets both into one file: there "1 more waits" means after this one."""
+    for text in ("first", "second"):
+        _send(rig, text, "--channel", "order", "--from", "amy")
+    with TemporaryFile() as log:
+        done = rig.run("pull", "--consumer", "orderly", "--channel", "order", "--limit", "1", stdout=log, stderr=log)
+        log.seek(0)
+        printed = log.read().decode()
+    assert done.code == 0
+    assert printed.index("first") < printed.index("more wait")
 
 
 def test_a_reader_that_goes_away_is_no_error_and_takes_nothing(rig: Rig) -> None:

@@ -250,7 +250,10 @@ def test_waiter_is_asked_for_twice_in_a_turn_at_most_and_only_where_one_was(home
 
 def test_no_reminder_while_a_waiter_lives(home: Path, copilot: Copilot) -> None:
     """It listens; nothing is to be said."""
-    held = "import fcntl, os, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX); print(); sys.stdin.read()"
+    held = (
+        "import fcntl, sys; f = open(sys.argv[1], 'w'); fcntl.flock(f, fcntl.LOCK_EX);"
+        " print(flush=True); sys.stdin.read()"
+    )
     lock = home / "run" / "waiters" / str(os.getpid())
     lock.parent.mkdir()
     with subprocess.Popen(

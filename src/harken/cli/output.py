@@ -237,7 +237,8 @@ def place_of(record: Record) -> str:
 
 
 def note_to_person(text: str) -> None:
-    """Print a remark that is not a result, on stderr."""
+    """Print a remark that is not a result, on stderr; after the results so far, which a pipe or file gets later."""
+    sys.stdout.flush()
     print(visible(text), file=sys.stderr)
 
 
