@@ -63,12 +63,13 @@ TWICE: Final = """() => {
   const ids = [...document.querySelectorAll("[id]")].map((it) => it.id);
   return ids.filter((id, at) => ids.indexOf(id) !== at);
 }"""
-# Texts that stick out of the box of their message, or are cut off by it.
+# Texts that stick out of the box of their message, or are cut off by it. A letter with hundreds of marks has no place
+# where it could be broken, and some fonts put the marks side by side: it may be cut, but stick out it may not.
 OUTSIDE: Final = """() => [...document.querySelectorAll(".item")].filter((item) => {
   const outer = item.getBoundingClientRect();
   return [...item.querySelectorAll(".item-main, .body, .item-head, .ledger, .sender, .from")].some((part) => {
     const box = part.getBoundingClientRect();
-    const isCut = part.scrollWidth > part.clientWidth + 1;
+    const isCut = part.scrollWidth > part.clientWidth + 1 && !/\\p{M}{40}/u.test(part.textContent);
     return box.width && (isCut || box.left < outer.left - 1 || box.right > outer.right + 1);
   });
 }).map((item) => item.dataset.said)"""
