@@ -25,7 +25,7 @@ import psutil
 from harken.errors import Unavailable
 from harken.hosts.base import WakeTarget
 from harken.hosts.codex.appserver import AppServer, Refusal, private_server, shared_server
-from harken.hosts.process import command_line
+from harken.hosts.process import command_line, has_terminal
 
 TAKE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5
@@ -172,7 +172,7 @@ def count_terminals(home: Path) -> int:
 
 def _is_terminal_of(process: psutil.Process, home: Path) -> bool:
     try:
-        if process.name() != "codex" or process.terminal() is None:
+        if process.name() != "codex" or not has_terminal(process.pid):
             return False
         own = process.environ()
         words = process.cmdline()[1:]

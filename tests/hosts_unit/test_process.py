@@ -1,0 +1,77 @@
+"""What the system tells about the process of a host."""
+
+from __future__ import annotations
+
+import os
+import pty
+import subprocess
+import sys
+
+import psutil
+import pytest
+
+from harken.hosts.base import HOSTS, answers_one_prompt, named
+from harken.hosts.process import command_line, environment, has_terminal
+
+WAITS = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems do not tell")
+def test_a_terminal_that_was_opened_a_moment_ago_is_known() -> None:
+    """A daemon lives for weeks: a list of the terminals that was made once would leave all later ones out."""
+    psutil.Process().terminal()
+    leader, follower = pty.openpty()
+    code = "import fcntl, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); print(flush=True); sys.stdin.read()"
+    with subprocess.Popen(
+        [sys.executable, "-c", code], stdin=follower, stdout=subprocess.PIPE, start_new_session=True
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert has_terminal(process.pid)
+        process.kill()
+    os.close(leader)
+    os.close(follower)
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, stdout=subprocess.PIPE, start_new_session=True) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        assert not has_terminal(process.pid)
+        process.kill()
+    assert not has_terminal(process.pid)
+
+
+def test_a_process_that_is_gone_has_neither_words_nor_environment() -> None:
+    """A session may outlive its process for a moment: nothing of that may raise."""
+    with subprocess.Popen(["/bin/true"]) as process:
+        process.wait(10)
+    for pid in (0, 1, process.pid):
+        assert (list(command_line(pid)), dict(environment(pid))) == ([], {})
+
+
+@pytest.mark.parametrize(
+    ("host", "argv", "is_one_shot"),
+    [
+        ("claude-code", "claude -p hello", True),
+        ("claude-code", "claude --print hello --output-format json", True),
+        ("claude-code", "claude -p --input-format stream-json", False),
+        ("claude-code", "claude --input-format=stream-json --print", False),
+        ("claude-code", "claude --resume", False),
+        ("copilot-cli", "copilot --prompt=hello", True),
+        ("copilot-cli", "copilot --acp", False),
+        ("codex", "codex exec --json hello", True),
+        ("codex", "codex -c model=exec", False),
+        ("codex", "codex app-server --listen unix://", False),
+        ("gemini-cli", "node gemini -p hello", True),
+        ("opencode", "opencode run hello", True),
+        ("opencode", "opencode serve", False),
+        ("qwen-code", "node qwen -p hello", True),
+        ("qwen-code", "node qwen --input-file run", False),
+    ],
+)
+def test_a_run_that_answers_one_prompt_is_known_by_its_command_line(host: str, argv: str, *, is_one_shot: bool) -> None:
+    """It ends after its answer, so nobody may count on waking it."""
+    assert answers_one_prompt(named(host), argv.split()) is is_one_shot
+
+
+def test_no_words_mean_a_session_that_lasts() -> None:
+    """Of a process that cannot be looked at nothing is known."""
+    assert not any(answers_one_prompt(host, ()) for host in HOSTS)
