@@ -40,7 +40,8 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 	$(BIN)/python scripts/ratchets.py
 	$(BIN)/python scripts/reference.py --check
 
-soak: $(VENV)/.installed-dev ## run the tests that take minutes
+# SOAK_SITUATIONS=3 plays that many on each host instead of 20; SOAK_SEED repeats a run.
+soak: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the tests that take minutes, up to an hour
 	$(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## try hostile bytes on every door, 200,000 cases each (ARGS="--seconds 60 mail")

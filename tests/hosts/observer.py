@@ -151,6 +151,18 @@ class Observer:
             if any(appearance.is_marked for appearance in self.appearances(message)):
                 self.blame(f"{_name(message)} is marked as a repeat, although it was shown once")
 
+    def expect_once(self, message: SentMessage) -> None:
+        """Require that a message came into one conversation once, with a mark or without."""
+        if len(came := self.appearances(message)) > 1:
+            where = ", ".join(str(each.request.number) for each in came)
+            self.blame(f"{_name(message)} was told {len(came)} times, in the requests {where}")
+
+    def expect_unwoken(self, message: SentMessage) -> None:
+        """Require that nothing tried to wake a session for a message."""
+        ways = [e.said for e in self.entries() if e.kind == "offered" and message.id in e.messages]
+        if woken := [way for way in ways if way.startswith(("wake: ", "claude channel"))]:
+            self.blame(f"{_name(message)} was offered to wake a session that needs no waking: {', '.join(woken)}")
+
     def appearances(self, message: SentMessage) -> Sequence[Appearance]:
         """Return where a message came into a conversation."""
         self.wire.take(self.stage.model.requests)

@@ -11,18 +11,22 @@ import contextlib
 import os
 import re
 import signal
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Final, TypeAlias
 
 import psutil
 
 from harken.testing.daemon import DaemonProcess, Json
 from harken.trial.exchange import Asked, Say, side
+from harken.trial.launch import LAUNCHES
+from harken.trial.model import Model
 from harken.trial.screen import Screen
 from tests.hosts.observer import ARRIVAL_SECONDS, LOOK_SECONDS, Observer, SentMessage
-from tests.hosts.stage import Headless, Stage
+from tests.hosts.stage import PROGRAMS, Headless, Stage
 from tests.hosts.wire import is_whole, new_prompt, words
 from tests.loss.rig import until
 
@@ -33,6 +37,9 @@ IDLE_SECONDS: Final = 40.0
 LAST_WORD: Final = "done"
 PULL: Final = Say.call("inbox_pull", {"limit": 20})
 MOST_PULLS: Final = 40
+_SESSION: Final = re.compile(r"session ID (\d+)")
+_YIELD_MILLISECONDS: Final = 250
+_POLL_MILLISECONDS: Final = 120_000
 _REMAINING: Final = re.compile(r'unread_remaining\\*"\s*:\s*(\d+)')
 KNOWN_SENDER: Final = "ann"
 QUIET_CHANNEL: Final = "news"  # its messages go with a prompt and push no further
@@ -46,18 +53,38 @@ channel = "{QUIET_CHANNEL}"
 """
 
 
+Step: TypeAlias = Say | Callable[[Asked], Say]
+"""What the model says next, or how it is found from what it was asked."""
+
+
+def _plain_shell(command: str) -> Sequence[Step]:
+    return [Say.shell(command)]
+
+
+def _polled_shell(command: str) -> Sequence[Step]:
+    """Codex returns from a command that takes long, and its model then waits for the rest with another tool."""
+
+    def poll(asked: Asked) -> Say:
+        running = _SESSION.search(asked.turns[-1].text)
+        assert running, f"the command does not run on: {asked.turns[-1]}"
+        return Say.call("write_stdin", {"session_id": int(running[1]), "yield_time_ms": _POLL_MILLISECONDS})
+
+    return [Say.call("exec_command", {"cmd": command, "yield_time_ms": _YIELD_MILLISECONDS}), poll]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Habits:
     """What differs from host to host when a session is played."""
 
     leave: str  # what a person types to end it
     can_be_woken: bool = True  # as `harken connect` connects it unless told otherwise
+    long_shell: Callable[[str], Sequence[Step]] = _plain_shell  # how its model runs a command that takes long
 
 
 HABITS: Final[Mapping[str, Habits]] = {
     "claude-code": Habits(leave="/exit"),
     "copilot-cli": Habits(leave="/exit", can_be_woken=False),
-    "codex": Habits(leave="/quit"),
+    "codex": Habits(leave="/quit", long_shell=_polled_shell),
     "gemini-cli": Habits(leave="/quit", can_be_woken=False),
     "opencode": Habits(leave="/exit"),
     "qwen-code": Habits(leave="/quit"),
@@ -68,10 +95,10 @@ class PromptScript:
     """What the model does: the steps of the last prompt in a request, one after the other, and then a last word."""
 
     def __init__(self) -> None:
-        self._steps: dict[str, Sequence[Say]] = {}
+        self._steps: dict[str, Sequence[Step]] = {}
         self._readers: set[str] = set()
 
-    def give(self, prompt: str, steps: Sequence[Say], *, reads_all: bool = False) -> None:
+    def give(self, prompt: str, steps: Sequence[Step], *, reads_all: bool = False) -> None:
         """Let a prompt have steps; with `reads_all` the model then calls `inbox_pull` until nothing waits."""
         self._steps[prompt] = tuple(steps)
         if reads_all:
@@ -87,7 +114,8 @@ class PromptScript:
         begun = max((at for at, turn in enumerate(asked.turns) if prompt and prompt in turn.text), default=0)
         results = [turn.text for turn in asked.turns[begun:] if turn.role == "tool"]
         if len(results) < len(steps):
-            return steps[len(results)]
+            step = steps[len(results)]
+            return step if isinstance(step, Say) else step(asked)
         return PULL if prompt in self._readers and _goes_on_reading(results[len(steps) :]) else Say.text(LAST_WORD)
 
 
@@ -106,7 +134,7 @@ class HostSession:
     host: ObservedHost
     screen: Screen
 
-    def prompt(self, *steps: Say) -> str:
+    def prompt(self, *steps: Step) -> str:
         """Type a prompt that the model follows with some steps; return it."""
         prompt = new_prompt()
         self.host.script.give(prompt, steps)
@@ -137,6 +165,7 @@ class ObservedHost:
 
     stage: Stage
     observer: Observer
+    terminals: ExitStack
     script: PromptScript = field(default_factory=PromptScript)
 
     @property
@@ -164,8 +193,12 @@ class ObservedHost:
 
     @contextmanager
     def session(self) -> Iterator[HostSession]:
-        """A session in a terminal that waits for its first prompt."""
-        with self.stage.screen() as screen:
+        """A session in a terminal that waits for its first prompt, and is left at the end.
+
+        The terminal itself is closed with the home: closing it ends also what a host leaves behind on purpose.
+        """
+        screen = self.terminals.enter_context(self.stage.screen())
+        try:
             screen.wait_for(self.stage.launch.ready, READY_SECONDS)
             screen.wait_quiet()
             self.observer.note("a session was started")
@@ -173,9 +206,12 @@ class ObservedHost:
             yield session
             if screen.is_running:
                 session.leave()
+        finally:
+            if screen.is_running:
+                kill_tree(screen.pid, self.daemon_pid)
 
     @contextmanager
-    def headless(self, *steps: Say, reads_all: bool = False) -> Iterator[tuple[str, Headless]]:
+    def headless(self, *steps: Step, reads_all: bool = False) -> Iterator[tuple[str, Headless]]:
         """A run without a terminal, with the prompt that the model follows."""
         prompt = new_prompt()
         self.script.give(prompt, steps, reads_all=reads_all)
@@ -184,7 +220,7 @@ class ObservedHost:
             yield prompt, running
         self.observer.note("the run is over")
 
-    def run(self, *steps: Say, reads_all: bool = False) -> str:
+    def run(self, *steps: Step, reads_all: bool = False) -> str:
         """Run the host without a terminal to its end; return the prompt."""
         with self.headless(*steps, reads_all=reads_all) as (prompt, running):
             done = running.finish()
@@ -195,14 +231,25 @@ class ObservedHost:
         """Return the first request, from a number on, of a turn that a prompt began."""
         return self.stage.model.wait_for(lambda asked: follows(asked, prompt), seconds, after=after)
 
+    def requests(self, prompt: str) -> Sequence[Asked]:
+        """Return the requests so far of a turn that a prompt began."""
+        return [asked for asked in self.stage.model.requests if follows(asked, prompt)]
+
     def until_idle(self, count: int = 1) -> None:
-        """Return when Harken knows so many sessions and takes them all for idle."""
+        """Return when so many sessions are idle, with a way to wake them if the host has one, and none is busy."""
         until(
-            lambda: [each["presence"] for each in self.sessions()] == ["idle"] * count,
+            lambda: self._idle(self.sessions()) >= count,
             f"{count} sessions are idle, now {self.sessions()}",
             IDLE_SECONDS,
             pause_seconds=LOOK_SECONDS,
         )
+
+    def _idle(self, sessions: Sequence[Json]) -> int:
+        """Return how many sessions are idle and can be woken if the host can; none while one is busy."""
+        is_ready = [
+            each["presence"] == "idle" and (each["can_wake"] or not self.habits.can_be_woken) for each in sessions
+        ]
+        return 0 if any(each["presence"] == "busy" for each in sessions) else sum(is_ready)
 
     def kill_daemon(self) -> None:
         """End the daemon with SIGKILL: whoever needs it starts another."""
@@ -281,17 +328,36 @@ def frozen(pids: Sequence[int]) -> Iterator[None]:
                 os.kill(pid, signal.SIGCONT)
 
 
-def observe(stage: Stage) -> ObservedHost:
-    """Start Harken beside a host that was prepared, connect them, and return them."""
+@contextmanager
+def observed(stage: Stage) -> Iterator[ObservedHost]:
+    """Harken beside a host that was prepared, and the two connected; everything is ended with the block."""
     stage.harken_home.mkdir(mode=0o700)
     config = stage.harken_home / "config.toml"
     config.write_text(CONFIG, encoding="utf-8")
     config.chmod(0o600)
     # opencode fetches a package for plugins at every start until it has it, and there is no network here.
     (stage.user / ".npmrc").write_text("offline=true\n", encoding="utf-8")
-    stage.harken("up")
-    stage.harken("connect", stage.launch.name, "--yes")
-    stage.harken("allow", KNOWN_SENDER)
-    observed = ObservedHost(stage, Observer(stage))
-    stage.model.follow(observed.script)
-    return observed
+    try:
+        with ExitStack() as terminals:
+            stage.harken("up")
+            stage.harken("connect", stage.launch.name, "--yes")
+            stage.harken("allow", KNOWN_SENDER)
+            host = ObservedHost(stage, Observer(stage), terminals)
+            stage.model.follow(host.script)
+            yield host
+    finally:
+        stage.end_everything()
+
+
+@contextmanager
+def installed(name: str) -> Iterator[ObservedHost]:
+    """A host in a home of its own, connected to a Harken of its own."""
+    launch = LAUNCHES[name]
+    is_there = (PROGRAMS / launch.program).exists()
+    assert is_there, f"{name} is not installed: run `make test-hosts` once, it installs every host"
+    # A short name: sockets are made below it, and their paths are limited.
+    with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as folder, Model() as model:
+        stage = Stage(launch=launch, folder=Path(folder).resolve(), model=model)
+        stage.prepare()
+        with observed(stage) as host:
+            yield host

@@ -16,8 +16,19 @@ from typing import Final, TypeAlias
 import psutil
 
 from harken.trial.exchange import Say
+from harken.trial.gate import Gate
 from tests.hosts.observer import LOOK_SECONDS, SentMessage
-from tests.hosts.play import KNOWN_SENDER, QUIET_CHANNEL, STEP_SECONDS, HostSession, ObservedHost, frozen, let_pass
+from tests.hosts.play import (
+    KNOWN_SENDER,
+    PULL,
+    QUIET_CHANNEL,
+    STEP_SECONDS,
+    HostSession,
+    ObservedHost,
+    Step,
+    frozen,
+    let_pass,
+)
 from tests.hosts.wire import is_whole
 from tests.loss.rig import until
 
@@ -30,26 +41,36 @@ STILL_SECONDS: Final = 10.0  # in which a conversation without a terminal would 
 KNOWN_SECONDS: Final = 30.0  # until a host that was started has told Harken so
 LONG_TEXTS: Final = 16
 LONG_CHARS: Final = 5_000
-SLOW_SECONDS: Final = 6.0
+SLOW_SECONDS: Final = 20.0
+STILL_SHARE_SECONDS: Final = 0.45  # of each half second in which a slow host stands still
+MOVING_SHARE_SECONDS: Final = 0.05
+GONE_SECONDS: Final = 10.0  # until Harken knows that a session was left
+_HOOKED: Final = frozenset({"idle", "busy"})
 _EDGE: Final = "/harken/edge/"  # where the programs are that a host runs for Harken
 
 
 def busy_with_a_short_tool(host: ObservedHost) -> None:
     """A message that is sent while a tool runs is in the request that follows it."""
-    _busy(host, "while a short tool runs", 0.0)
+    with host.stage.gate() as gate:
+        _busy(host, gate, [Say.shell(gate.command)], 0.0)
 
 
 def busy_with_a_long_tool(host: ObservedHost) -> None:
     """The same when the tool takes longer than the patience of whoever could wake the session instead."""
-    _busy(host, "while a long tool runs", LONG_TOOL_SECONDS)
+    with host.stage.gate() as gate:
+        _busy(host, gate, host.habits.long_shell(gate.command), LONG_TOOL_SECONDS)
 
 
-def _busy(host: ObservedHost, when: str, seconds: float) -> None:
+def _busy(host: ObservedHost, gate: Gate, tool: Sequence[Step], seconds: float) -> None:
     observer = host.observer
-    with host.stage.gate() as gate, host.session() as session:
-        prompt = session.prompt(Say.shell(gate.command), Say.shell("true"))
+    with host.session() as session:
+        place = len(host.stage.model.requests)
+        prompt = session.prompt(*tool, Say.shell("true"))
         gate.wait(STEP_SECONDS)
-        message = observer.send(when)
+        for _ in tool:
+            # The last of them is the one during which the message comes.
+            place = host.request(prompt, after=place).number + 1
+        message = observer.send(f"while a tool runs for {seconds:g} s")
         observer.expect_outlook(message, "boundary")
         _expect_busy(host)
         if seconds:
@@ -90,6 +111,7 @@ def closed_and_started_at_once(host: ObservedHost) -> None:
     with host.session() as session:
         _first_turn(host, session)
         session.leave()
+    _expect_gone(host)
     between = observer.send("right after the session was left")
     observer.expect_outlook(between, "next_session")
     with host.session() as session:
@@ -111,6 +133,7 @@ def leave_a_session(host: ObservedHost) -> float:
     with host.session() as session:
         _first_turn(host, session)
         session.leave()
+    _expect_gone(host)
     return time.monotonic()
 
 
@@ -128,6 +151,7 @@ def started_after_long(host: ObservedHost) -> None:
 def headless_with_a_message_before(host: ObservedHost) -> None:
     """What waits is in the first request of a run without a terminal."""
     observer = host.observer
+    _expect_gone(host)
     message = observer.send("before a run without a terminal")
     observer.expect_outlook(message, "next_session")
     prompt = host.run(Say.shell("true"))
@@ -151,19 +175,21 @@ def headless_with_a_message_during(host: ObservedHost) -> None:
 
 
 def headless_that_starts_slowly(host: ObservedHost) -> None:
-    """A run that needs long until its first request is not woken: it has a prompt already."""
+    """A run that needs long until its first request is not woken: it has a prompt already, and is told once."""
     observer = host.observer
-    before = observer.send("before a run that starts slowly")
+    _expect_gone(host)
+    message = observer.send("before a run that starts slowly")
     with host.headless(Say.shell("true")) as (prompt, running):
-        until(host.sessions, "Harken knows the run", KNOWN_SECONDS)
-        with frozen(_programs(running.pid)):
-            observer.note("the host stands still")
-            host.nothing_for(SLOW_SECONDS, before)
-        observer.note("the host goes on")
+        # Its first hook has run: from then on Harken may take it for idle.
+        until(lambda: any(each["presence"] in _HOOKED for each in host.sessions()), "a hook has run", KNOWN_SECONDS)
+        observer.note("the host becomes slow")
+        _slow_down(host, running.pid, prompt)
+        observer.note("the host is fast again")
         running.finish()
-    observer.expect_in(before, host.request(prompt), "the first request of the run")
+    observer.expect_in(message, host.requests(prompt)[-1], "the last request of the run")
     observer.settle()
-    observer.expect_plain(before)
+    observer.expect_once(message)
+    observer.expect_unwoken(message)
 
 
 def daemon_killed_while_busy(host: ObservedHost) -> None:
@@ -252,9 +278,25 @@ def three_sessions_at_once(host: ObservedHost) -> None:
         observer.expect_plain(woken, told)
 
 
+def read_by_the_tool(host: ObservedHost) -> None:
+    """What the model has read with a tool of Harken's is seen when its turn ends, though nothing follows it."""
+    observer = host.observer
+    with host.stage.gate() as gate, host.session() as session:
+        prompt = session.prompt(Say.shell(gate.command), PULL)
+        gate.wait(STEP_SECONDS)
+        message = observer.send("before the model reads its inbox", "--channel", QUIET_CHANNEL)
+        place = len(host.stage.model.requests)
+        gate.open()
+        host.request(prompt, after=place)
+        host.until_idle()
+        observer.settle()
+        observer.expect_plain(message)
+
+
 def more_than_a_result_holds(host: ObservedHost) -> None:
     """What waits may be more than the host shows of a tool's result: whatever is called seen was there whole."""
     observer = host.observer
+    _expect_gone(host)
     for number in range(LONG_TEXTS):
         observer.send(f"long text {number + 1}", "--channel", QUIET_CHANNEL, about_chars=LONG_CHARS)
     host.run(reads_all=True)
@@ -333,6 +375,26 @@ def _expect_busy(host: ObservedHost) -> None:
         host.observer.blame(f"while a tool runs the status says {found or 'that no session is there'}")
 
 
+def _expect_gone(host: ObservedHost) -> None:
+    """Require that Harken knows soon that no session is there any more."""
+    try:
+        until(lambda: not host.sessions(), "the session is gone", GONE_SECONDS, pause_seconds=LOOK_SECONDS)
+    except AssertionError:
+        host.observer.blame(f"a session that was left is still there after {GONE_SECONDS:g} s: {host.sessions()}")
+
+
+def _slow_down(host: ObservedHost, pid: int, prompt: str) -> None:
+    """Let a host stand still for most of the time, as on a machine that is too slow, until it asks its model."""
+    end = time.monotonic() + SLOW_SECONDS
+    while time.monotonic() < end:
+        with contextlib.suppress(TimeoutError), frozen(_programs(pid)):
+            host.request(prompt, seconds=STILL_SHARE_SECONDS)
+            return
+        with contextlib.suppress(TimeoutError):
+            host.request(prompt, seconds=MOVING_SHARE_SECONDS)
+            return
+
+
 def _programs(pid: int) -> Sequence[int]:
     """Return the processes of a host without those of Harken: its hooks and connections."""
     root = psutil.Process(pid)
@@ -360,7 +422,8 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
         daemon_restarted_while_busy,
         host_killed_before_the_proof,
         three_sessions_at_once,
-        more_than_a_result_holds,
+        read_by_the_tool,
         quiet_channel,
+        more_than_a_result_holds,
     )
 }

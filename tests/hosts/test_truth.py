@@ -6,17 +6,13 @@ every situation ends with nothing unseen. The journal says what Harken believes,
 
 from __future__ import annotations
 
-import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
 
 from harken.trial.launch import LAUNCHES
-from harken.trial.model import Model
-from tests.hosts.play import ObservedHost, let_pass, observe
+from tests.hosts.play import ObservedHost, installed, let_pass
 from tests.hosts.situations import (
     CLOSED_SECONDS,
     SITUATIONS,
@@ -25,25 +21,9 @@ from tests.hosts.situations import (
     leave_a_session,
     started_after_long,
 )
-from tests.hosts.stage import PROGRAMS, Stage
 
 # That one is played beside the others, see `left`.
 SHORT = {name: each for name, each in SITUATIONS.items() if each is not closed_for_long}
-
-
-@contextmanager
-def observed(name: str) -> Iterator[ObservedHost]:
-    """A host in a home of its own, connected to a Harken of its own."""
-    launch = LAUNCHES[name]
-    if not (PROGRAMS / launch.program).exists():
-        pytest.fail(f"{name} is not installed: run `make test-hosts` once, it installs every host")
-    with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as folder, Model() as model:
-        stage = Stage(launch=launch, folder=Path(folder).resolve(), model=model)
-        stage.prepare()
-        try:
-            yield observe(stage)
-        finally:
-            stage.end_everything()
 
 
 @pytest.fixture(scope="module", params=tuple(LAUNCHES))
@@ -55,14 +35,14 @@ def host_name(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def left(host_name: str) -> Iterator[tuple[ObservedHost, float]]:
     """A host whose session was left at some time; the other situations are played while time passes here."""
-    with observed(host_name) as host:
+    with installed(host_name) as host:
         yield host, leave_a_session(host)
 
 
 @pytest.fixture(scope="module")
 def shared(left: tuple[ObservedHost, float]) -> Iterator[ObservedHost]:
     """The host for all other situations."""
-    with observed(left[0].name) as host:
+    with installed(left[0].name) as host:
         yield host
 
 
