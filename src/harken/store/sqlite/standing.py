@@ -15,7 +15,7 @@ import anyio
 
 from harken.model import Mailbox, Offer, Reader
 from harken.store.base import MOST_OFFER_CHARS, Hush, Reach
-from harken.store.sqlite import deliveries
+from harken.store.sqlite import offers as offer_rows
 from harken.store.sqlite.transaction import Transaction
 
 MOST_WITH_A_MESSAGE, MOST_ALONE = 16, 100
@@ -40,10 +40,10 @@ class Standing:
 
     def make(self, tx: Transaction, hush: Hush) -> None:
         """Offer what is eligible now."""
-        self.made = deliveries.offer(
+        self.made = offer_rows.offer(
             tx,
             self.reader,
-            deliveries.Wanted(self.limit, reach=Reach(hush=hush)),
+            offer_rows.Wanted(self.limit, reach=Reach(hush=hush)),
             surface=self.surface,
             carrier=self.carrier,
             lease_until=tx.now + self.lease,

@@ -58,6 +58,7 @@ from harken.store.sqlite import access, enrollment, looking, retention, search
 from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
 from harken.store.sqlite import messages as message_rows
+from harken.store.sqlite import offers as offer_rows
 from harken.store.sqlite import outbox as outbox_rows
 from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
@@ -183,11 +184,9 @@ class SqliteStore(Reacting, Asked, VitalSigns):
     ) -> list[Message]:
         """Return what an offer would give."""
         now = to_micros(self._clock.now())
-        wanted = delivery_rows.Wanted(limit, channel, after, reach)
-        found = await self._readers.run(
-            lambda db: delivery_rows.waiting(db, reader, wanted, now=now, oldest_first=True)
-        )
-        return [message for message, _ in (found if reach is not None else delivery_rows.fitting(found))]
+        wanted = offer_rows.Wanted(limit, channel, after, reach)
+        found = await self._readers.run(lambda db: offer_rows.waiting(db, reader, wanted, now=now, oldest_first=True))
+        return [message for message, _ in (found if reach is not None else offer_rows.fitting(found))]
 
     async def offer(
         self,
@@ -202,11 +201,9 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         reach: Reach | None = None,
     ) -> list[Offer]:
         """Lease what waits to the reader's session."""
-        wanted = delivery_rows.Wanted(limit, channel, after, reach)
+        wanted = offer_rows.Wanted(limit, channel, after, reach)
         return await self._writer.run(
-            lambda tx: delivery_rows.offer(
-                tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until
-            ),
+            lambda tx: offer_rows.offer(tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until),
             is_durable=False,
         )
 
