@@ -119,5 +119,5 @@ async def _hand_out(store: SqliteStore) -> None:
     """Give every consumer some, half of them proven, so that there are deliveries above and below the cursors."""
     until = SystemClock().now() + timedelta(hours=1)
     for number in range(CONSUMERS):
-        offers = await store.offer(reader(number), OFFERED, surface="bench", carrier="fill", lease_until=until)
-        await store.prove([offer.delivery_id for offer in offers[: OFFERED // 2]], "bench")
+        given = await store.offer(reader(number), OFFERED, surface="bench", carrier="fill", lease_until=until)
+        await store.prove([offer.delivery_id for offer in given.whole[: OFFERED // 2]], "bench")

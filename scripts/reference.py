@@ -204,6 +204,9 @@ def tools_page(words: Words, found: Examples) -> Iterator[str]:
         f"second block follows while more waits: “{render.still_waiting(2)}” Every tool has `_meta` with "
         "`anthropic/alwaysLoad`, and `readOnlyHint` where it only looks. A result that shows messages says in "
         "`treat_as` whose word each is; see [trust](../explanation/trust.md).\n\n"
+        "A result has no more bytes than its host shows its model. A message that does not fit has `truncated`, its "
+        "text is the first words of the whole one, which has `length` characters, and its `meta` is empty. It has no "
+        "`delivery_id`, because it was not handed out: see [how long](../explanation/delivery.md#how-long).\n\n"
         f"The server's instructions to the agent are:\n\n> {INSTRUCTIONS}\n\n"
     )
     for tool in TOOLS:

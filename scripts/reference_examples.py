@@ -27,6 +27,7 @@ from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
+from harken.hosts.base import GENERIC
 from harken.inbox import Caller, Note, Role, Session
 from harken.inbox.tasks import NewTask
 from harken.ingest.prepare import Policy, prepare
@@ -184,6 +185,8 @@ class Scene:
             request=name,
             carrier=f"edge/{name}",
             carry=lambda _deliveries: None,
+            drop=lambda: False,
+            result_bytes=GENERIC.result_bytes,
         )
         try:
             result: object = (await tool.run(one, tool.parse(arguments))).value

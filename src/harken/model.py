@@ -8,7 +8,7 @@ glossary.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum, StrEnum, auto
@@ -240,6 +240,29 @@ class Offer:
     offered_at: datetime | None = None
     is_repeat: bool = False
     answered_by: Consumer | None = None
+    seen_by: tuple[Consumer, ...] = ()  # who had seen it by then
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Selection:
+    """Which of the messages that wait go into one answer: whole, or cut to their first words.
+
+    Only what goes whole is offered. `too_long` are those that no answer carries whole; `is_full` says that a later
+    answer carries more of the others.
+    """
+
+    whole: Sequence[Offer] = ()
+    cut: Sequence[Offer] = ()  # without delivery ids: nothing is to be proven of them
+    too_long: frozenset[MessageId] = frozenset()
+    is_full: bool = False
+
+    def leaves_some(self, limit: int) -> bool:
+        """Whether more may wait than goes whole, of which there may be so many at most."""
+        return self.is_full or bool(self.too_long) or len(self.whole) >= limit
+
+
+Choose = Callable[[Sequence[Offer], int], Selection]
+"""Says which of some offers, in their order, one answer carries, so many whole at most. Pure and quick."""
 
 
 async def _noted_nowhere() -> None:

@@ -26,6 +26,7 @@ from tests.contracts.reaction_actions import ActionSuite, AnswerSuite
 from tests.contracts.reaction_model import ReactionMachine
 from tests.contracts.reaction_runs import AncestrySuite, RunSuite
 from tests.contracts.reactions import JudgingSuite, OnceSuite, RuleUpkeepSuite, WindowSuite
+from tests.contracts.store_choices import ChoiceSuite
 from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
@@ -92,6 +93,7 @@ class StoreContract:
     TestProof = ProofSuite
     TestLease = LeaseSuite
     TestReach = ReachSuite
+    TestChoice = ChoiceSuite
     TestTransfer = TransferSuite
     TestSurface = SurfaceSuite
     TestHerald = HeraldSuite

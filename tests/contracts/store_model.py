@@ -225,7 +225,7 @@ class Machine(RuleBasedStateMachine):
         assert self.do(partial(self.store.peek, reader, 1000, channel=channel)) == eligible
         offers = self.do(
             partial(self.store.offer, reader, limit, surface="pull", carrier="c", lease_until=until, channel=channel)
-        )
+        ).whole
         expected = sorted(eligible, key=lambda message: message.priority is not Priority.HIGH)[:limit]
         entries = [self.model.entries[reader.consumer, message.id] for message in expected]
         assert [(each.message, each.is_repeat) for each in offers] == [

@@ -81,11 +81,11 @@ async def hand_out(
 ) -> list[Offer]:
     """Offer within a reach; what would be offered is looked at first and must be the same."""
     shown = await store.peek(reader, limit, reach=reach)
-    offers = await store.offer(
+    given = await store.offer(
         reader, limit, surface=surface, carrier=carrier, lease_until=later(clock, 900), reach=reach
     )
-    assert sorted(message.text for message in shown) == sorted(offered_texts(offers))
-    return offers
+    assert sorted(message.text for message in shown) == sorted(offered_texts(given.whole))
+    return list(given.whole)
 
 
 class ReachSuite(DeliverySuite):

@@ -140,7 +140,7 @@ async def offer(
     lease_seconds: float = LEASE_SECONDS,
 ) -> list[Offer]:
     """Hand out what waits for a reader, with the usual lease."""
-    return await store.offer(
+    given = await store.offer(
         reader,
         limit,
         surface="pull",
@@ -149,6 +149,7 @@ async def offer(
         channel=channel,
         after=after,
     )
+    return list(given.whole)
 
 
 def offered_texts(offers: Sequence[Offer]) -> list[str]:

@@ -138,7 +138,7 @@ async def test_a_state_in_the_past_is_not_changed_by_what_came_later(tmp_path: P
         await store.enroll(AGENT, INBOX, clock.now())
         (first,) = await store.append([new_message("one")])
         until = clock.now() + timedelta(seconds=LEASE_SECONDS)
-        (offer,) = await store.offer(READER, 9, surface="pull", carrier="c", lease_until=until)
+        (offer,) = (await store.offer(READER, 9, surface="pull", carrier="c", lease_until=until)).whole
         then = list(journal.events)
         clock.advance(60)
         await store.prove([offer.delivery_id], "proof")

@@ -63,9 +63,9 @@ def read(home: Path, traffic: Traffic) -> None:
 
 
 def as_given(result: Json) -> list[Json]:
-    """The messages of an answer as (text, whether marked as a repeat)."""
+    """The messages that an answer has whole, as (text, whether marked as a repeat)."""
     value = json.loads(result["content"][0]["text"])
-    messages = value["messages"] if isinstance(value, dict) else value
+    messages = [m for m in (value["messages"] if isinstance(value, dict) else value) if "truncated" not in m]
     return [(m.get("content") or m["content_text_sanitized"], m.get("repeat", False)) for m in messages]
 
 

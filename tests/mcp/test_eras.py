@@ -102,8 +102,8 @@ def test_evidence_works_in_the_new_era(daemon: DaemonProcess) -> None:
         return agent.ask("tools/call", {"name": tool, "arguments": arguments, "_meta": meta(name)})
 
     try:
-        while agent.result(call("inbox_pull", limit=100))["messages"]:
-            continue
+        while left := ids(agent.result(call("inbox_pull", limit=100))["messages"]):
+            agent.result(call("ack", ids=left))
         message = send(daemon)
         assert ids(agent.result(call("inbox_pull"))["messages"]) == [message]
         agent.result(call("inbound_queue_stats"))

@@ -128,7 +128,7 @@ def test_a_record_has_the_documented_fields(daemon: DaemonProcess, connect: Conn
 
 def test_inbox_pull_gives_twenty_unless_told_otherwise(daemon: DaemonProcess, connect: Connect) -> None:
     """More would fill a model's context with what it did not ask for."""
-    agent = connect()
+    agent = connect("claude-code")
     for number in range(22):
         send(daemon, f"number {number}")
 

@@ -69,7 +69,7 @@ async def live(store: Store, clock: FakeClock) -> None:
         appended = await store.append(batch, Checkpoint("teams", "chat", str(number)))
         tell("appended", number, [each.message.id for each in appended])
         until = clock.now() + timedelta(minutes=15)
-        offers = await store.offer(READER, 1, surface="pull", carrier=str(number), lease_until=until)
+        offers = (await store.offer(READER, 1, surface="pull", carrier=str(number), lease_until=until)).whole
         tell("offered", [[each.delivery_id, each.message.id] for each in offers])
         seen = await store.prove([each.delivery_id for each in offers], "ack")
         tell("seen", [[each.id, each.message_id] for each in seen])

@@ -110,7 +110,7 @@ async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
     with fed.ticker.follow() as follower:
         (message,) = await fed.send("the build is red")
         lease = fed.clock.now() + timedelta(minutes=1)
-        (offer,) = await fed.store.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)
+        (offer,) = (await fed.store.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)).whole
         await fed.store.prove([offer.delivery_id], "later call")
         await fed.store.add_reply(message, "on it", author="agent:claude-code", consumer=AGENT.consumer)
         found = await fed.take(follower, 4)

@@ -34,6 +34,9 @@ class Host:
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
     asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
     unmanned_flags: frozenset[str] = frozenset()  # with one of these arguments it works for a program
+    # What a tool's result may have so that the host shows all of it to its model. Of a host that is not known the
+    # least is assumed: no known one cuts so short a result, and no text has more tokens than bytes.
+    result_bytes: int = 10_000
 
     @property
     def modern_surfaces(self) -> tuple[str, ...]:
@@ -82,6 +85,7 @@ HOSTS = (
     Host(
         name="claude-code",
         client_names=("claude-code", "claude code"),
+        result_bytes=24_000,
         session_variable="CLAUDE_CODE_SESSION_ID",
         keys_by_process=True,
         needs_handshake=True,
@@ -93,6 +97,7 @@ HOSTS = (
     Host(
         name="copilot-cli",
         client_names=("copilot-cli", "github-copilot-cli", "copilot"),
+        result_bytes=18_000,
         session_variable="COPILOT_AGENT_SESSION_ID",
         needs_handshake=True,
         asks_person=True,

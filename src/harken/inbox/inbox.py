@@ -34,6 +34,7 @@ from harken.model import (
     REPLIES,
     WATCH,
     Attention,
+    Choose,
     Consumer,
     Delivery,
     DeliveryId,
@@ -43,6 +44,7 @@ from harken.model import (
     MessageId,
     Offer,
     Reader,
+    Selection,
     SessionKey,
     State,
     fresh_id,
@@ -185,18 +187,23 @@ class Inbox:
         consume: bool = True,
         surface: str,
         carrier: str,
+        choose: Choose | None = None,
     ) -> Pulled:
-        """Hand out what waits, or (not `consume`) show it without handing it out."""
+        """Hand out what waits, or (not `consume`) show it without handing it out.
+
+        `choose` says what an answer can carry; what it lets go whole is handed out, and nothing else.
+        """
         await self._enroll(reader)
         wanted = bounded(limit, MAX_OFFER, "limit")
         if not consume:
-            found = await self._store.peek(reader, wanted, channel=channel, after=since)
-            shown = [Offer(message=message, delivery_id=DeliveryId("")) for message in found]
-            return Pulled(offers=shown, remaining=max(0, await self.count(reader) - len(shown)))
-        offers = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since)
-        # Fewer than wanted, of everything: nothing is left to count.
-        is_all = len(offers) < wanted and not channel and not since and characters(offers) < MOST_OFFER_CHARS
-        return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
+            most = MAX_OFFER if choose else wanted
+            found = await self.shown(await self._store.peek(reader, most, channel=channel, after=since))
+            shown = choose(found, wanted) if choose else Selection(whole=found)
+            return Pulled.of(shown, max(0, await self.count(reader) - len(shown.whole)))
+        reach = Reach(attentions=frozenset(Attention), choose=choose) if choose else None
+        given = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since, reach=reach)
+        is_part = bool(channel or since) or given.leaves_some(wanted)
+        return Pulled.of(given, await self._left(reader) if is_part else 0)
 
     async def wait(
         self, reader: Reader, *, timeout_seconds: float, max_items: int, surface: str, carrier: str
@@ -225,9 +232,8 @@ class Inbox:
                 # Its folder has become a task's, or is one's no longer: it goes on waiting for what it reads now.
                 session.require_reading()
                 reader = session.reader
-        offers = found[0]
-        is_all = len(offers) < wanted and characters(offers) < MOST_OFFER_CHARS
-        return Pulled(offers=offers, remaining=0 if is_all else await self._left(reader))
+        given = Selection(whole=found[0], is_full=characters(found[0]) >= MOST_OFFER_CHARS)
+        return Pulled.of(given, await self._left(reader) if given.leaves_some(wanted) else 0)
 
     async def waiting(
         self,
@@ -252,7 +258,7 @@ class Inbox:
         if not messages:
             return []
         reach = self._reach(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
-        return await self._offer(reader, len(messages), surface, carrier, reach=reach)
+        return (await self._offer(reader, len(messages), surface, carrier, reach=reach)).whole
 
     async def recent(self, reader: Reader, limit: int) -> Sequence[Message]:
         """Return the newest messages that go with prompts, seen or not, oldest first; nothing that is muted."""
@@ -364,6 +370,11 @@ class Inbox:
         found = await self._store.page(where, bounded(limit, MAX_PAGE, "limit"), newest_first=True)
         return printable(found)[::-1]
 
+    async def shown(self, messages: Sequence[Message]) -> Sequence[Offer]:
+        """Return messages as if they were handed out, without what would prove that they arrived."""
+        seen = await self.seen_by(messages)
+        return [Offer(message=m, delivery_id=DeliveryId(""), seen_by=tuple(seen[m.id])) for m in messages]
+
     async def seen_by(self, messages: Collection[Message]) -> Mapping[MessageId, Sequence[Consumer]]:
         """Return who has seen each of some messages."""
         return await self._store.seen_by([message.id for message in messages]) if messages else {}
@@ -441,10 +452,10 @@ class Inbox:
         channel: str = "",
         since: str = "",
         reach: Reach | None = None,
-    ) -> Sequence[Offer]:
+    ) -> Selection:
         """Offer, such that a caller who is cancelled meanwhile has consumed nothing."""
         with anyio.CancelScope(shield=True):
-            offers = await self._store.offer(
+            given = await self._store.offer(
                 reader,
                 limit,
                 surface=surface,
@@ -460,7 +471,7 @@ class Inbox:
             with anyio.CancelScope(shield=True):
                 await self._store.withdraw(reader.session, carrier)
             raise
-        return offers
+        return given
 
     async def _left(self, reader: Reader) -> int:
         """Count what is left after an offer; shielded, because a caller cancelled now would lose the offer."""

@@ -8,7 +8,20 @@ from datetime import datetime
 
 from harken.inbox.forecast import Forecast
 from harken.inbox.sessions import Session
-from harken.model import Consumer, Delivery, Draft, Mailbox, Message, Offer, SenderRule, State, Task, TaskState
+from harken.model import (
+    Consumer,
+    Delivery,
+    Draft,
+    Mailbox,
+    Message,
+    MessageId,
+    Offer,
+    Selection,
+    SenderRule,
+    State,
+    Task,
+    TaskState,
+)
 from harken.store.base import ConsumerState, Mute, Omission, OpenOffer, SurfaceRecord
 from harken.store.outbox import OutboxRow as ReplyRow
 
@@ -29,10 +42,22 @@ class Sent:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pulled:
-    """What was handed out, and how much still waits."""
+    """What was handed out, what is only listed because it does not fit, and how much still waits."""
 
     offers: Sequence[Offer]
     remaining: int
+    cut: Sequence[Offer] = ()
+    too_long: frozenset[MessageId] = frozenset()  # fit no answer
+
+    @classmethod
+    def of(cls, given: Selection, remaining: int) -> Pulled:
+        """Return what an answer carries, with how much waits beside it."""
+        return cls(offers=given.whole, cut=given.cut, too_long=given.too_long, remaining=remaining)
+
+    @property
+    def is_next(self) -> bool:
+        """Whether the next answer carries some whole of what is only listed in this one."""
+        return any(offer.message.id not in self.too_long for offer in self.cut)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

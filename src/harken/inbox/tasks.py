@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
 
@@ -23,7 +23,7 @@ from harken.inbox.results import Pulled, Sent, TaskStanding
 from harken.inbox.sessions import Presence, ReadingOf, Session
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.sanitise import one_line
-from harken.model import LOCAL, Consumer, Draft, Message, Reader, Sender, SessionKey, Task, TaskId
+from harken.model import LOCAL, Choose, Consumer, Draft, Message, Reader, Sender, SessionKey, Task, TaskId
 from harken.store.base import Store
 
 MAX_TITLE = 120
@@ -176,14 +176,29 @@ class Tasks:
         return await self.send(caller, chosen.id, body, priority=priority, key=key)
 
     async def check(
-        self, caller: Caller, name: str = "", *, session: SessionKey, carrier: str, cwd: str = "", consume: bool = True
+        self,
+        caller: Caller,
+        name: str = "",
+        *,
+        session: SessionKey,
+        carrier: str,
+        cwd: str = "",
+        consume: bool = True,
+        choose: Callable[[Task], Choose] | None = None,
     ) -> tuple[Task, Pulled]:
-        """Hand out what a task has not seen yet, what is urgent first."""
+        """Hand out what a task has not seen yet, what is urgent first; as much as an answer about it can carry."""
         task = self._named_or_own(caller, name, cwd)
         if consume:
             self._require_own(caller, task)
         reader = Reader(consumer=task.consumer, session=session, mailboxes=(task.mailbox,))
-        pulled = await self._inbox.pull(reader, limit=100, consume=consume, surface="check_inbox", carrier=carrier)
+        pulled = await self._inbox.pull(
+            reader,
+            limit=MOST_TOLD,
+            consume=consume,
+            surface="check_inbox",
+            carrier=carrier,
+            choose=choose(task) if choose else None,
+        )
         return task, pulled
 
     async def pending(self, caller: Caller, name: str = "", *, cwd: str = "") -> int:

@@ -27,6 +27,7 @@ from typing import Protocol
 
 from harken.model import (
     Attention,
+    Choose,
     Consumer,
     Delivery,
     DeliveryId,
@@ -36,6 +37,7 @@ from harken.model import (
     NewMessage,
     Offer,
     Reader,
+    Selection,
     SenderRule,
     SessionKey,
     Trust,
@@ -166,7 +168,7 @@ AUDIBLE = frozenset(Attention) - {Attention.COUNT}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reach:
-    """What may go through a surface: how far it may push, whose word it is, what is not muted now, and which."""
+    """What may go through a surface: how far it may push, whose word it is, what is not muted now, which, how much."""
 
     attentions: frozenset[Attention] = AUDIBLE
     trusts: frozenset[Trust] = frozenset(Trust)
@@ -174,6 +176,7 @@ class Reach:
     only: frozenset[MessageId] | None = None  # nothing but these
     without: frozenset[MessageId] = frozenset()  # and none of these
     since: datetime | None = None  # nothing that was received before
+    choose: Choose | None = None  # and of all that, only what one answer carries whole is offered
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -306,7 +309,7 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
     ) -> list[Message]:
         """Return what an offer would give now, oldest first, and change nothing. `after` is a message id.
 
-        With a `reach`, as many as there are up to the limit, however long they are.
+        With a `reach`, as many as there are up to the limit, however long they are: it does not choose.
         """
         ...
 
@@ -321,13 +324,16 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         channel: str = "",
         after: str = "",
         reach: Reach | None = None,
-    ) -> list[Offer]:
+    ) -> Selection:
         """Hand out what waits for the consumer: high priority first, then in order of receipt.
 
         Eligible is what is not final and not leased: never offered, or offered and its lease is over or released.
         The latter are repeats. With a `reach`, no more than it covers. Each becomes `offered` to the reader's session
-        until `lease_until`, in one
-        transaction, so two sessions never get the same message at once. Journals `offered`.
+        until `lease_until`, in one transaction, so two sessions never get the same message at once. Journals `offered`.
+
+        With a `reach` that chooses, only what it lets go whole is offered; all else stays as it was. It is asked
+        inside the transaction, in any thread, and is shown more than `limit` when some of them are too long: what no
+        answer carries does not stand before what one does. It may be asked more than once; its last word counts.
         """
         ...
 

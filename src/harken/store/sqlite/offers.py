@@ -6,11 +6,12 @@ What becomes of an offer, and where cursors are, is in `deliveries`.
 from __future__ import annotations
 
 import sqlite3
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
 
 from harken.errors import NotFound
-from harken.model import Consumer, DeliveryId, Message, Offer, Priority, Reader, fresh_id
+from harken.model import Choose, Consumer, DeliveryId, Message, MessageId, Offer, Priority, Reader, Selection, fresh_id
 from harken.store.base import MOST_OFFER_CHARS, Reach
 from harken.store.sqlite.deliveries import INSERT, cursor_of
 from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
@@ -36,11 +37,16 @@ WHERE m.mailbox = :mailbox AND m.seq > :cursor
 WAITING = f"{_WAITING} ORDER BY m.seq LIMIT :limit"
 WAITING_URGENT = f"{_WAITING} AND m.priority = 'high' ORDER BY m.seq LIMIT :limit"
 NUMBER_OF = "SELECT n FROM messages WHERE id = ?"
-ANSWERED_BY = "SELECT consumer FROM deliveries WHERE message = ? AND state = 'answered' AND consumer <> ? LIMIT 1"
+READ_BY = """
+SELECT message, consumer, state FROM deliveries
+WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
+"""
 OFFER_AGAIN = """
 UPDATE deliveries SET surface = ?, session = ?, carrier = ?, offers = offers + 1, offered_at = ?, lease_until = ?
 WHERE id = ?
 """
+MOST_LOOKED_AT = 500
+"""How many are looked at, at most, for some that an answer can carry."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,52 +107,87 @@ def waiting(
     return [found[n] for n in (sorted(order) if oldest_first else order)]
 
 
-def fitting(found: list[tuple[Message, str | None]]) -> list[tuple[Message, str | None]]:
-    """Return as many as one answer can carry: all, or up to the one with which the bound is reached."""
+def fitting(found: Sequence[Message]) -> int:
+    """Return how many of the first one answer can carry: all, or up to the one with which the bound is reached."""
     characters = 0
-    for index, (message, _) in enumerate(found):
+    for index, message in enumerate(found):
         characters += len(message.text)
         if characters >= MOST_OFFER_CHARS:
-            return found[: index + 1]
-    return found
+            return index + 1
+    return len(found)
+
+
+def all_that_fit(offers: Sequence[Offer], limit: int) -> Selection:
+    """Let go whole what comes first, for a reader that has no bound but ours."""
+    whole = offers[: min(limit, fitting([each.message for each in offers]))]
+    return Selection(whole=whole, is_full=sum(len(each.message.text) for each in whole) >= MOST_OFFER_CHARS)
 
 
 def offer(
-    tx: Transaction, reader: Reader, wanted: Wanted, *, surface: str, carrier: str, lease_until: datetime
-) -> list[Offer]:
-    """Lease what waits to the reader's session."""
+    tx: Transaction,
+    reader: Reader,
+    wanted: Wanted,
+    *,
+    surface: str,
+    carrier: str,
+    lease_until: datetime,
+) -> Selection:
+    """Lease to the reader's session what waits and goes whole."""
     until = to_micros(lease_until)
-    found = fitting(waiting(tx.connection, reader, wanted, now=tx.now_micros))
-    offers = []
-    for message, earlier in found:
-        delivery = earlier or fresh_id("d-")
-        if earlier is None:
+    selection = _selected(tx, reader, wanted)
+    for each in selection.whole:
+        message, delivery = each.message, each.delivery_id
+        if each.is_repeat:
+            tx.execute(OFFER_AGAIN, (surface, reader.session, carrier, tx.now_micros, until, delivery))
+        else:
             tx.execute(
                 INSERT,
                 (reader.consumer, message.mailbox, message.seq, delivery, message.id, surface, reader.session,
                  carrier, tx.now_micros, until),
             )  # fmt: skip
-        else:
-            tx.execute(OFFER_AGAIN, (surface, reader.session, carrier, tx.now_micros, until, delivery))
-        other = tx.execute(ANSWERED_BY, (message.id, reader.consumer)).fetchone()
-        offers.append(
-            Offer(
-                message=message,
-                delivery_id=DeliveryId(delivery),
-                offered_at=tx.now,
-                is_repeat=earlier is not None,
-                answered_by=Consumer(other[0]) if other else None,
-            )
-        )
-    if offers:
+    if selection.whole:
         tx.note(
             "offered",
             {
                 "consumer": reader.consumer,
                 "session": reader.session,
                 "surface": surface,
-                "deliveries": {o.delivery_id: o.message.id for o in offers},
-                "repeats": sum(o.is_repeat for o in offers),
+                "deliveries": {each.delivery_id: each.message.id for each in selection.whole},
+                "repeats": sum(each.is_repeat for each in selection.whole),
             },
         )
-    return offers
+    return selection
+
+
+def _selected(tx: Transaction, reader: Reader, wanted: Wanted) -> Selection:
+    """Return what goes into one answer; what is too long for any lets others be looked at in its place."""
+    choose: Choose = (wanted.reach and wanted.reach.choose) or all_that_fit
+    looked_at = wanted.limit
+    while True:
+        offers = _candidates(tx, reader, replace(wanted, limit=looked_at))
+        selection = choose(offers, wanted.limit)
+        is_enough = selection.is_full or not selection.too_long or len(selection.whole) >= wanted.limit
+        if is_enough or len(offers) < looked_at or looked_at >= MOST_LOOKED_AT:
+            return selection
+        looked_at = min(2 * looked_at, MOST_LOOKED_AT)
+
+
+def _candidates(tx: Transaction, reader: Reader, wanted: Wanted) -> list[Offer]:
+    """Return what may be offered now, as it would be."""
+    found = waiting(tx.connection, reader, wanted, now=tx.now_micros)
+    read: dict[MessageId, list[tuple[Consumer, str]]] = {message.id: [] for message, _ in found}
+    for message_id, consumer, state in tx.execute(READ_BY, (encode_json(list(read)),)) if found else ():
+        read[message_id].append((consumer, state))
+    return [
+        Offer(
+            message=message,
+            delivery_id=DeliveryId(earlier or fresh_id("d-")),
+            offered_at=tx.now,
+            is_repeat=earlier is not None,
+            answered_by=next(
+                (c for c, state in read[message.id] if state == "answered" and c != reader.consumer), None
+            ),
+            seen_by=tuple(consumer for consumer, _ in read[message.id]),
+        )
+        for message, earlier in found
+    ]

@@ -40,7 +40,7 @@ class Standing:
 
     def make(self, tx: Transaction, hush: Hush) -> None:
         """Offer what is eligible now."""
-        self.made = offer_rows.offer(
+        selection = offer_rows.offer(
             tx,
             self.reader,
             offer_rows.Wanted(self.limit, reach=Reach(hush=hush)),
@@ -48,6 +48,7 @@ class Standing:
             carrier=self.carrier,
             lease_until=tx.now + self.lease,
         )
+        self.made = list(selection.whole)
 
     def hand_over(self) -> None:
         """Let the one who waits have what was made. Runs in the event loop, after the commit."""

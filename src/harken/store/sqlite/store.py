@@ -28,6 +28,7 @@ from harken.model import (
     Offer,
     OutboxId,
     Reader,
+    Selection,
     SenderRule,
     SessionKey,
     Task,
@@ -186,7 +187,8 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         now = to_micros(self._clock.now())
         wanted = offer_rows.Wanted(limit, channel, after, reach)
         found = await self._readers.run(lambda db: offer_rows.waiting(db, reader, wanted, now=now, oldest_first=True))
-        return [message for message, _ in (found if reach is not None else offer_rows.fitting(found))]
+        messages = [message for message, _ in found]
+        return messages if reach is not None else messages[: offer_rows.fitting(messages)]
 
     async def offer(
         self,
@@ -199,7 +201,7 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         channel: str = "",
         after: str = "",
         reach: Reach | None = None,
-    ) -> list[Offer]:
+    ) -> Selection:
         """Lease what waits to the reader's session."""
         wanted = offer_rows.Wanted(limit, channel, after, reach)
         return await self._writer.run(

@@ -42,6 +42,13 @@ class CarrierLog:
         if request in self._open:
             self._open[request].extend(deliveries)
 
+    def drop(self, request: str) -> bool:
+        """A call gets another result than the one that had something; return whether it had."""
+        had = bool(self._open.get(request))
+        if had:
+            self._open[request] = []
+        return had
+
     def answer(self, request: str) -> None:
         """A call's answer was written."""
         carried = self._open.pop(request, []) + self._untaken(request)

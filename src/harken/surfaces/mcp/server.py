@@ -37,13 +37,13 @@ from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
 from harken.inbox.sessions import NamedTask
 from harken.model import SessionKey
-from harken.surfaces import render
+from harken.surfaces.budget import newest_that_fit
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.elicitation import way
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
-from harken.surfaces.mcp.tool import Call, Means, Tool
+from harken.surfaces.mcp.tool import Call, Means, Tool, result_of
 from harken.surfaces.mcp.tools import TOOLS, find
 
 _log = logging.getLogger("harken.mcp")
@@ -259,8 +259,7 @@ class AgentServer:
             await self._inbox.prove(() if session.reports_results else proven, "later call")
             tool = find(params.name)
             try:
-                answer = await tool.run(call, tool.parse(params.arguments))
-                waiting = await self._inbox.count(session.reader) if answer.waiting is None else answer.waiting
+                texts = await result_of(tool, call, params.arguments)
             finally:
                 if self._evidence.is_lost(call.request):
                     # What was offered after the cancellation was read, and before it got here, has reached nobody.
@@ -268,8 +267,7 @@ class AgentServer:
                         await self._inbox.withdraw(session.key, call.carrier)
         except HarkenError as exc:
             return types.CallToolResult(content=[_json(exc.as_dict())], is_error=True)
-        more = [types.TextContent(type="text", text=render.still_waiting(waiting))] if waiting else []
-        return types.CallToolResult(content=[_json(answer.value), *more])
+        return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
 
     def _call(self, context: Context, session: Session) -> Call:
         request = request_key(context.request_id)
@@ -282,6 +280,8 @@ class AgentServer:
             request=request,
             carrier=self.carrier(request),
             carry=lambda deliveries: self._evidence.carry(request, deliveries),
+            drop=lambda: self._evidence.drop(request),
+            result_bytes=named(session.host).result_bytes,
             sources=self._sources,
         )
 
@@ -312,7 +312,8 @@ class AgentServer:
             raise MCPError(types.INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
         unread = await self._inbox.count(session.reader)
         newest = await self._inbox.newest(session.reader, NEWEST_IN_RESOURCE)
-        text = msgspec.json.encode(render.inbox_state(unread, newest)).decode()
+        state = newest_that_fit(unread, newest, named(session.host).result_bytes)
+        text = msgspec.json.encode(state).decode()
         content = types.TextResourceContents(uri=INBOX_URI, mime_type="application/json", text=text)
         return types.ReadResourceResult(contents=[content])
 

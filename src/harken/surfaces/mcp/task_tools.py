@@ -6,12 +6,15 @@ Like `tools`: descriptions describe, the first content block of a result is exac
 from __future__ import annotations
 
 import hashlib
+from functools import partial
 from typing import Annotated
 
 import msgspec
 
+from harken.model import Task
 from harken.surfaces import render, shapes
-from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool
+from harken.surfaces.budget import Rendering, ResultBudget
+from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool, cut_note
 
 _OWN = "The task's id; this session's own task when empty."
 
@@ -47,12 +50,22 @@ class SendToPeer(msgspec.Struct, forbid_unknown_fields=True):
 
 async def _check(call: Call, arguments: CheckInbox) -> Answer:
     task, pulled = await call.tasks.check(
-        call.caller, arguments.task_id, session=call.reader.session, carrier=call.carrier
+        call.caller,
+        arguments.task_id,
+        session=call.reader.session,
+        carrier=call.carrier,
+        choose=lambda task: ResultBudget(call.result_bytes, *_renderings(task)),
     )
     call.note(pulled.offers)
+    whole, cut = _renderings(task)
+    messages, note = [*map(whole, pulled.offers), *map(cut, pulled.cut)], cut_note(pulled, "check_inbox")
     is_own = task.consumer == call.reader.consumer
-    messages = [render.for_task(offer, task.id) for offer in pulled.offers]
-    return Answer(messages, pulled.remaining if is_own else None)
+    return Answer(messages, pulled.remaining, note, len(pulled.too_long)) if is_own else Answer(messages, note=note)
+
+
+def _renderings(task: Task) -> tuple[Rendering, Rendering]:
+    """Return how a message of a task looks in a result, whole and cut."""
+    return partial(render.for_task, task=task.id), partial(render.cut_for_task, task=task.id)
 
 
 async def _send(call: Call, arguments: SendToTask) -> Answer:

@@ -12,15 +12,16 @@ import msgspec
 from harken.errors import UserError
 from harken.model import timestamp
 from harken.surfaces import render, shapes
+from harken.surfaces.budget import ResultBudget
 from harken.surfaces.mcp.task_tools import TASK_TOOLS
-from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool
+from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool, cut_note
 
 
 class InboxPull(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `inbox_pull`."""
 
     since_id: Annotated[str, msgspec.Meta(description="Only what came after this message id.")] = ""
-    limit: Annotated[int, msgspec.Meta(ge=1, description="At most this many messages.")] = 20
+    limit: Annotated[int, msgspec.Meta(ge=1, description="At most this many messages whole.")] = 20
     mark_consumed: Annotated[bool, msgspec.Meta(description="False: look without taking.")] = True
     channel: Annotated[str, msgspec.Meta(description="Only this channel, such as teams or ci.")] = ""
 
@@ -58,6 +59,7 @@ class InboxSearch(msgspec.Struct, forbid_unknown_fields=True):
 
 
 async def _pull(call: Call, arguments: InboxPull) -> Answer:
+    budget = ResultBudget(call.result_bytes, render.for_pull, render.cut_for_pull)
     pulled = await call.inbox.pull(
         call.reader,
         limit=arguments.limit,
@@ -66,11 +68,12 @@ async def _pull(call: Call, arguments: InboxPull) -> Answer:
         consume=arguments.mark_consumed,
         surface="inbox_pull",
         carrier=call.carrier,
+        choose=budget,
     )
     call.note(pulled.offers)
-    seen = await call.inbox.seen_by([offer.message for offer in pulled.offers])
-    messages = [render.for_pull(offer, seen[offer.message.id]) for offer in pulled.offers]
-    return Answer({"unread_remaining": pulled.remaining, "messages": messages}, pulled.remaining)
+    messages = [*map(render.for_pull, pulled.offers), *map(render.cut_for_pull, pulled.cut)]
+    found = {"unread_remaining": pulled.remaining, "messages": messages}
+    return Answer(found, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
 
 
 async def _wait(call: Call, arguments: WaitForInboundMessage) -> Answer:
@@ -120,8 +123,10 @@ async def _search(call: Call, arguments: InboxSearch) -> Answer:
     found = await call.inbox.search(
         arguments.query, among=call.reader.mailboxes, limit=arguments.limit, channel=arguments.channel
     )
-    seen = await call.inbox.seen_by(found)
-    return Answer({"messages": [render.for_search(message, seen[message.id]) for message in found]})
+    budget = ResultBudget(call.result_bytes, render.for_search, render.cut_for_search)
+    shown = budget(await call.inbox.shown(found), len(found))
+    messages = [*map(render.for_search, shown.whole), *map(render.cut_for_search, shown.cut)]
+    return Answer({"messages": messages}, note=render.found_line(len(shown.cut), len(found) - len(messages)))
 
 
 TOOLS = (
@@ -129,8 +134,8 @@ TOOLS = (
         name="inbox_pull",
         title="Read the inbox",
         description=(
-            "Returns messages that people, machines and other agents sent to this agent and that it has not seen yet. "
-            f"{FROM_OUTSIDE} Local and quick."
+            "Returns messages that people, machines and other agents sent to this agent and that it has not seen yet, "
+            f"whole as far as they fit; the others have `truncated`. {FROM_OUTSIDE} Local and quick."
         ),
         arguments=InboxPull,
         run=_pull,

@@ -1,0 +1,90 @@
+"""How much of what waits goes into one result: what the host shows its model decides. Pure.
+
+A host cuts a long result, or shows its model the beginning only; and what the model did not get must not count as
+handed over. So the choice comes before the offer: whole messages up to a budget of bytes, then the first words of
+others. Sizes are those of the JSON that is really written, so that no text is longer than it was taken for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+
+from harken.model import DeliveryId, Message, Offer, Selection
+from harken.surfaces import render
+
+LISTING_PART: Final = 4  # of the budget, this part at most is for what is cut
+FRAME_BYTES: Final = 640  # what stands around the messages: the JSON that holds them, and the text behind it
+
+Rendering = Callable[[Offer], object]
+
+
+@dataclass(frozen=True, slots=True)
+class ResultBudget:
+    """How many bytes a result may have, and how a message looks in it, whole and cut."""
+
+    max_bytes: int
+    whole: Rendering
+    cut: Rendering
+
+    def __call__(self, offers: Sequence[Offer], limit: int) -> Selection:
+        """Return what goes into one result, in the given order.
+
+        What is too long for any result is skipped, and listed; what only does not fit any more waits for the next one,
+        and so does all behind it. Where there is room, the first words of that are listed too.
+        """
+        room, listing = self.max_bytes - FRAME_BYTES, self.max_bytes // LISTING_PART
+        sizes = [encoded_bytes(self.whole(offer)) for offer in offers]
+        # Beside a list of long ones less fits. Else what fits only alone would wait for as long as they do.
+        longest = room - listing if max(sizes, default=0) > room else room
+        too_long = [offer for offer, size in zip(offers, sizes, strict=True) if size > longest]
+        cut = list(self._listed(too_long, listing))
+        used = listed = sum(size for _, size in cut)
+        whole: list[Offer] = []
+        later: list[Offer] = []
+        for offer, size in zip(offers, sizes, strict=True):
+            if size > longest or len(whole) == limit:
+                continue
+            if later or used + size > room:
+                later.append(offer)
+            else:
+                whole.append(offer)
+                used += size
+        cut += self._listed(later, min(listing - listed, room - used))
+        if too_long and not whole and not cut:
+            # Its header alone is more than a list may have. It must be heard of all the same.
+            cut += self._listed(too_long[:1], room)
+        return Selection(
+            whole=whole,
+            cut=_in_order([offer for offer, _ in cut], offers),
+            too_long=frozenset(offer.message.id for offer in too_long),
+            is_full=bool(later),
+        )
+
+    def _listed(self, offers: Sequence[Offer], room: int) -> Iterator[tuple[Offer, int]]:
+        """Yield, with its size, each that fits into a list, those before it considered."""
+        for offer in offers:
+            unproven = replace(offer, delivery_id=DeliveryId(""))
+            size = encoded_bytes(self.cut(unproven))
+            if size <= room:
+                room -= size
+                yield unproven, size
+
+
+def newest_that_fit(unread: int, newest: Sequence[Message], max_bytes: int) -> Mapping[str, object]:
+    """Return the state of an inbox with the headers of the newest, as many as there is room for."""
+    state = render.inbox_state(unread, newest)
+    return state if encoded_bytes(state) <= max_bytes or not newest else newest_that_fit(unread, newest[1:], max_bytes)
+
+
+def encoded_bytes(entry: object) -> int:
+    """Return how many bytes an entry of a list takes, with what separates it from the next."""
+    return len(msgspec.json.encode(entry)) + 1
+
+
+def _in_order(cut: Sequence[Offer], offers: Sequence[Offer]) -> Sequence[Offer]:
+    place = {offer.message.id: number for number, offer in enumerate(offers)}
+    return sorted(cut, key=lambda offer: place[offer.message.id])

@@ -1,0 +1,142 @@
+"""A result proves only what its host shows: it has no more bytes than that, and what is cut in it is not handed out.
+
+The sizes are those of the hosts' table. That the hosts really show so much is tested with the hosts themselves.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from harken.hosts.base import GENERIC, HOSTS, Host, named
+from harken.testing import Agent, DaemonProcess
+from tests.mcp.rig import Connect, fresh_name, ids, send, standing
+
+COPILOT = named("copilot-cli")
+# Letters of one byte and of three, such as JSON escapes, and many lines.
+ALPHABETS = {"plain": "the build is red ", "cjk": "今天构建失败了", "escaped": '"\\\n', "emoji": "😀"}
+
+
+def blocks(agent: Agent, tool: str, **arguments: object) -> list[str]:
+    """Return the texts of a result."""
+    result = agent.answer(agent.ask_tool(tool, **arguments))["result"]
+    assert result["isError"] is False
+    return [block["text"] for block in result["content"]]
+
+
+def size(texts: list[str]) -> int:
+    """Return how many bytes a host has to show."""
+    return sum(len(text.encode()) for text in texts)
+
+
+def body(length: int, alphabet: str = "plain") -> str:
+    """Return a text of so many characters."""
+    letters = ALPHABETS[alphabet]
+    return (letters * (length // len(letters) + 1))[: length - 1] + "."
+
+
+def whole(messages: list[dict[str, Any]]) -> list[str]:
+    """Return the ids of those that a result has whole."""
+    return ids([each for each in messages if "truncated" not in each])
+
+
+def test_ten_messages_of_two_thousand_characters_are_not_seen_before_copilot_showed_them(
+    daemon: DaemonProcess, connect: Connect
+) -> None:
+    """It shows 500 characters of a result above 20,480 bytes: all ten would count as seen with the next call."""
+    agent = connect(COPILOT.client_names[0])
+    sent = [send(daemon, body(2_000)) for _ in range(10)]
+    first, note = blocks(agent, "inbox_pull")
+    assert size([first, note]) <= COPILOT.result_bytes
+    pulled = json.loads(first)
+    given = whole(pulled["messages"])
+    assert given == sent[: len(given)]
+    assert 5 <= len(given) < 10
+    assert pulled["unread_remaining"] == 10 - len(given)
+    agent.tool("inbound_queue_stats")
+    states = [standing(daemon, message, COPILOT.name)[0] for message in sent]
+    assert states == ["seen"] * len(given) + ["queued"] * (10 - len(given))
+    assert whole(agent.tool("inbox_pull")["messages"]) == sent[len(given) :]
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+@pytest.mark.parametrize("host", [*HOSTS, GENERIC], ids=lambda host: host.name)
+def test_no_result_is_longer_than_the_host_shows(
+    daemon: DaemonProcess, connect: Connect, host: Host, alphabet: str
+) -> None:
+    """In bytes, whatever the letters are: some hosts count those, some characters, some tokens."""
+    agent = connect(host.client_names[0] if host.client_names else "")
+    word = fresh_name("word").replace("-", "")
+    lengths = (900, 60_000, 2_500, 100, 9_000, 3_000)
+    sent = [send(daemon, f"{word} {body(length, alphabet)}") for length in lengths]
+    found = blocks(agent, "inbox_search", query=word)
+    assert size(found) <= host.result_bytes
+    looked = blocks(agent, "inbox_pull", mark_consumed=False)
+    assert size(looked) <= host.result_bytes
+    given: list[str] = []
+    while True:
+        texts = blocks(agent, "inbox_pull")
+        assert size(texts) <= host.result_bytes
+        pulled = json.loads(texts[0])
+        if not whole(pulled["messages"]):
+            break
+        given += whole(pulled["messages"])
+    left = [message for message in sent if message not in given]
+    assert given == [message for message in sent if message not in left]
+    assert pulled["unread_remaining"] == len(left)
+    listed = ids(pulled["messages"])
+    assert listed
+    assert listed == left[: len(listed)]
+    agent.tool("ack", ids=left)
+
+
+def test_message_that_is_too_long_is_listed_and_stays(daemon: DaemonProcess, connect: Connect) -> None:
+    """Its first words are no proof of the rest: it stays queued, also for another session of the same reader."""
+    name = fresh_name()
+    agent = connect(name)
+    text = body(50_000)
+    long, short = send(daemon, text, conversation="run-7"), send(daemon, "still red")
+    for _ in range(2):
+        first, note = blocks(agent, "inbox_pull", limit=1)
+        pulled = json.loads(first)
+        entry = next(each for each in pulled["messages"] if each["id"] == long)
+        assert entry["truncated"] is True
+        assert entry["length"] == len(text)
+        assert text.startswith(entry["content_text_sanitized"])
+        assert (entry["chat_id"], entry["treat_as"][:7]) == ("run-7", "request")
+        assert "delivery_id" not in entry
+        assert pulled["unread_remaining"] == 1
+        assert note == "1 message above is cut: harken read ID shows one whole."
+    assert standing(daemon, short, name) == ("seen", "later call")
+    assert standing(daemon, long, name) == ("queued", "")
+    assert [each["id"] for each in connect(name, is_drained=False).tool("inbox_pull")["messages"]] == [long]
+    agent.tool("ack", ids=[long])
+
+
+def test_what_comes_with_the_next_result_is_listed_too(daemon: DaemonProcess, connect: Connect) -> None:
+    """An agent should know what waits before it goes on with something else."""
+    agent = connect()
+    sent = [send(daemon, body(3_500)) for _ in range(3)]
+    first, note = blocks(agent, "inbox_pull")
+    messages = json.loads(first)["messages"]
+    assert (whole(messages), ids(messages)) == (sent[:2], sent)
+    assert note.splitlines() == [
+        "1 message above is cut: inbox_pull gives the next that fit, harken read ID shows one whole.",
+        "1 message waits in Harken: call inbox_pull to read.",
+    ]
+    assert whole(agent.tool("inbox_pull")["messages"]) == sent[2:]
+
+
+def test_search_says_how_much_more_was_found(daemon: DaemonProcess, connect: Connect) -> None:
+    """What it leaves out must not look as if it were not there."""
+    agent = connect()
+    word = fresh_name("word").replace("-", "")
+    for _ in range(30):
+        send(daemon, f"{word} {body(700)}")
+    first, note = blocks(agent, "inbox_search", query=word, limit=30)
+    messages = json.loads(first)["messages"]
+    assert 5 < len(messages) < 30
+    left = 30 - len(messages)
+    assert f"{left} more were found and do not fit here: more words, or a channel, find fewer." in note.splitlines()
