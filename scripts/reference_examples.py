@@ -186,6 +186,7 @@ class Scene:
             carrier=f"edge/{name}",
             carry=lambda _deliveries: None,
             drop=lambda: False,
+            afterwards=lambda _do: None,
             result_bytes=GENERIC.result_bytes,
         )
         try:

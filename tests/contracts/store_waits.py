@@ -11,9 +11,10 @@ import anyio.lowlevel
 import pytest
 
 from harken.errors import NotFound
-from harken.model import INBOX, Attention, Consumer, DeliveryId, MessageId, Reader, SessionKey
-from harken.store.base import MOST_OFFER_CHARS, Hush, Store
+from harken.model import INBOX, Attention, Choose, Consumer, DeliveryId, MessageId, Reader, SessionKey
+from harken.store.base import MOST_OFFER_CHARS, Hush, Reach, Store
 from harken.testing import FakeClock
+from tests.contracts.store_choices import up_to
 from tests.contracts.store_suite import (
     AGENT,
     LEASE_SECONDS,
@@ -38,6 +39,9 @@ class Poll:
         self._reader = reader
         self.rank = rank
         self.hush = Hush()
+        self.choose: Choose | None = None
+        self.listed: frozenset[MessageId] = frozenset()
+        self.cut: list[str] = []
         self._seconds = seconds
         self.scope = anyio.CancelScope()
         self.texts: list[str] | None = None
@@ -46,17 +50,18 @@ class Poll:
     async def run(self) -> None:
         """Wait, and keep what came."""
         with self.scope:
-            offers = await self._store.offer_when_ready(
+            given = await self._store.offer_when_ready(
                 self._reader,
                 10,
                 surface="wait",
                 carrier="call-1",
                 lease=timedelta(seconds=LEASE_SECONDS),
                 rank=self._asked_rank,
-                hush=lambda: self.hush,
+                reach=lambda: Reach(hush=self.hush, without=self.listed, choose=self.choose),
                 seconds=self._seconds,
             )
-            self.texts = [item.message.text for item in offers]
+            self.texts = [item.message.text for item in given.whole]
+            self.cut = [item.message.text for item in given.cut]
 
     def _asked_rank(self) -> float:
         self.on_rank()
@@ -233,3 +238,71 @@ class WaitSuite(StoreSuite):
                     await store.acknowledge(READER, [MessageId("m-none")], "ack")
                 await fill(store, "hello")
         assert poll.texts == ["hello"]
+
+    async def test_what_is_too_long_ends_a_wait_and_is_not_offered(self, store: Store, journal: Journal) -> None:
+        """Whoever waits must hear of it; but nothing of it counts as handed over."""
+        poll = Poll(store)
+        poll.choose = up_to(5)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                await fill(store, "too long")
+        assert (poll.texts, poll.cut) == ([], ["too long"])
+        assert journal.of("offered") == []
+        assert await store.ledger((await store.message("#1")).id) == []
+
+    async def test_what_was_listed_before_does_not_end_a_wait(self, store: Store) -> None:
+        """An agent that does nothing but wait would ask again and again; what comes next still reaches it, whole."""
+        await fill(store, "too long")
+        poll = Poll(store)
+        poll.choose, poll.listed = up_to(5), frozenset({(await store.message("#1")).id})
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(poll.run)
+                await settled(store)
+                assert poll.texts is None
+                await fill(store, "hello")
+        assert (poll.texts, poll.cut) == (["hello"], [])
+
+    async def test_one_session_of_a_consumer_hears_of_what_is_too_long(self, store: Store) -> None:
+        """Two that read it would both act on it; the other goes on waiting for the next message."""
+        first, second = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
+        first.choose = second.choose = up_to(5)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(first.run)
+                tasks.start_soon(second.run)
+                await settled(store)
+                await fill(store, "too long")
+                while first.texts is None:
+                    await anyio.lowlevel.checkpoint()
+                await settled(store)
+                assert second.texts is None
+                second.listed = frozenset({(await store.message("#1")).id})
+                await fill(store, "hello")
+        assert (first.cut, second.texts, second.cut) == (["too long"], ["hello"], [])
+
+    async def test_session_with_more_room_gets_what_another_only_hears_of(self, store: Store) -> None:
+        """A task may be worked on by two hosts: what one cannot show goes whole to the other."""
+        small, large = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
+        small.choose, large.choose = up_to(5), up_to(50)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(small.run)
+                tasks.start_soon(large.run)
+                await settled(store)
+                await fill(store, "too long")
+        assert (small.texts, small.cut, large.texts, large.cut) == ([], ["too long"], ["too long"], [])
+
+    async def test_what_does_not_fit_into_one_wait_goes_to_the_next_session(self, store: Store) -> None:
+        """What one has no room for any more is not held back from another one that waits."""
+        first, second = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
+        first.choose = second.choose = up_to(5)
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(first.run)
+                tasks.start_soon(second.run)
+                await settled(store)
+                await fill(store, "one", "two")
+        assert (first.texts, second.texts) == (["one"], ["two"])

@@ -49,6 +49,7 @@ class Surface:
 
 SURFACES: Final[Mapping[str, Surface]] = {
     "inbox_pull": Surface(render.for_pull, render.cut_for_pull, "content_text_sanitized", is_list=False),
+    "wait_for_inbound_message": Surface(render.for_wait, render.cut_for_wait, "content"),
     "inbox_search": Surface(render.for_search, render.cut_for_search, "content_text_sanitized", is_list=False),
     "check_inbox": Surface(
         partial(render.for_task, task="t" * 100), partial(render.cut_for_task, task="t" * 100), "body"

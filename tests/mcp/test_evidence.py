@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 import pytest
@@ -195,3 +196,17 @@ def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
     log.answer(C)
     log.begin(A)
     assert list(log.proven_by(A)) == [D1]
+
+
+def test_what_is_to_be_done_after_an_answer_is_done_once_it_is_written() -> None:
+    """What a result only lists was heard of when the result was written, and not by a call that was cancelled."""
+    log, done = CarrierLog(), list[str]()
+    for request in (A, B):
+        log.begin(request)
+        log.afterwards(request, partial(done.append, request))
+    log.afterwards(C, lambda: done.append(C))
+    log.cancel(A)
+    assert done == []
+    for request in (A, B, B, C):
+        log.answer(request)
+    assert done == [B]

@@ -43,6 +43,7 @@ def called(shop: Workshop, session: Session, log: CarrierLog, request: str) -> C
         carrier=f"edge/{request}",
         carry=lambda deliveries: log.carry(request, deliveries),
         drop=lambda: log.drop(request),
+        afterwards=lambda do: log.afterwards(request, do),
         result_bytes=BYTES,
     )
 

@@ -12,7 +12,7 @@ import pytest
 
 from harken.hosts.base import GENERIC, HOSTS, Host, named
 from harken.testing import Agent, DaemonProcess
-from tests.mcp.rig import Connect, fresh_name, ids, send, standing
+from tests.mcp.rig import Connect, fresh_name, ids, send, standing, until_waiting
 
 COPILOT = named("copilot-cli")
 # Letters of one byte and of three, such as JSON escapes, and many lines.
@@ -140,3 +140,42 @@ def test_search_says_how_much_more_was_found(daemon: DaemonProcess, connect: Con
     assert 5 < len(messages) < 30
     left = 30 - len(messages)
     assert f"{left} more were found and do not fit here: more words, or a channel, find fewer." in note.splitlines()
+
+
+def test_wait_gives_what_fits_and_lists_the_rest(daemon: DaemonProcess, connect: Connect) -> None:
+    """The long poll is a result like any other."""
+    name = fresh_name()
+    agent = connect(name)
+    sent = [send(daemon, body(length)) for length in (3_000, 3_000, 3_000, 40_000)]
+    texts = blocks(agent, "wait_for_inbound_message")
+    assert size(texts) <= GENERIC.result_bytes
+    messages = json.loads(texts[0])
+    assert whole(messages) == sent[:2]
+    long = next(each for each in messages if each["message_id"] == sent[3])
+    assert (long["truncated"], long["length"], "delivery_id" in long) == (True, 40_000, False)
+    assert body(40_000).startswith(long["content"])
+    assert whole(agent.tool("wait_for_inbound_message")) == sent[2:3]
+    agent.tool("inbound_queue_stats")
+    states = [standing(daemon, message, name)[0] for message in sent]
+    assert states == ["seen", "seen", "seen", "queued"]
+    agent.tool("ack", ids=sent[3:])
+
+
+def test_wait_is_ended_once_by_what_is_too_long(daemon: DaemonProcess, connect: Connect) -> None:
+    """An agent that only waits would spin; but it is told how much waits, and hears of what comes next."""
+    name = fresh_name()
+    agent = connect(name)
+    waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=30)
+    until_waiting(daemon, name)
+    first = send(daemon, body(40_000))
+    assert ids(agent.result(waiting)) == [first]
+    empty, note = blocks(agent, "wait_for_inbound_message", timeout_s=0)
+    assert (empty, note) == ("[]", "1 message waits in Harken: call inbox_pull to read.")
+    waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=30)
+    until_waiting(daemon, name)
+    second = send(daemon, body(50_000))
+    assert ids(agent.result(waiting)) == [second]
+    assert ids(agent.tool("inbox_pull")["messages"]) == [first, second]
+    third = send(daemon, "short")
+    assert ids(agent.tool("wait_for_inbound_message")) == [third]
+    agent.tool("ack", ids=[first, second])

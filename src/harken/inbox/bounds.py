@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from harken.errors import UserError
-from harken.model import INBOX, Mailbox, Message, Offer
+from harken.model import INBOX, Mailbox, Message
 
 MAX_PAGE_CHARS = 2_000_000
 
@@ -23,11 +23,6 @@ class Bounds:
     max_reply_chars: int = 64_000
     agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
     announcers: frozenset[str] = frozenset()  # sources that only announce: what they say cannot be answered
-
-
-def characters(offers: Sequence[Offer]) -> int:
-    """Return how long the texts of some offers are together."""
-    return sum(len(offer.message.text) for offer in offers)
 
 
 def printable(messages: Sequence[Message]) -> Sequence[Message]:

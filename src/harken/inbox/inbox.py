@@ -7,7 +7,7 @@ what will happen. Methods take the caller or reader they act for and raise only 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ import anyio.lowlevel
 
 from harken.clock import Clock
 from harken.errors import NotFound, UserError
-from harken.inbox.bounds import Bounds, bounded, characters, fitting, printable
+from harken.inbox.bounds import Bounds, bounded, fitting, printable
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
@@ -49,7 +49,7 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import MOST_OFFER_CHARS, Event, Filter, Hush, OpenOffer, Reach, Store, SurfaceRecord
+from harken.store.base import Event, Filter, Hush, OpenOffer, Reach, Store, SurfaceRecord
 from harken.store.outbox import CallKey, OutboxRow
 
 MAX_PAGE = 1_000
@@ -60,6 +60,9 @@ TRIAL = "trial:"
 PROBE_SECONDS = 0.5  # the longest that a sender waits for a host to say whether a session can be woken
 EVIDENCE_OF = timedelta(days=30)
 BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
+
+Listed = Callable[[], frozenset[MessageId]]
+"""Returns what a session has heard of by its first words, because it is too long. Called from any thread."""
 
 
 class Inbox:
@@ -206,34 +209,45 @@ class Inbox:
         return Pulled.of(given, await self._left(reader) if is_part else 0)
 
     async def wait(
-        self, reader: Reader, *, timeout_seconds: float, max_items: int, surface: str, carrier: str
+        self,
+        reader: Reader,
+        *,
+        timeout_seconds: float,
+        max_items: int,
+        surface: str,
+        carrier: str,
+        choose: Choose | None = None,
+        listed: Listed = frozenset,
     ) -> Pulled:
-        """Hand out what waits as soon as there is something; nothing after the time, which is capped."""
+        """Hand out what waits as soon as there is something; nothing after the time, which is capped.
+
+        `choose` says what an answer can carry; what it only lists ends the wait too, but for what was `listed` before.
+        """
         await self._enroll(reader)
         wanted = bounded(max_items, MAX_OFFER, "max_items")
         end = anyio.current_time() + min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
-        found: list[list[Offer]] = []
+        found: list[Selection] = []
         while not found:
             with self.sessions.in_wait(reader.session):
                 # Mail that arrives while it begins with another mailbox is handed over, so it counts as waiting.
                 await self._enroll(reader)
-                offers = await self._store.offer_when_ready(
+                given = await self._store.offer_when_ready(
                     reader,
                     wanted,
                     surface=surface,
                     carrier=carrier,
                     lease=self._bounds.lease,
                     rank=partial(self.sessions.last_active, reader.session),
-                    hush=partial(self._hush, reader),
+                    reach=partial(self._reach_while_waiting, reader, choose, listed),
                     seconds=max(0.0, end - anyio.current_time()),
                 )
-                found.append(offers)
+                found.append(given)
             if not found and (session := self.sessions.get(reader.session)):
                 # Its folder has become a task's, or is one's no longer: it goes on waiting for what it reads now.
                 session.require_reading()
                 reader = session.reader
-        given = Selection(whole=found[0], is_full=characters(found[0]) >= MOST_OFFER_CHARS)
-        return Pulled.of(given, await self._left(reader) if given.leaves_some(wanted) else 0)
+        is_part = found[0].leaves_some(wanted) or bool(listed())
+        return Pulled.of(found[0], await self._left(reader) if is_part else 0)
 
     async def waiting(
         self,
@@ -484,6 +498,9 @@ class Inbox:
         self, reader: Reader, attentions: Collection[Attention], only: frozenset[MessageId] | None = None
     ) -> Reach:
         return Reach(attentions=frozenset(attentions), hush=self._hush(reader), only=only)
+
+    def _reach_while_waiting(self, reader: Reader, choose: Choose | None, listed: Listed) -> Reach:
+        return Reach(hush=self._hush(reader), without=listed(), choose=choose)
 
     def _hush(self, reader: Reader) -> Hush:
         """Return what may not wake a reader now."""

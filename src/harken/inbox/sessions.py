@@ -36,6 +36,7 @@ from harken.model import (
 )
 from harken.store.base import Mute
 
+MOST_LISTED = 1_000
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
@@ -197,6 +198,7 @@ class Session:
     farewells: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # called when it is gone
     last_block: MessageId | None = None  # newest of the channel messages that its last prompt carried
     last_owed: frozenset[MessageId] = frozenset()  # what it was last told to wait for its answer
+    listed: frozenset[MessageId] = frozenset()  # what fits no result of its host, and was listed in one
 
     @property
     def presence(self) -> Presence:
@@ -271,6 +273,11 @@ class Session:
         for end in self.waits:
             end()
         return True
+
+    def note_listed(self, messages: Collection[MessageId]) -> None:
+        """A result has listed what is too long for any; of very many, some may be listed once more."""
+        before = self.listed if len(self.listed) < MOST_LISTED else frozenset[MessageId]()
+        self.listed = before.union(messages)
 
     def forget_notices(self) -> None:
         """Another turn begins, or this one was interrupted: what was announced in it may be announced again."""
@@ -367,7 +374,7 @@ class Session:
         self.turns = TurnLog()
         self.forget_notices()
         self.last_notice, self.last_block, self.stops = "", None, 0
-        self.last_owed = frozenset()
+        self.last_owed, self.listed = frozenset(), frozenset()
 
     def forget_hooks(self) -> None:
         """Be known by a connection only, as before any hook ran."""

@@ -35,7 +35,6 @@ from harken.model import (
     Message,
     MessageId,
     NewMessage,
-    Offer,
     Reader,
     Selection,
     SenderRule,
@@ -346,15 +345,17 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         carrier: str,
         lease: timedelta,
         rank: Callable[[], float],
-        hush: Callable[[], Hush],
+        reach: Callable[[], Reach],
         seconds: float,
-    ) -> list[Offer]:
-        """Like `offer`, and with nothing eligible wait for it; empty when `seconds` are over.
+    ) -> Selection:
+        """Like `offer`, and with nothing to give wait for it; empty when `seconds` are over.
 
-        Only of what may push: what has attention `count`, or is hushed at that moment, wakes nobody.
+        Only of what is in `reach` at that moment: whatever else comes wakes nobody. Where it chooses, what it cuts is
+        something to give too: a reader hears of what is too long for it.
         Of several sessions of a consumer that wait, the one with the highest `rank` at that moment is served first;
-        `rank` and `hush` are called from any thread. A caller that is cancelled has been offered nothing: what was
-        offered to it meanwhile is withdrawn.
+        `rank` and `reach` are called from any thread. What one of them was given, whole or cut, serves no other one
+        that would be given the same. A caller that is cancelled has been offered nothing: what was offered to it
+        meanwhile is withdrawn.
         """
         ...
 

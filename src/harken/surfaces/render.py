@@ -61,6 +61,11 @@ def for_wait(offer: Offer) -> dict[str, object]:
     }
 
 
+def cut_for_wait(offer: Offer) -> dict[str, object]:
+    """The same of a message that does not fit."""
+    return _cut(for_wait(offer), "content")
+
+
 def for_task(offer: Offer, task: str) -> dict[str, object]:
     """A message as `check_inbox` gives it."""
     return {**task_record(offer, task), **_standing(offer)}

@@ -25,7 +25,6 @@ from harken.model import (
     Message,
     MessageId,
     NewMessage,
-    Offer,
     OutboxId,
     Reader,
     Selection,
@@ -68,7 +67,7 @@ from harken.store.sqlite.connection import Connect, connect, open_writer, prepar
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
-from harken.store.sqlite.standing import Standing, StandingOffers
+from harken.store.sqlite.standing import Standing, StandingOffers, has_something
 from harken.store.sqlite.transaction import Transaction, to_micros
 from harken.store.sqlite.vitals import VitalSigns
 from harken.store.sqlite.writer import Writer, no_herald, no_observer
@@ -218,35 +217,36 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         carrier: str,
         lease: timedelta,
         rank: Callable[[], float],
-        hush: Callable[[], Hush],
+        reach: Callable[[], Reach],
         seconds: float,
-    ) -> list[Offer]:
+    ) -> Selection:
         """Offer what waits, or what comes within a time."""
         standing = Standing(
-            reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank, hush=hush
+            reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank, reach=reach
         )
         try:
             # Shielded: a job that was queued is done, and whoever was cancelled meanwhile must undo it.
             with anyio.CancelScope(shield=True):
-                offers = await self._writer.run(lambda tx: self._standing.begin(tx, standing), is_durable=False)
+                given = await self._writer.run(lambda tx: self._standing.begin(tx, standing), is_durable=False)
             await anyio.lowlevel.checkpoint_if_cancelled()
-            if offers:
-                return offers
+            if has_something(given):
+                return given
             with anyio.move_on_after(seconds):
                 await standing.ready.wait()
         except anyio.get_cancelled_exc_class():
             standing.is_over = True
             with anyio.CancelScope(shield=True):
-                if await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False):
+                made = await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
+                if made.whole:
                     await self.withdraw(reader.session, carrier)
             raise
         if standing.ready.is_set():
-            return standing.offers
+            return standing.given
         standing.is_over = True
-        last: list[Offer] = []
+        last: list[Selection] = []
         with anyio.CancelScope(shield=True):
-            last += await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
-        return last
+            last.append(await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False))
+        return last[0]
 
     async def prove(
         self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None

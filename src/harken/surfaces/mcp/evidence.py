@@ -7,7 +7,7 @@ belong to one step), and neither does the answer to a call that was cancelled be
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 from harken.model import DeliveryId
 
@@ -22,6 +22,7 @@ class CarrierLog:
         self._answered: dict[str, list[DeliveryId]] = {}
         self._proven: dict[str, list[DeliveryId]] = {}
         self._lost: set[str] = set()  # of those that are still being worked on
+        self._afterwards: dict[str, list[Callable[[], None]]] = {}
 
     def begin(self, request: str) -> None:
         """A call arrived: it proves what was answered by now."""
@@ -42,6 +43,11 @@ class CarrierLog:
         if request in self._open:
             self._open[request].extend(deliveries)
 
+    def afterwards(self, request: str, do: Callable[[], None]) -> None:
+        """Do something when a call's answer is written, and only then. Of a call that is not open, it is never."""
+        if request in self._open:
+            self._afterwards.setdefault(request, []).append(do)
+
     def drop(self, request: str) -> bool:
         """A call gets another result than the one that had something; return whether it had."""
         had = bool(self._open.get(request))
@@ -54,6 +60,8 @@ class CarrierLog:
         carried = self._open.pop(request, []) + self._untaken(request)
         if carried:
             self._answered[request] = carried
+        for do in self._afterwards.pop(request, ()):
+            do()
 
     def settle(self) -> Collection[DeliveryId]:
         """The turn ended: return, once, what was answered in it."""
@@ -65,6 +73,7 @@ class CarrierLog:
         """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
         if untaken := self._untaken(request):
             self._answered[request] = untaken
+        self._afterwards.pop(request, None)
         if self._open.pop(request, None) is None:
             return False
         self._lost.add(request)

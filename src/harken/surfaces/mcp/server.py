@@ -281,6 +281,7 @@ class AgentServer:
             carrier=self.carrier(request),
             carry=lambda deliveries: self._evidence.carry(request, deliveries),
             drop=lambda: self._evidence.drop(request),
+            afterwards=lambda do: self._evidence.afterwards(request, do),
             result_bytes=named(session.host).result_bytes,
             sources=self._sources,
         )

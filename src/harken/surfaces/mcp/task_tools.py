@@ -57,6 +57,7 @@ async def _check(call: Call, arguments: CheckInbox) -> Answer:
         choose=lambda task: ResultBudget(call.result_bytes, *_renderings(task)),
     )
     call.note(pulled.offers)
+    call.note_listed(pulled)
     whole, cut = _renderings(task)
     messages, note = [*map(whole, pulled.offers), *map(cut, pulled.cut)], cut_note(pulled, "check_inbox")
     is_own = task.consumer == call.reader.consumer

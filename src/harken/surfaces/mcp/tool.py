@@ -15,10 +15,10 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import Unavailable, UserError
-from harken.inbox import Caller, Inbox, Pulled
+from harken.inbox import Caller, Inbox, Pulled, Session
 from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.tasks import Tasks
-from harken.model import DeliveryId, Offer, Reader
+from harken.model import DeliveryId, MessageId, Offer, Reader
 from harken.sources.base import SourceReport
 from harken.surfaces import render
 
@@ -52,8 +52,24 @@ class Call:
     carrier: str
     carry: Callable[[Collection[DeliveryId]], None]
     drop: Callable[[], bool]  # forget what was noted; returns whether there was anything
+    afterwards: Callable[[Callable[[], None]], None]  # does something once the answer is written
     result_bytes: int  # as much as the host shows its model
     sources: Callable[[], Sequence[SourceReport]] = tuple
+
+    @property
+    def session(self) -> Session | None:
+        """The session that makes it, while it is here."""
+        return self.inbox.sessions.get(self.reader.session)
+
+    def listed(self) -> frozenset[MessageId]:
+        """Return what the session has heard of by its first words, because it fits no result."""
+        return self.session.listed if self.session else frozenset()
+
+    def note_listed(self, pulled: Pulled) -> None:
+        """Note what the answer will list: once it is written, the session need not hear of that again."""
+        if (session := self.session) is not None and pulled.too_long:
+            named = pulled.too_long.intersection(offer.message.id for offer in pulled.cut)
+            self.afterwards(lambda: session.note_listed(named))
 
     def note(self, offers: Collection[Offer]) -> None:
         """Note what the answer will carry: its arrival can be proven later."""

@@ -30,7 +30,7 @@ class WaitForInboundMessage(msgspec.Struct, forbid_unknown_fields=True):
     """Arguments of `wait_for_inbound_message`."""
 
     timeout_s: Annotated[float, msgspec.Meta(ge=0, description="Seconds to wait; at most 55 are waited.")] = 50
-    max_items: Annotated[int, msgspec.Meta(ge=1, description="At most this many messages.")] = 10
+    max_items: Annotated[int, msgspec.Meta(ge=1, description="At most this many messages whole.")] = 10
 
 
 class InboundQueueStats(msgspec.Struct, forbid_unknown_fields=True):
@@ -71,6 +71,7 @@ async def _pull(call: Call, arguments: InboxPull) -> Answer:
         choose=budget,
     )
     call.note(pulled.offers)
+    call.note_listed(pulled)
     messages = [*map(render.for_pull, pulled.offers), *map(render.cut_for_pull, pulled.cut)]
     found = {"unread_remaining": pulled.remaining, "messages": messages}
     return Answer(found, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
@@ -83,9 +84,13 @@ async def _wait(call: Call, arguments: WaitForInboundMessage) -> Answer:
         max_items=arguments.max_items,
         surface="wait_for_inbound_message",
         carrier=call.carrier,
+        choose=ResultBudget(call.result_bytes, render.for_wait, render.cut_for_wait),
+        listed=call.listed,
     )
     call.note(pulled.offers)
-    return Answer([render.for_wait(offer) for offer in pulled.offers], pulled.remaining)
+    call.note_listed(pulled)
+    messages = [*map(render.for_wait, pulled.offers), *map(render.cut_for_wait, pulled.cut)]
+    return Answer(messages, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
 
 
 async def _stats(call: Call, _arguments: InboundQueueStats) -> Answer:
@@ -145,7 +150,8 @@ TOOLS = (
         title="Wait for a message",
         description=(
             "Waits until a message for this agent arrives and returns it, or an empty list when the time is over. "
-            f"Returns at once what arrived meanwhile. {FROM_OUTSIDE}"
+            "Returns at once what arrived meanwhile. What does not fit has `truncated`, and ends one wait only. "
+            f"{FROM_OUTSIDE}"
         ),
         arguments=WaitForInboundMessage,
         run=_wait,
