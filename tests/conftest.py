@@ -9,6 +9,7 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+pytest_plugins = ("tests.process_check",)
 pytest.register_assert_rewrite("tests.contracts")
 
 # A developer's desktop is not to be filled with the toasts of tests; those that are about toasts turn them on.

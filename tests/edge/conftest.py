@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.edge.rig import FakeDaemon, LineReader
+from tests.process_check import end_all_naming
 
 
 @pytest.fixture
@@ -19,6 +20,7 @@ def home() -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="harken-"))
     (folder / "run").mkdir()
     yield folder
+    end_all_naming(folder)
     shutil.rmtree(folder)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from tests.hooks.rig import CONFIG, Inn
 from tests.loss.rig import Nursery
+from tests.process_check import end_all_naming
 
 
 @pytest.fixture(autouse=True)
@@ -36,6 +37,7 @@ def home() -> Iterator[Path]:
     (home / "config.toml").write_text(CONFIG)
     (home / "config.toml").chmod(0o600)
     yield home
+    end_all_naming(folder)
     shutil.rmtree(folder)
 
 

@@ -16,6 +16,7 @@ from harken.trial.launch import LAUNCHES, Launch
 from harken.trial.model import Model
 from tests.hosts.matrix import Matrix, rows, table
 from tests.hosts.stage import PROGRAMS, Stage
+from tests.process_check import end_all_naming
 
 pytest.register_assert_rewrite("tests.hosts.story")
 
@@ -58,6 +59,7 @@ def folder() -> Iterator[Path]:
     """A folder with a short name: sockets are made below it, and their paths are limited."""
     with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as name:
         yield Path(name).resolve()
+        end_all_naming(Path(name).resolve())
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.loss.rig import Nursery, Served
+from tests.process_check import end_all_naming
 
 
 @pytest.fixture(autouse=True)
@@ -23,6 +24,7 @@ def home() -> Iterator[Path]:
     """A home that does not exist yet, with a short path: a socket's name has at most 107 bytes."""
     folder = Path(tempfile.mkdtemp(prefix="harken-"))
     yield folder / "home"
+    end_all_naming(folder)
     shutil.rmtree(folder)
 
 
