@@ -79,6 +79,7 @@ class Observer:
     wire: WireLog = field(default_factory=WireLog)
     clock: SystemClock = field(default_factory=SystemClock)
     place: int = 0  # how many requests there were when it began
+    _unproven: set[str] = field(default_factory=set[str])  # waited for once, and not again
     _read: tuple[int, Sequence[JournalEntry]] = (0, ())
 
     def __post_init__(self) -> None:
@@ -183,15 +184,17 @@ class Observer:
         ]
         return min(times, default=None)
 
-    def settle(self, messages: Iterable[SentMessage] | None = None) -> None:
+    def settle(self) -> None:
         """Wait until what has arrived is called seen; what can not be known is left out."""
-        arrived = [m for m in messages or self.messages if m.id not in self.unknowable and self.appearances(m)]
+        known = self.unknowable | self._unproven
+        arrived = [m for m in self.messages if m.id not in known and self.appearances(m)]
         end = time.monotonic() + PROOF_SECONDS
         for message in arrived:
             left = max(0.0, end - time.monotonic())
             try:
                 until(partial(self.seen_at, message), "it is called seen", left, pause_seconds=LOOK_SECONDS)
             except AssertionError:
+                self._unproven.add(message.id)
                 self.blame(f"{_name(message)} has arrived, and is not called seen after {PROOF_SECONDS:g} s")
 
     def check(self) -> None:
@@ -204,6 +207,7 @@ class Observer:
 
     def judge(self) -> None:
         """Fail with everything that is wrong, and with what happened."""
+        __tracebackhide__ = True
         if self.problems:
             wrong = "\n".join(f"  - {problem}" for problem in self.problems)
             raise AssertionError(f"{self.stage.launch.name}:\n{wrong}\n\n{self.timeline()}")

@@ -116,7 +116,11 @@ class PromptScript:
         if len(results) < len(steps):
             step = steps[len(results)]
             return step if isinstance(step, Say) else step(asked)
-        return PULL if prompt in self._readers and _goes_on_reading(results[len(steps) :]) else Say.text(LAST_WORD)
+        pulled = results[len(steps) :]
+        if prompt not in self._readers or not _goes_on_reading(pulled):
+            return Say.text(LAST_WORD)
+        # Gemini CLI takes a call that is repeated to the letter for a loop, and ends the turn.
+        return Say.call("inbox_pull", {"limit": 20 + len(pulled)})
 
 
 def _goes_on_reading(results: Sequence[str]) -> bool:
@@ -156,6 +160,7 @@ class HostSession:
     def kill(self) -> None:
         """End the host and everything it started at once, so that no hook of it can run."""
         kill_tree(self.screen.pid, self.host.daemon_pid)
+        until(lambda: not self.screen.is_running, "the host is gone", QUIT_SECONDS)
         self.host.observer.note("the host was killed")
 
 
@@ -265,6 +270,7 @@ class ObservedHost:
 
     def conclude(self) -> None:
         """Let a last session read whatever was not seen, and fail if anything was wrong with any message."""
+        __tracebackhide__ = True
         observer = self.observer
         observer.settle()
         if any(observer.seen_at(message) is None for message in observer.messages):

@@ -37,6 +37,7 @@ Situation: TypeAlias = Callable[[ObservedHost], None]
 LONG_TOOL_SECONDS: Final = 30.0  # longer than Harken waits for a busy session before it tries to wake it
 LINGER_SECONDS: Final = 6.0  # in which a session that seems idle would be woken
 CLOSED_SECONDS: Final = 90.0  # Codex unloads a conversation that nobody watches after about a minute
+STOOD_SECONDS: Final = 25.0  # longer than a wake has until another is tried, shorter than its proof may take
 STILL_SECONDS: Final = 10.0  # in which a conversation without a terminal would begin a turn
 KNOWN_SECONDS: Final = 30.0  # until a host that was started has told Harken so
 LONG_TEXTS: Final = 16
@@ -226,6 +227,8 @@ def _restarted(host: ObservedHost, restart: Callable[[], None], *, has_message_d
         for message in (*during, after):
             # Right after a restart nobody knows yet whether it still works, and the forecast says that.
             observer.expect_outlook(message, "boundary", "next_call", "uncertain")
+        if any(each["presence"] == "idle" for each in host.sessions()):
+            observer.blame("while a tool runs the status says after the restart that its session is idle")
         host.nothing_for(LINGER_SECONDS, after)
         place = len(host.stage.model.requests)
         second.open()
@@ -255,6 +258,25 @@ def host_killed_before_the_proof(host: ObservedHost) -> None:
         observer.settle()
     if observer.seen_at(message) is None:
         observer.blame("what was on the wire when the host was killed was not told to the next session")
+
+
+def stood_still(host: ObservedHost) -> None:
+    """A host that does nothing for a while, though not for as long as a wake is waited for, is told once."""
+    observer = host.observer
+    with host.session() as session:
+        _first_turn(host, session)
+        with frozen(_programs(session.screen.pid)):
+            observer.note("the host stands still")
+            message = observer.send("while the host stands still")
+            observer.expect_outlook(message, "wake" if host.habits.can_be_woken else "prompt")
+            # One that nothing can wake waits for its prompt in any case.
+            let_pass(host, STOOD_SECONDS if host.habits.can_be_woken else 0.0)
+        observer.note("the host goes on")
+        host.request(session.prompt(Say.shell("true")))
+        observer.expect_arrival(message, "the host goes on")
+        host.until_idle()
+        observer.settle()
+        observer.expect_once(message)
 
 
 def three_sessions_at_once(host: ObservedHost) -> None:
@@ -421,6 +443,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
         daemon_killed_while_busy,
         daemon_restarted_while_busy,
         host_killed_before_the_proof,
+        stood_still,
         three_sessions_at_once,
         read_by_the_tool,
         quiet_channel,

@@ -92,7 +92,8 @@ class WireLog:
                     Appearance(request=asked, conversation=number, role=role, is_marked=is_marked)
                     for role, is_marked in places[before:]
                 ]
-                before = len(places)
+                # Hosts ask things beside a turn too, with a history that lacks its end: fewer is not a new count.
+                before = max(before, len(places))
         return sorted(found, key=lambda appearance: appearance.request.number)
 
     def _continued(self, mine: Sequence[str]) -> list[Asked] | None:

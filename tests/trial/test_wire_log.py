@@ -51,6 +51,13 @@ def test_history_is_no_second_appearance() -> None:
     assert [(each.request.number, each.is_marked) for each in came(text, first, second)] == [(0, False)]
 
 
+def test_request_with_a_shorter_history_makes_nothing_new_of_the_next() -> None:
+    """Hosts ask things beside a turn, with the conversation as it was before."""
+    (_, text), prompt = new_text(), new_prompt()
+    whole = [user(prompt), user("go on"), user(text)]
+    assert len(came(text, whole, whole[:2], whole)) == 1
+
+
 def test_text_that_is_there_twice_has_come_again() -> None:
     """Whether it is marked decides whether that is a fault."""
     (_, text), prompt = new_text(), new_prompt()
