@@ -264,6 +264,7 @@ async def play_verbs(scene: Scene) -> None:
         return (await scene.daemon.intake.accept([draft]))[0].message.id
 
     await play_rule_verbs(scene, announce)
+    scene.taken["piece"] = ({}, await scene.verb("read", ref="#1", offset=4, limit=5))
 
 
 async def play_channel_verbs(scene: Scene) -> None:
@@ -327,8 +328,11 @@ async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:
     await scene.verb("task_new", title="Backend", dir=f"{WORKTREES}/backend")
     await scene.verb("task_new", title="Frontend", dir=f"{WORKTREES}/frontend", links=["backend"])
     await scene.verb("send_to_task", task_id="frontend", body="please use the new login form", key="n-1")
+    report = await scene.verb("send", text="here is the whole report", sender="ci-bot", upstream_id="report-1")
+    read = await scene.tool("inbox_read", message_id=report["id"])
     scene.task = "frontend"
     return shown | {
+        "inbox_read": read,
         "inbox_status": await scene.tool("inbox_status"),
         "check_inbox": await scene.tool("check_inbox"),
         "send_to_peer": await scene.tool("send_to_peer", body="is the new field `user_id`?"),
@@ -437,6 +441,7 @@ def run_everything() -> Examples:
     mask = Masked(played.messages)
     verbs = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.taken.items()}
     status, read, pulled = (verbs[name][1] for name in ("status", "read", "pull"))
+    piece = verbs.pop("piece")[1]
     played = anyio.run(on_stage, play_tools)
     mask = Masked(played.messages)
     tools = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.result.items()}
@@ -444,6 +449,7 @@ def run_everything() -> Examples:
         verbs=verbs,
         shapes={
             "message": read["message"],
+            "piece": {**piece, "message": {key: piece["message"][key] for key in ("id", "content_text_sanitized")}},
             "offer": {key: pulled["messages"][0][key] for key in ("delivery_id", "repeat", "answered_by")},
             "delivery": next(entry for entry in read["ledger"] if entry["consumer"] == "watch"),
             "reply": read["replies"][0],

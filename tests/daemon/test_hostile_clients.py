@@ -25,10 +25,24 @@ MCP_HELLO = b"""{"harken":1,"kind":"mcp","edge":"hostile"}
 "clientInfo":{"name":"hostile","version":"1"}}}
 {"jsonrpc":"2.0","method":"notifications/initialized"}
 """
-TOOLS = ("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search", "nonsense")
+TOOLS = ("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search", "inbox_read")
 VERBS = ("send", "list", "read", "pull", "wait", "prove", "ack", "search", "stats", "export", "journal", "reply")
 MORE_VERBS = ("allow", "deny", "pair", "mute", "unmute", "mailboxes", "status", "nonsense", "__class__", "")
-NAMES = ("text", "ref", "refs", "limit", "consumer", "kind", "name", "mailbox", "channel", "sender", "body", "ids")
+NAMES = (
+    "text",
+    "ref",
+    "refs",
+    "limit",
+    "consumer",
+    "kind",
+    "name",
+    "mailbox",
+    "channel",
+    "sender",
+    "body",
+    "ids",
+    "offset",
+)
 
 
 def strange(chance: Chance, depth: int = 0) -> Json:

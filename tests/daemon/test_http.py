@@ -59,6 +59,24 @@ def test_message_can_be_sent_with_the_token(web: Http) -> None:
     assert texts(web.daemon.call("list")["messages"]) == ["over http"]
 
 
+def test_long_text_can_be_read_in_parts(web: Http) -> None:
+    """A program need not take all of it at once; without an offset the answer is what it always was."""
+    _, sent, _ = web.ask("/api/send", b'{"text": "one two three"}')
+    _, body, _ = web.ask("/api/read", json.dumps({"ref": sent["id"], "offset": 4, "limit": 3}).encode())
+    assert (body["offset"], body["length"], body["next_offset"]) == (4, 13, 7)
+    assert texts([body["message"]]) == ["two"]
+    _, body, _ = web.ask("/api/read", json.dumps({"ref": sent["id"]}).encode())
+    assert set(body) == {"message", "ledger", "replies", "question"}
+    assert refused_offset(web, sent["id"], 13) == 422
+
+
+def refused_offset(web: Http, message: str, offset: int) -> int:
+    """Return the status for a part that is not there."""
+    status, body, _ = web.ask("/api/read", json.dumps({"ref": message, "offset": offset}).encode())
+    assert body["error"]["message"] == f"The text of {message} has 13 characters."
+    return status
+
+
 @pytest.mark.parametrize("verb", ["send", "list", "status", "nonsense"])
 def test_without_the_token_nothing_is_served(web: Http, verb: str) -> None:
     """Anyone on the machine can open the port; only this user can read the token."""

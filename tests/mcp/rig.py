@@ -22,6 +22,7 @@ SOON: Final = 15.0
 
 TOOLS: Final = (
     "inbox_pull",
+    "inbox_read",
     "wait_for_inbound_message",
     "inbound_queue_stats",
     "ack",

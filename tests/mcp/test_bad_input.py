@@ -69,6 +69,8 @@ def call(tool: object, arguments: object) -> bytes:
             {"verbose": True},
             "inbound_queue_stats: Object contains unknown field `verbose`.",
         ),
+        ("inbox_read", {}, "inbox_read: Object missing required field `message_id`."),
+        ("inbox_read", {"message_id": "m-1", "offset": -1}, "inbox_read: Expected `int` >= 0 - at `$.offset`."),
         ("ack", {}, "ack: Object missing required field `ids`."),
         ("ack", {"ids": "m-1"}, "ack: Expected `array`, got `str` - at `$.ids`."),
         ("ack", {"ids": [1]}, "ack: Expected `str`, got `int` - at `$.ids[0]`."),

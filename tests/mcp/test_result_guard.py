@@ -8,10 +8,10 @@ import msgspec
 import pytest
 
 from harken.errors import Unavailable
-from harken.inbox import Session
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.tool import Answer, Call, Tool, result_of
-from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
+from tests.inbox.tasks_rig import OWNER, open_workshop
+from tests.mcp.call_rig import called
 
 BYTES = 1_000
 
@@ -30,24 +30,6 @@ async def _everything(call: Call, _arguments: Nothing) -> Answer:
 EVERYTHING = Tool(name="everything", title="", description="", arguments=Nothing, run=_everything)
 
 
-def called(shop: Workshop, session: Session, log: CarrierLog, request: str) -> Call:
-    """Return a call that has just arrived."""
-    log.begin(request)
-    return Call(
-        inbox=shop.inbox,
-        tasks=shop.tasks,
-        reader=session.reader,
-        caller=says(session),
-        edge="edge",
-        request=request,
-        carrier=f"edge/{request}",
-        carry=lambda deliveries: log.carry(request, deliveries),
-        drop=lambda: log.drop(request),
-        afterwards=lambda do: log.afterwards(request, do),
-        result_bytes=BYTES,
-    )
-
-
 async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path) -> None:
     """Should a size ever be misjudged, the agent is told; it must not cost a message."""
     log = CarrierLog()
@@ -56,9 +38,9 @@ async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path
         for text in ("x" * BYTES, "still red"):
             await shop.inbox.send(OWNER, text)
         with pytest.raises(Unavailable, match="too large for this host"):
-            await result_of(EVERYTHING, called(shop, session, log, "1"), {})
+            await result_of(EVERYTHING, called(shop, session, log, "1", result_bytes=BYTES), {})
         log.answer("1")
-        called(shop, session, log, "2")
+        called(shop, session, log, "2", result_bytes=BYTES)
         assert log.proven_by("2") == ()
         again = await shop.inbox.pull(session.reader, surface="pull", carrier="edge/2")
         assert [(offer.message.text[:5], offer.is_repeat) for offer in again.offers] == [
@@ -73,8 +55,8 @@ async def test_result_that_fits_is_given(tmp_path: Path) -> None:
     async with open_workshop(tmp_path) as shop:
         session = shop.session(shop.folder("elsewhere"))
         await shop.inbox.send(OWNER, "x" * (BYTES - len('[""]')))
-        (text,) = await result_of(EVERYTHING, called(shop, session, log, "1"), {})
+        (text,) = await result_of(EVERYTHING, called(shop, session, log, "1", result_bytes=BYTES), {})
         assert len(text) == BYTES
         log.answer("1")
-        called(shop, session, log, "2")
+        called(shop, session, log, "2", result_bytes=BYTES)
         assert len(log.proven_by("2")) == 1

@@ -108,7 +108,7 @@ def test_message_that_is_too_long_is_listed_and_stays(daemon: DaemonProcess, con
         assert (entry["chat_id"], entry["treat_as"][:7]) == ("run-7", "request")
         assert "delivery_id" not in entry
         assert pulled["unread_remaining"] == 1
-        assert note == "1 message above is cut: harken read ID shows one whole."
+        assert note == "1 message above is cut: inbox_read gives the text of one in pieces."
     assert standing(daemon, short, name) == ("seen", "later call")
     assert standing(daemon, long, name) == ("queued", "")
     assert [each["id"] for each in connect(name, is_drained=False).tool("inbox_pull")["messages"]] == [long]
@@ -123,7 +123,7 @@ def test_what_comes_with_the_next_result_is_listed_too(daemon: DaemonProcess, co
     messages = json.loads(first)["messages"]
     assert (whole(messages), ids(messages)) == (sent[:2], sent)
     assert note.splitlines() == [
-        "1 message above is cut: inbox_pull gives the next that fit, harken read ID shows one whole.",
+        "1 message above is cut: inbox_read gives the text of one in pieces, inbox_pull the next that fit.",
         "1 message waits in Harken: call inbox_pull to read.",
     ]
     assert whole(agent.tool("inbox_pull")["messages"]) == sent[2:]

@@ -91,17 +91,21 @@ def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -
 
 @verb("read")
 @click.argument("ref", metavar="ID", shell_complete=messages)
-def read(asked: Invocation, *, ref: str) -> None:
+@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Only the text, from this character on.")
+@click.option("--limit", type=click.IntRange(min=1), metavar="CHARS", help="Only this many characters of the text.")
+def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) -> None:
     """Show a message, who has it, and the replies to it.
 
-    ID is a message id, its beginning, or #seq.
+    ID is a message id, its beginning, or #seq. With --offset or --limit, a part of a long text.
     """
     with Daemon(asked.home) as daemon:
-        details = daemon.ask("read", ref=ref)
+        found = daemon.ask("read", ref=ref, offset=offset, limit=limit)
     if asked.as_json:
-        asked.print_json(details)
-        return
-    _show_details(asked.screen, details)
+        asked.print_json(found)
+    elif "offset" in found:
+        _show_piece(asked.screen, found)
+    else:
+        _show_details(asked.screen, found)
 
 
 @verb("pull")
@@ -188,13 +192,25 @@ def _hand_over(asked: Invocation, daemon: Daemon, offered: Result) -> None:
         asked.print_json(offered)
     else:
         for record in offered["messages"]:
-            asked.screen.message(record, _note(record))
+            if "truncated" in record:
+                asked.screen.row(record, f"(cut, {record['length']} characters)")
+            else:
+                asked.screen.message(record, _note(record))
+        note_cut(offered["messages"])
         if offered["messages"] and offered["unread_remaining"]:
             note_to_person(f"{offered['unread_remaining']} more wait.")
     sys.stdout.flush()
     shown = [record["delivery_id"] for record in offered["messages"] if record["delivery_id"]]
     if shown:
         daemon.ask("prove", deliveries=shown)
+
+
+def note_cut(records: list[Result]) -> None:
+    """Say how an agent reads what does not fit into what its host shows."""
+    if any("truncated" in record for record in records):
+        note_to_person(
+            "What is cut stays unread: harken read ID --offset 0 reads it in pieces, harken ack ID marks it as seen."
+        )
 
 
 def _note(record: Result) -> str:
@@ -211,6 +227,13 @@ def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
         asked.screen.row(record)
     if not found["messages"]:
         note_to_person(nothing)
+
+
+def _show_piece(screen: Screen, found: Result) -> None:
+    screen.message(found["message"])
+    ref, following, length = one_line(found["message"]["id"]), found["next_offset"], found["length"]
+    if following is not None:
+        note_to_person(f"Up to character {following} of {length}. The next: harken read {ref} --offset {following}")
 
 
 def _show_details(screen: Screen, details: Result) -> None:

@@ -14,7 +14,7 @@ import click
 
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
-from harken.cli.messages import text_or_stdin
+from harken.cli.messages import note_cut, text_or_stdin
 from harken.cli.output import BOLD, DIM, Screen, clock_time, note_to_person, one_line
 from harken.cli.verbs import Invocation, verb
 
@@ -105,6 +105,7 @@ def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:
     else:
         for record in found["messages"]:
             _show(asked.screen, record)
+        note_cut(found["messages"])
         if found["messages"] and found["pending"]:
             note_to_person(f"{found['pending']} more wait.")
     sys.stdout.flush()
@@ -117,6 +118,7 @@ def _show(screen: Screen, record: Result) -> None:
     """Print a message: a line about it, then its text, indented, so that no line of it can pose as another message."""
     words = [record["priority"]] if record["priority"] != "normal" else []
     words += ["repeat"] if record["repeat"] else []
+    words += [f"cut, {record['length']} characters"] if "truncated" in record else []
     note = f" ({', '.join(words)})" if words else ""
     place = f"{record['id']} {record['task']} {clock_time(record['created_at'])}{note}"
     screen.line(f"{screen.paint(one_line(place), DIM)} {screen.paint(one_line(record['sender']), BOLD)}:")

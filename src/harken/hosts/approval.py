@@ -13,6 +13,7 @@ UNASKED: Final = (
     "check_inbox",
     "inbound_queue_stats",
     "inbox_pull",
+    "inbox_read",
     "inbox_search",
     "inbox_status",
     "wait_for_inbound_message",

@@ -166,7 +166,7 @@ class Inbox:
         The same request of the same edge, sent again after a restart, is done once.
         """
         check_reply(body, self._bounds)
-        message = await self._readable(ref, among)
+        message = await self.readable(ref, among)
         check_answerable(message, self._bounds)
         await self._enroll(Reader(consumer=caller.consumer, session=caller.session, mailboxes=(message.mailbox,)))
         call = CallKey(edge=edge, request=request) if edge else None
@@ -274,6 +274,13 @@ class Inbox:
         reach = self._reach(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
         return (await self._offer(reader, len(messages), surface, carrier, reach=reach)).whole
 
+    async def hand_over_read(self, reader: Reader, message: Message, *, surface: str, carrier: str) -> Offer | None:
+        """Offer a message that was read by its name; None when another session has it, or this reader had it before."""
+        await self._enroll(reader)
+        reach = Reach(attentions=frozenset(Attention), only=frozenset({message.id}))
+        given = await self._offer(reader, 1, surface, carrier, reach=reach)
+        return given.whole[0] if given.whole else None
+
     async def recent(self, reader: Reader, limit: int) -> Sequence[Message]:
         """Return the newest messages that go with prompts, seen or not, oldest first; nothing that is muted."""
         return await self._store.for_prompts(reader.mailboxes, limit, self._hush(reader))
@@ -332,7 +339,7 @@ class Inbox:
             raise UserError("Which message?", "Name one or more ids: harken ack ID")
         await self._enroll(reader)
         # Every name is looked up first: with one that is wrong, nothing is acknowledged.
-        messages = [await self._readable(ref, reader.mailboxes) for ref in refs if not ref.startswith("d-")]
+        messages = [await self.readable(ref, reader.mailboxes) for ref in refs if not ref.startswith("d-")]
         named = [DeliveryId(ref) for ref in refs if ref.startswith("d-")]
         proven = await self._store.prove(named, "ack", consumer=reader.consumer)
         acknowledged = await self._store.acknowledge(reader, [m.id for m in messages], "ack") if messages else []
@@ -448,7 +455,8 @@ class Inbox:
             store=await self._store.stats(),
         )
 
-    async def _readable(self, ref: str, among: Collection[Mailbox]) -> Message:
+    async def readable(self, ref: str, among: Collection[Mailbox] = ()) -> Message:
+        """Return a message, whoever has seen it; `among` are the mailboxes that an agent reads."""
         message = await self._store.message(ref)
         if among and message.mailbox not in among:
             raise NotFound(f"There is no message {ref[:80]!r} for you.", "See what is with: inbox_pull, inbox_search")

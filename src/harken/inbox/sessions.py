@@ -20,6 +20,7 @@ import msgspec
 from anyio import CancelScope, move_on_after
 
 from harken.errors import HarkenError
+from harken.inbox.coverage import Coverage
 from harken.inbox.turns import CarrierRecord, TurnLog
 from harken.model import (
     INBOX,
@@ -199,6 +200,7 @@ class Session:
     last_block: MessageId | None = None  # newest of the channel messages that its last prompt carried
     last_owed: frozenset[MessageId] = frozenset()  # what it was last told to wait for its answer
     listed: frozenset[MessageId] = frozenset()  # what fits no result of its host, and was listed in one
+    coverage: Coverage = field(default_factory=Coverage)  # what it was given of messages that it reads in pieces
 
     @property
     def presence(self) -> Presence:
@@ -374,7 +376,7 @@ class Session:
         self.turns = TurnLog()
         self.forget_notices()
         self.last_notice, self.last_block, self.stops = "", None, 0
-        self.last_owed, self.listed = frozenset(), frozenset()
+        self.last_owed, self.listed, self.coverage = frozenset(), frozenset(), Coverage()
 
     def forget_hooks(self) -> None:
         """Be known by a connection only, as before any hook ran."""

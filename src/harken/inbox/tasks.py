@@ -23,7 +23,7 @@ from harken.inbox.results import Pulled, Sent, TaskStanding
 from harken.inbox.sessions import Presence, ReadingOf, Session
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.sanitise import one_line
-from harken.model import LOCAL, Choose, Consumer, Draft, Message, Reader, Sender, SessionKey, Task, TaskId
+from harken.model import LOCAL, Choose, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey, Task, TaskId
 from harken.store.base import Store
 
 MAX_TITLE = 120
@@ -184,7 +184,7 @@ class Tasks:
         carrier: str,
         cwd: str = "",
         consume: bool = True,
-        choose: Callable[[Task], Choose] | None = None,
+        choose: Callable[[Task], Choose | None] | None = None,
     ) -> tuple[Task, Pulled]:
         """Hand out what a task has not seen yet, what is urgent first; as much as an answer about it can carry."""
         task = self._named_or_own(caller, name, cwd)
@@ -200,6 +200,13 @@ class Tasks:
             choose=choose(task) if choose else None,
         )
         return task, pulled
+
+    def reader_of(self, caller: Caller, mailbox: Mailbox, session: SessionKey) -> Reader | None:
+        """Return how the mail of a task is read by a caller who may take it; None for any other mailbox."""
+        task = self._book.of_consumer(Consumer(mailbox))
+        if task is None or not self._may_take(caller, task):
+            return None
+        return Reader(consumer=task.consumer, session=session, mailboxes=(mailbox,))
 
     async def pending(self, caller: Caller, name: str = "", *, cwd: str = "") -> int:
         """Count what a task has not seen yet."""
@@ -268,13 +275,16 @@ class Tasks:
 
     def _require_own(self, caller: Caller, task: Task) -> None:
         """Refuse to let an agent take the mail of another task: that one would never see it."""
-        if caller.role is Role.OWNER or caller.consumer == task.consumer:
-            return
-        if self._book.of_consumer(caller.consumer) is not None or self._here(task):
+        if not self._may_take(caller, task):
             raise Refused(
                 f"The messages of task {task.id!r} are for its own session.",
                 "inbox_status counts them; send_to_task says something to it.",
             )
+
+    def _may_take(self, caller: Caller, task: Task) -> bool:
+        if caller.role is Role.OWNER or caller.consumer == task.consumer:
+            return True
+        return self._book.of_consumer(caller.consumer) is None and not self._here(task)
 
     def _here(self, task: Task) -> Sequence[Session]:
         return [session for session in self._inbox.sessions.live() if session.consumer == task.consumer]

@@ -7,19 +7,42 @@ others. Sizes are those of the JSON that is really written, so that no text is l
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
 import msgspec
 
+from harken.errors import UserError
 from harken.model import DeliveryId, Message, Offer, Selection
 from harken.surfaces import render
+from harken.surfaces.render import Piece
 
 LISTING_PART: Final = 4  # of the budget, this part at most is for what is cut
 FRAME_BYTES: Final = 640  # what stands around the messages: the JSON that holds them, and the text behind it
+LINE_BYTES: Final = 12  # what a line end counts for: opencode shows 2,000 lines, and 30,000 bytes of ours have less
+ESCAPE_BYTES: Final = 12  # what a letter takes that is not plainly visible
+FIELD_BYTES: Final = 10  # what a field takes on a line of its own
 
 Rendering = Callable[[Offer], object]
+
+
+def encoded_bytes(entry: object) -> int:
+    """Return how many bytes an entry of a list takes, with what separates it from the next."""
+    return len(msgspec.json.encode(entry)) + 1
+
+
+def printed_bytes(entry: object) -> int:
+    """Return how many bytes an entry takes at most that a command prints, as JSON or as text.
+
+    On a terminal lines are wrapped and indented, and what is not plainly visible is written as an escape. Some hosts
+    count lines too: each counts for as much as a short one has.
+    """
+    encoded = msgspec.json.encode(entry)
+    hidden = sum(not letter.isprintable() for letter in encoded.decode())
+    fields = encoded.count(b',"') + 2
+    return len(encoded) * 11 // 10 + LINE_BYTES * encoded.count(b"\\n") + ESCAPE_BYTES * hidden + FIELD_BYTES * fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +52,7 @@ class ResultBudget:
     max_bytes: int
     whole: Rendering
     cut: Rendering
+    size: Callable[[object], int] = encoded_bytes
 
     def __call__(self, offers: Sequence[Offer], limit: int) -> Selection:
         """Return what goes into one result, in the given order.
@@ -37,7 +61,7 @@ class ResultBudget:
         and so does all behind it. Where there is room, the first words of that are listed too.
         """
         room, listing = self.max_bytes - FRAME_BYTES, self.max_bytes // LISTING_PART
-        sizes = [encoded_bytes(self.whole(offer)) for offer in offers]
+        sizes = [self.size(self.whole(offer)) for offer in offers]
         # Beside a list of long ones less fits. Else what fits only alone would wait for as long as they do.
         longest = room - listing if max(sizes, default=0) > room else room
         too_long = [offer for offer, size in zip(offers, sizes, strict=True) if size > longest]
@@ -68,21 +92,39 @@ class ResultBudget:
         """Yield, with its size, each that fits into a list, those before it considered."""
         for offer in offers:
             unproven = replace(offer, delivery_id=DeliveryId(""))
-            size = encoded_bytes(self.cut(unproven))
+            size = self.size(self.cut(unproven))
             if size <= room:
                 room -= size
                 yield unproven, size
+
+
+def longest_piece(
+    message: Message,
+    start: int,
+    max_bytes: int,
+    around: Callable[[Piece], object],
+    size: Callable[[object], int] = encoded_bytes,
+) -> Piece:
+    """Return the longest piece of a text, from a character on, that fits with what is `around` it; one at least."""
+    # No character takes less than a byte.
+    end = piece_of(message, start, start + max_bytes).end
+    ends, room = range(start + 1, end + 1), max_bytes - FRAME_BYTES
+    fitting = bisect_right(ends, room, key=lambda end: size(around(piece_of(message, start, end))))
+    return piece_of(message, start, ends[max(0, fitting - 1)])
+
+
+def piece_of(message: Message, start: int, end: int) -> Piece:
+    """Return a piece of a text; raises `UserError` where the text has no such character."""
+    length = len(message.text)
+    if not 0 <= start < length:
+        raise UserError(f"The text of {message.id} has {length} characters.", f"Give an offset below {length}.")
+    return Piece(message=message, start=start, end=min(end, length))
 
 
 def newest_that_fit(unread: int, newest: Sequence[Message], max_bytes: int) -> Mapping[str, object]:
     """Return the state of an inbox with the headers of the newest, as many as there is room for."""
     state = render.inbox_state(unread, newest)
     return state if encoded_bytes(state) <= max_bytes or not newest else newest_that_fit(unread, newest[1:], max_bytes)
-
-
-def encoded_bytes(entry: object) -> int:
-    """Return how many bytes an entry of a list takes, with what separates it from the next."""
-    return len(msgspec.json.encode(entry)) + 1
 
 
 def _in_order(cut: Sequence[Offer], offers: Sequence[Offer]) -> Sequence[Offer]:

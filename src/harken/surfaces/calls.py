@@ -48,9 +48,14 @@ class List(Arguments):
 
 
 class Read(Arguments):
-    """Show a message, its ledger and the replies to it."""
+    """Show a message, its ledger and the replies to it; or a part of a long text."""
 
     ref: Annotated[str, about("A message id, its beginning, or #seq.")]
+    offset: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, about("Only the text, from this character on.")] = None
+    limit: Annotated[
+        Annotated[int, msgspec.Meta(ge=1)] | None,
+        about("Only this many characters of the text; to its end when null."),
+    ] = None
 
 
 class Pull(Arguments):
@@ -205,6 +210,9 @@ async def _list(desk: Desk, a: List) -> object:
 
 
 async def _read(desk: Desk, a: Read) -> object:
+    if a.offset is not None or a.limit is not None:
+        message = await desk.inbox.readable(a.ref)
+        return shapes.piece(desk.piece(message, a.offset or 0, a.limit or len(message.text)))
     found = await desk.inbox.read(a.ref)
     return {**shapes.details(found), "question": await question_calls.standing_of(desk, found.message.id)}
 
@@ -219,16 +227,25 @@ async def _pull(desk: Desk, a: Pull) -> object:
         consume=not a.peek,
         surface="pull",
         carrier=desk.request,
+        choose=desk.budget(shapes.offer, shapes.cut_offer),
     )
-    return shapes.pulled(pulled, await desk.inbox.seen_by([offer.message for offer in pulled.offers]))
+    desk.note_listed(pulled)
+    return shapes.pulled(pulled)
 
 
 async def _wait(desk: Desk, a: Wait) -> object:
     reader = await desk.reader(a.consumer)
     pulled = await desk.inbox.wait(
-        reader, timeout_seconds=a.timeout, max_items=a.limit, surface="wait", carrier=desk.request
+        reader,
+        timeout_seconds=a.timeout,
+        max_items=a.limit,
+        surface="wait",
+        carrier=desk.request,
+        choose=desk.budget(shapes.offer, shapes.cut_offer),
+        listed=desk.listed,
     )
-    return shapes.pulled(pulled, await desk.inbox.seen_by([offer.message for offer in pulled.offers]))
+    desk.note_listed(pulled)
+    return shapes.pulled(pulled)
 
 
 async def _prove(desk: Desk, a: Prove) -> object:

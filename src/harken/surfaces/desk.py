@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from harken.errors import NotFound, Refused, UserError
-from harken.inbox import Caller, Inbox, Role
+from harken.hosts.base import GENERIC, named
+from harken.inbox import Caller, Inbox, Pulled, Role, Session
 from harken.inbox.access import Access
 from harken.inbox.channels import Channels
 from harken.inbox.keeping import Keeping
@@ -22,8 +23,11 @@ from harken.inbox.questions import Questions
 from harken.inbox.reactions import Reactions
 from harken.inbox.replies import Replies
 from harken.inbox.tasks import Tasks
-from harken.model import Consumer, Reader, SessionKey
+from harken.model import Consumer, Message, MessageId, Reader, SessionKey
 from harken.sources.base import SourceReport
+from harken.surfaces import shapes
+from harken.surfaces.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
+from harken.surfaces.render import Piece
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -61,6 +65,40 @@ class Desk:
     daemon: Callable[[], Mapping[str, object]]
     sources: Callable[[], Sequence[SourceReport]]
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
+
+    @property
+    def agent(self) -> Session | None:
+        """The session of the agent that asks, while it is here; None for the person."""
+        return self.inbox.sessions.get(self.caller.session) if self.caller.role is Role.AGENT else None
+
+    @property
+    def result_bytes(self) -> int | None:
+        """As much as the host of the agent that asks shows its model of a command's output; the person sees all."""
+        if self.caller.role is not Role.AGENT:
+            return None
+        return named(self.agent.host).result_bytes if self.agent else GENERIC.result_bytes
+
+    def budget(self, whole: Rendering, cut: Rendering) -> ResultBudget | None:
+        """Return what an answer may carry; None for the person, who has no bound."""
+        most = self.result_bytes
+        return None if most is None else ResultBudget(most, whole, cut, printed_bytes)
+
+    def piece(self, message: Message, start: int, most_chars: int) -> Piece:
+        """Return a part of a text that has so many characters at most, and that an agent's host shows whole."""
+        asked = piece_of(message, start, start + most_chars)
+        if self.result_bytes is None:
+            return asked
+        shown = longest_piece(message, start, self.result_bytes, shapes.piece, printed_bytes)
+        return min(asked, shown, key=lambda piece: piece.end)
+
+    def note_listed(self, pulled: Pulled) -> None:
+        """Note what an answer lists because it is too long: it does not end the next wait of the agent."""
+        if self.agent:
+            self.agent.note_listed(pulled.too_long.intersection(offer.message.id for offer in pulled.cut))
+
+    def listed(self) -> frozenset[MessageId]:
+        """Return what the agent has heard of by its first words."""
+        return self.agent.listed if self.agent else frozenset()
 
     async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
         """Return how the caller reads: a person as any consumer, an agent as itself."""

@@ -17,7 +17,6 @@ from harken.model import (
     Draft,
     Mailbox,
     Message,
-    MessageId,
     Offer,
     State,
     TextFormat,
@@ -26,6 +25,7 @@ from harken.model import (
     timestamp,
 )
 from harken.sources.base import SourceReport
+from harken.surfaces.render import Piece, cut
 
 PREVIEW_CHARS = 200
 
@@ -42,10 +42,15 @@ def message(value: Message, seen_by: Sequence[Consumer] = ()) -> dict[str, objec
     return record(value, seen_by)
 
 
-def offer(value: Offer, seen_by: Sequence[Consumer]) -> dict[str, object]:
+def offer(value: Offer) -> dict[str, object]:
     """A message that was handed out."""
     extra: dict[str, object] = {"delivery_id": value.delivery_id, "repeat": value.is_repeat}
-    return {**record(value.message, seen_by), **extra, "answered_by": value.answered_by}
+    return {**record(value.message, value.seen_by), **extra, "answered_by": value.answered_by}
+
+
+def cut_offer(value: Offer) -> dict[str, object]:
+    """A message that is too long for an agent to be handed it here: its first words."""
+    return cut(offer(value), "content_text_sanitized")
 
 
 def channel(value: ChannelCard) -> dict[str, object]:
@@ -74,9 +79,9 @@ def sent(value: Sent) -> dict[str, object]:
     }
 
 
-def pulled(value: Pulled, seen: Mapping[MessageId, Sequence[Consumer]]) -> dict[str, object]:
-    """What was handed out."""
-    messages = [offer(item, seen[item.message.id]) for item in value.offers]
+def pulled(value: Pulled) -> dict[str, object]:
+    """What was handed out, and what does not fit."""
+    messages = [*map(offer, value.offers), *map(cut_offer, value.cut)]
     return {"unread_remaining": value.remaining, "messages": messages}
 
 
@@ -173,6 +178,18 @@ def task(value: TaskStanding) -> dict[str, object]:
 def task_message(value: Offer, task: str) -> dict[str, object]:
     """A message of a task that was handed out."""
     return {**task_record(value, task), "delivery_id": value.delivery_id, "repeat": value.is_repeat}
+
+
+def cut_task_message(value: Offer, task: str) -> dict[str, object]:
+    """A message of a task that is too long for an agent to be handed it here: its first words."""
+    return {**cut(task_message(value, task), "body"), "delivered_at": None}
+
+
+def piece(value: Piece) -> dict[str, object]:
+    """A part of a message's text, in the place of all of it."""
+    message = {**record(value.message), "content_text_sanitized": value.text}
+    length = len(value.message.text)
+    return {"message": message, "offset": value.start, "length": length, "next_offset": value.next_start}
 
 
 def sent_to_task(value: Sent) -> dict[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
@@ -150,9 +151,19 @@ async def _send_to_peer(desk: Desk, a: SendToPeer) -> object:
 
 async def _check_inbox(desk: Desk, a: CheckInbox) -> object:
     task, pulled = await desk.tasks.check(
-        desk.caller, a.task_id, session=desk.session, carrier=desk.request, cwd=a.cwd, consume=not a.peek
+        desk.caller,
+        a.task_id,
+        session=desk.session,
+        carrier=desk.request,
+        cwd=a.cwd,
+        consume=not a.peek,
+        choose=lambda task: desk.budget(
+            partial(shapes.task_message, task=task.id), partial(shapes.cut_task_message, task=task.id)
+        ),
     )
+    desk.note_listed(pulled)
     messages = [shapes.task_message(offer, task.id) for offer in pulled.offers]
+    messages += [shapes.cut_task_message(offer, task.id) for offer in pulled.cut]
     return {"task": task.id, "pending": pulled.remaining, "messages": messages}
 
 

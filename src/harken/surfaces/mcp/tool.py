@@ -16,9 +16,10 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import Unavailable, UserError
 from harken.inbox import Caller, Inbox, Pulled, Session
+from harken.inbox.coverage import Coverage
 from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.tasks import Tasks
-from harken.model import DeliveryId, MessageId, Offer, Reader
+from harken.model import DeliveryId, Message, MessageId, Offer, Reader
 from harken.sources.base import SourceReport
 from harken.surfaces import render
 
@@ -70,6 +71,23 @@ class Call:
         if (session := self.session) is not None and pulled.too_long:
             named = pulled.too_long.intersection(offer.message.id for offer in pulled.cut)
             self.afterwards(lambda: session.note_listed(named))
+
+    async def find(self, ref: str) -> tuple[Message, Reader]:
+        """Return a message that the session may read, and as whom it does."""
+        message = await self.inbox.readable(ref)
+        if message.mailbox in self.reader.mailboxes:
+            return message, self.reader
+        # Of a task that has no session, an agent outside of any takes the mail by `check_inbox`.
+        reader = self.tasks.reader_of(self.caller, message.mailbox, self.reader.session)
+        return (message, reader) if reader else (await self.inbox.readable(ref, self.reader.mailboxes), self.reader)
+
+    def coverage(self) -> Coverage:
+        """Return what the conversation was given in pieces: nothing, where it cannot be told from others."""
+        session = self.session
+        if session is None:
+            return Coverage()
+        beside = [each for each in self.inbox.sessions.live() if each.host == session.host and each.pid == session.pid]
+        return Coverage() if session.shares_connection and len(beside) > 1 else session.coverage
 
     def note(self, offers: Collection[Offer]) -> None:
         """Note what the answer will carry: its arrival can be proven later."""

@@ -5,16 +5,19 @@ Descriptions describe; they do not command. The first content block of every res
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Annotated
 
 import msgspec
 
 from harken.errors import UserError
-from harken.model import timestamp
+from harken.model import Consumer, DeliveryId, Offer, fresh_id, timestamp
 from harken.surfaces import render, shapes
-from harken.surfaces.budget import ResultBudget
+from harken.surfaces.budget import ResultBudget, longest_piece
 from harken.surfaces.mcp.task_tools import TASK_TOOLS
 from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool, cut_note
+
+_LONGEST_NAME = 120  # of a consumer: a task's has most
 
 
 class InboxPull(msgspec.Struct, forbid_unknown_fields=True):
@@ -24,6 +27,13 @@ class InboxPull(msgspec.Struct, forbid_unknown_fields=True):
     limit: Annotated[int, msgspec.Meta(ge=1, description="At most this many messages whole.")] = 20
     mark_consumed: Annotated[bool, msgspec.Meta(description="False: look without taking.")] = True
     channel: Annotated[str, msgspec.Meta(description="Only this channel, such as teams or ci.")] = ""
+
+
+class InboxRead(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `inbox_read`."""
+
+    message_id: Annotated[str, msgspec.Meta(description="The message to read.", min_length=1)]
+    offset: Annotated[int, msgspec.Meta(ge=0, description="The character to begin with: 0, then `next_offset`.")] = 0
 
 
 class WaitForInboundMessage(msgspec.Struct, forbid_unknown_fields=True):
@@ -75,6 +85,27 @@ async def _pull(call: Call, arguments: InboxPull) -> Answer:
     messages = [*map(render.for_pull, pulled.offers), *map(render.cut_for_pull, pulled.cut)]
     found = {"unread_remaining": pulled.remaining, "messages": messages}
     return Answer(found, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
+
+
+async def _read(call: Call, arguments: InboxRead) -> Answer:
+    message, reader = await call.find(arguments.message_id)
+    # As it would be if it completed what was given: it must fit then, too.
+    longest = Offer(
+        message=message,
+        delivery_id=DeliveryId(fresh_id("d-")),
+        is_repeat=True,
+        answered_by=Consumer("x" * _LONGEST_NAME),
+    )
+    around = partial(render.for_read, unread_from=len(message.text), offer=longest)
+    piece = longest_piece(message, arguments.offset, call.result_bytes, around)
+    span, coverage = (piece.start, piece.end), call.coverage()
+    unread_from = coverage.gap(message.id, len(message.text), span)
+    offer = None
+    if unread_from is None:
+        offer = await call.inbox.hand_over_read(reader, message, surface="inbox_read", carrier=call.carrier)
+    call.note([offer] if offer else [])
+    call.afterwards(lambda: coverage.add(message.id, span))
+    return Answer(render.for_read(piece, unread_from, offer), note=render.read_line(piece, unread_from))
 
 
 async def _wait(call: Call, arguments: WaitForInboundMessage) -> Answer:
@@ -140,10 +171,22 @@ TOOLS = (
         title="Read the inbox",
         description=(
             "Returns messages that people, machines and other agents sent to this agent and that it has not seen yet, "
-            f"whole as far as they fit; the others have `truncated`. {FROM_OUTSIDE} Local and quick."
+            "whole as far as they fit; the others have `truncated`, and inbox_read reads those that are too long. "
+            f"{FROM_OUTSIDE} Local and quick."
         ),
         arguments=InboxPull,
         run=_pull,
+    ),
+    Tool(
+        name="inbox_read",
+        title="Read a long message",
+        description=(
+            "Returns one message in pieces, for those that are too long for a result: its text from `offset` on, and "
+            "the `next_offset`, null at the end. It counts as seen when all pieces were read in one conversation. "
+            f"{FROM_OUTSIDE} Local and quick."
+        ),
+        arguments=InboxRead,
+        run=_read,
     ),
     Tool(
         name="wait_for_inbound_message",

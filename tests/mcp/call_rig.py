@@ -1,0 +1,26 @@
+"""Calls of tools without a connection: what the SDK's server would make of a request. This module tests nothing."""
+
+from __future__ import annotations
+
+from harken.inbox import Session
+from harken.surfaces.mcp.evidence import CarrierLog
+from harken.surfaces.mcp.tool import Call
+from tests.inbox.tasks_rig import Workshop, says
+
+
+def called(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> Call:
+    """Return a call that has just arrived, of a session whose host shows so much."""
+    log.begin(request)
+    return Call(
+        inbox=shop.inbox,
+        tasks=shop.tasks,
+        reader=session.reader,
+        caller=says(session),
+        edge="edge",
+        request=request,
+        carrier=f"edge/{request}",
+        carry=lambda deliveries: log.carry(request, deliveries),
+        drop=lambda: log.drop(request),
+        afterwards=lambda do: log.afterwards(request, do),
+        result_bytes=result_bytes,
+    )

@@ -1,0 +1,63 @@
+"""Whose the pieces are that a call reads: of which conversation, and of whose mail."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from harken.errors import NotFound
+from harken.inbox import Session
+from harken.surfaces.mcp.evidence import CarrierLog
+from harken.surfaces.mcp.tool import result_of
+from harken.surfaces.mcp.tools import find
+from harken.testing.agent import Json
+from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop
+from tests.mcp.call_rig import called
+
+BYTES = 10_000
+
+
+async def read_on(shop: Workshop, session: Session, log: CarrierLog, message: str) -> Json:
+    """Read a message to its end, each piece written before the next is asked for; return the last one."""
+    offset, number = 0, 0
+    while True:
+        number += 1
+        call = called(shop, session, log, str(number), result_bytes=BYTES)
+        text, *_ = await result_of(find("inbox_read"), call, {"message_id": message, "offset": offset})
+        log.answer(str(number))
+        piece = json.loads(text)
+        if piece["next_offset"] is None:
+            return piece
+        offset = piece["next_offset"]
+
+
+async def test_pieces_that_may_be_of_two_conversations_prove_nothing(tmp_path: Path) -> None:
+    """Opencode has one connection for all: half may have gone to the one and half to the other, until it is alone."""
+    async with open_workshop(tmp_path) as shop:
+        here, beside = (shop.session(shop.folder(name)) for name in ("one", "two"))
+        for session in (here, beside):
+            session.shares_connection, session.pid = True, 4_000_000
+        message = (await shop.inbox.send(OWNER, "x" * 20_000)).message.id
+        last = await read_on(shop, here, CarrierLog(), message)
+        assert (last["unread_from"], "delivery_id" in last) == (0, False)
+        await shop.leave(beside)
+        last = await read_on(shop, here, CarrierLog(), message)
+        assert (last["unread_from"], "delivery_id" in last) == (None, True)
+
+
+async def test_long_mail_of_a_task_without_a_session_is_read_by_whoever_may_check_it(tmp_path: Path) -> None:
+    """`check_inbox` lists it to an agent that is in no task; so that agent can also read it, and nobody else can."""
+    async with open_workshop(tmp_path) as shop:
+        task, other = await shop.new("api"), await shop.new("web")
+        message = (await shop.tasks.send(OWNER, task.id, "x" * 20_000)).message
+        outside = shop.session(shop.folder("elsewhere"))
+        last = await read_on(shop, outside, CarrierLog(), message.id)
+        assert "delivery_id" in last
+        line = await shop.ledger(message, task)
+        assert (line.state.value, line.consumer) == ("offered", task.consumer)
+        inside = shop.session(other.dir)
+        call = called(shop, inside, CarrierLog(), "1", result_bytes=BYTES)
+        with pytest.raises(NotFound, match="for you"):
+            await result_of(find("inbox_read"), call, {"message_id": message.id})
