@@ -16,15 +16,17 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import anyio
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, unix_serve
 
-from harken.errors import UserError
+from harken.errors import Unavailable, UserError
 from harken.hosts.base import Hello, WakeTarget
 from harken.hosts.codex import entries
+from harken.hosts.codex.appserver import AppServer
 from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
@@ -290,6 +292,8 @@ for line in sys.stdin:
             if TAKES == "refused" and "id" in asked:
                 print(json.dumps({"id": asked["id"], "error": {"code": -32601, "message": "no"}}), flush=True)
             continue
+    if asked["method"] == TAKES:
+        break
     print(json.dumps({"id": asked["id"], "result": result}), flush=True)
 """
 
@@ -307,6 +311,13 @@ async def test_wake_is_what_became_of_the_queue(folder: Path, takes: str, *, is_
     """Accepted is not taken: after Esc a queue is not read, and a message left there would surprise somebody later."""
     assert await CodexWaker(take_seconds=1.0).wake(codex_that(folder, takes), "two messages wait") is is_taken
     assert not (folder / "queue").exists() or (folder / "queue").read_text() == ""
+
+
+@pytest.mark.parametrize("last", ["thread/queue/add", "thread/queue/list"])
+async def test_what_a_server_that_ended_may_have_queued_is_not_known(folder: Path, last: str) -> None:
+    """The terminal reads the queue later. Taken for refused, the message would be told twice without a mark."""
+    assert await CodexWaker(take_seconds=1.0).wake(codex_that(folder, last), "two messages wait") is None
+    assert (folder / "queue").read_text() == "two messages wait"
 
 
 async def test_wake_without_a_program_fails_quietly(folder: Path) -> None:
@@ -374,6 +385,30 @@ def running(*words: str) -> Iterator[subprocess.Popen[bytes]]:
         process.stdout.readline()
         yield process
         process.kill()
+
+
+@dataclass
+class Parting:
+    """A channel to a server that answers its greeting, and is gone."""
+
+    answered: bool = False
+
+    async def send(self, text: str) -> None:
+        """Take the first text only."""
+        del text
+        if self.answered:
+            raise anyio.ClosedResourceError
+
+    async def receive(self) -> str:
+        """Answer it."""
+        self.answered = True
+        return '{"id": 1, "result": {}}'
+
+
+async def test_server_that_hangs_up_while_it_is_greeted_is_unavailable() -> None:
+    """Anything else would end the loop that asks it, or fail the sending of a message that is stored."""
+    with pytest.raises(Unavailable):
+        await AppServer(Parting()).greet()
 
 
 @pytest.mark.parametrize(

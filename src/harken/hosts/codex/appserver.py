@@ -76,10 +76,13 @@ class AppServer:
         return result if isinstance(result, dict) else {}
 
     async def greet(self) -> None:
-        """Say who asks: nothing else is answered before that."""
+        """Say who asks: nothing else is answered before that. Raises `Unavailable` when it does not listen."""
         client = {"name": "harken", "title": "Harken", "version": "1"}
         await self.call("initialize", {"clientInfo": client, "capabilities": {"experimentalApi": True}})
-        await self._channel.send('{"method":"initialized"}')
+        try:
+            await self._channel.send('{"method":"initialized"}')
+        except (*_HUNG_UP, OSError) as exc:
+            raise Unavailable("Codex hung up while it was greeted.") from exc
 
 
 @asynccontextmanager

@@ -38,7 +38,7 @@ _log = logging.getLogger("harken.hosts.codex")
 
 
 class _Unanswered(Unavailable):
-    """A turn was asked for, and nobody said whether it began."""
+    """A text was handed over, and nobody said what became of it."""
 
 
 class CodexWaker:
@@ -86,22 +86,28 @@ class CodexWaker:
 
     async def _queued(self, target: WakeTarget, text: str) -> None:
         """Put a text into the queue of a thread, and wait until it is taken from there."""
-        params = {"threadId": target.native, "clientUserMessageId": str(uuid.uuid4()), "input": _input(text)}
         async with private_server(_program(target), cwd="/", env=_environ(target.env)) as server:
-            queued = (await server.call("thread/queue/add", params)).get("queuedSubmission")
-            entry = str(queued.get("id")) if isinstance(queued, dict) else ""
-            is_taken = False
+            entry = await _added(server, target.native, text)
             try:
-                with anyio.move_on_after(self._take_seconds):
-                    while not is_taken:
-                        await anyio.sleep(_LOOK_SECONDS)
-                        is_taken = not await _is_queued(server, target.native, entry)
-            finally:
-                if not is_taken:
-                    with anyio.CancelScope(shield=True):
-                        is_taken = await _taken_meanwhile(server, target.native, entry)
+                is_taken = await self._was_taken(server, target.native, entry)
+            except Unavailable as exc:
+                raise _Unanswered(str(exc)) from exc
             if not is_taken:
                 raise Unavailable("its queue is not read: it was interrupted, or no terminal shows it")
+
+    async def _was_taken(self, server: AppServer, thread: str, entry: str) -> bool:
+        """Wait until an entry is taken from its queue; take it back after a time, and return whether it was taken."""
+        is_taken = False
+        try:
+            with anyio.move_on_after(self._take_seconds):
+                while not is_taken:
+                    await anyio.sleep(_LOOK_SECONDS)
+                    is_taken = not await _is_queued(server, thread, entry)
+        finally:
+            if not is_taken:
+                with anyio.CancelScope(shield=True):
+                    is_taken = await _taken_meanwhile(server, thread, entry)
+        return is_taken
 
 
 async def _started(target: WakeTarget, text: str) -> bool:
@@ -135,6 +141,18 @@ async def _count_threads(server: AppServer) -> int:
         each.get("originator") == _TERMINAL and not each.get("ephemeral") and not each.get("parentThreadId")
         for each in threads
     )
+
+
+async def _added(server: AppServer, thread: str, text: str) -> str:
+    """Put a text into the queue of a thread; return its entry there."""
+    params = {"threadId": thread, "clientUserMessageId": str(uuid.uuid4()), "input": _input(text)}
+    try:
+        queued = (await server.call("thread/queue/add", params)).get("queuedSubmission")
+    except Refusal:
+        raise
+    except Unavailable as exc:
+        raise _Unanswered(str(exc)) from exc
+    return str(queued.get("id")) if isinstance(queued, dict) else ""
 
 
 async def _is_queued(server: AppServer, thread: str, entry: str) -> bool:
