@@ -148,6 +148,10 @@ class _Silent:
         """Nothing was answered here."""
         return ()
 
+    def abandon(self) -> Collection[str]:
+        """Nothing was answered here."""
+        return ()
+
 
 @dataclass(slots=True, kw_only=True)
 class Scene:

@@ -161,6 +161,28 @@ def test_codex_says_when_a_turn_was_interrupted(inn: Inn) -> None:
     assert REPEAT in guest.prompt(turn="t2")
 
 
+@pytest.mark.parametrize("kind", [CLAUDE, COPILOT, GEMINI, QWEN], ids=lambda kind: kind.name)
+@pytest.mark.parametrize("is_restarted", [False, True], ids=["", "restarted"])
+def test_what_a_tool_gave_in_an_interrupted_turn_is_not_proven_by_the_next_one(
+    inn: Inn, kind: Kind, *, is_restarted: bool
+) -> None:
+    """After Esc the host may drop the result: neither the end of another turn nor a call in it shows that it came."""
+    guest = inn.guest(kind)
+    with guest.agent() as agent:
+        guest.prompt(turn="t1")
+        message = inn.send("please look", sender="ann", channel="ci")
+        assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
+        if is_restarted:
+            inn.daemon.kill()
+            inn.daemon.start()
+            agent.request("tools/list", {})
+        again = guest.prompt("something else", turn="t2")
+        assert "please look" in again
+        assert inn.ledger(message, kind.name)["offers"] == 2
+        guest.stop()
+        assert inn.state(message, kind.name) == "seen"
+
+
 # -- hooks that die ------------------------------------------------------------------------------------------------
 
 

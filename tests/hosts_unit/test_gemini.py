@@ -231,3 +231,15 @@ def test_record_proves_what_stands_before_a_new_answer() -> None:
     assert recorded([call, done, result, done], ["d-1"]) == set()
     assert recorded([call, done, result, answer], ["d-1", "d-2"]) == {"d-1"}
     assert recorded([b"{", b"[1]", answer], ["d-1"]) == set()
+
+
+def test_record_of_a_conversation_that_was_taken_back_proves_nothing_of_what_was_dropped() -> None:
+    """The file goes on after the rewind; the answer below it is to another prompt."""
+    result = json.dumps({"id": "u1", "type": "user", "content": ["--- d-1 begins"]}).encode()
+    other = json.dumps({"id": "u2", "type": "user", "content": ["--- d-2 begins"]}).encode()
+    answer = json.dumps({"id": "a2", "type": "gemini", "content": "ok"}).encode()
+    for place in ("u1", "unknown"):
+        rewind = json.dumps({"$rewindTo": place}).encode()
+        assert recorded([result, rewind, other, answer], ["d-1", "d-2"]) == {"d-2"}
+    later = json.dumps({"$rewindTo": "u2"}).encode()
+    assert recorded([result, other, later, answer], ["d-1", "d-2"]) == {"d-1"}

@@ -55,6 +55,10 @@ class Quiet:
         del method, params
         return False
 
+    def abandon(self) -> Sequence[str]:
+        """Return that no answer is unproven."""
+        return ()
+
     def settle(self) -> Sequence[DeliveryId]:
         """Nothing was answered here."""
         return ()

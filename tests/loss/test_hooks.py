@@ -6,6 +6,7 @@ printed comes again with the mark of a repeat.
 
 from __future__ import annotations
 
+import os
 import socket
 import subprocess
 from contextlib import ExitStack, suppress
@@ -14,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harken.hosts.hook import Moment
-from tests.hooks.rig import CLAUDE, COPILOT, KINDS, QWEN, Conversation, Inn, Kind, RawHook, run_hook
+from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, QWEN, Conversation, Inn, Kind, RawHook, run_hook
 from tests.loss.rig import Chance, Nursery, Served, check_journal, export, stubborn, texts, until
 
 MESSAGE = "INSERT INTO mailboxes"
@@ -216,6 +217,38 @@ def test_a_damaged_record_of_a_session_costs_only_that(daemon: Served, damage: b
     assert "please look" in guest.tool()
     guest.stop()
     assert inn.state(message, CLAUDE.name) == "seen"
+
+
+@pytest.mark.parametrize("kind", [CLAUDE, GEMINI], ids=lambda kind: kind.name)
+def test_another_conversation_of_the_process_proves_nothing_of_the_one_before_the_restart(
+    daemon: Served, kind: Kind
+) -> None:
+    """It was cleared while no daemon was there to hear of it: its calls follow from nothing that the first one had."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(kind, "first")
+    with guest.agent() as agent:
+        guest.prompt(turn="t1")
+        message = inn.send("please look", sender="ann")
+        assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
+        daemon.kill()
+        daemon.start()
+        agent.request("tools/list", {})
+        guest.native, guest.turn = "second", "t2"
+        guest.tool()
+        assert agent.tool("inbound_queue_stats")
+        assert inn.ledger(message, kind.name)["state"] == "offered"
+
+
+@pytest.mark.parametrize("kind", ["folder", "fifo"])
+def test_whatever_has_the_name_of_a_record_does_not_hold_up_the_start(daemon: Served, kind: str) -> None:
+    """It is no file: opened, it might never end."""
+    daemon.start()
+    daemon.kill()
+    odd = daemon.home / "run" / "sessions" / "odd.json"
+    odd.mkdir() if kind == "folder" else os.mkfifo(odd)
+    daemon.start()
+    assert Inn(daemon).sessions() == []
 
 
 def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import hashlib
 import logging
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import msgspec
@@ -35,11 +36,15 @@ class SessionFiles:
         """Return what an earlier daemon left. What cannot be understood is left out and removed."""
         found = list[SessionRecord]()
         for path in sorted(self._folder.glob(f"*{_SUFFIX}")):
+            # Whatever else has such a name is not opened: it may never end.
+            if not path.is_file() or path.is_symlink():
+                continue
             try:
                 found.append(msgspec.json.decode(path.read_bytes(), type=SessionRecord))
             except (OSError, msgspec.DecodeError, UnicodeDecodeError):
                 _log.warning("what %s says of a session cannot be read", path.name)
-                path.unlink(missing_ok=True)
+                with suppress(OSError):
+                    path.unlink()
         return found
 
     def begin(self) -> None:
@@ -67,7 +72,8 @@ def _replace(path: Path, data: bytes) -> None:
     temporary = path.with_suffix(".new")
     descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
     try:
-        os.write(descriptor, data)
+        is_whole = os.write(descriptor, data) == len(data)
     finally:
         os.close(descriptor)
-    temporary.replace(path)
+    if is_whole:  # else the disk is full, and the last one that was is better
+        temporary.replace(path)

@@ -19,6 +19,7 @@ from anyio.abc import TaskGroup
 
 from harken.clock import Clock
 from harken.dispatch.bells import Waiting
+from harken.errors import HarkenError
 from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, Reader, SessionKey, State, WakeResult
 from harken.store.base import Changes
 
@@ -305,7 +306,7 @@ class Wakes:
         try:
             with anyio.move_on_after(WAKE_SECONDS):
                 result = await waker.wake()
-        except OSError as exc:
+        except (OSError, HarkenError) as exc:
             result = WakeResult.REFUSED
             _log.warning("%s by %s failed: %s", key, waker.name, exc)
         finally:

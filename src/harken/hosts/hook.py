@@ -47,6 +47,7 @@ class Occasion:
     is_subagent: bool = False  # what it would be given goes to a helper of the agent, who cannot answer
     is_step: bool = False  # of `tool`: this runs once per model step, so an earlier one was another step
     is_interrupted: bool = False  # of `stop`: the person ended the turn; nothing can be said, nothing is proven
+    is_compacted: bool = False  # of `start`: the same turn goes on with a shorter history
     is_continued: bool = False  # of `stop`: the turn goes on because of an earlier stop hook
     keeps_running: bool = False  # of `end`: the process goes on with another conversation (a cleared one)
 

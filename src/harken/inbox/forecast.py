@@ -123,6 +123,11 @@ def _woken(message: Message, idle: Sequence[Session]) -> Forecast:
     if not session.can_be_woken:
         waits = f"waits for the next session: {session.consumer} is not woken, {session.hindrance}"
         return Forecast(Outlook.UNCERTAIN, waits)
+    if session.is_inherited:
+        return Forecast(
+            Outlook.UNCERTAIN,
+            f"wakes {session.consumer} if it is idle: Harken was restarted, and that is not known yet",
+        )
     if session.shows(message, "bell"):
         return Forecast(Outlook.WAKE, f"wakes {session.consumer}, which is idle")
     return Forecast(Outlook.WAKE, f"wakes {session.consumer}, which is idle, to read it by inbox_pull")

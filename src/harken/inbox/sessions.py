@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 from pathlib import PurePath
-from typing import Protocol, Self
+from typing import Annotated, Protocol, Self
 
 import msgspec
 from anyio import CancelScope, move_on_after
@@ -38,6 +38,7 @@ from harken.model import (
 from harken.store.base import Mute
 
 MOST_LISTED = 1_000
+Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
@@ -98,6 +99,10 @@ class Pusher(Protocol):
         """Return, once, what answers that were written have carried: the end of the turn proves it."""
         ...
 
+    def abandon(self) -> Collection[str]:
+        """Return, once, the carriers of answers that were written: the turn was interrupted, and proves nothing."""
+        ...
+
 
 class Waker(Protocol):
     """A way to start a turn in an idle session."""
@@ -124,8 +129,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     mailboxes: tuple[Mailbox, ...]
     surfaces: tuple[str, ...]
-    opened_at: datetime
-    last_active: datetime
+    opened_at: Moment
+    last_active: Moment
     named: NamedTask | None = None
     native: str = ""
     has_many: bool = False
@@ -135,6 +140,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     is_helper: bool = False
     is_one_shot: bool = False
     is_busy: bool | None = None
+    turn: str = ""
     moments: tuple[str, ...] = ()
     notice_moments: tuple[str, ...] = ()
     edges: tuple[str, ...] = ()
@@ -181,7 +187,9 @@ class Session:
     connections: dict[str, Pusher] = field(default_factory=dict[str, Pusher])
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
+    turn: str = ""  # the host's own name of the turn that it was last heard in
     is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
+    is_replaced: bool = False  # another conversation has taken its place: what that one had is offered again
     edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back
     hindrance: str = ""  # why it cannot be woken now; empty when it can, as far as is known
     probe: Callable[[], Awaitable[str]] | None = None  # looks whether it can be woken; returns the hindrance
@@ -318,6 +326,7 @@ class Session:
             is_helper=self.is_helper,
             is_one_shot=self.is_one_shot,
             is_busy=self.is_busy,
+            turn=self.turn,
             moments=tuple(sorted(self.moments)),
             notice_moments=tuple(sorted(self.notice_moments)),
             edges=(*self.edges.difference(self.connections), *self.connections),
@@ -356,6 +365,7 @@ class Session:
             is_one_shot=record.is_one_shot,
             is_inherited=True,
             is_busy=record.is_busy,
+            turn=record.turn,
             moments=set(record.moments),
             notice_moments=frozenset(record.notice_moments),
             edges=frozenset(record.edges),
@@ -502,6 +512,10 @@ class Sessions:
             if known.named is None:
                 known.named, known.problem = session.named, session.problem
                 known.consumer, known.mailboxes = session.consumer, session.mailboxes
+        if known.is_inherited and known.native not in ("", session.native or known.native):
+            # Another conversation began in the same process while nobody was there to hear of it.
+            known.begin_anew()
+            known.is_replaced = True
         known.native = session.native or known.native
         known.pid = session.pid or known.pid
         if not known.is_nameless or session.is_nameless:

@@ -116,6 +116,14 @@ class TurnLog:
         if deliveries and len(self._open) < MAX_CARRIERS:
             self._open[carrier] = _Carried(deliveries=tuple(deliveries), carriage=carriage, turn=turn)
 
+    def inherit(self, carrier: str, delivery: DeliveryId, turn: str) -> None:
+        """Before a restart, the result of a call carried this, in a turn that may have been interrupted since."""
+        known = self._open.get(carrier)
+        deliveries = (*known.deliveries, delivery) if known is not None else (delivery,)
+        self._open[carrier] = _Carried(
+            deliveries=deliveries, carriage=Carriage.STEP, turn=turn, is_printed=True, is_inherited=True
+        )
+
     def confirm(self, carrier: str) -> None:
         """The host's own process has what a carrier carried: from now on its events can prove it."""
         if carried := self._open.get(carrier):
@@ -134,7 +142,7 @@ class TurnLog:
         proven = [delivery for delivery in self.carried if delivery in recorded]
         late = [delivery for delivery in self._given_up if delivery in prompt]
         self._given_up -= set(late)
-        released = []
+        released = list[str]()
         for carrier, carried in tuple(self._open.items()):
             carried.deliveries = tuple(delivery for delivery in carried.deliveries if delivery not in proven)
             is_shown = bool(carried.deliveries) and all(delivery in prompt for delivery in carried.deliveries)

@@ -74,6 +74,7 @@ class _ClaudeHooks:
             transcript=_text(payload, "transcript_path"),
             is_subagent=bool(payload.get("agent_id")),
             is_step=moment is Moment.TOOL,
+            is_compacted=moment is Moment.START and _text(payload, "source") == "compact",
             is_continued=moment is Moment.STOP and payload.get("stop_hook_active") is True,
             keeps_running=moment is Moment.END and _text(payload, "reason") in _GOES_ON,
         )

@@ -101,7 +101,7 @@ class HookDesk:
         if make := self._wakers.get(hello.host):
             session.wakers.update((waker.name, waker) for waker in make(session, hello))
         await self._wait_for_prints(session)
-        told = await self._act(adapter, session, occasion)
+        told = NOTHING if occasion.is_compacted else await self._act(adapter, session, occasion)
         self._inbox.sessions.note_change(session.key)
         if told.text:
             heard = Heard(answer=adapter.answer(occasion.moment, told.text), session=session, told=told)
@@ -208,7 +208,9 @@ class HookDesk:
         if occasion.is_interrupted:
             session.rest()
             session.forget_notices()
+            await self._abandon_results(session)
             return NOTHING
+        await self._follow_turn(session, occasion)
         is_own = _is_own(session, occasion.prompt)
         await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
         _note_results(session, occasion)
@@ -263,6 +265,25 @@ class HookDesk:
             is_new_turn=moment is Moment.PROMPT and not is_own,
         )
         return await self._teller.tell(session, manner, turn=occasion.turn)
+
+    async def _follow_turn(self, session: Session, occasion: Occasion) -> None:
+        """Note in which turn a session is; what tool results carried in another one is proven no more."""
+        if session.is_replaced:
+            session.is_replaced = False
+            await self._inbox.release(session.key)
+        is_same = bool(occasion.turn) and occasion.turn == session.turn
+        if occasion.moment in (Moment.START, Moment.PROMPT) and not is_same:
+            await self._abandon_results(session)
+        if occasion.moment in (Moment.PROMPT, Moment.TOOL):
+            session.turn = occasion.turn
+
+    async def _abandon_results(self, session: Session) -> None:
+        """Another turn begins, or this one was interrupted: what tool results carried in it is offered again."""
+        if session.shares_connection:
+            return  # whose results they were, the hooks tell
+        carriers = [carrier for pusher in session.connections.values() for carrier in pusher.abandon()]
+        if carriers:
+            await self._inbox.release(session.key, carriers)
 
     async def _judge(self, session: Session, verdict: Verdict) -> None:
         await self._inbox.prove(verdict.proven, verdict.evidence)

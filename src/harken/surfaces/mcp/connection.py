@@ -101,6 +101,12 @@ class Connection:
         """Return, once, what answers that were written have carried."""
         return self._evidence.settle()
 
+    def abandon(self) -> Collection[str]:
+        """Return, once, the carriers of answers that were written and that nothing proves any more."""
+        # What was restored after a restart is known by its whole carrier.
+        own = self._agent.carrier("")
+        return [name if name.startswith(own) else self._agent.carrier(name) for name in self._evidence.abandon()]
+
     async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:
             while (line := await self._next_line()) is not None:

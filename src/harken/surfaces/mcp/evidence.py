@@ -69,6 +69,12 @@ class CarrierLog:
         self._answered.clear()
         return carried
 
+    def abandon(self) -> Collection[str]:
+        """The turn was interrupted: return, once, the requests whose answers nothing proves any more."""
+        requests = tuple(self._answered)
+        self._answered.clear()
+        return requests
+
     def cancel(self, request: str) -> bool:
         """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
         if untaken := self._untaken(request):

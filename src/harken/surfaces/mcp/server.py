@@ -216,6 +216,9 @@ class AgentServer:
         for offer in await self._own_offers(session.key):
             if offer.carrier in unanswered:
                 await self._inbox.release(session.key, [offer.carrier])
+            elif session.is_inherited and session.is_hooked:
+                # Whether the turn that had it still goes on, its hooks or its host's record say.
+                session.turns.inherit(offer.carrier, offer.delivery_id, session.turn)
             else:
                 self._evidence.restore(offer.carrier, offer.delivery_id, resent=self._hello.resent)
 
