@@ -92,6 +92,7 @@ def test_layout_is_what_the_documentation_says() -> None:
         "work_dir": "/h/workdirs",
         "address_file": "/h/run/address",
         "bells_dir": "/h/run/bells",
+        "sessions_dir": "/h/run/sessions",
         "config_file": "/h/config.toml",
         "daemon_file": "/h/run/daemon.json",
         "down_file": "/h/run/down",
