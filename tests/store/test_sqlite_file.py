@@ -268,3 +268,19 @@ async def test_transaction_is_whole_whichever_statement_fails(tmp_path: Path) ->
         connections[0].countdown = 0
         assert [message.seq for message in await store.page(EVERYTHING, 10)] == [1, 2]
     assert failures >= 8, "the failures were not in the middle of anything"
+
+
+async def test_store_that_does_not_open_leaves_no_connection_open(tmp_path: Path) -> None:
+    """Opening is tried again and again while a disk fails: each try would keep the file, and its locks."""
+    opened: list[FailingConnection] = []
+
+    def opener(path: str) -> FailingConnection:
+        opened.append(open_failing(path))
+        opened[-1].countdown = 2
+        return opened[-1]
+
+    with pytest.raises(Unavailable):
+        async with open_store(tmp_path / "harken.db", FakeClock(), opener=opener):
+            pass
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        opened[0].execute("SELECT 1")

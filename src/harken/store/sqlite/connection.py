@@ -52,21 +52,29 @@ def prepare_file(path: Path) -> None:
 
 def open_writer(path: Path, opener: Connect) -> sqlite3.Connection:
     """Open the one connection that writes."""
-    connection = opener(str(path))
-    connection.execute("PRAGMA journal_mode = WAL")
-    # FULL: an accepted message survives a power cut, not only a crash of ours.
-    connection.execute("PRAGMA synchronous = FULL")
-    connection.execute("PRAGMA cache_size = -16000")
-    # What a statement or a savepoint would undo: else each of them makes a file of its own and removes it again.
-    connection.execute("PRAGMA temp_store = MEMORY")
-    return connection
+    return _set_up(
+        opener(str(path)),
+        "PRAGMA journal_mode = WAL",
+        # FULL: an accepted message survives a power cut, not only a crash of ours.
+        "PRAGMA synchronous = FULL",
+        "PRAGMA cache_size = -16000",
+        # What a statement or a savepoint would undo: else each of them makes a file of its own and removes it again.
+        "PRAGMA temp_store = MEMORY",
+    )
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
     """Open a connection that cannot write."""
-    connection = connect(f"{path}")
-    connection.execute("PRAGMA query_only = ON")
-    connection.execute("PRAGMA cache_size = -4000")
+    return _set_up(connect(f"{path}"), "PRAGMA query_only = ON", "PRAGMA cache_size = -4000")
+
+
+def _set_up(connection: sqlite3.Connection, *statements: str) -> sqlite3.Connection:
+    try:
+        for statement in statements:
+            connection.execute(statement)
+    except sqlite3.Error:
+        connection.close()
+        raise
     return connection
 
 
