@@ -194,16 +194,25 @@ def _parsed(text: str) -> object:
         return json.loads(text, object_pairs_hook=_object, parse_constant=_constant)
     except json.JSONDecodeError as exc:
         said = exc.msg[:1].lower() + exc.msg[1:]
-        accepted = f'it must be JSON, such as {{"rules": []}}: {_cause(text, exc) or said}'
-        raise RulesFault([Fault("", "", "not JSON", accepted, exc.lineno, exc.colno)]) from exc
+        position = _position(text, exc)
+        accepted = f'it must be JSON, such as {{"rules": []}}: {_cause(text, position) or said}'
+        line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
+        raise RulesFault([Fault("", "", "not JSON", accepted, line, column)]) from exc
     except (RecursionError, ValueError) as exc:
         what = "nested too deeply" if isinstance(exc, RecursionError) else "one with a number that cannot be read"
         raise RulesFault([Fault("", "", what, "it must be JSON as the documents describe it")]) from exc
 
 
-def _cause(text: str, exc: json.JSONDecodeError) -> str:
+def _position(text: str, exc: json.JSONDecodeError) -> int:
+    """Return where the fault is. Of a comma too many, Python from 3.13 on names the comma, others what follows it."""
+    rest = text[exc.pos :]
+    after = rest.removeprefix(",").lstrip(" \t\n\r")
+    return len(text) - len(after) if rest[:1] == "," and after[:1] in ("}", "]") else exc.pos
+
+
+def _cause(text: str, position: int) -> str:
     """Return what is probably wrong, where people usually err and the parser says something else."""
-    rest, before = text[exc.pos : exc.pos + 2], text[: exc.pos].rstrip()
+    rest, before = text[position : position + 2], text[:position].rstrip()
     if not text.strip():
         return "the file is empty"
     if rest in ("//", "/*") or rest[:1] == "#":
