@@ -10,6 +10,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,11 +23,21 @@ from harken.testing.agent import Json
 from tests.hosts.stage import Stage
 from tests.hosts.story import ledger, marker, send
 
-LIVE_SECONDS: Final = 400.0
+LIVE_SECONDS: Final = 500.0
 END_SECONDS: Final = 20.0
 
 # What each host does with a marker. Those that do not trust a new folder ask, and nobody answers for the person.
-TURN: Final = {"hook: prompt": "arrived", "hook: tool": "arrived", "hook: stop": "arrived", "tool": "arrived"}
+TURN: Final = {
+    "hook: prompt": "arrived",
+    "hook: tool": "arrived",
+    "hook: stop": "arrived",
+    "tool": "arrived",
+    "reopened": "arrived",
+    "long tool": "arrived",
+    "restart": "not tried",
+}
+# Through what these have to come.
+CASES: Final = {"reopened": "hook: prompt", "long tool": "hook: tool", "restart": "hook: tool"}
 EXPECTED: Final = {
     "claude-code": TURN | {"wake": "arrived"},
     "copilot-cli": TURN | {"wake": "not tried"},
@@ -73,9 +85,9 @@ def start_once(stage: Stage) -> None:
             config.write("[tui]\nscreen_reader_detection_done = true\n")
 
 
-def live(stage: Stage, code: int) -> Json:
+def live(stage: Stage, code: int, *options: str) -> Json:
     """Return what a live check says about the host."""
-    done = stage.try_harken("doctor", "--live", stage.launch.name, "--json", seconds=LIVE_SECONDS)
+    done = stage.try_harken("doctor", "--live", stage.launch.name, "--json", *options, seconds=LIVE_SECONDS)
     assert done.returncode == code, f"{done.stdout}{done.stderr}"
     (host,) = json.loads(done.stdout)["hosts"]
     return host
@@ -106,7 +118,8 @@ def test_every_surface_of_a_connected_host_is_proven(stage: Stage) -> None:
     assert {row["surface"]: row["verdict"] for row in host["surfaces"]} == EXPECTED[stage.launch.name]
     arrived = [row for row in host["surfaces"] if row["message"] and row["verdict"] == "arrived"]
     for row in arrived:
-        assert row["ledger"].startswith(f"seen through {row['surface']}"), row
+        surface = CASES.get(row["surface"], row["surface"])
+        assert row["ledger"].startswith(f"seen through {surface}"), row
         lines = ledger(stage, row["message"])["ledger"]
         assert {line["state"] for line in lines if line["consumer"] in {"watch", stage.launch.name}} == {"seen"}
     assert len(arrived) >= 2
@@ -115,6 +128,35 @@ def test_every_surface_of_a_connected_host_is_proven(stage: Stage) -> None:
     copilot = stage.user / ".copilot" / "config.json"
     assert not copilot.exists() or str(stage.harken_home) not in copilot.read_text()
     assert_left_alone(stage, asked)
+
+
+def test_harken_that_is_restarted_while_the_host_works_is_found_again(bare_stage: Stage) -> None:
+    """Done only when it is asked for; the person's Harken runs afterwards, and nothing of theirs was taken."""
+    with person_with(bare_stage):
+        before = daemon_of(bare_stage)
+        waiting = send(bare_stage, marker())
+        host = live(bare_stage, 0, "--restart")
+        (row,) = (each for each in host["surfaces"] if each["surface"] == "restart")
+        assert (row["verdict"], row["ledger"].startswith("seen through hook: tool")) == ("arrived", True), row
+        assert daemon_of(bare_stage) != before
+        assert [line for line in ledger(bare_stage, waiting)["ledger"] if line["state"] != "queued"] == []
+
+
+@contextmanager
+def person_with(stage: Stage) -> Iterator[None]:
+    """A Harken that people start, which another may take the place of; the host is connected to it."""
+    start_once(stage)
+    stage.harken("up")
+    try:
+        stage.harken("connect", stage.launch.name, "--yes")
+        yield
+    finally:
+        stage.harken("down")
+
+
+def daemon_of(stage: Stage) -> int:
+    """Return the process of the daemon."""
+    return int(json.loads(stage.harken("status", "--json"))["daemon"]["pid"])
 
 
 @pytest.mark.parametrize("host", ["claude-code", "codex"], indirect=True)

@@ -56,7 +56,7 @@ def test_where_tools_are_called_by_a_program_one_is_written() -> None:
     """Otherwise a trial of Codex would say nothing about the models that people use with it."""
     (call,) = resolve(Say.shell("true"), asked(Tool("exec", "functions", takes_text=True))).calls
     assert (call.tool, call.namespace, call.takes_text) == ("exec", "functions", True)
-    assert json.dumps({"cmd": "true"}) in str(call.arguments["input"])
+    assert json.dumps({"cmd": "true", "yield_time_ms": 30_000}) in str(call.arguments["input"])
 
 
 def test_a_missing_tool_becomes_a_text_that_says_so() -> None:

@@ -13,7 +13,8 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING
@@ -23,11 +24,14 @@ import click
 from harken.cli.checkup import is_connected
 from harken.cli.client import Daemon, Result
 from harken.cli.connecting import NEEDS_FIXING, Target, refuse_agent, targets
+from harken.cli.lifecycle import stop
 from harken.cli.names import short, title_of
 from harken.cli.output import RED, Screen, note_to_person
 from harken.cli.planned import GREEN, found_record, heading
+from harken.cli.service_run import start_by_service
+from harken.cli.start import start
 from harken.cli.verbs import Invocation
-from harken.config.home import ensure
+from harken.config.home import Home, ensure
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.hosts.registry import hook_host
 from harken.model import INBOX
@@ -87,18 +91,18 @@ class DaemonPost:
             self.daemon.ask("ack", refs=list(messages))
 
 
-def check_live(asked: Invocation, names: Sequence[str]) -> None:
+def check_live(asked: Invocation, names: Sequence[str], *, can_restart: bool) -> None:
     """Try hosts one after the other, show what arrived, and end with 1 when something did not."""
     _refuse(asked)
     found = targets(asked, names, None)
-    results = [_checked(asked, target) for target in found]
+    results = [_checked(asked, target, can_restart=can_restart) for target in found]
     if asked.as_json:
         asked.print_json({"hosts": results})
     if any(not result["is_good"] for result in results):
         click.get_current_context().exit(NEEDS_FIXING)
 
 
-def _checked(asked: Invocation, target: Target) -> Result:
+def _checked(asked: Invocation, target: Target, *, can_restart: bool) -> Result:
     """Try one host, and say what came of it."""
     from harken.trial.live import check
 
@@ -114,7 +118,7 @@ def _checked(asked: Invocation, target: Target) -> Result:
         asked.screen.line(heading(asked.screen, target.connector.name, target.found, None))
     try:
         with trial_of(asked, target, None) as trial:
-            outcomes = check(trial)
+            outcomes = check(replace(trial, restart=partial(_restart, asked.home)) if can_restart else trial)
     except HarkenError as exc:
         result["error"] = exc.as_dict()
         if not asked.as_json:
@@ -206,6 +210,13 @@ def trial_of(asked: Invocation, target: Target, folder: Path | None) -> Iterator
         finally:
             with suppress(Unavailable):  # a daemon that is gone must not hide what was found out
                 post.settle(trial.sent)
+
+
+def _restart(home: Home) -> None:
+    """End the daemon and start another, as a person does who has changed its configuration."""
+    stop(home)
+    if not start_by_service(home, os.environ):
+        start(home)
 
 
 def _places(asked: Invocation, target: Target, folder: Path | None) -> list[Target]:

@@ -18,6 +18,7 @@ SIDE_TEXT: Final = "ok"
 NEVER: Final = datetime.min.replace(tzinfo=UTC)
 _SHELL: Final = "\x00shell"  # not a name that a tool could have
 _DEPTH: Final = 8
+_YIELD_MS: Final = 30_000  # the most that Codex allows
 
 # How each host's shell tool is called: its name, and the argument that holds the command.
 _SHELLS: Final[Mapping[str, str]] = {
@@ -195,8 +196,9 @@ def _shell_call(call: Call, asked: Asked) -> Call | None:
     for name, argument in _SHELLS.items():
         tool = next((tool for tool in asked.tools if tool.name == name), None)
         if tool is not None:
-            # Some hosts insist on a description; where none is asked for, it is refused.
-            extra = {} if argument == "cmd" else {"description": "a step of the trial"}
+            # Some hosts insist on a description; where none is asked for, it is refused. Codex would return from a
+            # command after ten seconds, and go on with it beside the turn.
+            extra = {"yield_time_ms": _YIELD_MS} if argument == "cmd" else {"description": "a step of the trial"}
             return Call(tool.name, {argument: call.arguments["command"], **extra}, tool.namespace)
     return None
 
@@ -207,7 +209,7 @@ def _program_call(call: Call, asked: Asked) -> Call | None:
     if wrapper is None:
         return None
     if call.tool == _SHELL:
-        ending, arguments = "exec_command", json.dumps({"cmd": call.arguments["command"]})
+        ending, arguments = "exec_command", json.dumps({"cmd": call.arguments["command"], "yield_time_ms": _YIELD_MS})
     else:
         ending, arguments = call.tool, json.dumps(dict(call.arguments))
     program = (

@@ -1,7 +1,7 @@
 """The live check of a host: a marker through every surface it has, with the person's own settings and another model.
 
-First a turn without a terminal, then an idle session that is woken. Nothing is answered on the person's behalf: a host
-that asks something when it starts is left alone, and the wake is reported as not tried.
+First a turn without a terminal, then an idle session that is woken, then a second run, see `rerun`. Nothing is answered
+on the person's behalf: a host that asks something when it starts is left alone, and the wake is reported as not tried.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from typing import Final
 from harken.trial.exchange import in_order
 from harken.trial.outcome import Outcome, Verdict
 from harken.trial.post import Guest
+from harken.trial.rerun import run_again, untried
 from harken.trial.running import Headless, Running, last_lines
 from harken.trial.screen import Screen
 from harken.trial.turn import (
@@ -55,10 +56,10 @@ def check(trial: Trial) -> list[Outcome]:
     """Try every surface of a host, and return what came of each. Raises `HostFailed` when it cannot be run."""
     outcomes = in_a_turn(trial)
     if all(outcome.is_good for outcome in outcomes):
-        return [*outcomes, when_idle(trial)]
+        return [*outcomes, when_idle(trial), *run_again(trial)]
     # Every wake needs them too. And a host that has something to ask about its hooks asks when it starts.
-    reason = "What is missing above is needed for a wake too."
-    return [*outcomes, Outcome(surface=WAKE, verdict=Verdict.NOT_TRIED, reason=reason)]
+    reason = "What is missing above is needed for this too."
+    return [*outcomes, Outcome(surface=WAKE, verdict=Verdict.NOT_TRIED, reason=reason), *untried(reason)]
 
 
 def in_a_turn(trial: Trial) -> list[Outcome]:

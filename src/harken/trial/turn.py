@@ -45,6 +45,15 @@ class HostFailed(Unavailable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Pauses:
+    """How long something has to be left alone until what should not happen would have happened."""
+
+    long_tool_seconds: float = 25.0  # longer than a busy session is left in peace, shorter than any host's limit
+    still_seconds: float = 5.0  # in which a session that is taken for idle would begin a turn
+    back_seconds: float = 15.0  # until a session has found a Harken that was restarted
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Trial:
     """One host under trial, and everything it needs."""
 
@@ -59,6 +68,8 @@ class Trial:
     post: Post
     tell: Callable[[str], None]  # says to the person what is being done
     is_connected: bool = True
+    restart: Callable[[], None] | None = None  # ends Harken and starts it again; None: the person did not ask for that
+    pauses: Pauses = field(default_factory=Pauses)
     sent: list[str] = field(default_factory=list[str])
 
     @property
@@ -129,6 +140,11 @@ def script(prompt: str, command: str) -> Callable[[Asked], Say]:
 
     A step for which a host has no tool is left out.
     """
+    return stepwise(prompt, Say.shell(command), Say.call(STATS, {}))
+
+
+def stepwise(prompt: str, *steps: Say) -> Callable[[Asked], Say]:
+    """Return what the model says to a prompt: one step after the other, those left out that a host has no tool for."""
     is_ours = follows(prompt)
 
     def say(asked: Asked) -> Say:
@@ -136,8 +152,8 @@ def script(prompt: str, command: str) -> Callable[[Asked], Say]:
             return side(asked)
         # The conversation is sent whole each time, so how far it got can be read from it.
         done = sum(turn.role == "tool" for turn in asked.turns)
-        steps = [step for step in (Say.shell(command), Say.call(STATS, {})) if resolve(step, asked).calls]
-        return steps[done] if is_ours(asked) and done < len(steps) else Say.text(LAST_WORD)
+        possible = [step for step in steps if resolve(step, asked).calls]
+        return possible[done] if is_ours(asked) and done < len(possible) else Say.text(LAST_WORD)
 
     return say
 
@@ -168,11 +184,8 @@ class Played:
         trial.tell("waiting for its first request …")
         first = trial.wait(follows(self.prompt), START_SECONDS, self.running)
         if first is None:
-            said = last_lines(self.running.text()) or "nothing"
-            raise HostFailed(
-                f"{trial.title} did not ask its model anything.", f"The last thing it said: {said}", retry_after=1.0
-            )
-        by_prompt = self._judged("hook: prompt", self.told, first, self.began)
+            raise last_words(trial, self.running)
+        by_prompt = judged("hook: prompt", self.told, first, self.began)
         by_tool_hook = self._tool_hook(first)
         held = self._held()
         self._look()
@@ -183,31 +196,15 @@ class Played:
     def _tool_hook(self, first: Asked) -> Outcome:
         trial = self.trial
         trial.tell("sending a message while a tool runs …")
-        if not resolve(Say.shell(self.gate.command), first).calls:
-            reason = "The model is offered no shell here, so no tool could be kept running."
-            return Outcome(surface="hook: tool", verdict=Verdict.NOT_TRIED, reason=reason)
-        if not self._is_tool_open(first):
-            answer = self._next(first)
-            said = last_lines(answer.turns[-1].text if answer else self.running.text(), 2)
-            reason = f"The shell command of the trial did not run: {said or 'no answer'}"
-            hint = "Its sandbox or a policy may refuse it."
-            return Outcome(surface="hook: tool", verdict=Verdict.NOT_TRIED, reason=reason, hint=hint)
+        refusal = closed_tool(trial, self.running, self.gate, self.prompt, first)
+        if refusal is not None:
+            return replace(refusal, surface="hook: tool")
         marker = new_marker()
         message = trial.send(marker)
         self._look()
         began = time.monotonic()
         self.gate.open()
-        return self._judged("hook: tool", (marker, message), self._next(first), began)
-
-    def _is_tool_open(self, first: Asked) -> bool:
-        end = time.monotonic() + STEP_SECONDS
-        while time.monotonic() < end and self.running.is_running:
-            with contextlib.suppress(TimeoutError):
-                self.gate.wait(LOOK_SECONDS)
-                return True
-            if any(asked.number > first.number for asked in self.trial.model.requests if follows(self.prompt)(asked)):
-                return False
-        return False
+        return judged("hook: tool", (marker, message), self._next(first), began)
 
     def _held(self) -> Asked | None:
         """Return the request whose answer will end the turn; it is kept waiting."""
@@ -244,28 +241,62 @@ class Played:
         message = trial.send(marker)
         began = time.monotonic()
         self.hold.release()
-        return self._judged("hook: stop", (marker, message), self._next(held), began)
+        return judged("hook: stop", (marker, message), self._next(held), began)
 
     def _next(self, asked: Asked) -> Asked | None:
-        return self.trial.wait(follows(self.prompt), STEP_SECONDS, self.running, after=asked.number + 1)
+        return next_request(self.trial, self.running, self.prompt, asked)
 
     def _look(self) -> None:
         """Remember the session as it is now: it is gone when the host has ended."""
         self.guest = self.trial.guest(self.others) or self.guest
 
-    def _judged(self, surface: str, marked: tuple[str, str], asked: Asked | None, began: float) -> Outcome:
-        marker, message = marked
-        has_arrived = asked is not None and asked.count(marker) > 0
-        return Outcome(
-            surface=surface,
-            verdict=Verdict.ARRIVED if has_arrived else Verdict.MISSING,
-            seconds=round(time.monotonic() - began, 2) if has_arrived else None,
-            marker=marker,
-            message=message,
-        )
-
     def _explained(self, outcome: Outcome) -> Outcome:
         return explained(self.trial, outcome, self.guest)
+
+
+def next_request(trial: Trial, running: Running, prompt: str, asked: Asked) -> Asked | None:
+    """Return the request of a turn that follows another one; None when none comes."""
+    return trial.wait(follows(prompt), STEP_SECONDS, running, after=asked.number + 1)
+
+
+def closed_tool(trial: Trial, running: Running, gate: Gate, prompt: str, asked: Asked) -> Outcome | None:
+    """Wait until the shell command that a request asked for runs, and return None; else why nothing could be tried."""
+    if not resolve(Say.shell(gate.command), asked).calls:
+        reason = "The model is offered no shell here, so no tool could be kept running."
+        return Outcome(surface="", verdict=Verdict.NOT_TRIED, reason=reason)
+    end = time.monotonic() + STEP_SECONDS
+    while time.monotonic() < end and running.is_running:
+        with contextlib.suppress(TimeoutError):
+            gate.wait(LOOK_SECONDS)
+            return None
+        if any(later.number > asked.number for later in trial.model.requests if follows(prompt)(later)):
+            break
+    answer = next_request(trial, running, prompt, asked)
+    said = last_lines(answer.turns[-1].text if answer else running.text(), 2)
+    reason = f"The shell command of the trial did not run: {said or 'no answer'}"
+    hint = "Its sandbox or a policy may refuse it."
+    return Outcome(surface="", verdict=Verdict.NOT_TRIED, reason=reason, hint=hint)
+
+
+def judged(surface: str, marked: tuple[str, str], asked: Asked | None, began: float) -> Outcome:
+    """Return whether a request holds a marker, which is that of a message; `began` is when it could be given."""
+    marker, message = marked
+    has_arrived = asked is not None and asked.count(marker) > 0
+    return Outcome(
+        surface=surface,
+        verdict=Verdict.ARRIVED if has_arrived else Verdict.MISSING,
+        seconds=round(time.monotonic() - began, 2) if has_arrived else None,
+        marker=marker,
+        message=message,
+    )
+
+
+def last_words(trial: Trial, running: Running) -> HostFailed:
+    """Return the error of a host that asked its model nothing."""
+    said = last_lines(running.text()) or "nothing"
+    return HostFailed(
+        f"{trial.title} did not ask its model anything.", f"The last thing it said: {said}", retry_after=1.0
+    )
 
 
 @contextmanager
