@@ -1,6 +1,6 @@
 """Compares what Harken's journal says about messages with what the model's wire really carried.
 
-It sends each message with a mark at its beginning and its end, and notes what happens. `judge` then says of each
+It sends each message with a mark at its beginning and its end, and notes what happens. `check` then says of each
 whether it was called seen before its whole text had arrived, whether it was not although it had, whether it came a
 second time without a mark, and whether it never came. Whoever plays a situation says what its forecast had to be, and
 how it had to come. When something is wrong, the failure shows everything in the order in which it happened.
@@ -205,12 +205,10 @@ class Observer:
             if not came and any(asked.count(message.mark) for asked in self.stage.model.conversation):
                 self.problems.append(f"{_name(message)} reached the model in parts only")
 
-    def judge(self) -> None:
-        """Fail with everything that is wrong, and with what happened."""
-        __tracebackhide__ = True
-        if self.problems:
-            wrong = "\n".join(f"  - {problem}" for problem in self.problems)
-            raise AssertionError(f"{self.stage.launch.name}:\n{wrong}\n\n{self.timeline()}")
+    def report(self) -> str:
+        """Return everything that is wrong, and what happened; nothing when all is well."""
+        wrong = "\n".join(f"  - {problem}" for problem in self.problems)
+        return f"{self.stage.launch.name}:\n{wrong}\n\n{self.timeline()}" if wrong else ""
 
     def timeline(self) -> str:
         """Return what happened, in order, one line each."""

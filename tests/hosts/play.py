@@ -268,9 +268,19 @@ class ObservedHost:
         self.observer = Observer(self.stage)
         return self.observer
 
-    def conclude(self) -> None:
-        """Let a last session read whatever was not seen, and fail if anything was wrong with any message."""
+    def conclude(self, *others: ObservedHost) -> None:
+        """Let a last session read whatever was not seen, and fail if anything was wrong with any message.
+
+        `others` were played at the same time, and are judged together.
+        """
         __tracebackhide__ = True
+        for host in (self, *others):
+            host.finish()
+        if wrong := "\n\n".join(filter(None, (host.observer.report() for host in (self, *others)))):
+            raise AssertionError(wrong)
+
+    def finish(self) -> None:
+        """Let a last session read whatever was not seen, and look at every message."""
         observer = self.observer
         observer.settle()
         if any(observer.seen_at(message) is None for message in observer.messages):
@@ -279,7 +289,6 @@ class ObservedHost:
             observer.unknowable.clear()
             observer.settle()
         observer.check()
-        observer.judge()
 
     def nothing_for(self, seconds: float, message: SentMessage) -> bool:
         """Return whether a message stays away from the model for a time."""

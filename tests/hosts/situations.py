@@ -25,7 +25,6 @@ from tests.hosts.play import (
     STEP_SECONDS,
     HostSession,
     ObservedHost,
-    Step,
     frozen,
     let_pass,
 )
@@ -52,34 +51,61 @@ _EDGE: Final = "/harken/edge/"  # where the programs are that a host runs for Ha
 
 def busy_with_a_short_tool(host: ObservedHost) -> None:
     """A message that is sent while a tool runs is in the request that follows it."""
-    with host.stage.gate() as gate:
-        _busy(host, gate, [Say.shell(gate.command)], 0.0)
+    with host.stage.gate() as gate, host.session() as session:
+        with _told_after(host, gate, session.prompt(Say.shell(gate.command), Say.shell("true")), 1):
+            pass
+        host.until_idle()
 
 
 def busy_with_a_long_tool(host: ObservedHost) -> None:
     """The same when the tool takes longer than the patience of whoever could wake the session instead."""
-    with host.stage.gate() as gate:
-        _busy(host, gate, host.habits.long_shell(gate.command), LONG_TOOL_SECONDS)
+    with long_tool(host):
+        let_pass(host, LONG_TOOL_SECONDS)
 
 
-def _busy(host: ObservedHost, gate: Gate, tool: Sequence[Step], seconds: float) -> None:
-    observer = host.observer
-    with host.session() as session:
-        place = len(host.stage.model.requests)
-        prompt = session.prompt(*tool, Say.shell("true"))
-        gate.wait(STEP_SECONDS)
-        for _ in tool:
-            # The last of them is the one during which the message comes.
-            place = host.request(prompt, after=place).number + 1
-        message = observer.send(f"while a tool runs for {seconds:g} s")
-        observer.expect_outlook(message, "boundary")
-        _expect_busy(host)
-        if seconds:
-            host.nothing_for(seconds, message)
-        _expect_after_tool(host, gate.open, prompt, message)
+def headless_with_a_long_tool(host: ObservedHost) -> None:
+    """The same in a run without a terminal, which ends with its turn: nothing can come after that."""
+    with long_tool_without_terminal(host):
+        let_pass(host, LONG_TOOL_SECONDS)
+
+
+@contextmanager
+def long_tool(host: ObservedHost) -> Iterator[None]:
+    """A session in a tool that takes as long as the block; a message was sent when it had begun."""
+    with host.stage.gate() as gate, host.session() as session:
+        tool = host.habits.long_shell(gate.command)
+        with _told_after(host, gate, session.prompt(*tool, Say.shell("true")), len(tool)):
+            yield
         host.until_idle()
-        observer.settle()
-        observer.expect_plain(message)
+
+
+@contextmanager
+def long_tool_without_terminal(host: ObservedHost) -> Iterator[None]:
+    """A run without a terminal in a tool that takes as long as the block; a message was sent when it had begun."""
+    with host.stage.gate() as gate:
+        tool = host.habits.long_shell(gate.command)
+        with host.headless(*tool, Say.shell("true")) as (prompt, running):
+            with _told_after(host, gate, prompt, len(tool)):
+                yield
+            running.finish()
+
+
+@contextmanager
+def _told_after(host: ObservedHost, gate: Gate, prompt: str, steps: int) -> Iterator[None]:
+    """Send a message while a tool runs, and require that it is told once, in the request after the block.
+
+    The last of so many steps is the one during which it is sent.
+    """
+    observer = host.observer
+    gate.wait(STEP_SECONDS)
+    until(lambda: len(host.requests(prompt)) >= steps, "the tool runs", STEP_SECONDS, pause_seconds=LOOK_SECONDS)
+    message = observer.send("while a tool runs")
+    observer.expect_outlook(message, "boundary")
+    _expect_busy(host)
+    yield
+    _expect_after_tool(host, gate.open, prompt, message)
+    observer.settle()
+    observer.expect_plain(message)
 
 
 def at_the_prompt(host: ObservedHost) -> None:
@@ -163,16 +189,8 @@ def headless_with_a_message_before(host: ObservedHost) -> None:
 
 def headless_with_a_message_during(host: ObservedHost) -> None:
     """What is sent while a run without a terminal works is in its next request."""
-    observer = host.observer
-    with host.stage.gate() as gate, host.headless(Say.shell(gate.command), Say.shell("true")) as (prompt, running):
-        gate.wait(STEP_SECONDS)
-        message = observer.send("during a run without a terminal")
-        observer.expect_outlook(message, "boundary")
-        _expect_busy(host)
-        _expect_after_tool(host, gate.open, prompt, message)
-        running.finish()
-    observer.settle()
-    observer.expect_plain(message)
+    with long_tool_without_terminal(host):
+        pass
 
 
 def headless_that_starts_slowly(host: ObservedHost) -> None:
@@ -436,6 +454,7 @@ SITUATIONS: Final[Mapping[str, Situation]] = {
     for each in (
         busy_with_a_short_tool,
         busy_with_a_long_tool,
+        headless_with_a_long_tool,
         at_the_prompt,
         idle,
         closed_and_started_at_once,

@@ -1,13 +1,15 @@
 """Whether Harken tells the truth: what it calls seen against what the wire of the model of a real host carried.
 
-Each test plays one situation on one host. The host, its home and its Harken are shared by the situations of a host;
-every situation ends with nothing unseen. The journal says what Harken believes, the model's requests what is so.
+Each test plays one situation on one host. The homes are shared by the situations of a host, and every situation ends
+with nothing unseen. The journal says what Harken believes, the model's requests what is so. There are two homes for
+each host: what takes long because time has to pass is played on both at once.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from typing import Final
 
 import pytest
 
@@ -15,49 +17,63 @@ from harken.trial.launch import LAUNCHES
 from tests.hosts.play import ObservedHost, installed, let_pass
 from tests.hosts.situations import (
     CLOSED_SECONDS,
+    LONG_TOOL_SECONDS,
     SITUATIONS,
     Situation,
+    busy_with_a_long_tool,
     closed_for_long,
+    headless_with_a_long_tool,
     leave_a_session,
+    long_tool,
+    long_tool_without_terminal,
     started_after_long,
 )
 
-# That one is played beside the others, see `left`.
-SHORT = {name: each for name, each in SITUATIONS.items() if each is not closed_for_long}
+SLOW: Final = (busy_with_a_long_tool, headless_with_a_long_tool, closed_for_long)
+QUICK: Final = {name: situation for name, situation in SITUATIONS.items() if situation not in SLOW}
 
 
 @pytest.fixture(scope="module", params=tuple(LAUNCHES))
-def host_name(request: pytest.FixtureRequest) -> str:
+def host(request: pytest.FixtureRequest) -> Iterator[ObservedHost]:
     """Each host, all its situations before the next one's."""
-    return str(request.param)
+    with installed(str(request.param)) as observed:
+        yield observed
 
 
 @pytest.fixture(scope="module")
-def left(host_name: str) -> Iterator[tuple[ObservedHost, float]]:
-    """A host whose session was left at some time; the other situations are played while time passes here."""
-    with installed(host_name) as host:
-        yield host, leave_a_session(host)
+def second(host: ObservedHost) -> Iterator[ObservedHost]:
+    """The same host in another home, with another Harken."""
+    with installed(host.name) as observed:
+        yield observed
 
 
 @pytest.fixture(scope="module")
-def shared(left: tuple[ObservedHost, float]) -> Iterator[ObservedHost]:
-    """The host for all other situations."""
-    with installed(left[0].name) as host:
-        yield host
+def left_at(second: ObservedHost) -> float:
+    """When the session in the second home was left; the other situations are played while time passes there."""
+    second.begin()
+    return leave_a_session(second)
 
 
-@pytest.mark.parametrize("situation", SHORT.values(), ids=SHORT)
-def test_what_is_called_seen_was_on_the_wire(shared: ObservedHost, situation: Situation) -> None:
-    """Nothing is called seen before it arrived, stays unseen after it, comes twice without a mark, or gets lost."""
-    shared.begin()
-    situation(shared)
-    shared.conclude()
-
-
-def test_session_that_was_left_long_ago_gets_nothing(left: tuple[ObservedHost, float]) -> None:
-    """A message must not start a turn that no terminal shows, and must reach the next session."""
-    host, left_at = left
-    let_pass(host, left_at + CLOSED_SECONDS - time.monotonic())
+def test_message_in_a_long_tool_comes_between_two_tools(host: ObservedHost, second: ObservedHost) -> None:
+    """It must not be carried past the turn by somebody who cannot wait: with a terminal, and in a run without one."""
     host.begin()
-    started_after_long(host)
+    second.begin()
+    with long_tool(host), long_tool_without_terminal(second):
+        let_pass(host, LONG_TOOL_SECONDS)
+    host.conclude(second)
+
+
+@pytest.mark.usefixtures("left_at")
+@pytest.mark.parametrize("situation", QUICK.values(), ids=QUICK)
+def test_what_is_called_seen_was_on_the_wire(host: ObservedHost, situation: Situation) -> None:
+    """Nothing is called seen before it arrived, stays unseen after it, comes twice without a mark, or gets lost."""
+    host.begin()
+    situation(host)
     host.conclude()
+
+
+def test_session_that_was_left_long_ago_gets_nothing(second: ObservedHost, left_at: float) -> None:
+    """A message must not start a turn that no terminal shows, and must reach the next session."""
+    let_pass(second, left_at + CLOSED_SECONDS - time.monotonic())
+    started_after_long(second)
+    second.conclude()
