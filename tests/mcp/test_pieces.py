@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from harken.errors import NotFound
 from harken.inbox import Session
+from harken.inbox.coverage import Coverage
+from harken.model import SessionKey
 from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.tool import result_of
 from harken.surfaces.mcp.tools import find
 from harken.testing.agent import Json
+from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop
 from tests.mcp.call_rig import called
 
@@ -45,6 +49,29 @@ async def test_pieces_that_may_be_of_two_conversations_prove_nothing(tmp_path: P
         await shop.leave(beside)
         last = await read_on(shop, here, CarrierLog(), message)
         assert (last["unread_from"], "delivery_id" in last) == (None, True)
+
+
+async def test_connection_without_a_name_is_the_one_conversation_that_speaks_through_it(tmp_path: Path) -> None:
+    """Opencode's first call comes by the connection, the next by the conversation that hooks told of."""
+    async with open_workshop(tmp_path) as shop:
+        named, nameless = (shop.session(shop.folder("one")) for _ in range(2))
+        shop.inbox.sessions.end(nameless.key)
+        nameless = replace(nameless, key=SessionKey("edge:1"), coverage=Coverage())
+        shop.inbox.sessions.open(nameless, "edge 9", Quiet())
+        for session in (named, nameless):
+            session.shares_connection, session.pid = True, 4_000_000
+        message = (await shop.inbox.send(OWNER, "x" * 12_000)).message.id
+        log, pieces = CarrierLog(), list[Json]()
+        for number, session in enumerate((nameless, named)):
+            call = called(shop, session, log, str(number), result_bytes=BYTES)
+            asked = {"message_id": message, "offset": pieces[-1]["next_offset"] if pieces else 0}
+            text, *_ = await result_of(find("inbox_read"), call, asked)
+            log.answer(str(number))
+            pieces.append(json.loads(text))
+        assert [(each["unread_from"] is None, "delivery_id" in each) for each in pieces] == [
+            (False, False),
+            (True, True),
+        ]
 
 
 async def test_long_mail_of_a_task_without_a_session_is_read_by_whoever_may_check_it(tmp_path: Path) -> None:

@@ -34,8 +34,9 @@ class Host:
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
     asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
     unmanned_flags: frozenset[str] = frozenset()  # with one of these arguments it works for a program
-    # What a tool's result may have so that the host shows all of it to its model. Of a host that is not known the
-    # least is assumed: no known one cuts so short a result, and no text has more tokens than bytes.
+    # What the result of a tool, or of a command, may have so that the host shows its model all of it. Each is below
+    # what was measured (see `docs/howto`), in bytes, because no text has more characters or tokens than bytes. Of a
+    # host that is not known the least is assumed: no known one cuts a result that short.
     result_bytes: int = 10_000
 
     @property
@@ -85,7 +86,7 @@ HOSTS = (
     Host(
         name="claude-code",
         client_names=("claude-code", "claude code"),
-        result_bytes=24_000,
+        result_bytes=24_000,  # 50,000 characters, 30,000 bytes of a command, and 25,000 tokens are shown
         session_variable="CLAUDE_CODE_SESSION_ID",
         keys_by_process=True,
         needs_handshake=True,
@@ -97,7 +98,7 @@ HOSTS = (
     Host(
         name="copilot-cli",
         client_names=("copilot-cli", "github-copilot-cli", "copilot"),
-        result_bytes=18_000,
+        result_bytes=18_000,  # 20,480 bytes are shown
         session_variable="COPILOT_AGENT_SESSION_ID",
         needs_handshake=True,
         asks_person=True,
@@ -107,6 +108,7 @@ HOSTS = (
     Host(
         name="codex",
         client_names=("codex-mcp-client",),
+        result_bytes=9_500,  # to a model that it does not know, 12,000 bytes are shown, and 10,000 of a command
         session_variable="CODEX_THREAD_ID",
         has_many=True,
         reports_interrupts=True,
@@ -116,12 +118,14 @@ HOSTS = (
     Host(
         name="gemini-cli",
         client_names=("gemini-cli-mcp-client",),
+        result_bytes=32_000,  # 40,000 characters are shown
         session_variable="GEMINI_SESSION_ID",
         one_shot_words=frozenset({"-p", "--prompt"}),
     ),
     Host(
         name="opencode",
         client_names=("opencode",),
+        result_bytes=30_000,  # 51,200 bytes are shown, but 2,000 lines of a command
         session_variable="OPENCODE_SESSION_ID",
         has_many=True,
         shares_connection=True,
@@ -131,6 +135,7 @@ HOSTS = (
     Host(
         name="qwen-code",
         client_names=("qwen-cli-mcp-client",),
+        result_bytes=24_000,  # 28,000 characters are shown
         session_variable="QWEN_CODE_SESSION_ID",
         reports_interrupts=True,
         one_shot_words=frozenset({"-p", "--prompt"}),

@@ -84,10 +84,12 @@ class Call:
     def coverage(self) -> Coverage:
         """Return what the conversation was given in pieces: nothing, where it cannot be told from others."""
         session = self.session
-        if session is None:
-            return Coverage()
+        if session is None or not session.shares_connection:
+            return session.coverage if session else Coverage()
+        # The connection has no name, and may be known beside the conversation that speaks through it.
         beside = [each for each in self.inbox.sessions.live() if each.host == session.host and each.pid == session.pid]
-        return Coverage() if session.shares_connection and len(beside) > 1 else session.coverage
+        named = [each for each in beside if not each.is_nameless] or [session]
+        return named[0].coverage if len(named) == 1 else Coverage()
 
     def note(self, offers: Collection[Offer]) -> None:
         """Note what the answer will carry: its arrival can be proven later."""

@@ -1,0 +1,108 @@
+"""How much of a result each host really shows its model, and that long mail arrives whole all the same.
+
+The sizes in the table of hosts are promises about programs of others: each is tried here on the model's wire, with
+letters of one byte and of more, with many lines, and with text that takes more room as JSON inside of JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import pytest
+
+from harken.hosts.base import named
+from harken.testing.agent import Json
+from harken.trial.exchange import Asked, Say, Script, resolve, side
+from harken.trial.launch import MODEL
+from tests.hosts.stage import Stage
+from tests.hosts.story import eventually, is_seen, send
+
+ALPHABETS: Final = {
+    "plain": "the build is red ",
+    "cjk": "今天构建失败了",
+    "lines": "a line\n",
+    "quotes": '"\\',
+    "emoji": "😀",
+}
+LONG_CHARS, LONG_BYTES = 60_000, 100_000  # as long as a message may be, and as an argument of a command
+# Codex offers tools to this model from inside a program, whose output is written as JSON once more.
+PROGRAMMING: Final = "gpt-6.1-sol"
+MOST_CALLS: Final = 60
+_DECODER: Final = json.JSONDecoder(strict=False)
+
+
+def body(alphabet: str) -> str:
+    """Return a long text, no part of which is like another."""
+    parts = [f"{number:05} {ALPHABETS[alphabet] * 10}" for number in range(LONG_CHARS)]
+    count = min(LONG_CHARS // len(parts[0]), LONG_BYTES // len(parts[0].encode()))
+    return "".join(parts[:count]) + "end"
+
+
+def results(asked: Asked, key: str) -> Iterator[Json]:
+    """Yield the JSON of each result of ours that a request holds whole, by a key that it has first or second."""
+    for turn in asked.turns:
+        if turn.role != "tool":
+            continue
+        text = turn.text
+        if re.search(rf'\\"{key}\\"', text):
+            # The output of a program: a document whose text is ours.
+            outer, _ = _DECODER.raw_decode(text[text.index('{"content"') :])
+            text = "".join(str(part["text"]) for part in outer["content"] if part["type"] == "text")
+        if found := re.search(rf'\{{"{key}"', text):
+            yield _DECODER.raw_decode(text[found.start() :])[0]
+
+
+def reader(message: str) -> Script:
+    """Return a model that reads a message to its end, piece after piece."""
+
+    def script(asked: Asked) -> Say:
+        if asked.is_side:
+            return side(asked)
+        pieces = list(results(asked, "message_id"))
+        if pieces and pieces[-1]["next_offset"] is None:
+            return Say.text("done")
+        offset = pieces[-1]["next_offset"] if pieces else 0
+        return once_offered(Say.call("inbox_read", {"message_id": message, "offset": offset}), asked)
+
+    return script
+
+
+def once_offered(call: Say, asked: Asked) -> Say:
+    """Return a call, or a moment's work while its tool is not offered: some hosts begin before their servers have."""
+    calls = sum(turn.role == "call" for turn in asked.turns)
+    if calls >= MOST_CALLS:
+        return Say.text("this goes on for ever")
+    return call if resolve(call, asked).calls else Say.shell(f"sleep 0.{calls % 9 + 1}")
+
+
+def read_to_the_end(stage: Stage, text: str) -> list[Json]:
+    """Send a text, let the host's model read it in pieces, and return those that its last request holds."""
+    message = send(stage, text, "--from", "ann")
+    stage.model.follow(reader(message))
+    stage.ask("read it")
+    pieces = list(results(stage.model.conversation[-1], "message_id"))
+    assert "".join(piece["text"] for piece in pieces) == text
+    assert eventually(stage, message, is_seen)["surface"] == "inbox_read"
+    return pieces
+
+
+@pytest.mark.parametrize("alphabet", ALPHABETS)
+def test_result_that_uses_the_budget_is_shown_whole(stage: Stage, alphabet: str) -> None:
+    """Were it cut, the JSON would not end, and the next offset would not be known."""
+    stage.harken("connect", stage.launch.name, "--yes")
+    pieces = read_to_the_end(stage, body(alphabet))
+    largest = max(len(json.dumps(piece, ensure_ascii=False).encode()) for piece in pieces)
+    assert largest > named(stage.launch.name).result_bytes * 0.85
+
+
+@pytest.mark.parametrize("host", ["codex"], indirect=True)
+@pytest.mark.parametrize("alphabet", ["plain", "quotes"])
+def test_result_in_a_program_of_the_model_is_shown_whole(stage: Stage, alphabet: str) -> None:
+    """What it prints is JSON that holds ours as a string: quotes and backslashes are written twice."""
+    file = stage.user / ".codex" / "config.toml"
+    file.write_text(file.read_text(encoding="utf-8").replace(f'"{MODEL}"', f'"{PROGRAMMING}"'), encoding="utf-8")
+    stage.harken("connect", "codex", "--yes")
+    read_to_the_end(stage, body(alphabet))
