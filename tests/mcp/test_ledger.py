@@ -133,6 +133,17 @@ def test_cancelling_a_call_that_was_answered_changes_nothing(daemon: DaemonProce
     assert standing(daemon, message, name) == ("seen", "later call")
 
 
+def test_answer_that_crosses_its_cancellation_is_not_taken_for_read(daemon: DaemonProcess, connect: Connect) -> None:
+    """A host that cancels only what is open ignores the answer to a call that it has given up."""
+    agent = connect("gemini-cli-mcp-client-stage")
+    message = send(daemon)
+    call = agent.ask_tool("inbox_pull")
+    assert ids(agent.result(call)["messages"]) == [message]
+
+    agent.notify("notifications/cancelled", {"requestId": call, "reason": "Esc"})
+    assert ids(agent.tool("inbox_pull")["messages"]) == [message]
+
+
 def test_what_a_closed_session_did_not_prove_is_offered_again_as_a_repeat(
     daemon: DaemonProcess, connect: Connect
 ) -> None:

@@ -32,6 +32,7 @@ class Host:
     one_shot_words: frozenset[str] = frozenset()  # with one of these arguments it answers one prompt and ends
     lasting_words: frozenset[str] = frozenset()  # unless one of these is there too
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
+    cancels_answered: bool = True  # it may cancel a call whose answer it has taken, so that says nothing
     asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
     unmanned_flags: frozenset[str] = frozenset()  # with one of these arguments it works for a program
     # What the result of a tool, or of a command, may have so that the host shows its model all of it. Each is below
@@ -86,6 +87,7 @@ HOSTS = (
     Host(
         name="claude-code",
         client_names=("claude-code", "claude code"),
+        cancels_answered=False,
         result_bytes=24_000,  # 50,000 characters, 30,000 bytes of a command, and 25,000 tokens are shown
         session_variable="CLAUDE_CODE_SESSION_ID",
         keys_by_process=True,
@@ -98,6 +100,7 @@ HOSTS = (
     Host(
         name="copilot-cli",
         client_names=("copilot-cli", "github-copilot-cli", "copilot"),
+        cancels_answered=False,
         result_bytes=18_000,  # 20,480 bytes are shown
         session_variable="COPILOT_AGENT_SESSION_ID",
         needs_handshake=True,
@@ -108,6 +111,7 @@ HOSTS = (
     Host(
         name="codex",
         client_names=("codex-mcp-client",),
+        cancels_answered=False,
         result_bytes=9_500,  # to a model that it does not know, 12,000 bytes are shown, and 10,000 of a command
         session_variable="CODEX_THREAD_ID",
         has_many=True,
@@ -118,6 +122,7 @@ HOSTS = (
     Host(
         name="gemini-cli",
         client_names=("gemini-cli-mcp-client",),
+        cancels_answered=False,
         result_bytes=32_000,  # 40,000 characters are shown
         session_variable="GEMINI_SESSION_ID",
         one_shot_words=frozenset({"-p", "--prompt"}),
@@ -135,6 +140,7 @@ HOSTS = (
     Host(
         name="qwen-code",
         client_names=("qwen-cli-mcp-client",),
+        cancels_answered=False,
         result_bytes=24_000,  # 28,000 characters are shown
         session_variable="QWEN_CODE_SESSION_ID",
         reports_interrupts=True,

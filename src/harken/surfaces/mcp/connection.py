@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from harken.hosts.base import Hello, detect
+from harken.hosts.base import Hello, detect, named
 from harken.inbox import Note, Session
 from harken.model import DeliveryId
 from harken.surfaces import render
@@ -153,13 +153,22 @@ class Connection:
     def _note_cancellation(self, message: types.JSONRPCNotification) -> None:
         if message.method != "notifications/cancelled" or not message.params:
             return
-        self._note_loss(request_key(message.params.get("requestId")))
+        request = request_key(message.params.get("requestId"))
+        session = self._agent.session
+        if session is not None and not named(session.host).cancels_answered and self._evidence.discard(request):
+            # The two have crossed: whoever has given a call up ignores its answer.
+            self._take_back(request)
+        self._note_loss(request)
 
     def _note_loss(self, request: str) -> None:
         """A request will get no answer: what was offered to it has reached nobody."""
         self._open.discard(request)
+        if self._evidence.cancel(request):
+            self._take_back(request)
+
+    def _take_back(self, request: str) -> None:
         session = self._agent.session
-        if self._evidence.cancel(request) and session is not None and self._tasks is not None:
+        if session is not None and self._tasks is not None:
             self._tasks.start_soon(self._inbox.withdraw, session.key, self._agent.carrier(request))
 
     async def _reject(self, line: bytes, error: ValidationError) -> None:

@@ -85,6 +85,10 @@ class CarrierLog:
         self._lost.add(request)
         return True
 
+    def discard(self, request: str) -> bool:
+        """Whoever asked has given up a call whose answer was written; return whether that is unproven, and lost."""
+        return self._answered.pop(request, None) is not None
+
     def is_lost(self, request: str) -> bool:
         """Return, once, whether a call was cancelled before its answer: it gets none, whatever its result."""
         is_lost = request in self._lost
