@@ -568,6 +568,18 @@ class LeaseSuite(DeliverySuite):
         assert await store.release(READER.session, []) == 0
         assert await store.peek(READER, 10) == []
 
+    async def test_released_delivery_that_arrived_late_is_leased_again(self, store: Store, clock: FakeClock) -> None:
+        """Only what is nobody's: what was proven or offered meanwhile stays as it is."""
+        await fill(store, "one", "two", "three")
+        ids = [each.delivery_id for each in await offer(store, clock, carrier="a")]
+        await store.release(READER.session)
+        await store.prove(ids[:1], "ack")
+        await offer(store, clock, SECOND, limit=1, carrier="b")
+        until = later(clock, LEASE_SECONDS)
+        renewed = await store.renew(READER.session, [*ids, DeliveryId("d-none")], carrier="a", lease_until=until)
+        assert (renewed, await store.peek(READER, 10)) == (1, [])
+        assert await store.open_offers(READER.session) == [OpenOffer(delivery_id=ids[2], carrier="a")]
+
     async def test_release_without_carriers_ends_all_leases_of_the_session(
         self, store: Store, clock: FakeClock
     ) -> None:

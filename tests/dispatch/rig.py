@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import AsyncIterator, Collection
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -170,9 +170,15 @@ class House:
 
     async def prompt(self, session: Session, text: str) -> str:
         """Let the prompt hook of a Claude Code session run; return what it prints."""
-        fields = {"hook_event_name": "UserPromptSubmit", "session_id": session.native, "prompt": text}
-        payload = json.dumps(fields).encode()
-        hello = Hello(host="claude-code", moment="prompt", payload=len(payload), env={"CLAUDE_PID": str(session.pid)})
+        return await self._hook(session, "prompt", {"hook_event_name": "UserPromptSubmit", "prompt": text})
+
+    async def tool(self, session: Session) -> str:
+        """Let the hook run that follows a tool; return what it prints."""
+        return await self._hook(session, "tool", {"hook_event_name": "PostToolBatch"})
+
+    async def _hook(self, session: Session, moment: str, said: Mapping[str, str]) -> str:
+        payload = json.dumps({"session_id": session.native, **said}).encode()
+        hello = Hello(host="claude-code", moment=moment, payload=len(payload), env={"CLAUDE_PID": str(session.pid)})
         ours, theirs = socket.socketpair()
         with theirs:
             # It says beforehand that it has printed: nobody here fails to.

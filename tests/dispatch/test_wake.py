@@ -379,8 +379,8 @@ async def test_a_wake_that_nobody_took_leaves_the_message_queued(house: House) -
     assert [m.id for m in await house.inbox.waiting(session.reader, {Attention.WAKE}, 5)] == [message.id]
 
 
-async def test_an_id_in_a_prompt_proves_a_wake_that_was_given_up(house: House) -> None:
-    """A host may bring it late, after a long tool: the id in the prompt is proof whenever it comes, and no repeat."""
+async def test_a_wake_that_was_given_up_and_comes_late_is_not_told_twice(house: House) -> None:
+    """A host may bring it after a long tool: the turn that begins with it proves it, and needs no repeat."""
     session = house.come(number=4_001)
     pipe = house.pipe(session)
     message = await house.say("please look")
@@ -390,9 +390,11 @@ async def test_an_id_in_a_prompt_proves_a_wake_that_was_given_up(house: House) -
     await house.wake()
     assert not session.turns.carried
     printed = await house.prompt(session, pipe.texts[0])
+    (offered,) = await house.ledger(message)
+    assert (offered.state, "please look" in printed) == (State.OFFERED, False)
+    await house.tool(session)
     (delivery,) = await house.ledger(message)
     assert delivery.state is State.SEEN
-    assert "please look" not in printed
 
 
 def _recorded(folder: Path, told: str) -> str:

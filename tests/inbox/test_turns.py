@@ -17,6 +17,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from harken.inbox import frames
 from harken.inbox.turns import MAX_CARRIERS, Carriage, CarrierRecord, TurnLog, Verdict
 from harken.model import DeliveryId
 
@@ -192,7 +193,7 @@ class Host(RuleBasedStateMachine):
         text.is_present = True
         if self.is_down:
             return
-        verdict = self.log.submitted(" ".join(text.deliveries), self._name())
+        verdict = self.log.submitted("\n".join(map(frames.end, text.deliveries)), self._name())
         if is_open:
             text.turn, text.carriage, text.is_heard, text.fate = self.turn, Carriage.OPENING, True, Fate.CONFIRMED
         self._check(verdict)
@@ -356,19 +357,28 @@ def test_a_prompt_in_the_middle_of_the_same_turn_releases_nothing() -> None:
 def test_what_a_prompt_shows_is_proven_when_its_turn_goes_on(carriage: Carriage) -> None:
     """The turn begins with it; a prompt that is taken back before any answer takes it away again."""
     log = log_with(carriage, turn="a")
-    verdict = log.submitted(f"--- {FIRST} begins", "b")
+    verdict = log.submitted(frames.end(FIRST), "b")
     assert (verdict.proven, verdict.released) == ([], [])
     assert log.stepped("b", is_step=False).proven == [FIRST]
     taken_back = log_with(carriage, turn="a")
-    taken_back.submitted(f"--- {FIRST} begins", "b")
+    taken_back.submitted(frames.end(FIRST), "b")
     assert taken_back.submitted("something else", "c").released == ["c-1"]
 
 
-def test_an_id_in_a_prompt_proves_a_wake_that_was_given_up() -> None:
-    """A host may bring it late, after a long tool."""
+def test_a_wake_that_was_given_up_and_comes_late_is_proven_when_its_turn_goes_on() -> None:
+    """A host may bring it after a long tool; the prompt alone may still be taken back, as any other."""
     log = log_with(Carriage.WAKE)
     log.give_up_wakes()
-    assert log.submitted(f"--- {FIRST} begins").proven == [FIRST]
+    verdict = log.submitted(frames.end(FIRST))
+    assert (verdict.proven, verdict.returned, list(log.carried)) == ([], {"c-1": (FIRST,)}, [FIRST])
+    assert log.ended().proven == [FIRST]
+
+
+@pytest.mark.parametrize("quoted", [FIRST, f"what is {FIRST}?", frames.beginning(FIRST), f"({FIRST})"])
+def test_an_id_that_somebody_quotes_proves_nothing(quoted: str) -> None:
+    """People and agents see it in the ledger; the text is there only with the mark that ends it."""
+    log = log_with(Carriage.WAKE)
+    assert (log.submitted(quoted).proven, log.ended().proven) == ([], [])
 
 
 def test_an_id_in_the_transcript_proves_it() -> None:
@@ -381,7 +391,7 @@ def test_an_id_in_the_transcript_proves_it() -> None:
 def test_a_prompt_that_shows_half_of_it_proves_nothing(carriage: Carriage) -> None:
     """A prompt that was cut holds the first message only: what was carried together is offered again together."""
     log = log_with(carriage, FIRST, SECOND)
-    assert log.submitted(f"{FIRST} and the rest is cut off").proven == []
+    assert log.submitted(f"{frames.end(FIRST)} and the rest is cut off").proven == []
     assert log.ended().proven == []
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 
+from harken.inbox.frames import holds
+
 
 def above_an_answer(lines: Sequence[bytes], ids: Collection[str], kinds: Collection[str]) -> Collection[str]:
     """Return those of the ids that stand in an entry of one of these kinds, above an answer of the model."""
@@ -21,7 +23,7 @@ def above_an_answer(lines: Sequence[bytes], ids: Collection[str], kinds: Collect
             read.add(place)
             place = parents.get(place, "")
     held = [line for line, entry in entries if entry.get("type") in kinds and str(entry.get("uuid")) in read]
-    return {each for each in ids if any(each.encode() in line for line in held)}
+    return {each for each in ids if any(holds(line, each) for line in held)}
 
 
 def _entry(line: bytes) -> Mapping[str, object]:

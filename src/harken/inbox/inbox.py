@@ -349,6 +349,11 @@ class Inbox:
         """Take back what was offered and did not arrive, so that it is offered again as a repeat."""
         await self._store.release(session, carriers)
 
+    async def renew(self, session: SessionKey, deliveries: Collection[DeliveryId], carrier: str) -> None:
+        """Offer to nobody else what was released: it has arrived late, and its proof may follow."""
+        until = self._clock.now() + self._bounds.lease
+        await self._store.renew(session, deliveries, carrier=carrier, lease_until=until)
+
     async def withdraw(self, session: SessionKey, carrier: str) -> None:
         """Undo the offers of a call whose answer was never written."""
         await self._store.withdraw(session, carrier)

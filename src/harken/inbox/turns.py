@@ -9,13 +9,14 @@ a text while it is not known that the host has it. What stays unproven is offere
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Self
 
 import msgspec
 
+from harken.inbox.frames import holds
 from harken.model import DeliveryId
 
 MAX_CARRIERS = 1_000
@@ -36,6 +37,8 @@ class Verdict:
     proven: Sequence[DeliveryId] = ()
     evidence: str = ""
     released: Sequence[str] = ()  # carriers whose turn was interrupted: nobody knows whether they arrived
+    # Carriers that were given up and that the host shows after all, with what they carry.
+    returned: Mapping[str, Collection[DeliveryId]] = field(default_factory=dict[str, Collection[DeliveryId]])
 
 
 class CarrierRecord(msgspec.Struct, frozen=True, kw_only=True):
@@ -56,6 +59,10 @@ class _Carried:
     is_printed: bool = False  # the host's own process has it; before that no event proves it
     is_inherited: bool = False  # carried before a restart: which events were missed since, nobody knows
 
+    def is_in(self, prompt: str) -> bool:
+        """Whether a prompt holds all of it."""
+        return bool(self.deliveries) and all(holds(prompt, delivery) for delivery in self.deliveries)
+
     def is_of(self, turn: str) -> bool:
         """Whether an event of a turn can be one of the turn that carried this."""
         if self.is_inherited:
@@ -68,7 +75,7 @@ class TurnLog:
 
     def __init__(self) -> None:
         self._open: dict[str, _Carried] = {}
-        self._given_up: set[DeliveryId] = set()  # a host may show them late, after a long tool
+        self._given_up: dict[str, _Carried] = {}  # a host may show them late, after a long tool
 
     @classmethod
     def inherited(cls, records: Collection[CarrierRecord]) -> Self:
@@ -140,12 +147,14 @@ class TurnLog:
         the host says that this prompt came in the middle of the very same turn.
         """
         proven = [delivery for delivery in self.carried if delivery in recorded]
-        late = [delivery for delivery in self._given_up if delivery in prompt]
-        self._given_up -= set(late)
+        late = {name: carried for name, carried in self._given_up.items() if carried.is_in(prompt)}
+        for name in late:
+            del self._given_up[name]
+        self._open |= late
         released = list[str]()
         for carrier, carried in tuple(self._open.items()):
             carried.deliveries = tuple(delivery for delivery in carried.deliveries if delivery not in proven)
-            is_shown = bool(carried.deliveries) and all(delivery in prompt for delivery in carried.deliveries)
+            is_shown = carried.is_in(prompt)
             if is_shown:
                 # It is what this turn begins with: read when the turn goes on, gone when it is taken back.
                 self._open[carrier] = _Carried(
@@ -156,7 +165,8 @@ class TurnLog:
                 del self._open[carrier]
             if is_lost and carried.deliveries:
                 released.append(carrier)
-        return Verdict(proven=[*proven, *late], evidence="in a prompt or the transcript", released=released)
+        returned = {name: carried.deliveries for name, carried in late.items()}
+        return Verdict(proven=proven, evidence="in a prompt or the transcript", released=released, returned=returned)
 
     def stepped(self, turn: str = "", *, is_step: bool) -> Verdict:
         """A tool has run; with `is_step` this is known to be another model step than the last such event."""
@@ -177,8 +187,7 @@ class TurnLog:
     def give_up_wakes(self) -> Sequence[str]:
         """Wait no longer for the proof of wakes; return their carriers."""
         carriers = [carrier for carrier, carried in self._open.items() if carried.carriage is Carriage.WAKE]
-        for carrier in carriers:
-            self._given_up.update(self._open.pop(carrier).deliveries)
+        self._given_up |= {carrier: self._open.pop(carrier) for carrier in carriers}
         if len(self._given_up) > MAX_CARRIERS:
             self._given_up.clear()
         return carriers

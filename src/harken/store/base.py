@@ -378,6 +378,12 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         """End the leases of a session, of these carriers or (None) all, so that what is unproven is offered again."""
         ...
 
+    async def renew(
+        self, session: SessionKey, deliveries: Collection[DeliveryId], *, carrier: str, lease_until: datetime
+    ) -> int:
+        """Lease to a session again what was released and is nobody's: it has arrived after all."""
+        ...
+
     async def withdraw(self, session: SessionKey, carrier: str) -> int:
         """Undo an offer that was never handed over, because its caller had gone.
 

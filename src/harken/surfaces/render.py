@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from harken.inbox import frames
 from harken.model import TASK, DeliveryId, Message, MessageId, Offer, Trust, record, task_record, timestamp
 
 SUMMARY_CHARS = 120
@@ -237,7 +238,8 @@ def framed(offer: Offer) -> str:
         head.append("Repeat: offered before without proof that it arrived; you may have seen it.")
     if offer.answered_by:
         head.append(f"Answered already by {offer.answered_by}.")
-    return "\n".join([*head, f"--- {offer.delivery_id} begins", message.text, f"--- {offer.delivery_id} ends"])
+    delivery = offer.delivery_id
+    return "\n".join([*head, frames.beginning(delivery), message.text, frames.end(delivery)])
 
 
 def fits_a_line(message: Message) -> bool:
@@ -281,11 +283,11 @@ def _channel_line(message: Message, delivery: str, rest: str) -> str:
     """One channel message on one line, whatever it says: it can neither end its block nor pose as another."""
     text = _on_one_line(message)
     shown = text if fits_a_line(message) else f"{text[:BLOCK_CHARS]}… ({rest})"
-    mark = f" ({delivery})" if delivery else ""
+    mark = frames.line_mark(delivery) if delivery else "] "
     place = f"{message.source}/{message.channel}"[:LABEL_CHARS] if message.channel else message.source
     # The name of a channel is somebody's word too, and must not end the mark that it stands in.
     named = place.replace("[", "(").replace("]", ")")
-    return f"[{named} {message.received_at:%H:%M:%S}]{mark} {shown}"
+    return f"[{named} {message.received_at:%H:%M:%S}{mark}{shown}"
 
 
 def announcement(left: Sequence[Message], *, is_listed: bool, is_least: bool = False) -> str:

@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
+from harken.inbox.frames import holds
+
 _CARRIERS = frozenset({"user.message", "tool.execution_complete"})
 
 
@@ -19,7 +21,7 @@ def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
     for line in lines:
         kind = _kind(line)
         if kind in _CARRIERS:
-            held |= {each for each in ids if each.encode() in line}
+            held |= {each for each in ids if holds(line, each)}
         elif kind == "assistant.message":
             read |= held
     return read

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 
+from harken.inbox.frames import holds
+
 
 def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
     """Return those of the ids that stand before a new answer of the model."""
@@ -22,7 +24,7 @@ def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
         if "$rewindTo" in entry:
             held = _before(str(entry["$rewindTo"]), names, held)
         elif kind == "user":
-            held |= {each: name for each in ids if each.encode() in line}
+            held |= {each: name for each in ids if holds(line, each)}
         elif kind == "gemini" and name not in names:
             read.update(held)
         names[name] = None

@@ -65,6 +65,10 @@ SEE = "UPDATE deliveries SET state = 'seen', seen_at = ?, evidence = ? WHERE id 
 _RELEASE = "UPDATE deliveries SET lease_until = 0 WHERE session = ? AND state = 'offered' AND lease_until > 0"
 RELEASE = f"{_RELEASE} RETURNING mailbox"
 RELEASE_CARRIER = f"{_RELEASE} AND carrier = ? RETURNING mailbox"
+RENEW = """
+UPDATE deliveries SET lease_until = ?, session = ?, carrier = ?
+WHERE id = ? AND state = 'offered' AND lease_until = 0
+"""
 WITHDRAW = """
 DELETE FROM deliveries WHERE session = ? AND carrier = ? AND state = 'offered' AND offers = 1
 RETURNING mailbox, message
@@ -235,6 +239,14 @@ def release(tx: Transaction, session: SessionKey, carriers: Collection[str] | No
     if carriers is None:
         return _freed(tx, tx.execute(RELEASE, (session,)))
     return sum(_freed(tx, tx.execute(RELEASE_CARRIER, (session, carrier))) for carrier in carriers)
+
+
+def renew(
+    tx: Transaction, session: SessionKey, deliveries: Collection[DeliveryId], carrier: str, lease_until: datetime
+) -> int:
+    """Lease again what was released and is nobody's."""
+    until = to_micros(lease_until)
+    return sum(tx.execute(RENEW, (until, session, carrier, delivery)).rowcount for delivery in deliveries)
 
 
 def withdraw(tx: Transaction, session: SessionKey, carrier: str) -> int:

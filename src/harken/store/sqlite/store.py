@@ -266,6 +266,14 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """End the leases of a session."""
         return await self._writer.run(lambda tx: delivery_rows.release(tx, session, carriers), is_durable=False)
 
+    async def renew(
+        self, session: SessionKey, deliveries: Collection[DeliveryId], *, carrier: str, lease_until: datetime
+    ) -> int:
+        """Lease again what was released."""
+        return await self._writer.run(
+            lambda tx: delivery_rows.renew(tx, session, deliveries, carrier, lease_until), is_durable=False
+        )
+
     async def withdraw(self, session: SessionKey, carrier: str) -> int:
         """Undo an offer that was never handed over."""
         return await self._writer.run(lambda tx: delivery_rows.withdraw(tx, session, carrier), is_durable=False)

@@ -20,6 +20,7 @@ from harken.hosts.base import GENERIC, Hello, answers_one_prompt, consumer_of, h
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
 from harken.hosts.process import command_line
 from harken.inbox import Inbox, Session, Waker
+from harken.inbox.frames import holds
 from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.turns import Carriage, Verdict
 from harken.model import TASK, DeliveryId, SessionKey, TaskId, fresh_id
@@ -287,6 +288,8 @@ class HookDesk:
 
     async def _judge(self, session: Session, verdict: Verdict) -> None:
         await self._inbox.prove(verdict.proven, verdict.evidence)
+        for carrier, deliveries in verdict.returned.items():
+            await self._inbox.renew(session.key, deliveries, carrier)
         if verdict.released:
             session.last_block, session.last_owed = None, frozenset()
             await self._inbox.release(session.key, verdict.released)
@@ -346,7 +349,7 @@ def _notice_moments(adapter: HookHost) -> frozenset[str]:
 def _is_own(session: Session, prompt: str) -> bool:
     """Whether a prompt is what Harken itself said: it is not a new one of the person's."""
     notice = session.last_notice
-    return bool(prompt) and (any(d in prompt for d in session.turns.carried) or (bool(notice) and notice in prompt))
+    return any(holds(prompt, each) for each in session.turns.carried) or (bool(notice) and notice in prompt)
 
 
 def _fields(payload: bytes) -> Mapping[str, object] | None:
