@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 
 import anyio
@@ -11,7 +12,8 @@ import pytest
 from harken.errors import HarkenError, NotFound, Refused, UserError
 from harken.inbox import Session
 from harken.inbox.forecast import Outlook
-from harken.model import Priority, State, Task, Trust, task_record
+from harken.model import Priority, SessionKey, State, Task, Trust, task_record
+from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 
 WAIT_SECONDS = 20.0
@@ -400,6 +402,36 @@ async def test_a_wait_that_began_before_the_task_was_made_gets_what_the_session_
     assert (sent.forecast.outlook is Outlook.NOW) == (got == ["hello"])
     if not is_for_the_task:
         assert got == []
+
+
+@pytest.mark.parametrize("is_in_task", [True, False])
+async def test_a_wait_that_began_before_the_first_hook_goes_on_as_the_session_is_known_then(
+    shop: Workshop, api: Task, *, is_in_task: bool
+) -> None:
+    """A hook names the conversation and its folder: what comes is the named session's, in the ledger too."""
+    sessions = shop.inbox.sessions
+    first = shop.session("/")
+    sessions.end(first.key)
+    nameless = replace(first, key=SessionKey("edge:1"), pid=4_000_000, connections={})
+    session = sessions.open(nameless, "edge 99", Quiet())
+    met = replace(session, key=SessionKey("codex:t1"), native="t1", cwd=api.dir if is_in_task else "/")
+    if is_in_task:
+        met.consumer, met.mailboxes = api.consumer, (api.mailbox,)
+    got = list[str]()
+
+    async def wait() -> None:
+        waited = await shop.inbox.wait(session.reader, timeout_seconds=2.0, max_items=10, surface="wait", carrier="c")
+        got.extend(offer.message.text for offer in waited.offers)
+
+    with anyio.fail_after(WAIT_SECONDS):
+        async with anyio.create_task_group() as waits:
+            waits.start_soon(wait)
+            await shop.until_waiting(session)
+            known, former = sessions.meet(met, [session.pid])
+            assert (known, former) == (session, "edge:1")
+            sent = await shop.inbox.send(OWNER, "hello", to=api.mailbox if is_in_task else "")
+    (given,) = [each.delivery for each in (await shop.inbox.read(sent.message.id)).ledger if each.delivery]
+    assert (got, given.session, given.consumer) == (["hello"], "codex:t1", session.consumer)
 
 
 async def test_a_wait_in_a_task_that_ends_is_not_waiting_for_nothing(shop: Workshop, in_api: Session) -> None:

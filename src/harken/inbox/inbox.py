@@ -227,6 +227,7 @@ class Inbox:
         wanted = bounded(max_items, MAX_OFFER, "max_items")
         end = anyio.current_time() + min(max(0.0, timeout_seconds), self._bounds.max_wait_seconds)
         found: list[Selection] = []
+        session = self.sessions.get(reader.session)
         while not found:
             with self.sessions.in_wait(reader.session):
                 # Mail that arrives while it begins with another mailbox is handed over, so it counts as waiting.
@@ -242,8 +243,8 @@ class Inbox:
                     seconds=max(0.0, end - anyio.current_time()),
                 )
                 found.append(given)
-            if not found and (session := self.sessions.get(reader.session)):
-                # Its folder has become a task's, or is one's no longer: it goes on waiting for what it reads now.
+            if not found and session is not None:
+                # It has a name now, or its folder has become a task's or is one's no longer: it waits as who it is now.
                 session.require_reading()
                 reader = session.reader
         is_part = found[0].leaves_some(wanted) or bool(listed())

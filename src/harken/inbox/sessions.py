@@ -280,9 +280,18 @@ class Session:
             return False
         self.consumer, self.mailboxes = reading.consumer, reading.mailboxes
         self.begin_anew()
+        self.end_waits()
+        return True
+
+    def be_named(self, key: SessionKey) -> None:
+        """Be known by a name of its own; what it waits for comes to it under that name."""
+        self.key = key
+        self.end_waits()
+
+    def end_waits(self) -> None:
+        """Let its long polls begin once more: it is known, or reads, otherwise now."""
         for end in self.waits:
             end()
-        return True
 
     def note_listed(self, messages: Collection[MessageId]) -> None:
         """A result has listed what is too long for any; of very many, some may be listed once more."""
@@ -510,8 +519,9 @@ class Sessions:
             # An edge may have been started elsewhere; and later an agent that changes its folder is still the same one.
             known.cwd = session.cwd
             if known.named is None:
-                known.named, known.problem = session.named, session.problem
-                known.consumer, known.mailboxes = session.consumer, session.mailboxes
+                known.named = session.named
+                # What it was given as somebody else is offered to whoever that is.
+                known.is_replaced |= known.read(Reading(session.consumer, session.mailboxes, session.problem))
         if known.is_inherited and known.native not in ("", session.native or known.native):
             # Another conversation began in the same process while nobody was there to hear of it.
             known.begin_anew()
@@ -522,7 +532,7 @@ class Sessions:
             return known, None
         former = known.key
         del self._live[former]
-        known.key = session.key
+        known.be_named(session.key)
         self._live[known.key] = known
         self._changed.update((former, known.key))
         return known, former
@@ -556,7 +566,8 @@ class Sessions:
         if target is None and session.is_nameless:
             former = session.key
             del self._live[former]
-            session.key, session.native = key, native
+            session.be_named(key)
+            session.native = native
             self._live[key] = session
             self._changed.update((former, key))
             return session, former
@@ -657,7 +668,7 @@ class Sessions:
 
     @contextmanager
     def in_wait(self, key: SessionKey) -> Iterator[CancelScope]:
-        """Count a session as waiting while the context is open; it is cancelled when the session reads otherwise."""
+        """Count a session as waiting while the context is open; it is cancelled when that is to begin once more."""
         session = self._live.get(key)
         with CancelScope() as scope:
             if session is None:
