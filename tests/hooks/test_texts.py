@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from harken.hosts.hook import Moment
 from harken.hosts.registry import hook_host
+from harken.inbox.frames import width
 from harken.model import (
     INBOX,
     Attention,
@@ -78,7 +79,7 @@ def test_a_telling_never_exceeds_the_limit_of_its_moment(
     left = [message for message in waiting if message not in chosen]
     offers = [offer_of(message) for message in chosen]
     text = render.telling(offers, left, most_chars=most_chars, is_listed=is_listed)
-    assert render.width(text) <= most_chars
+    assert width(text) <= most_chars
 
 
 @settings(max_examples=60)

@@ -15,7 +15,13 @@ from harken.store.base import Mute
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 
-def message(attention: Attention = Attention.WAKE, mailbox: Mailbox = INBOX, *, trust: Trust = Trust.KNOWN) -> Message:
+def message(
+    attention: Attention = Attention.WAKE,
+    mailbox: Mailbox = INBOX,
+    *,
+    trust: Trust = Trust.KNOWN,
+    text: str = "hello",
+) -> Message:
     """Return a message of ann on teams."""
     return Message(
         id=MessageId("m-1"),
@@ -24,7 +30,7 @@ def message(attention: Attention = Attention.WAKE, mailbox: Mailbox = INBOX, *, 
         received_at=NOW,
         source="teams",
         sender=Sender("ann@example.org", "Ann"),
-        text="hello",
+        text=text,
         trust=trust,
         attention=attention,
         channel="teams",

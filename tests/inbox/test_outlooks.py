@@ -118,6 +118,28 @@ def test_a_run_that_answers_one_prompt_is_not_promised_a_wake() -> None:
     [(Attention.WAKE, True), (Attention.WAKE, False), (Attention.PROMPT, False)],
     ids=["between calls", "wake", "prompt"],
 )
+def test_a_text_that_is_too_long_for_the_moment_is_not_promised_whole(attention: Attention, *, is_busy: bool) -> None:
+    """It is only announced there; the agent reads it with the tool."""
+    claude = hooked(is_busy=is_busy)
+    claude.moment_chars = {"prompt": 9_000, "tool": 9_000, "bell": 9_000}
+    said = forecast(message(attention, text="x" * 8_000), [claude], [])
+    assert ("inbox_pull" in said.sentence, said.outlook) == (True, forecast(message(attention), [claude], []).outlook)
+    assert "inbox_pull" not in forecast(message(attention), [claude], []).sentence
+
+
+def test_a_text_that_fits_no_result_is_not_promised_whole_to_one_who_waits() -> None:
+    """The wait ends with its first words."""
+    waiter = hooked(is_busy=True)
+    waiter.waits, waiter.result_bytes = [lambda: None], 18_000
+    assert "inbox_read" in forecast(message(text="x" * 17_000), [waiter], []).sentence
+    assert "inbox_read" not in forecast(message(text="x" * 16_000), [waiter], []).sentence
+
+
+@pytest.mark.parametrize(
+    ("attention", "is_busy"),
+    [(Attention.WAKE, True), (Attention.WAKE, False), (Attention.PROMPT, False)],
+    ids=["between calls", "wake", "prompt"],
+)
 def test_a_host_that_is_told_only_that_something_waits_is_promised_no_text(
     attention: Attention, *, is_busy: bool
 ) -> None:

@@ -86,7 +86,7 @@ def as_if_stored(new: NewMessage, now: datetime) -> Message:
 def _reached(message: Message, here: Sequence[Session], waiting: Collection[SessionKey]) -> Forecast:
     """Say how it comes to one of the sessions that are here, the last active first."""
     if polling := [s for s in here if s.presence is Presence.WAITING or s.key in waiting]:
-        return Forecast(Outlook.NOW, f"goes to {_names(polling)} now, which is waiting for messages")
+        return _at_once(message, polling)
     may_push = message.attention in (Attention.WAKE, Attention.BOUNDARY)
     hooked = [session for session in here if session.is_hooked]
     if may_push and (busy := [s for s in hooked if s.presence is Presence.BUSY]):
@@ -99,6 +99,15 @@ def _reached(message: Message, here: Sequence[Session], waiting: Collection[Sess
     if hooked:
         return _with_prompt(message, hooked)
     return Forecast(Outlook.NEXT_CALL, f"is shown to {_names(here)} with its next Harken call")
+
+
+def _at_once(message: Message, polling: Sequence[Session]) -> Forecast:
+    names = _names(polling)
+    if all(session.shows_in_result(message) for session in polling):
+        return Forecast(Outlook.NOW, f"goes to {names} now, which is waiting for messages")
+    return Forecast(
+        Outlook.NOW, f"is announced to {names} now, which is waiting for messages, and read in pieces by inbox_read"
+    )
 
 
 def _between_calls(message: Message, session: Session) -> Forecast:

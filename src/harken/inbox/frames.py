@@ -1,4 +1,4 @@
-"""The marks by which a text that was told to a model is found again: each names the delivery, and its whole text.
+"""What stands around a text that is told to a model: how much room it takes, and the marks to find the text again.
 
 A prompt or a host's record that holds the mark holds the text too. The id alone proves nothing: anybody may quote it.
 Pure.
@@ -7,6 +7,20 @@ Pure.
 from __future__ import annotations
 
 import re
+
+FRAME_CHARS = 540  # what stands around a text, at most
+OPENING_CHARS = 900  # what stands before and after all of them, and room for the list of what does not fit
+BLOCK_CHARS = 300  # of a text that goes with a prompt on one line
+
+
+def width(text: str) -> int:
+    """Return the length of a text as most hosts count it: in units of UTF-16."""
+    return len(text.encode("utf-16-le", "replace")) // 2
+
+
+def on_one_line(text: str) -> str:
+    """Return a text without its line ends."""
+    return " ".join(text.split())
 
 
 def beginning(delivery: str) -> str:

@@ -21,9 +21,11 @@ from anyio import CancelScope, move_on_after
 
 from harken.errors import HarkenError
 from harken.inbox.coverage import Coverage
+from harken.inbox.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, on_one_line, width
 from harken.inbox.turns import CarrierRecord, TurnLog
 from harken.model import (
     INBOX,
+    Attention,
     Consumer,
     DeliveryId,
     Mailbox,
@@ -38,6 +40,7 @@ from harken.model import (
 from harken.store.base import Mute
 
 MOST_LISTED = 1_000
+_AROUND_BYTES = 1_500  # what a result has beside the text of a message
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
 UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
@@ -143,6 +146,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     turn: str = ""
     moments: tuple[str, ...] = ()
     notice_moments: tuple[str, ...] = ()
+    moment_chars: dict[str, int] = msgspec.field(default_factory=dict)
+    result_bytes: int = 0
     edges: tuple[str, ...] = ()
     carriers: tuple[CarrierRecord, ...] = ()
     noticed: tuple[MessageId, ...] = ()
@@ -197,6 +202,8 @@ class Session:
     is_busy: bool | None = None  # None: no hook has said
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
     notice_moments: frozenset[str] = frozenset()  # those that carry no outsider's words, only that some wait
+    moment_chars: Mapping[str, int] = field(default_factory=dict[str, int])  # how much each of them carries
+    result_bytes: int = 0  # how much of a result its host shows its model; 0: not known
     wakers: dict[str, Waker] = field(default_factory=dict[str, Waker])
     turns: TurnLog = field(default_factory=TurnLog)
     noticed: set[MessageId] = field(default_factory=set[MessageId])  # announced in this turn without their text
@@ -246,7 +253,17 @@ class Session:
 
     def shows(self, message: Message, moment: str) -> bool:
         """Whether a moment carries a message's text, and not only that something waits."""
-        return moment not in self.notice_moments or message.trust is Trust.OWNER
+        is_notice = moment in self.notice_moments
+        if is_notice and message.trust is not Trust.OWNER:
+            return False
+        if message.attention is Attention.PROMPT and not is_notice:
+            return len(on_one_line(message.text)) <= BLOCK_CHARS
+        most = self.moment_chars.get(moment)
+        return most is None or width(message.text) + FRAME_CHARS + OPENING_CHARS <= most
+
+    def shows_in_result(self, message: Message) -> bool:
+        """Whether a result carries a message's text whole."""
+        return not self.result_bytes or len(msgspec.json.encode(message.text)) + _AROUND_BYTES <= self.result_bytes
 
     @property
     def ways(self) -> Sequence[str]:
@@ -338,6 +355,8 @@ class Session:
             turn=self.turn,
             moments=tuple(sorted(self.moments)),
             notice_moments=tuple(sorted(self.notice_moments)),
+            moment_chars=dict(self.moment_chars),
+            result_bytes=self.result_bytes,
             edges=(*self.edges.difference(self.connections), *self.connections),
             carriers=tuple(self.turns.records),
             noticed=tuple(self.noticed),
@@ -377,6 +396,8 @@ class Session:
             turn=record.turn,
             moments=set(record.moments),
             notice_moments=frozenset(record.notice_moments),
+            moment_chars=record.moment_chars,
+            result_bytes=record.result_bytes,
             edges=frozenset(record.edges),
             turns=TurnLog.inherited(record.carriers),
             noticed=set(record.noticed),
@@ -590,6 +611,7 @@ class Sessions:
                 has_many=session.has_many,
                 shares_connection=session.shares_connection,
                 reports_interrupts=session.reports_interrupts,
+                result_bytes=session.result_bytes,
             )
         target.surfaces = target.surfaces or session.surfaces
         pusher = session.connections.pop(edge, None)

@@ -10,6 +10,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from harken.inbox import Inbox, Session
+from harken.inbox.frames import width
 from harken.inbox.questions import Questions
 from harken.inbox.turns import Carriage
 from harken.model import Attention, DeliveryId, Message, MessageId, Trust, fresh_id
@@ -70,7 +71,7 @@ class Teller:
             block, deliveries = await self._block(session, manner.surface, carrier)
         owed_before = session.last_owed
         block = "\n\n".join(part for part in (block, await self._owed(session) if manner.has_block else "") if part)
-        room = manner.most_chars - render.width(block) - 2
+        room = manner.most_chars - width(block) - 2
         # What was only announced because of the voice may come whole through another one; what is too long may not.
         known = session.noticed if manner.speaks_as_user else session.oversize
         # Where no block may be shown, what would have stood in it is told like the rest: whole only from the owner.

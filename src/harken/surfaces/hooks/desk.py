@@ -99,6 +99,7 @@ class HookDesk:
             await self.settle_past(session)
         session.moments.add(occasion.moment.value)
         session.notice_moments = _notice_moments(adapter)
+        session.moment_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
         if make := self._wakers.get(hello.host):
             session.wakers.update((waker.name, waker) for waker in make(session, hello))
         await self._wait_for_prints(session)
@@ -158,6 +159,7 @@ class HookDesk:
             has_many=host.has_many,
             shares_connection=host.shares_connection,
             reports_interrupts=host.reports_interrupts,
+            result_bytes=host.result_bytes,
         )
         session, former = self._inbox.sessions.meet(candidate, pids)
         if former is not None:

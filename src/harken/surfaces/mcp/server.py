@@ -189,6 +189,7 @@ class AgentServer:
             has_many=host.has_many,
             shares_connection=host.shares_connection,
             reports_interrupts=host.reports_interrupts,
+            result_bytes=host.result_bytes,
             is_one_shot=answers_one_prompt(host, command_line(self._hello.ppid)),
         )
 
