@@ -49,6 +49,8 @@ class Say:
     turn: str
     prompt: str = ""
     is_held: bool = False
+    is_interrupted: bool = False  # of the end of a turn
+    results: Sequence[str] = ()  # the deliveries in a result of Harken's own tools
     agent: str = ""  # of a helper of the agent
     reason: str = "other"
     cwd: str = "/"
@@ -134,6 +136,16 @@ def _qwen(moment: Moment, say: Say) -> Mapping[str, object]:
     }  # fmt: skip
 
 
+def _opencode(moment: Moment, say: Say) -> Mapping[str, object]:
+    more: Mapping[Moment, Mapping[str, object]] = {
+        Moment.PROMPT: {"prompt": say.prompt},
+        Moment.TOOL: {"tool": "harken_inbox_pull" if say.results else "bash", "is_step": True},
+        Moment.STOP: {"is_interrupted": say.is_interrupted},
+        Moment.END: {},
+    }
+    return {"cwd": say.cwd, "session_id": say.native, "turn": say.turn, "results": list(say.results), **more[moment]}
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Kind:
     """One kind of host."""
@@ -175,6 +187,8 @@ QWEN: Final = Kind(
     variable="QWEN_CODE_SESSION_ID",
     is_once_per_step=True,
 )
+# Its plugin asks the daemon itself and places what it is told, so it runs no script and nothing understands JSON.
+OPENCODE: Final = Kind(name="opencode", client="opencode", words=_opencode, is_once_per_step=True)
 KINDS: Final = (CLAUDE, COPILOT, CODEX, GEMINI, QWEN)
 
 

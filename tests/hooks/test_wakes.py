@@ -13,6 +13,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
 
+import pytest
+
 from harken.hosts.hook import Moment
 from tests.hooks.rig import CLAUDE, COPILOT, QWEN, Conversation, Inn, Json, run_hook
 from tests.loss.rig import Wire, until
@@ -116,17 +118,26 @@ def test_a_program_beside_a_host_is_given_the_text_and_says_that_it_was_taken(in
         assert inn.state(message, COPILOT.name) == "seen"
 
 
-def test_what_the_host_did_not_take_is_queued_as_before(inn: Inn) -> None:
-    """It said so itself; nothing is marked, nothing has to run out."""
+@pytest.mark.parametrize("reason", ["busy", "busy \ud83d"], ids=["plain", "half a pair"])
+def test_what_the_host_did_not_take_is_queued_as_before(inn: Inn, reason: str) -> None:
+    """It said so itself, in words that may be cut within an emoji; nothing is marked, nothing has to run out."""
     guest = inn.guest(COPILOT)
     with waiting_beside(inn, guest) as wire:
         message = inn.send("please look")
         order = json.loads(wire.line())
-        wire.say({"failed": order["wake"], "reason": "busy"})
+        wire.say({"failed": order["wake"], "reason": reason})
         until(lambda: inn.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
     text = guest.prompt()
     assert "please look" in text
     assert REPEAT not in text
+
+
+def test_program_in_a_folder_whose_name_is_no_text_is_heard(inn: Inn) -> None:
+    """JavaScript writes half of a pair as it is; turned away for it, the session could not be woken at all."""
+    guest = inn.guest(COPILOT)
+    with Wire(inn.daemon.socket, {**hello_of(guest), "cwd": "/code/\ud83d"}) as wire:
+        inn.send("please look")
+        assert b"please look" in wire.line()
 
 
 def test_a_program_that_dies_with_the_text_loses_nothing(inn: Inn) -> None:

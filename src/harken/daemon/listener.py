@@ -16,7 +16,7 @@ from harken.daemon.peers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import HarkenError, Refused, Unavailable, UserError
 from harken.hosts.base import Hello
-from harken.surfaces.wire import Lines, LineTooLong
+from harken.surfaces.wire import Lines, LineTooLong, sound_json
 
 if sys.platform != "win32":
     import resource
@@ -119,7 +119,7 @@ class Listener:
         if data is None:
             return None
         try:
-            return msgspec.json.decode(data, type=HelloLine)
+            return msgspec.json.decode(sound_json(data), type=HelloLine)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as exc:
             raise UserError("This is not a hello line.", "Connect with harken mcp or the harken command.") from exc
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import re
+
 import anyio
 from anyio.abc import ByteReceiveStream
 
 MAX_LINE = 16 * 1024 * 1024
 CHUNK = 65_536
+_HALF = re.compile(rb"\\u[dD][89a-fA-F]")  # of a letter that is written in two; its other half may be missing
 
 
 class LineTooLong(Exception):
@@ -51,3 +55,17 @@ class Lines:
                 self._buffer += await self._stream.receive(CHUNK)
             except (anyio.EndOfStream, anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return None
+
+
+def sound_json(data: bytes) -> bytes:
+    """Return JSON in which every text has UTF-8: in place of half a surrogate pair stands a question mark.
+
+    JavaScript writes such halves when it cuts a text, and strict readers then refuse the whole. What is not JSON at all
+    comes back as it is.
+    """
+    if not _HALF.search(data):
+        return data
+    try:
+        return json.dumps(json.loads(data.decode("utf-8", "replace")), ensure_ascii=False).encode("utf-8", "replace")
+    except (ValueError, RecursionError):
+        return data

@@ -26,6 +26,7 @@ from harken.inbox.turns import Carriage, Verdict
 from harken.model import TASK, DeliveryId, SessionKey, TaskId, fresh_id
 from harken.surfaces.hooks.transcript import Recorded, proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
+from harken.surfaces.wire import sound_json
 
 MAX_PAYLOAD = 1 << 20
 HEAD_CHARS = 4_096
@@ -359,16 +360,10 @@ def _fields(payload: bytes) -> Mapping[str, object] | None:
 
     Hosts write what strict readers refuse: half of an emoji that they cut, for example. That must silence nobody.
     """
-    text = payload.decode("utf-8", "replace")
+    text = sound_json(payload).decode("utf-8", "replace")
     try:
         value = json.loads(text)
     except (ValueError, RecursionError):
         pairs = _FIELD.findall(text[:HEAD_CHARS])
         return dict(reversed(pairs)) if pairs and len(payload) >= MAX_PAYLOAD else None
-    if not isinstance(value, dict):
-        return None
-    return {name: _sound(item) if isinstance(item, str) else item for name, item in value.items()}
-
-
-def _sound(text: str) -> str:
-    return text.encode("utf-8", "replace").decode()
+    return value if isinstance(value, dict) else None

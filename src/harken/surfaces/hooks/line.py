@@ -22,7 +22,7 @@ from harken.model import fresh_id
 from harken.surfaces.hooks.desk import HookDesk
 from harken.surfaces.telling import Teller
 from harken.surfaces.wakers import TextWaker
-from harken.surfaces.wire import Lines, LineTooLong
+from harken.surfaces.wire import Lines, LineTooLong, sound_json
 
 TAKEN_SECONDS = 10.0
 _WAYS: Final[Mapping[str, str]] = MappingProxyType({"copilot-cli": "extension", "opencode": "plugin"})
@@ -129,6 +129,6 @@ class LineConnection:
 
 def _decoded(line: bytes) -> _Word:
     try:
-        return msgspec.json.decode(line, type=_Word)
+        return msgspec.json.decode(sound_json(line), type=_Word)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return _Word()

@@ -1,0 +1,36 @@
+"""opencode, whose conversations share one connection: the plugin says which of them had the result of a tool."""
+
+from __future__ import annotations
+
+import pytest
+
+from harken.hosts.hook import Moment
+from tests.hooks.rig import OPENCODE, Inn
+
+
+def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
+    """It is the plain way of a message that the agent asks for."""
+    guest = inn.guest(OPENCODE)
+    guest.run(Moment.PROMPT, prompt="go")
+    with guest.agent() as agent:
+        message = inn.send("please look")
+        pulled = agent.tool("inbox_pull")["messages"]
+        guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
+        guest.run(Moment.STOP)
+        assert inn.state(message, OPENCODE.name) == "seen"
+
+
+@pytest.mark.parametrize("odd", ["\ud800", "d-\udfff", "x" * 100_000, "", "d-nobody"])
+def test_odd_deliveries_in_a_report_cost_nothing(inn: Inn, odd: str) -> None:
+    """What stands beside them is a message that the model had, and the session must go on being heard."""
+    guest = inn.guest(OPENCODE)
+    guest.run(Moment.PROMPT, prompt="go")
+    with guest.agent() as agent:
+        message = inn.send("please look")
+        pulled = agent.tool("inbox_pull")["messages"]
+        guest.run(Moment.TOOL, results=[odd, *(each["delivery_id"] for each in pulled)])
+        inn.send("and here")
+        assert "and here" in guest.run(Moment.TOOL).out
+        guest.run(Moment.STOP)
+        assert inn.state(message, OPENCODE.name) == "seen"
+        assert inn.presence(guest) == "idle"
