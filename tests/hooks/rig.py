@@ -187,7 +187,7 @@ QWEN: Final = Kind(
     variable="QWEN_CODE_SESSION_ID",
     is_once_per_step=True,
 )
-# Its plugin asks the daemon itself and places what it is told, so it runs no script and nothing understands JSON.
+# Its plugin is told plain text and puts it into place: there is no JSON to be understood, only what was printed.
 OPENCODE: Final = Kind(name="opencode", client="opencode", words=_opencode, is_once_per_step=True)
 KINDS: Final = (CLAUDE, COPILOT, CODEX, GEMINI, QWEN)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harken.hosts.hook import Moment
-from tests.hooks.rig import OPENCODE, Inn
+from tests.hooks.rig import CLAUDE, OPENCODE, Inn
 
 
 def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
@@ -18,6 +18,20 @@ def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> Non
         guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
         guest.run(Moment.STOP)
         assert inn.state(message, OPENCODE.name) == "seen"
+
+
+def test_plugin_proves_nothing_of_another_reader(inn: Inn) -> None:
+    """A delivery id that a program heard of somewhere is not a sign that the agent it belongs to has read anything."""
+    other, guest = inn.guest(CLAUDE), inn.guest(OPENCODE)
+    message = inn.send("please look")
+    other.prompt()
+    delivery = inn.ledger(message, CLAUDE.name)["delivery_id"]
+    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(Moment.TOOL, results=[delivery])
+    guest.run(Moment.STOP)
+    assert inn.state(message, CLAUDE.name) == "offered"
+    other.tool()
+    assert inn.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("odd", ["\ud800", "d-\udfff", "x" * 100_000, "", "d-nobody"])

@@ -216,7 +216,7 @@ class HookDesk:
             return NOTHING
         await self._follow_turn(session, occasion)
         is_own = _is_own(session, occasion.prompt)
-        await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
+        await self._take_proof(session, occasion)
         _note_results(session, occasion)
         match occasion.moment:
             case Moment.START:
@@ -243,6 +243,11 @@ class HookDesk:
         elif is_stop:
             session.rest()
         return told
+
+    async def _take_proof(self, session: Session, occasion: Occasion) -> None:
+        await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
+        if occasion.moment is Moment.STOP and not session.shares_connection:
+            await self._inbox.prove(_settled(session), "end of turn")
 
     async def _recorded(self, session: Session, occasion: Occasion) -> Collection[str]:
         """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
@@ -290,7 +295,8 @@ class HookDesk:
             await self._inbox.release(session.key, carriers)
 
     async def _judge(self, session: Session, verdict: Verdict) -> None:
-        await self._inbox.prove(verdict.proven, verdict.evidence)
+        # What a payload names may be anybody's: a session proves what its own reader was given.
+        await self._inbox.prove(verdict.proven, verdict.evidence, consumer=session.consumer)
         for carrier, deliveries in verdict.returned.items():
             await self._inbox.renew(session.key, deliveries, carrier)
         if verdict.released:
@@ -324,9 +330,7 @@ def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) ->
         case Moment.TOOL:
             return turns.stepped(turn, is_step=occasion.is_step)
         case Moment.STOP:
-            verdict = turns.ended(turn, recorded=recorded)
-            answered = [] if session.shares_connection else _settled(session)
-            return Verdict(proven=[*verdict.proven, *answered], evidence=verdict.evidence)
+            return turns.ended(turn, recorded=recorded)
         case _:
             return Verdict()
 
