@@ -233,6 +233,30 @@ class TransferSuite(DeliverySuite):
         assert await store.release_except([SessionKey("codex:t1")]) == 0
         assert await store.release_except([READER.session]) == 1
 
+    async def test_result_is_of_the_session_that_had_it(self, store: Store, clock: FakeClock) -> None:
+        """Where conversations share a connection, a host tells later whose a result was: it is let go with that one."""
+        await fill(store, "one", "two")
+        first, second = await offer(store, clock, READER, carrier="e-1/5")
+        mine = [first.delivery_id, DeliveryId("d-nobody")]
+        given = await store.reassign(mine, consumer=READER.consumer, session=SECOND.session, carrier="result/c-1")
+        assert given == [first.delivery_id]
+        assert await store.open_offers(READER.session) == [
+            OpenOffer(delivery_id=second.delivery_id, carrier="e-1/5"),
+        ]
+        assert await store.release(SECOND.session, ["result/c-1"]) == 1
+        again = await offer(store, clock, SECOND)
+        assert [(each.message.text, each.is_repeat) for each in again] == [("one", True)]
+
+    async def test_nobody_takes_what_another_consumer_was_given(self, store: Store, clock: FakeClock) -> None:
+        """What a host says it had may be anybody's: the lease of another reader must stay with whom it is."""
+        await fill(store, "one")
+        (given,) = await offer(store, clock, READER)
+        named, other = [given.delivery_id], OTHER_READER
+        assert await store.reassign(named, consumer=other.consumer, session=other.session, carrier="result/x") == []
+        await store.prove(named, "later call")
+        assert await store.reassign(named, consumer=READER.consumer, session=SECOND.session, carrier="result/x") == []
+        assert [each.session for each in await store.ledger(given.message.id)] == [READER.session]
+
     async def test_unknown_session_has_nothing_to_transfer(self, store: Store, clock: FakeClock) -> None:
         """It is called whenever a name changes, also when nothing was ever offered."""
         await fill(store, "one")

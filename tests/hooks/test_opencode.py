@@ -7,6 +7,8 @@ import pytest
 from harken.hosts.hook import Moment
 from tests.hooks.rig import CLAUDE, OPENCODE, Inn
 
+REPEAT = "Repeat: offered before without proof that it arrived"
+
 
 def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
     """It is the plain way of a message that the agent asks for."""
@@ -18,6 +20,36 @@ def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> Non
         guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
         guest.run(Moment.STOP)
         assert inn.state(message, OPENCODE.name) == "seen"
+
+
+def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(inn: Inn) -> None:
+    """Nobody knows how far the model had read: waiting for the end of the lease would keep the message back."""
+    guest = inn.guest(OPENCODE)
+    guest.run(Moment.PROMPT, prompt="go")
+    with guest.agent() as agent:
+        message = inn.send("please look")
+        pulled = agent.tool("inbox_pull")["messages"]
+        guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
+        guest.run(Moment.STOP, is_interrupted=True)
+        guest.turn = "t2"
+        again = guest.run(Moment.PROMPT, prompt="something else").out
+        assert "please look" in again
+        assert REPEAT in again
+        assert inn.ledger(message, OPENCODE.name)["offers"] == 2
+
+
+def test_result_belongs_to_the_conversation_that_had_it(inn: Inn) -> None:
+    """The connection cannot tell two conversations apart: with the one that had the result, its lease ends."""
+    first, second = inn.guest(OPENCODE, "ses_1"), inn.guest(OPENCODE, "ses_2")
+    first.run(Moment.PROMPT, prompt="go")
+    second.run(Moment.PROMPT, prompt="go")
+    with second.agent() as agent:
+        message = inn.send("please look")
+        pulled = agent.tool("inbox_pull")["messages"]
+        first.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
+        assert inn.ledger(message, OPENCODE.name)["session"] == first.key
+        first.run(Moment.END)
+        assert REPEAT in second.run(Moment.TOOL).out
 
 
 def test_plugin_proves_nothing_of_another_reader(inn: Inn) -> None:

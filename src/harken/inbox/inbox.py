@@ -371,6 +371,12 @@ class Inbox:
         """Let what a session was given be its under the name that is known only now."""
         await self._store.transfer(session, to)
 
+    async def reassign(
+        self, deliveries: Collection[DeliveryId], *, consumer: Consumer, session: SessionKey, carrier: str
+    ) -> Sequence[DeliveryId]:
+        """Let a session have what its host says that it had; return what of it is open, and of this consumer."""
+        return await self._store.reassign(deliveries, consumer=consumer, session=session, carrier=carrier)
+
     async def evidence(self) -> Sequence[SurfaceRecord]:
         """Return what is known lately about each surface of each consumer."""
         return await self._store.surfaces(self._clock.now() - EVIDENCE_OF)

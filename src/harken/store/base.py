@@ -400,6 +400,15 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         """Let a session's open offers be another's: it is the same one, whose own name is known only now."""
         ...
 
+    async def reassign(
+        self, deliveries: Collection[DeliveryId], *, consumer: Consumer, session: SessionKey, carrier: str
+    ) -> list[DeliveryId]:
+        """Let open offers of a consumer be a session's, by a carrier: who had them is known only now.
+
+        Returns those that are. Unknown ones, final ones and those of other consumers are ignored; leases stay.
+        """
+        ...
+
     async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
         """Return the offers of a session that have no proof yet."""
         ...

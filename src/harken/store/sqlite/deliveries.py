@@ -74,6 +74,9 @@ DELETE FROM deliveries WHERE session = ? AND carrier = ? AND state = 'offered' A
 RETURNING mailbox, message
 """
 TRANSFER = "UPDATE deliveries SET session = ? WHERE session = ? AND state = 'offered'"
+REASSIGN = """
+UPDATE deliveries SET session = ?, carrier = ? WHERE id = ? AND consumer = ? AND state = 'offered' RETURNING id
+"""
 SURFACES = """
 SELECT consumer, surface, count(*), count(*) FILTER (WHERE state IN ('seen', 'answered')), max(offered_at),
     max(seen_at) FROM deliveries WHERE offered_at >= ? AND offers > 0 AND carrier <> '' GROUP BY consumer, surface
@@ -268,6 +271,14 @@ def release_except(tx: Transaction, sessions: Collection[SessionKey]) -> int:
 def transfer(tx: Transaction, session: SessionKey, to: SessionKey) -> int:
     """Let a session's open offers be another's."""
     return tx.execute(TRANSFER, (to, session)).rowcount
+
+
+def reassign(
+    tx: Transaction, deliveries: Collection[DeliveryId], consumer: Consumer, session: SessionKey, carrier: str
+) -> list[DeliveryId]:
+    """Let open offers of a consumer be a session's, by a carrier."""
+    changed = [tx.execute(REASSIGN, (session, carrier, each, consumer)).fetchone() for each in deliveries]
+    return [DeliveryId(row[0]) for row in changed if row is not None]
 
 
 def _freed(tx: Transaction, rows: Iterable[Sequence[Any]]) -> int:

@@ -286,6 +286,14 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Let a session's open offers be another's."""
         return await self._writer.run(lambda tx: delivery_rows.transfer(tx, session, to), is_durable=False)
 
+    async def reassign(
+        self, deliveries: Collection[DeliveryId], *, consumer: Consumer, session: SessionKey, carrier: str
+    ) -> list[DeliveryId]:
+        """Let open offers of a consumer be a session's, by a carrier."""
+        return await self._writer.run(
+            lambda tx: delivery_rows.reassign(tx, deliveries, consumer, session, carrier), is_durable=False
+        )
+
     async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
         """Return a session's offers without proof."""
         return await self._readers.run(lambda db: delivery_rows.open_offers(db, session))

@@ -40,9 +40,9 @@ _CARRIAGES: Final[Mapping[Moment, Carriage]] = MappingProxyType(
     }
 )
 
-_TOLD = ("hook: ", "wake: ", "claude channel/")  # how carriers begin that are not calls of an edge
 PRINT_SECONDS = 0.25  # how long a hook waits for another one of its session to have printed
-_RESULT = "result/"  # how carriers begin that are results of Harken's own tools
+_RESULT = "result/"  # how carriers begin that are results of Harken's own tools, where hooks tell whose they were
+_TOLD = ("hook: ", "wake: ", "claude channel/", _RESULT)  # how carriers begin that are not calls of an edge
 _HELD = f"hook: {Moment.STOP.value}/"
 _MOMENTS = frozenset(moment.value for moment in Moment)
 
@@ -126,7 +126,7 @@ class HookDesk:
         """
         known = session.turns.carriers
         offers = await self._inbox.open_offers(session.key)
-        # What a result carried is known to the store by the call that it answered.
+        # What a result carried was known to an earlier version's store by the call that it answered.
         named = {offer.carrier for offer in offers} | {name for name in known if name.startswith(_RESULT)}
         for carrier in set(known) - named:
             session.turns.forget(carrier)
@@ -217,7 +217,7 @@ class HookDesk:
         await self._follow_turn(session, occasion)
         is_own = _is_own(session, occasion.prompt)
         await self._take_proof(session, occasion)
-        _note_results(session, occasion)
+        await self._note_results(session, occasion)
         match occasion.moment:
             case Moment.START:
                 session.rest()
@@ -248,6 +248,22 @@ class HookDesk:
         await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
         if occasion.moment is Moment.STOP and not session.shares_connection:
             await self._inbox.prove(_settled(session), "end of turn")
+
+    async def _note_results(self, session: Session, occasion: Occasion) -> None:
+        """Note what a result of Harken's own tools carried: the next step of this turn, or its end, proves it."""
+        session.reports_results = session.reports_results or occasion.results is not None
+        if occasion.moment is not Moment.TOOL or not occasion.results:
+            return
+        carrier = f"{_RESULT}{fresh_id('c-')}"
+        # The call may have been taken for another conversation's: only now it is known whose it was.
+        deliveries = await self._inbox.reassign(
+            [DeliveryId(each) for each in occasion.results],
+            consumer=session.consumer,
+            session=session.key,
+            carrier=carrier,
+        )
+        session.turns.carry(carrier, deliveries, Carriage.STEP, turn=occasion.turn)
+        session.turns.confirm(carrier)
 
     async def _recorded(self, session: Session, occasion: Occasion) -> Collection[str]:
         """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
@@ -333,15 +349,6 @@ def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) ->
             return turns.ended(turn, recorded=recorded)
         case _:
             return Verdict()
-
-
-def _note_results(session: Session, occasion: Occasion) -> None:
-    """Note what a result of Harken's own tools carried: the next step of this turn, or its end, proves it."""
-    session.reports_results = session.reports_results or occasion.results is not None
-    if occasion.moment is Moment.TOOL and occasion.results:
-        carrier = f"{_RESULT}{fresh_id('c-')}"
-        session.turns.carry(carrier, [DeliveryId(each) for each in occasion.results], Carriage.STEP, turn=occasion.turn)
-        session.turns.confirm(carrier)
 
 
 def _settled(session: Session) -> Collection[DeliveryId]:
