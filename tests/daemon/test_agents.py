@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from harken.daemon.agents import Agents
+from harken.hosts.process import identity_of
 from harken.inbox import Session
 from harken.model import Consumer, SessionKey
 
 
-def session(pid: int, opened_at: datetime, host: str = "codex") -> Session:
+def session(pid: int, host: str = "codex", *, opened_at: datetime | None = None, identity: str = "") -> Session:
     """A live session of a process."""
+    opened_at = opened_at or datetime.now(UTC)
     return Session(
         key=SessionKey(f"{host}:{pid}"),
         agent=Consumer(host),
@@ -27,6 +30,7 @@ def session(pid: int, opened_at: datetime, host: str = "codex") -> Session:
         surfaces=(),
         opened_at=opened_at,
         last_active=opened_at,
+        process_identity=identity or identity_of(pid),
     )
 
 
@@ -38,8 +42,8 @@ def file(tmp_path: Path) -> Path:
 
 def test_an_agent_is_one_also_after_a_restart(file: Path) -> None:
     """Until its edge is back, its shell would pass for the person, and its word for the owner's."""
-    parent, now = os.getppid(), datetime.now(UTC)
-    Agents(file).note([session(parent, now)])
+    parent = os.getppid()
+    Agents(file).note([session(parent)])
     known = Agents(file).above(os.getpid())
     assert known is not None
     assert known.reads_as == ("codex", f"codex:{parent}")
@@ -48,17 +52,32 @@ def test_an_agent_is_one_also_after_a_restart(file: Path) -> None:
 
 def test_whose_session_has_ended_is_no_agent_any_more(file: Path) -> None:
     """The process may be a shell in which an agent ran for a while."""
-    agents, now = Agents(file), datetime.now(UTC)
-    agents.note([session(os.getppid(), now)])
+    agents = Agents(file)
+    agents.note([session(os.getppid())])
     agents.note([])
     assert agents.above(os.getpid()) is None
     assert Agents(file).above(os.getpid()) is None
 
 
 def test_another_process_with_the_same_number_is_no_agent(file: Path) -> None:
-    """Numbers are used again; whoever has it now began later."""
-    Agents(file).note([session(os.getppid(), datetime.now(UTC) - timedelta(days=4_000))])
+    """Numbers are used again; whoever has it now began at another moment."""
+    Agents(file).note([session(os.getppid(), identity=identity_of(os.getpid()) + "1")])
     assert Agents(file).above(os.getpid()) is None
+
+
+@pytest.mark.parametrize("days", [-4_000, 4_000])
+def test_an_agent_stays_one_when_the_clock_is_set(file: Path, days: int) -> None:
+    """Taken for the person, it could do what only the owner may."""
+    opened_at = datetime.now(UTC) + timedelta(days=days)
+    Agents(file).note([session(os.getppid(), opened_at=opened_at)])
+    assert Agents(file).above(os.getpid()) is not None
+
+
+def test_an_agent_that_an_earlier_version_noted_is_one_while_its_number_is_in_use(file: Path) -> None:
+    """Nobody can say whether it is the same process: it gets no more than an agent."""
+    known = {"consumer": "codex", "session": "codex:1", "since": "2001-01-01T00:00:00Z", "host": "codex"}
+    file.write_text(json.dumps([{"pid": os.getppid(), **known}]))
+    assert Agents(file).above(os.getpid()) is not None
 
 
 @pytest.mark.parametrize("left", [b"", b"{", b'[{"pid": "x"}]', b"\xff"])
@@ -71,5 +90,5 @@ def test_a_damaged_file_is_no_accident(file: Path, left: bytes) -> None:
 def test_what_any_mcp_client_started_is_the_persons(file: Path) -> None:
     """It may be an editor with the person's own terminal inside."""
     agents = Agents(file)
-    agents.note([session(os.getppid(), datetime.now(UTC), "generic")])
+    agents.note([session(os.getppid(), "generic")])
     assert agents.above(os.getpid()) is None

@@ -11,7 +11,7 @@ import psutil
 import pytest
 
 from harken.hosts.base import HOSTS, answers_one_prompt, named
-from harken.hosts.process import command_line, environment, has_terminal
+from harken.hosts.process import command_line, environment, has_terminal, identity_of, is_alive, is_same_process
 
 WAITS = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
 
@@ -37,6 +37,34 @@ def test_a_terminal_that_was_opened_a_moment_ago_is_known() -> None:
         assert not has_terminal(process.pid)
         process.kill()
     assert not has_terminal(process.pid)
+
+
+def test_process_is_known_by_more_than_its_number() -> None:
+    """A number is used again; what goes with it is the same for as long as the process lives, and never another's."""
+    with subprocess.Popen(WAITS, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        identity = identity_of(process.pid)
+        assert identity
+        assert identity == identity_of(process.pid)
+        assert is_alive(process.pid, identity) is True
+        assert is_alive(os.getpid(), identity) is False
+        process.kill()
+    assert (is_alive(process.pid, identity), identity_of(process.pid)) == (False, "")
+
+
+def test_whether_it_is_the_same_process_is_not_always_known() -> None:
+    """A record that does not say it proves neither life nor death; but without any process there is none."""
+    assert is_alive(os.getpid(), "") is None
+    assert [is_alive(pid, "") for pid in (0, 1)] == [False, False]
+
+
+def test_identity_that_is_a_time_may_be_read_a_little_otherwise() -> None:
+    """Where the system gives only a time of day, two readings of it need not be equal to the last digit."""
+    began = psutil.Process().create_time()
+    assert is_same_process(f"@{began:.2f}", f"@{began + 0.5:.2f}") is True
+    assert is_same_process(f"@{began:.2f}", f"@{began + 60:.2f}") is False
+    assert is_same_process("@soon", f"@{began:.2f}") is None
 
 
 def test_a_process_that_is_gone_has_neither_words_nor_environment() -> None:

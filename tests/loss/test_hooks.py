@@ -6,6 +6,7 @@ printed comes again with the mark of a repeat.
 
 from __future__ import annotations
 
+import json
 import os
 import socket
 import subprocess
@@ -199,6 +200,69 @@ def test_a_session_whose_process_is_gone_is_not_known_again(daemon: Served) -> N
     assert inn.sessions() == []
     assert list((daemon.home / "run" / "sessions").iterdir()) == []
     assert REPEAT in inn.guest(CLAUDE, "another").prompt()
+
+
+def rewrite_record(daemon: Served, *without: str, **more: object) -> None:
+    """Change what the one record of a session says, and take away what it does not say."""
+    (path,) = (daemon.home / "run" / "sessions").iterdir()
+    record = {name: value for name, value in json.loads(path.read_bytes()).items() if name not in without}
+    path.write_bytes(json.dumps(record | more).encode())
+
+
+def test_living_session_is_known_again_although_the_clock_was_set(daemon: Served) -> None:
+    """The time of its first hook is before the beginning of its process then: a clock says nothing about who lives."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    guest.prompt()
+    daemon.kill()
+    rewrite_record(daemon, opened_at="2001-01-01T00:00:00Z")
+    daemon.start()
+    assert [each["session"] for each in inn.sessions()] == [guest.key]
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        other = inn.guest(CLAUDE, "other", pid=process.pid)
+        other.prompt()
+        process.kill()
+    until(lambda: not inn.presence(other), "the sessions were looked at", 20)
+    assert [each["session"] for each in inn.sessions()] == [guest.key]
+
+
+def test_another_process_with_the_number_of_a_session_is_not_it(daemon: Served) -> None:
+    """Numbers are used again, and with a clock that was set back the new process seems to be the older one."""
+    daemon.start()
+    inn = Inn(daemon)
+    with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE) as process:
+        guest = inn.guest(CLAUDE, pid=process.pid)
+        inn.send("please look")
+        guest.prompt()
+        daemon.kill()
+        process.kill()
+    rewrite_record(daemon, pid=os.getpid())
+    daemon.start()
+    assert inn.sessions() == []
+    assert REPEAT in inn.guest(CLAUDE, "another").prompt()
+
+
+@pytest.mark.parametrize("has_edge", [False, True], ids=["hooks", "edge"])
+def test_record_of_an_earlier_version_proves_no_process(daemon: Served, *, has_edge: bool) -> None:
+    """It does not say which process it means: a connection that may come back keeps the session, a number does not."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    with ExitStack() as stack:
+        agent = stack.enter_context(guest.agent()) if has_edge else None
+        message = inn.send("please look")
+        guest.prompt()
+        daemon.kill()
+        rewrite_record(daemon, "process_identity")
+        daemon.start()
+        assert [each["session"] for each in inn.sessions()] == ([guest.key] if has_edge else [])
+        if agent is not None:
+            agent.tool("inbound_queue_stats")
+        guest.tool()
+        guest.stop()
+        assert [each["session"] for each in inn.sessions()] == [guest.key]
+        assert inn.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("damage", [b"", b"{", b"[]", b'{"key": 5}', b"\xff" * 100])

@@ -14,9 +14,10 @@ from pathlib import Path
 import msgspec
 
 from harken.config.home import write_private
-from harken.daemon.peers import ancestors, descends_from, is_alive
+from harken.daemon.peers import ancestors, descends_from
 from harken.errors import HarkenError
 from harken.hosts.base import GENERIC
+from harken.hosts.process import identity_of, is_alive
 from harken.inbox import Session
 from harken.inbox.sessions import NamedTask
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
@@ -33,6 +34,12 @@ class Agent(msgspec.Struct, frozen=True):
     session: str
     since: datetime
     host: str = ""
+    identity: str = ""  # of the process; earlier versions did not note it
+
+    @property
+    def is_here(self) -> bool:
+        """Whether its process lives. One that may be another with the same number counts: it is given no more."""
+        return is_alive(self.pid, self.identity) is not False
 
     @property
     def reads_as(self) -> tuple[Consumer, SessionKey]:
@@ -54,14 +61,14 @@ class Agents:
         """Return the agent that a process descends from."""
         known = self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
         agent = known.get(descends_from(pid, known))
-        return agent if agent is not None and is_alive(agent.pid, agent.since) else None
+        return agent if agent is not None and agent.is_here else None
 
     def all_above(self, pid: int) -> Sequence[Agent]:
         """Return every agent that a process descends from, of any program; all that are here, where nobody can look."""
         known = self._in_tasks | self._before | self._here | {agent.pid: agent for agent in self._runs.values()}
         pids = ancestors(pid) if known else ()
         found = known.values() if pids is None else [known[each] for each in pids if each in known]
-        return [agent for agent in found if is_alive(agent.pid, agent.since)]
+        return [agent for agent in found if agent.is_here]
 
     def name_task(self, task: str, pid: int, host: str) -> NamedTask | None:
         """Return the task that a process of a host was started for; None when it names none.
@@ -80,7 +87,7 @@ class Agents:
 
     def run_began(self, run: RunId, pid: int) -> None:
         """A run has this process: what it starts is neither the person nor another agent."""
-        self._runs[run] = Agent(pid, RULES, f"{RUN}{run}", datetime.now(UTC), RULES)
+        self._runs[run] = Agent(pid, RULES, f"{RUN}{run}", datetime.now(UTC), RULES, identity_of(pid))
         self._keep()
 
     def run_ended(self, run: RunId) -> None:
@@ -98,9 +105,7 @@ class Agents:
         if here == self._here:
             return
         self._here = here
-        self._before = {
-            pid: agent for pid, agent in self._before.items() if pid not in here and is_alive(pid, agent.since)
-        }
+        self._before = {pid: agent for pid, agent in self._before.items() if pid not in here and agent.is_here}
         self._keep()
 
     def _keep(self) -> None:
@@ -118,7 +123,7 @@ def _is_in_folder(session: Session) -> bool:
 
 
 def _agent(session: Session) -> Agent:
-    return Agent(session.pid, session.consumer, session.key, session.opened_at, session.host)
+    return Agent(session.pid, session.consumer, session.key, session.opened_at, session.host, session.process_identity)
 
 
 def _read(path: Path) -> dict[int, Agent]:

@@ -7,7 +7,6 @@ import socket
 import struct
 import sys
 from collections.abc import Collection, Sequence
-from datetime import datetime
 
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
@@ -40,16 +39,6 @@ def lineage(pid: int) -> list[int]:
         return [pid, *(parent.pid for parent in psutil.Process(pid).parents())] if pid > 0 else []
     except psutil.Error:
         return [pid]
-
-
-def is_alive(pid: int, since: datetime) -> bool:
-    """Whether a process that was there at a time still is; not another one that got its number."""
-    try:
-        return pid > 1 and psutil.Process(pid).create_time() <= since.timestamp() + 1
-    except psutil.NoSuchProcess:
-        return False
-    except psutil.Error:
-        return True
 
 
 def run_of(pid: int) -> str:

@@ -15,7 +15,7 @@ import anyio
 from anyio.abc import SocketStream
 
 from harken.clock import Clock
-from harken.daemon.peers import is_alive, lineage
+from harken.daemon.peers import lineage
 from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
@@ -26,7 +26,7 @@ from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.copilot import transcript as copilot
 from harken.hosts.gemini import transcript as gemini
 from harken.hosts.hook import HookHost, Moment, Voice
-from harken.hosts.process import command_line, environment
+from harken.hosts.process import command_line, environment, is_alive
 from harken.hosts.qwen import transcript as qwen
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
 from harken.hosts.registry import PACKAGES, hook_host
@@ -173,7 +173,7 @@ class Reaching:
                 if session.turns.has_wakes:
                     await self._desk.look_again(session)
                 # A process that is not known, or is the first of a container, is not looked for.
-                is_gone = session.pid > 1 and not is_alive(session.pid, session.opened_at)
+                is_gone = session.pid > 1 and is_alive(session.pid, session.process_identity) is False
                 if not session.connections and (is_gone or self._is_left(session)):
                     await self._desk.look_again(session)
                     self._inbox.sessions.end(session.key)
@@ -273,5 +273,6 @@ def _target(session: Session, hello: Hello) -> WakeTarget:
 
 
 def _lives(record: SessionRecord) -> bool:
-    """Whether a session's process is still there; of one that is not known, its connection will tell."""
-    return is_alive(record.pid, record.opened_at) if record.pid > 1 else bool(record.edges)
+    """Whether a session's process is still there; of one that is not known for sure, its connection will tell."""
+    is_sure = is_alive(record.pid, record.process_identity) if record.pid > 1 else None
+    return bool(record.edges) if is_sure is None else is_sure

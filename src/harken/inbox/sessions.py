@@ -134,6 +134,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     surfaces: tuple[str, ...]
     opened_at: Moment
     last_active: Moment
+    process_identity: str = ""  # earlier versions did not note it
     named: NamedTask | None = None
     native: str = ""
     has_many: bool = False
@@ -182,6 +183,7 @@ class Session:
     surfaces: tuple[str, ...]
     opened_at: datetime
     last_active: datetime
+    process_identity: str = ""  # what no other process with the number `pid` has; empty when it is not known
     named: NamedTask | None = None
     problem: HarkenError | None = None  # why it reads nothing
     native: str = ""  # the host's own id of the conversation
@@ -343,6 +345,7 @@ class Session:
             surfaces=self.surfaces,
             opened_at=self.opened_at,
             last_active=self.last_active,
+            process_identity=self.process_identity,
             named=self.named,
             native=self.native,
             has_many=self.has_many,
@@ -383,6 +386,7 @@ class Session:
             surfaces=record.surfaces,
             opened_at=record.opened_at,
             last_active=record.last_active,
+            process_identity=record.process_identity,
             named=record.named,
             native=record.native,
             has_many=record.has_many,
@@ -408,6 +412,12 @@ class Session:
             last_block=record.last_block,
             last_owed=frozenset(record.last_owed),
         )
+
+    def note_process(self, pid: int, identity: str) -> None:
+        """It runs in this process; 0 when whoever says so does not know."""
+        if pid:
+            self.process_identity = identity or (self.process_identity if pid == self.pid else "")
+            self.pid = pid
 
     def begin_anew(self) -> None:
         """Forget what the conversation so far was told: another one begins, and can prove nothing of it."""
@@ -508,7 +518,7 @@ class Sessions:
             known = self._live[session.key] = session
         known.connections[edge] = pusher
         known.surfaces = known.surfaces or session.surfaces
-        known.pid = session.pid or known.pid
+        known.note_process(session.pid, session.process_identity)
         known.last_active = max(known.last_active, session.last_active)
         self.note_change(known.key)
         return known
@@ -548,7 +558,7 @@ class Sessions:
             known.begin_anew()
             known.is_replaced = True
         known.native = session.native or known.native
-        known.pid = session.pid or known.pid
+        known.note_process(session.pid, session.process_identity)
         if not known.is_nameless or session.is_nameless:
             return known, None
         former = known.key
@@ -607,6 +617,7 @@ class Sessions:
                 surfaces=session.surfaces,
                 opened_at=session.opened_at,
                 last_active=session.last_active,
+                process_identity=session.process_identity,
                 native=native,
                 has_many=session.has_many,
                 shares_connection=session.shares_connection,

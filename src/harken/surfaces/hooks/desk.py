@@ -18,7 +18,7 @@ import anyio
 from harken.clock import Clock
 from harken.hosts.base import GENERIC, Hello, answers_one_prompt, consumer_of, hook_key, named
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.process import command_line
+from harken.hosts.process import command_line, identity_of
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.frames import holds
 from harken.inbox.sessions import NamedTask, ReadingOf
@@ -156,6 +156,7 @@ class HookDesk:
             surfaces=(),
             opened_at=now,
             last_active=now,
+            process_identity=identity_of(pid),
             native=occasion.native,
             has_many=host.has_many,
             shares_connection=host.shares_connection,

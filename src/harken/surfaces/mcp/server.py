@@ -32,7 +32,7 @@ from harken.hosts.base import (
     named,
     session_key,
 )
-from harken.hosts.process import command_line
+from harken.hosts.process import command_line, identity_of
 from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
 from harken.inbox.sessions import NamedTask
@@ -185,6 +185,7 @@ class AgentServer:
             surfaces=host.modern_surfaces if self.is_modern else host.surfaces,
             opened_at=now,
             last_active=now,
+            process_identity=identity_of(self._hello.ppid),
             native=self._hello.env.get(host.session_variable, "") if host.session_variable else "",
             has_many=host.has_many,
             shares_connection=host.shares_connection,
