@@ -129,6 +129,8 @@ def _qwen(moment: Moment, say: Say) -> Mapping[str, object]:
         Moment.END: ("SessionEnd", {"reason": say.reason}),
     }
     event, more = events[moment]
+    if say.is_interrupted:
+        event, more = "Notification", {"message": "waiting for your input", "notification_type": "idle_prompt"}
     helper = {"agent_id": say.agent} if say.agent else {}
     return {
         "session_id": say.native, "transcript_path": "/nowhere/t.jsonl", "cwd": say.cwd, "hook_event_name": event,
@@ -298,6 +300,11 @@ class Conversation:
     def stop(self, *, is_held: bool = False) -> str:
         """End the turn; return what keeps it going."""
         return self.run(Moment.STOP, is_held=is_held).text
+
+    def interrupt(self) -> None:
+        """Let the person stop the turn, on a host that says so."""
+        moment = Moment.START if self.kind is CODEX else Moment.STOP
+        assert self.run(moment, is_interrupted=True).is_silent
 
     def agent(self) -> Agent:
         """Start its MCP server; it is ready when the context is entered."""

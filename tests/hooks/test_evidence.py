@@ -24,6 +24,7 @@ from tests.hooks.rig import (
     COPILOT,
     GEMINI,
     KINDS,
+    OPENCODE,
     QWEN,
     SCRIPT,
     Inn,
@@ -159,6 +160,49 @@ def test_codex_says_when_a_turn_was_interrupted(inn: Inn) -> None:
     assert guest.run(Moment.START).is_silent
     assert (inn.presence(guest), inn.state(message, CODEX.name)) == ("idle", "offered")
     assert REPEAT in guest.prompt(turn="t2")
+
+
+@pytest.mark.parametrize("kind", [CODEX, OPENCODE], ids=lambda kind: kind.name)
+def test_tool_of_an_interrupted_turn_that_comes_late_leaves_the_session_idle(inn: Inn, kind: Kind) -> None:
+    """The tool was stopped and no model waits for its result: a session that seems busy for it would not be woken."""
+    guest = inn.guest(kind)
+    guest.run(Moment.PROMPT, prompt="go")
+    guest.interrupt()
+    message = inn.send("please look", sender="ann", channel="ci")
+    assert guest.run(Moment.TOOL).is_silent
+    assert (inn.presence(guest), inn.state(message, kind.name)) == ("idle", "queued")
+
+
+@pytest.mark.parametrize("kind", [CODEX, OPENCODE], ids=lambda kind: kind.name)
+def test_late_tool_takes_nothing_from_the_turn_that_goes_on(inn: Inn, kind: Kind) -> None:
+    """What its hook would print goes nowhere; the tool of the new turn has it, and proves what came with the prompt."""
+    guest = inn.guest(kind)
+    guest.run(Moment.PROMPT, prompt="go")
+    guest.interrupt()
+    guest.turn = "t2"
+    first = inn.send("look here")
+    assert "look here" in guest.run(Moment.PROMPT, prompt="something else").out
+    second = inn.send("and here")
+    guest.turn = "t1"
+    assert guest.run(Moment.TOOL).is_silent
+    assert (inn.state(first, kind.name), inn.state(second, kind.name)) == ("offered", "queued")
+    guest.turn = "t2"
+    assert "and here" in guest.run(Moment.TOOL).out
+    assert (inn.presence(guest), inn.state(first, kind.name)) == ("busy", "seen")
+
+
+@pytest.mark.parametrize(("kind", "has_prompt"), [(CODEX, True), (QWEN, False)], ids=["codex", "qwen-code"])
+def test_turn_that_goes_on_after_all_is_heard(inn: Inn, kind: Kind, *, has_prompt: bool) -> None:
+    """A prompt of the very turn shows that the host goes on with it; and Qwen only says that its screen is idle."""
+    guest = inn.guest(kind)
+    guest.prompt()
+    guest.interrupt()
+    assert inn.presence(guest) == "idle"
+    if has_prompt:
+        guest.prompt("go on")
+    inn.send("please look")
+    assert "please look" in guest.tool()
+    assert inn.presence(guest) == "busy"
 
 
 @pytest.mark.parametrize("kind", [CLAUDE, COPILOT, GEMINI, QWEN], ids=lambda kind: kind.name)

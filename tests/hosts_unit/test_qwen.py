@@ -72,7 +72,7 @@ def test_idle_terminal_means_that_no_turn_runs_and_proves_nothing() -> None:
     """After Esc there is no other sign; other notifications come in the middle of a turn."""
     idle = HOOKS.occasion(Moment.STOP, payload("Notification", notification_type="idle_prompt"), HELLO)
     assert idle is not None
-    assert (idle.moment, idle.is_interrupted) == (Moment.STOP, True)
+    assert (idle.moment, idle.is_interrupted, idle.turn) == (Moment.STOP, True, "")
     asks = payload("Notification", notification_type="permission_prompt")
     assert HOOKS.occasion(Moment.STOP, asks, HELLO) is None
 

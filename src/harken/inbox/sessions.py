@@ -195,6 +195,9 @@ class Session:
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
     turn: str = ""  # the host's own name of the turn that it was last heard in
+    broken_turn: str = (
+        ""  # the one that was interrupted last, where the host said which: late events of it mean nothing
+    )
     is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
     is_replaced: bool = False  # another conversation has taken its place: what that one had is offered again
     edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back
@@ -322,13 +325,16 @@ class Session:
         self.noticed.clear()
         self.oversize.clear()
 
-    def work(self) -> None:
-        """It is known to be in a turn."""
+    def work(self, turn: str = "") -> None:
+        """It is known to be in a turn; in this one, where that is known."""
         self.is_busy, self.is_inherited = True, False
+        if turn in ("", self.broken_turn):
+            self.broken_turn = ""
 
-    def rest(self) -> None:
-        """It is known to be between two turns."""
+    def rest(self, broken_turn: str = "") -> None:
+        """It is known to be between two turns; the last of them was interrupted, if it is named."""
         self.is_busy, self.is_inherited = False, False
+        self.broken_turn = broken_turn or self.broken_turn
 
     @property
     def record(self) -> SessionRecord:

@@ -75,7 +75,8 @@ class QwenHooks:
         return Occasion(
             moment=Moment.TOOL if is_step else moment,
             native=native,
-            turn=_text(payload, "prompt_id") if moment in {Moment.PROMPT, Moment.STOP} else "",
+            # The screen may be idle for a moment while the turn goes on: that says nothing of a turn.
+            turn=_text(payload, "prompt_id") if moment in {Moment.PROMPT, Moment.STOP} and not is_idle else "",
             cwd=_text(payload, "cwd") or hello.cwd,
             prompt=prompt,
             transcript=_text(payload, "transcript_path"),

@@ -98,6 +98,8 @@ class HookDesk:
         session = await self.meet(hello, occasion, pids)
         if not session.is_hooked:
             await self.settle_past(session)
+        if _is_late(session, occasion):
+            return Heard()
         session.moments.add(occasion.moment.value)
         session.notice_moments = _notice_moments(adapter)
         session.moment_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
@@ -211,7 +213,7 @@ class HookDesk:
 
     async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
         if occasion.is_interrupted:
-            session.rest()
+            session.rest(occasion.turn)
             session.forget_notices()
             await self._abandon_results(session)
             return NOTHING
@@ -221,17 +223,18 @@ class HookDesk:
         await self._note_results(session, occasion)
         match occasion.moment:
             case Moment.START:
-                session.rest()
+                # One that names a turn says that nothing runs in it any more.
+                session.rest(occasion.turn)
                 session.forget_notices()
                 return NOTHING
             case Moment.END:
                 await self._leave(session, keeps_running=occasion.keeps_running)
                 return NOTHING
             case Moment.PROMPT:
-                session.work()
+                session.work(occasion.turn)
                 session.stops = session.stops if is_own else 0
             case Moment.TOOL:
-                session.work()
+                session.work(occasion.turn)
             case Moment.STOP | Moment.BELL:
                 pass
         is_stop = occasion.moment is Moment.STOP
@@ -350,6 +353,11 @@ def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) ->
             return turns.ended(turn, recorded=recorded)
         case _:
             return Verdict()
+
+
+def _is_late(session: Session, occasion: Occasion) -> bool:
+    """Whether a tool is of a turn that was interrupted: no model reads what its hook says, and nothing is at work."""
+    return occasion.moment is Moment.TOOL and occasion.turn == session.broken_turn != ""
 
 
 def _settled(session: Session) -> Collection[DeliveryId]:
