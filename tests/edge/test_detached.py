@@ -8,8 +8,10 @@ import resource
 import signal
 import sys
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import psutil
 import pytest
 
 from harken.daemon.lock import is_locked
@@ -17,6 +19,7 @@ from harken.testing import Agent, Caller, edge_command
 from tests.edge.rig import INITIALIZE, REPORT, SERVE, LineReader, ancestors, program, result, started, tree
 from tests.loss.rig import until
 
+EDGES = 3
 HOST = "import subprocess, sys; subprocess.run(sys.argv[1:])"
 
 CARELESS_HOST = """
@@ -53,6 +56,13 @@ def daemon_of(home: Path) -> int:
     return int(json.loads((home / "run" / "daemon.json").read_text())["pid"])
 
 
+def daemons(home: Path) -> list[int]:
+    """The process ids of every daemon of a home, also of those that are about to leave."""
+    command = ["serve", "--home", str(home)]
+    found = ((process.pid, process.info["cmdline"] or []) for process in psutil.process_iter(["cmdline"]))
+    return [pid for pid, words in found if words[4:7] == command]
+
+
 def end_all(pids: set[int]) -> None:
     """End processes as a process manager does, without asking."""
     for pid in pids:
@@ -71,6 +81,22 @@ def test_the_daemon_lives_on_when_the_whole_process_tree_of_the_host_is_killed(h
         assert caller.call("status")["daemon"]["pid"] == daemon
     with Agent(edge_command(harken_home)):
         assert daemon_of(harken_home) == daemon
+
+
+def test_edges_that_start_at_the_same_moment_get_one_daemon(harken_home: Path) -> None:
+    """Hosts start their servers together: whoever comes second to the lock must not be told of an error."""
+    agents = [Agent(edge_command(harken_home)) for _ in range(EDGES)]
+    try:
+        with ThreadPoolExecutor(EDGES) as pool:
+            names = {said["serverInfo"]["name"] for said in pool.map(Agent.handshake, agents)}
+        assert names == {"harken"}
+        assert [agent.tool("inbound_queue_stats")["depth"] for agent in agents] == [0] * EDGES
+        until(lambda: daemons(harken_home) == [daemon_of(harken_home)], "the other daemons have left")
+        assert not (harken_home / "run" / "failed").exists()
+        assert "cannot serve" not in (harken_home / "logs" / "daemon.log").read_text()
+    finally:
+        for agent in agents:
+            agent.close()
 
 
 def test_a_daemon_that_is_still_starting_lives_on_too(home: Path, pipe: LineReader) -> None:
