@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 import pytest
@@ -17,8 +17,10 @@ from harken.hosts.base import named
 from harken.testing.agent import Json
 from harken.trial.exchange import Asked, Say, Script, resolve, side
 from harken.trial.launch import MODEL
+from tests.hosts.observer import Observer
 from tests.hosts.stage import Stage
 from tests.hosts.story import eventually, is_seen, send
+from tests.hosts.wire import is_whole, new_prompt
 
 ALPHABETS: Final = {
     "plain": "the build is red ",
@@ -31,6 +33,8 @@ LONG_CHARS, LONG_BYTES = 60_000, 100_000  # as long as a message may be, and as 
 # Codex offers tools to this model from inside a program, whose output is written as JSON once more.
 PROGRAMMING: Final = "gpt-6.1-sol"
 MOST_CALLS: Final = 60
+PIECE, PULLED = "message_id", "unread_remaining"  # what results of `inbox_read` and `inbox_pull` begin with
+PILE, PILE_CHARS = 40, 3_000
 _DECODER: Final = json.JSONDecoder(strict=False)
 
 
@@ -42,16 +46,16 @@ def body(alphabet: str) -> str:
 
 
 def results(asked: Asked, key: str) -> Iterator[Json]:
-    """Yield the JSON of each result of ours that a request holds whole, by a key that it has first or second."""
+    """Yield the JSON of each result of ours that a request holds whole, by the key that it begins with."""
     for turn in asked.turns:
         if turn.role != "tool":
             continue
         text = turn.text
-        if re.search(rf'\\"{key}\\"', text):
+        if re.search(rf'\\"(?:{key})\\"', text):
             # The output of a program: a document whose text is ours.
             outer, _ = _DECODER.raw_decode(text[text.index('{"content"') :])
             text = "".join(str(part["text"]) for part in outer["content"] if part["type"] == "text")
-        if found := re.search(rf'\{{"{key}"', text):
+        if found := re.search(rf'\{{"(?:{key})"', text):
             yield _DECODER.raw_decode(text[found.start() :])[0]
 
 
@@ -61,11 +65,33 @@ def reader(message: str) -> Script:
     def script(asked: Asked) -> Say:
         if asked.is_side:
             return side(asked)
-        pieces = list(results(asked, "message_id"))
+        pieces = list(results(asked, PIECE))
         if pieces and pieces[-1]["next_offset"] is None:
             return Say.text("done")
         offset = pieces[-1]["next_offset"] if pieces else 0
         return once_offered(Say.call("inbox_read", {"message_id": message, "offset": offset}), asked)
+
+    return script
+
+
+def follower(texts: Mapping[str, str]) -> Script:
+    """Return a model that does what results say until nothing waits: it reads one that is cut, and pulls the next."""
+
+    def script(asked: Asked) -> Say:
+        if asked.is_side:
+            return side(asked)
+        given = list(results(asked, f"{PIECE}|{PULLED}"))
+        last = given[-1] if given else {}
+        if last.get("next_offset") is not None:
+            return Say.call("inbox_read", {"message_id": last["message_id"], "offset": last["next_offset"]})
+        cut = [each["id"] for each in last.get("messages", ()) if each.get("truncated")]
+        # A hook may have told one whole beside the result that lists it.
+        if cut := [each for each in cut if not is_whole(asked, texts[each])]:
+            return Say.call("inbox_read", {"message_id": cut[0]})
+        if last.get("unread_remaining") == 0:
+            return Say.text("done")
+        # Each with a limit of its own: hosts stop a model that makes the same call again and again.
+        return once_offered(Say.call("inbox_pull", {"limit": 20 + len(given)}), asked)
 
     return script
 
@@ -83,7 +109,7 @@ def read_to_the_end(stage: Stage, text: str) -> list[Json]:
     message = send(stage, text, "--from", "ann")
     stage.model.follow(reader(message))
     stage.ask("read it")
-    pieces = list(results(stage.model.conversation[-1], "message_id"))
+    pieces = list(results(stage.model.conversation[-1], PIECE))
     assert "".join(piece["text"] for piece in pieces) == text
     assert eventually(stage, message, is_seen)["surface"] == "inbox_read"
     return pieces
@@ -96,6 +122,22 @@ def test_result_that_uses_the_budget_is_shown_whole(stage: Stage, alphabet: str)
     pieces = read_to_the_end(stage, body(alphabet))
     largest = max(len(json.dumps(piece, ensure_ascii=False).encode()) for piece in pieces)
     assert largest > named(stage.launch.name).result_bytes * 0.85
+
+
+def test_pile_of_long_mail_is_read_by_doing_what_the_results_say(stage: Stage) -> None:
+    """No result, prompt or hook holds all of it: each text has to come whole, once, and be seen after that."""
+    stage.harken("connect", stage.launch.name, "--yes")
+    observer = Observer(stage)
+    pile = [observer.send("before the host", "--from", "ann", about_chars=PILE_CHARS) for _ in range(PILE)]
+    stage.model.follow(follower({message.id: message.text for message in pile}))
+    stage.ask(f"{new_prompt()} read what waits")
+    observer.settle()
+    observer.check()
+    observer.expect_plain(*pile)
+    wrong = observer.report()
+    assert not wrong, wrong
+    last = stage.model.conversation[-1]
+    assert [last.count(message.text) for message in pile] == [1] * PILE
 
 
 @pytest.mark.parametrize("host", ["codex"], indirect=True)
