@@ -33,7 +33,8 @@ from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
 from harken.surfaces import render
 from harken.surfaces.calls import VERBS
-from harken.surfaces.mcp.server import INBOX_URI, INSTRUCTIONS
+from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
+from harken.surfaces.mcp.server import INBOX_URI
 from harken.surfaces.mcp.tool import Tool
 from harken.surfaces.mcp.tools import TOOLS
 from harken.surfaces.web.guard import MAX_BODY
@@ -208,6 +209,9 @@ def tools_page(words: Words, found: Examples) -> Iterator[str]:
         "text is the first words of the whole one, which has `length` characters, and its `meta` is empty. It has no "
         "`delivery_id`, because it was not handed out: see [how long](../explanation/delivery.md#how-long).\n\n"
         f"The server's instructions to the agent are:\n\n> {INSTRUCTIONS}\n\n"
+        "A client that is not one of the hosts that `harken connect` knows has no hooks of ours. To it they go on, and "
+        "`wait_for_inbound_message` says the same; see [other clients](../howto/other-clients.md):\n\n"
+        f"> {LISTENING}\n\n"
     )
     for tool in TOOLS:
         yield from tool_section(words, tool, *found.tools[tool.name])
@@ -227,6 +231,7 @@ def tools_page(words: Words, found: Examples) -> Iterator[str]:
 def tool_section(words: Words, tool: Tool, arguments: Json, result: Json) -> Iterator[str]:
     """One tool."""
     yield f"## `{tool.name}`\n\n{tool.description}\n\n"
+    yield f"To a client without hooks it says besides: “{tool.without_hooks}”\n\n" if tool.without_hooks else ""
     yield "It only looks.\n\n" if tool.is_read_only else ""
     yield arguments_table(tool.arguments)
     yield f"Called with `{json.dumps(arguments)}`, for example:\n\n"

@@ -17,7 +17,6 @@ def every_text() -> str:
         "hooks and wake": agent_instructions(Abilities()),
         "hooks, no wake": agent_instructions(Abilities(can_be_woken=False)),
         "several hosts": agent_instructions(ANY_HOST),
-        "no hooks": agent_instructions(Abilities(has_hooks=False, tool_prefix="mcp_harken_")),
         "the skill": skill_text(Abilities()),
         "the skill for channels": skill_text(Abilities(), CHANNEL),
     }
@@ -25,7 +24,7 @@ def every_text() -> str:
 
 
 def test_what_agents_are_told_is_this() -> None:
-    """Whose word is what, where answers go, and polling only where nothing arrives by itself."""
+    """Whose word is what, where answers go, and that nothing is gained by polling."""
     assert every_text() == Path(__file__).with_name("instructions.txt").read_text(encoding="utf-8")
 
 
@@ -54,8 +53,8 @@ def test_a_skill_names_tools_as_the_host_does(name: str) -> None:
 
 def test_tools_are_called_as_the_host_calls_them() -> None:
     """A model that does not find a tool by the name it read gives up."""
-    text = agent_instructions(Abilities(tool_prefix="mcp_harken_", has_hooks=False))
-    for tool in ("inbox_pull", "inbox_search", "reply", "ack", "wait_for_inbound_message"):
+    text = agent_instructions(Abilities(tool_prefix="mcp_harken_"))
+    for tool in ("inbox_pull", "inbox_search", "reply", "ack", "check_inbox"):
         assert f"`mcp_harken_{tool}`" in text
         assert f"`{tool}`" not in text
 

@@ -41,7 +41,11 @@ async def test_the_sdk_lists_and_calls_every_tool(
     with anyio.fail_after(SOON):
         async with Client(edge, mode=mode, client_info=info) as client:
             assert client.protocol_version == protocol
-            assert tuple(tool.name for tool in (await client.list_tools()).tools) == TOOLS
+            assert "At the end of a substantive turn, call wait_for_inbound_message" in (client.instructions or "")
+            tools = (await client.list_tools()).tools
+            assert tuple(tool.name for tool in tools) == TOOLS
+            told = [tool.name for tool in tools if "at the end of a substantive turn" in (tool.description or "")]
+            assert told == ["wait_for_inbound_message"]
             assert (await call(client, "inbound_queue_stats"))["depth"] == 0
 
             first = daemon.call("send", text=f"first for {mode}", sender="ci-bot")["id"]

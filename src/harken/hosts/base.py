@@ -31,6 +31,7 @@ class Host:
     reports_interrupts: bool = False  # its hooks say when the person interrupts a turn
     one_shot_words: frozenset[str] = frozenset()  # with one of these arguments it answers one prompt and ends
     lasting_words: frozenset[str] = frozenset()  # unless one of these is there too
+    has_hooks: bool = True  # `connect` gives it some: what waits is handed to it, its agent need not ask
     needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
     cancels_answered: bool = True  # it may cancel a call whose answer it has taken, so that says nothing
     asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
@@ -82,7 +83,7 @@ RESERVED = frozenset({"watch", "rules"})
 MAX_NAME = 56
 MAX_NATIVE = 128
 
-GENERIC = Host(name="generic", client_names=())
+GENERIC = Host(name="generic", client_names=(), has_hooks=False)
 HOSTS = (
     Host(
         name="claude-code",

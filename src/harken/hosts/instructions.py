@@ -53,10 +53,6 @@ of the task it is linked to, `{tool}send_to_task` to any other.
 
 {arrival}"""
 
-_ASKED: Final = """\
-At the end of a substantive turn, `{tool}wait_for_inbound_message` is what finds the next message: this program does \
-not hand them over by itself. It waits up to 55 seconds; when it returns nothing, the turn ends as usual."""
-
 _COMMAND: Final = """\
 # The inbox
 
@@ -98,7 +94,6 @@ SKILLS: Final = tuple(_COMMANDS)
 class Abilities:
     """What a host can do with Harken, as far as its agent has to know."""
 
-    has_hooks: bool = True  # what waits arrives by itself between tool calls, with prompts or at the end of a turn
     can_be_woken: bool | None = True  # an idle session gets a turn for a message; None: not said
     tool_prefix: str = ""  # how this host begins the names of our tools, such as `mcp_harken_`
 
@@ -129,8 +124,6 @@ def command_text(abilities: Abilities, arguments: str = "", *, name: str = INBOX
 
 
 def _arrival(abilities: Abilities) -> str:
-    if not abilities.has_hooks:
-        return _ASKED.format(tool=abilities.tool_prefix)
     arrives = "What waits arrives by itself, between tool calls or with the next prompt"
     if abilities.can_be_woken is None:
         return f"{arrives}. Nothing is gained by polling or waiting."

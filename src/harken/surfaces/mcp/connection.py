@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import Any
 
 import anyio
 import mcp_types as types
@@ -24,6 +23,7 @@ from harken.model import DeliveryId
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.evidence import CarrierLog
+from harken.surfaces.mcp.greeting import client_name
 from harken.surfaces.mcp.outlet import Outlet, request_key
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer
 from harken.surfaces.mcp.tool import Means
@@ -34,7 +34,6 @@ TOO_MANY = -32000
 CHANNEL = "claude/channel"
 Notify = Callable[[str, Mapping[str, object]], bool]
 Greet = Callable[[Session, Hello, Notify, Ask | None], None]
-_CLIENT_INFO = "io.modelcontextprotocol/clientInfo"
 
 
 class Connection:
@@ -144,7 +143,7 @@ class Connection:
         self._open.add(request_key(message.id))
         if message.method == "tools/call":
             self._evidence.begin(request_key(message.id))
-        if message.method == "server/discover" and detect(_client_name(message.params)).needs_handshake:
+        if message.method == "server/discover" and detect(client_name(message.params)).needs_handshake:
             self._open.discard(request_key(message.id))
             await self._outlet.send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
             return False
@@ -189,13 +188,6 @@ class Connection:
     def _note_answer(self, request: str) -> None:
         self._open.discard(request)
         self._evidence.answer(request)
-
-
-def _client_name(params: Mapping[str, Any] | None) -> str:
-    meta = (params or {}).get("_meta")
-    info = meta.get(_CLIENT_INFO) if isinstance(meta, dict) else None
-    name = info.get("name") if isinstance(info, dict) else None
-    return name if isinstance(name, str) else ""
 
 
 def _id_of(line: bytes) -> str | int | None:

@@ -130,6 +130,7 @@ class Tool:
     arguments: type[msgspec.Struct]
     run: Callable[[Call, Any], Awaitable[Answer]]
     is_read_only: bool = False
+    without_hooks: str = ""  # what is said besides to a client that nothing is handed to
 
     def input_schema(self) -> dict[str, Any]:
         """Return the JSON Schema of the arguments."""

@@ -1,6 +1,7 @@
 """The tools: what each is for, in the words an agent reads, its arguments, and the use case it calls.
 
-Descriptions describe; they do not command. The first content block of every result is exactly its JSON.
+Descriptions describe; they do not command, except where nothing else makes an agent listen. The first content block
+of every result is exactly its JSON.
 """
 
 from __future__ import annotations
@@ -198,6 +199,7 @@ TOOLS = (
         ),
         arguments=WaitForInboundMessage,
         run=_wait,
+        without_hooks="Call it at the end of a substantive turn; if it returns nothing, end the turn.",
     ),
     Tool(
         name="inbound_queue_stats",
