@@ -29,9 +29,11 @@ from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
 from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError
+from harken.hosts.base import GENERIC, HOSTS
+from harken.hosts.registry import TITLES, hook_host
 from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
-from harken.surfaces import render
+from harken.surfaces import claude_channel, render
 from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
@@ -213,6 +215,7 @@ def tools_page(words: Words, found: Examples) -> Iterator[str]:
         "`wait_for_inbound_message` says the same; see [other clients](../howto/other-clients.md):\n\n"
         f"> {LISTENING}\n\n"
     )
+    yield from sizes_section()
     for tool in TOOLS:
         yield from tool_section(words, tool, *found.tools[tool.name])
     yield "## Errors\n\nA call that fails has `isError` and this JSON; the codes are in [errors](errors.md).\n\n"
@@ -226,6 +229,33 @@ def tools_page(words: Words, found: Examples) -> Iterator[str]:
         "A client turns it off with `logging/setLevel`. The data:\n\n"
     )
     yield shown(found.ping)
+
+
+def sizes_section() -> Iterator[str]:
+    """How much each host is given at once: in a result, and by what hands messages over."""
+    yield (
+        "## Sizes\n\nWhat a result may have, whichever tool gives it; what a command prints in an agent's shell, too. "
+        "And about how long a message may be that a hook or a wake hands over whole, with nothing beside it, in units "
+        "of UTF-16. What is longer is announced.\n\n"
+    )
+    rows: list[tuple[str, ...]] = []
+    for host in HOSTS:
+        told = hook_host(host.name).most_chars
+        short = {moment: most for moment, most in told.items() if most != max(told.values())}
+        apart = [f"{_longest_told(most)} by `hook: {moment.value}`" for moment, most in short.items()]
+        apart += (
+            [f"{_longest_told(claude_channel.MOST_CHARS)} by `{claude_channel.NAME}`"]
+            if host.name == "claude-code"
+            else []
+        )
+        longest = "; ".join([f"{_longest_told(max(told.values()))} characters", *apart])
+        rows.append((TITLES[host.name], f"{host.result_bytes:,} bytes", longest))
+    rows.append(("any other client", f"{GENERIC.result_bytes:,} bytes", "nothing is handed to it"))
+    yield table(("host", "a result", "a message that is handed over"), rows)
+
+
+def _longest_told(most_chars: int) -> str:
+    return f"{(most_chars - render.OPENING_CHARS - render.FRAME_CHARS) // 100 * 100:,}"
 
 
 def tool_section(words: Words, tool: Tool, arguments: Json, result: Json) -> Iterator[str]:

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harken.hosts.base import GENERIC
 from harken.inbox import Pulled
 from harken.ingest.prepare import MAX_CHARS, MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
 from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
@@ -28,7 +29,7 @@ from harken.surfaces.budget import (
 from harken.surfaces.mcp.tool import Answer, cut_note
 
 NOW: Final = datetime(2026, 11, 17, 9, 0, tzinfo=UTC)
-SMALLEST: Final = 10_000  # what is assumed of a host that is not known
+SMALLEST: Final = GENERIC.result_bytes
 HIGHEST: Final = 10**12
 
 

@@ -94,3 +94,8 @@ def test_a_modern_connection_has_no_log_ping() -> None:
     for host in (*HOSTS, GENERIC):
         assert "log ping" in host.surfaces
         assert host.modern_surfaces == ("tool", "resource")
+
+
+def test_least_is_assumed_of_a_host_that_is_not_known() -> None:
+    """It may cut a result as short as the one that cuts most, and what it cuts would count as seen."""
+    assert GENERIC.result_bytes == min(host.result_bytes for host in HOSTS)

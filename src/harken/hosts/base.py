@@ -39,7 +39,7 @@ class Host:
     # What the result of a tool, or of a command, may have so that the host shows its model all of it. Each is below
     # what was measured (see `docs/howto`), in bytes, because no text has more characters or tokens than bytes. Of a
     # host that is not known the least is assumed: no known one cuts a result that short.
-    result_bytes: int = 10_000
+    result_bytes: int = 9_500
 
     @property
     def modern_surfaces(self) -> tuple[str, ...]:
