@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from harken.trial.exchange import Asked
+from harken.trial.exchange import Asked, Say, Script, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, marker, send, so_far, tree
 
@@ -24,6 +24,7 @@ SENTENCES: Final = (
 )
 ONCE: Final = dict.fromkeys(SENTENCES, 1)
 READY_SECONDS: Final = 60.0
+MOST_CALLS: Final = 20
 
 
 def counts(asked: Asked) -> dict[str, int]:
@@ -32,13 +33,33 @@ def counts(asked: Asked) -> dict[str, int]:
     return {sentence: whole.count(sentence) for sentence in SENTENCES}
 
 
+def with_tools(stage: Stage) -> Asked | None:
+    """Return the first request that offers our tools."""
+    return next((asked for asked in stage.model.conversation if asked.tool("inbox_pull")), None)
+
+
+def busy_until_tools_are_offered(stage: Stage) -> Script:
+    """Return a model that works a little first: on a busy machine Codex asks it before its servers have started."""
+
+    def script(asked: Asked) -> Say:
+        calls = sum(turn.role == "call" for turn in asked.turns)
+        if asked.is_side or with_tools(stage) or calls >= MOST_CALLS:
+            return side(asked)
+        return Say.shell(f"sleep 0.{calls % 9 + 1}")
+
+    return script
+
+
 def test_agent_is_told_once_whose_word_a_message_is(stage: Stage) -> None:
     """An agent that does not know takes a stranger's message for its user's, or answers where nobody reads it."""
     before = tree(stage.project)
     stage.harken("connect", stage.launch.name, "--yes")
     assert tree(stage.project) == before
+    stage.model.follow(busy_until_tools_are_offered(stage))
     stage.ask("good morning")
-    asked = stage.model.conversation[0]
+    assert counts(stage.model.conversation[0]) == ONCE
+    asked = with_tools(stage)
+    assert asked is not None
     assert counts(asked) == ONCE
     # Where a host groups the tools of a server, they are called by both names.
     offered = {name.replace("/", "__") for name in asked.tool_names}
