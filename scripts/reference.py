@@ -31,6 +31,7 @@ from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError
 from harken.hosts.base import GENERIC, HOSTS
 from harken.hosts.registry import TITLES, hook_host
+from harken.inbox.frames import FRAME_CHARS, OPENING_CHARS
 from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
 from harken.surfaces import claude_channel, render
@@ -255,7 +256,7 @@ def sizes_section() -> Iterator[str]:
 
 
 def _longest_told(most_chars: int) -> str:
-    return f"{(most_chars - render.OPENING_CHARS - render.FRAME_CHARS) // 100 * 100:,}"
+    return f"{(most_chars - OPENING_CHARS - FRAME_CHARS) // 100 * 100:,}"
 
 
 def tool_section(words: Words, tool: Tool, arguments: Json, result: Json) -> Iterator[str]:
