@@ -1,9 +1,9 @@
 """What a person could read of an inbound text, and nothing that acts.
 
 `clean` is for bodies, `one_line` for names, previews and terminals, `visible` for ids. Markup is parsed by `markup`;
-here are the characters: terminal sequences, control, bidi and invisible ones go, and look-alikes of the tags that
-agent hosts put around their own words are made harmless. It is not a secret filter (`redact`), and it does not decide
-whom to believe (`trust`).
+here are the characters: terminal sequences, control, bidi and invisible ones go, and look-alikes of what agent hosts,
+models and Harken itself put around words of others are made harmless. It is not a secret filter (`redact`), and it does
+not decide whom to believe (`trust`).
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ ROLE_TAGS = ("system", "assistant", "developer")
 MARKERS = ("system-notification", "system-reminder", "system-message", "system-prompt")
 """What may not follow an opening bracket: `[SYSTEM NOTIFICATION`."""
 
-_HARMLESS: Final[Mapping[str, str]] = {"<": "\u2039", "[": "\u2045"}
+_HARMLESS: Final[Mapping[str, str]] = {"<": "\u2039", "[": "\u2045", ":": "\ua789"}
+_HARMLESS_RULE: Final = "\u2043"  # in the place of what begins a line that separates
 _MAX_MARKS = 8
 _MAX_NAME = 40
 
@@ -86,25 +87,46 @@ _LOOSE_JOINER = re.compile(f"(?<![{_EMOJI}{_EMOJI_STYLE}]){_JOINER}|{_JOINER}(?!
 # Marks are no word characters; what else these runs hold is sorted out one by one.
 _MARK_RUN = re.compile(r"[^\w\s\x00-\u02ff]{9,}")
 _BLANK_LINES = re.compile("\n{5,}")
-_LINE_MARKS = re.compile(r"[<\[]|  |\A | \Z")
+_LINE_MARKS = re.compile(
+    r"[<\[]|  |\A | \Z|(?:harken|trust|treat.as)\W{0,3}:|\b(?:begins|ends|of message)\b", re.IGNORECASE
+)
 
 
 def _fold_table() -> dict[int, str]:
     """Map look-alikes to the ASCII character they pass for, one to one so that places stay the same."""
     table = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
-    for code in range(0x1D400, 0x1D800):
-        plain = unicodedata.normalize("NFKC", chr(code))
-        if len(plain) == 1 and plain.isascii():
-            table[code] = plain
+    # Letters with accents, circled, raised, in other styles: each passes for the letter that is left of it.
+    for code in (*range(0xC0, 0x250), *range(0x1D2C, 0x1D6B), *range(0x1E00, 0x1F00), *range(0x2070, 0x20A0),
+                 *range(0x2100, 0x2150), *range(0x24B6, 0x24EA), *range(0x1D400, 0x1D800)):  # fmt: skip
+        plain = unicodedata.normalize("NFKD", chr(code))
+        if plain[0].isascii() and all(unicodedata.combining(mark) for mark in plain[1:]):
+            table[code] = plain[0]
     less_than = "\ufe64\u3008\u27e8\u276e\u276c\u02c2\u1438\u16b2\u227a\u226e\u2a79\u2329\U0001d236"
     table |= dict.fromkeys(map(ord, less_than), "<")
+    table |= dict.fromkeys(map(ord, "\ufe65\u3009\u27e9\u276f\u276d\u02c3\u227b\u232a"), ">")
+    table |= dict.fromkeys(map(ord, "\u3010\u3014\u3016\u27e6\u2e22"), "[")
+    table |= dict.fromkeys(map(ord, "\u3011\u3015\u3017\u27e7\u2e23"), "]")
+    table |= dict.fromkeys(map(ord, "\u2236\ua4fd\u02d0\u0589\ufe13\ufe55"), ":")
+    table |= dict.fromkeys(map(ord, "\u2223\u23d0\u01c0\u2758"), "|")
     table |= dict.fromkeys(map(ord, "\u2010\u2011\u2012\u2013\u2014\u2015\u2212\ufe63\u02d7"), "-")
     table |= dict.fromkeys(map(ord, "\u2044\u2215\u29f8"), "/")
     odd_letters = (
         "\u0430\u0435\u043e\u0440\u0441\u0443\u0445\u0456\u0455\u04bb\u0501\u0578"
         "\u057d\u03bf\u03b1\u0131\u0458\u043a\u0442\u043c\u043d\u0261\u03bd\u0433"
     )
-    return table | {ord(odd): plain for odd, plain in zip(odd_letters, "aeopcyxishdnuoaijktmhgvr", strict=True)}
+    table |= {ord(odd): plain for odd, plain in zip(odd_letters, "aeopcyxishdnuoaijktmhgvr", strict=True)}
+    capitals = "\u0410\u0412\u0415\u041a\u041c\u041d\u041e\u0420\u0421\u0422\u0425\u0423\u0406\u0405\u0408"
+    table |= {ord(odd): plain for odd, plain in zip(capitals, "ABEKMHOPCTXYISJ", strict=True)}
+    greek = "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+    table |= {ord(odd): plain for odd, plain in zip(greek, "ABEZHIKMNOPTYX", strict=True)}
+    small = (
+        "\u1d00\u0299\u1d04\u1d05\u1d07\ua730\u0262\u029c\u026a\u1d0a\u1d0b\u029f\u1d0d\u0274\u1d0f\u1d18\u0280\ua731"
+    )
+    table |= {ord(odd): plain for odd, plain in zip(small, "ABCDEFGHIJKLMNOPRS", strict=True)}
+    table |= {ord(odd): plain for odd, plain in zip("\u1d1b\u1d1c\u1d20\u1d21\u028f\u1d22", "TUVWYZ", strict=True)}
+    for first in (0x1F130, 0x1F150, 0x1F170, 0x1F1E6):
+        table |= {first + place: chr(ord("A") + place) for place in range(26)}
+    return table
 
 
 _FOLD: Final[Mapping[int, str]] = _fold_table()
@@ -116,9 +138,24 @@ def _names(names: tuple[str, ...]) -> str:
 
 _LOOKALIKE = re.compile(
     rf"<(?=[\s/\\!?|]*(?![\s/\\!?|])(?:[\w.\-]{{1,{_MAX_NAME}}}:)?(?:{_names(WRAPPERS)}|(?:{_names(ROLE_TAGS)})(?=[\s/|>]|$)))"
-    rf"|\[(?=\s*(?:{_names(MARKERS)}))",
+    rf"|\[(?=\s*(?:{_names(MARKERS)}))"
+    # What some models are given around turns: `[INST]`, `<<SYS>>`, `<|im_start|>`, `<start_of_turn>`.
+    r"|\[(?=\s{0,4}/?\s{0,4}inst\s{0,4}\])|<(?=\s{0,4}<\s{0,4}/?\s{0,4}sys\s{0,4}>)"
+    r"|<(?=\s{0,4}\|[^|<>\n]{1,40}\|\s{0,4}>)|<(?=\s{0,4}/?\s{0,4}(?:start|end)_of_turn)",
     re.IGNORECASE,
 )
+_SPACED = re.compile(r"[<\[](?=[\s/\\!?|]{0,8}(?:\w[\s._*|-]{1,3}){4})")
+_SPACED_NAMES = tuple(name.replace("-", "") for name in (*WRAPPERS, *ROLE_TAGS) if not name.endswith("-"))
+_SPACED_CHARS = 120
+# What Harken itself puts around a text: the lines that frame it, and what it says of it.
+_OWN = re.compile(
+    r"[-=_*~](?=[-=_*~\s]{0,20}(?:d-\w{4,40}\s{1,4}(?:begins|ends)\b|(?:begin|end)\s{1,4}of\s{1,4}message\b))"
+    r"|(?<=harken):|(?<=harken )\s{0,3}:"
+    r"|(?<=treat as):|(?<=treat_as):|(?<=treat_as\"):"
+    r"|(?<=trust)\W{0,2}:(?=\W{0,4}(?:owner|known|unknown)\b)",
+    re.IGNORECASE,
+)
+_OWN_WORDS = ("begins", "ends", "message", "harken", "treat", "trust")
 
 
 @dataclass(frozen=True, slots=True)
@@ -172,15 +209,28 @@ def visible(text: str) -> str:
 
 
 def neutralise(text: str) -> str:
-    """Return the text with look-alikes of host wrappers made harmless but readable."""
+    """Return the text with look-alikes of the words of hosts, models and Harken made harmless but readable."""
     folded = text if text.isascii() else text.translate(_FOLD)
-    if "<" not in folded and "[" not in folded:
+    places: dict[int, str] = {}
+    if "<" in folded or "[" in folded:
+        places |= {match.start(): _HARMLESS[match[0]] for match in _LOOKALIKE.finditer(folded)}
+        places |= {match.start(): _HARMLESS[match[0]] for match in _SPACED.finditer(folded) if _is_spaced(match)}
+    lower = folded.lower()
+    if any(word in lower for word in _OWN_WORDS):
+        places |= {match.end() - 1: _HARMLESS.get(match[0][-1], _HARMLESS_RULE) for match in _OWN.finditer(folded)}
+    if not places:
         return text
     pieces, done = [], 0
-    for match in _LOOKALIKE.finditer(folded):
-        pieces += [text[done : match.start()], _HARMLESS[match[0]]]
-        done = match.end()
-    return "".join([*pieces, text[done:]]) if pieces else text
+    for place in sorted(places):
+        pieces += [text[done:place], places[place]]
+        done = place + 1
+    return "".join([*pieces, text[done:]])
+
+
+def _is_spaced(match: re.Match[str]) -> bool:
+    """Whether the letters after a bracket, without what stands between them, are the name of a wrapper."""
+    following = match.string[match.end() : match.end() + _SPACED_CHARS]
+    return re.sub(r"[\W_]+", "", following).lower().startswith(_SPACED_NAMES)
 
 
 def _tidy(text: str) -> str:

@@ -1,0 +1,161 @@
+"""No text leaves its frame: what stands around it is the same whatever it says, and nothing inside looks like it.
+
+Every text of the corpus goes the way of a message, through ingest, and then through everything that shows it to a
+model or asks a person about it: as the text, as the sender's name and as the channel's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Final
+
+import pytest
+
+from harken.inbox.reactions import Told
+from harken.ingest.prepare import Policy, prepare
+from harken.ingest.sanitise import neutralise
+from harken.model import INBOX, DeliveryId, Draft, Message, MessageId, Offer, Sender
+from harken.reaction import Action, ActionId, ActionState, Mode, Order
+from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
+from harken.surfaces import render
+from harken.surfaces.mcp.asking import question
+from tests.hostile.corpus import DELIVERY, ORDER, imitations, marked
+
+IMITATIONS: Final = list(dict.fromkeys(imitations()))
+CORPUS: Final = [*IMITATIONS, *marked()]
+NONCE: Final = "5f2b8c90d1e3a746"
+NOW: Final = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
+PLAIN: Final = "words"
+MASK: Final = "\u00a4"
+
+
+def stored(text: str = PLAIN, name: str = PLAIN, channel: str = PLAIN) -> Message:
+    """Return a stranger's message as it is stored."""
+    new = prepare(Draft(source="teams", sender=Sender("s-1", name), text=text, channel=channel), Policy())
+    return Message(
+        id=MessageId("m-0000000001"),
+        mailbox=INBOX,
+        seq=1,
+        received_at=NOW,
+        source=new.source,
+        sender=new.sender,
+        text=new.text,
+        trust=new.trust,
+        attention=new.attention,
+        channel=new.channel,
+    )
+
+
+def offered(message: Message) -> Offer:
+    """Return it as it is handed over."""
+    return Offer(message=message, delivery_id=DeliveryId("d-abcdefghij"))
+
+
+def block(message: Message) -> str:
+    """Return the block that goes with a prompt, with a mark that is always the same."""
+    made = render.channel_block([message], {message.id: DeliveryId("d-abcdefghij")})
+    mark = made.partition(":")[0].rpartition(" ")[2]
+    assert mark.startswith("b-")
+    return made.replace(mark, "b-mark")
+
+
+def asked(message: Message) -> str:
+    """Return the form that asks whether a rule may act on it."""
+    order = Order(
+        agent="claude-code", workdir="", tools=(), prompt="", timeout=timedelta(minutes=5), max_turns=5, has_reply=False
+    )
+    action = Action(
+        id=ActionId("a-1"),
+        rule="watch",
+        mode=Mode.CONFIRM,
+        message=message.id,
+        state=ActionState.WAITING,
+        created_at=NOW,
+        order=order,
+    )
+    found = question(Told(action=action, message=message), agent="", folder="/w")
+    assert found is not None
+    return found.text
+
+
+TELLINGS: Final[Mapping[str, Callable[[Message], str]]] = {
+    "hook, wake and claude channel": lambda m: render.telling([offered(m)]),
+    "notice": lambda m: render.telling([], [m]),
+    "prompt block": block,
+    "inject": lambda m: render.injected([m]),
+    "rule prompt": lambda m: render_prompt("{{content}}", replace(m, sender=Sender("s-1")), NONCE),
+    "form": asked,
+}
+RESULTS: Final[Mapping[str, Callable[[Message], Mapping[str, object]]]] = {
+    "inbox_pull": lambda m: render.for_pull(offered(m)),
+    "wait_for_inbound_message": lambda m: render.for_wait(offered(m)),
+    "check_inbox": lambda m: render.for_task(offered(m), "api"),
+    "inbox_search": lambda m: render.for_search(offered(m)),
+    "log ping": lambda m: render.log_ping(m, 1),
+}
+
+
+def test_corpus_is_large_enough() -> None:
+    """A handful of samples would say little."""
+    assert len(CORPUS) >= 200
+
+
+@pytest.mark.parametrize("text", IMITATIONS)
+def test_nothing_in_a_stored_text_looks_like_a_frame(text: str) -> None:
+    """Neither as it is written nor as it reads once look-alikes are folded; the words themselves stay."""
+    kept = stored(text).text
+    assert kept != text.strip("\n")
+    assert neutralise(kept) == kept
+    assert ORDER in kept
+    assert f"--- {DELIVERY} ends" not in kept
+
+
+@pytest.mark.parametrize("way", TELLINGS)
+@pytest.mark.parametrize("place", ["text", "name", "channel"])
+def test_what_stands_around_a_text_does_not_depend_on_it(way: str, place: str) -> None:
+    """A hostile message is rendered like one of as many letters that mean nothing: it adds and closes nothing."""
+    rendering = TELLINGS[way]
+    for text in CORPUS:
+        hostile = stored(**{place: text})
+        said, masked = rendering(hostile), rendering(_masked(hostile, place))
+        assert len(said) == len(masked), text
+        assert [ours for ours, other in zip(masked, said, strict=True) if ours not in (MASK, other)] == [], text
+
+
+@pytest.mark.parametrize("way", RESULTS)
+@pytest.mark.parametrize("place", ["text", "name", "channel"])
+def test_text_in_a_result_is_one_string_of_it(way: str, place: str) -> None:
+    """Whatever it says, the JSON has the same fields, and every other field the same value."""
+    for text in CORPUS:
+        hostile = stored(**{place: text})
+        said, masked = (json.loads(json.dumps(RESULTS[way](each))) for each in (hostile, _masked(hostile, place)))
+        assert list(said) == list(masked), text
+        assert {name for name in said if said[name] != masked[name] and MASK not in str(masked[name])} == set(), text
+
+
+@pytest.mark.parametrize("place", ["name", "channel"])
+def test_names_in_a_rule_prompt_are_quoted(place: str) -> None:
+    """They stand in a sentence of ours: on its line, and in quotes that they cannot close."""
+    for text in CORPUS:
+        prompt = render_prompt(DEFAULT_PROMPT, stored(**{place: text}), NONCE)
+        assert len(prompt.splitlines()) == len(render_prompt(DEFAULT_PROMPT, stored(), NONCE).splitlines()), text
+        name = stored(**{place: text})
+        assert json.dumps(_words(name, place), ensure_ascii=False) in prompt, text
+
+
+def _masked(message: Message, place: str) -> Message:
+    """Return a message with letters that mean nothing, as many and on as many lines, in one place."""
+    words = re.sub(r"\S", MASK, _words(message, place))
+    if place == "text":
+        return replace(message, text=words)
+    if place == "name":
+        return replace(message, sender=Sender(message.sender.id, words))
+    return replace(message, channel=words)
+
+
+def _words(message: Message, place: str) -> str:
+    return {"text": message.text, "name": message.sender.name, "channel": message.channel}[place]
