@@ -45,6 +45,36 @@ async def test_signed_body_is_known_under_every_name(
     assert (await hook.say({**payload, "another": 1}, delivery="a", **named)).status == 202
 
 
+GREETING = {"zen": "Keep it logically awesome.", "hook_id": 7, "hook": {"events": ["push"]}, "ref": "x", "commits": []}
+
+
+@pytest.mark.parametrize("event", ["push", "issues", "star"])
+async def test_greeting_that_was_skipped_cannot_be_posted_again_as_an_event(event: str) -> None:
+    """Nobody signs the event's name: whoever saw the greeting would have an event of their choice told to agents."""
+    hook = rig("github")
+    for said in ("ping", event):
+        assert (await hook.say(GREETING, event=said, delivery=said)).status == 200
+    assert (await rig("github").say(GREETING, event=event)).status == 200
+    assert hook.kept.drafts == []
+
+
+@pytest.mark.parametrize(("body", "event"), [(samples.GITHUB_COMMENT, "issues"), (samples.GITHUB_PUSH, "release")])
+async def test_body_of_one_event_is_not_taken_for_another(body: samples.Payload, event: str) -> None:
+    """It would be told as something that never happened."""
+    hook = rig("github")
+    with pytest.raises(UserError, match=event):
+        await hook.say(body, event=event)
+    assert hook.kept.drafts == []
+
+
+async def test_event_that_was_left_out_is_left_out_under_every_name() -> None:
+    """What the person does not want to hear of comes in under no other name, of the event or of the delivery."""
+    hook = rig("github", channels=["star", "watch"])
+    body: samples.Payload = {"action": "created", "label": {"name": "bug"}}
+    posts = [await hook.say(body, event=event, delivery=event) for event in ("label", "star", "watch")]
+    assert ([each.status for each in posts], hook.kept.drafts) == ([200, 200, 200], [])
+
+
 @pytest.mark.parametrize(
     ("preset", "payload", "named"),
     [

@@ -73,7 +73,10 @@ def headers_of(draw: st.DataObject) -> dict[str, str]:
 @given(name=st.sampled_from(PRESETS), payload=mangled() | values, data=st.data())
 def test_no_payload_breaks_a_preset(name: str, payload: Json, data: st.DataObject) -> None:
     """Whoever has the secret may still send anything, and so may whoever names a branch."""
-    found = preset_of(name).read(Posted(headers=headers_of(data)), payload)
+    try:
+        found = preset_of(name).read(Posted(headers=headers_of(data)), payload)
+    except UserError:
+        return  # it is not what its headers say
     if isinstance(found, Event):
         assert 0 < len(found.text) < MAX_TEXT
         assert 0 < len(found.channel) <= 128

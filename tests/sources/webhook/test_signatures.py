@@ -29,7 +29,7 @@ from tests.sources.webhook.rig import (
     standard,
 )
 
-BODY = b'{"text": "hello", "type": "x"}'
+BODY = b'{"text": "hello", "type": "x", "ref": "refs/heads/main", "commits": []}'
 STAMPED = ("slack", "standard")
 OTHER_KEY = b"another secret of twenty"
 OTHER_SECRET = "whsec_" + base64.b64encode(OTHER_KEY).decode()

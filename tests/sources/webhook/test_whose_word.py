@@ -91,7 +91,7 @@ async def test_what_somebody_only_did_on_github_is_told_by_github(event: str, mo
 
 async def test_nobody_is_github_without_a_name() -> None:
     """Two names that are missing are not the same name."""
-    draft = await told("github", {"action": "created", "comment": {"body": EVIL}}, event="issue_comment")
+    draft = await told("github", {"action": "created", "issue": {}, "comment": {"body": EVIL}}, event="issue_comment")
     assert draft.sender == Sender("github", "GitHub")
 
 

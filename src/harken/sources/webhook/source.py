@@ -17,6 +17,7 @@ from harken.errors import HarkenError, Unavailable
 from harken.model import Draft
 from harken.sources.base import Feed, SourceHealth
 from harken.sources.door import Accept, Door, DoorAnswer, Posted
+from harken.sources.webhook.delivery import body_id
 from harken.sources.webhook.preset import Echo, Event, Judging, Reading, Skipped
 from harken.sources.webhook.reading import FORM, JSON, media_type, payload_of
 from harken.sources.webhook.settings import KIND, WebhookSettings
@@ -25,6 +26,7 @@ from harken.sources.webhook.standing import Standing
 
 ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 LARGE_THREADS: Final = 2
+MOST_LEFT_OUT: Final = 10_000
 UNREADY_SECONDS: Final = 60.0
 
 _STORED: Final = DoorAnswer(status=ACCEPTED, body=b'{"status":"accepted"}')
@@ -80,6 +82,7 @@ class WebhookDoor:
         # Anybody may post what is large: it must not take the threads that others need.
         self._threads = anyio.CapacityLimiter(LARGE_THREADS)
         self._media = frozenset({JSON, FORM} if settings.preset.has_form else {JSON})
+        self._left_out: dict[str, None] = {}  # bodies that were skipped: what names their event may not be signed
 
     @property
     def path(self) -> str:
@@ -107,6 +110,18 @@ class WebhookDoor:
             # Its traceback leads back to itself through the thread's future, and on the way to the whole body: anybody
             # could fill the memory until the collector looks.
             raise exc.with_traceback(None) from None
+        answer = _SKIPPED if body_id(posted) in self._left_out else await self._answer(reading, accept)
+        if answer is _SKIPPED:
+            self._leave_out(body_id(posted))
+        return answer
+
+    def _leave_out(self, body: str) -> None:
+        """Remember a body that was skipped: under another name it is no news either."""
+        if len(self._left_out) >= MOST_LEFT_OUT:
+            del self._left_out[next(iter(self._left_out))]
+        self._left_out[body] = None
+
+    async def _answer(self, reading: Reading | None, accept: Accept) -> DoorAnswer:
         match reading:
             case Event() as event:
                 return await self._store(event, accept)

@@ -1,8 +1,9 @@
 """GitHub: `X-Hub-Signature-256` on the body, the event's name in a header, JSON or a form with JSON in it.
 
-A delivery that GitHub repeats has the same body; its name in `X-GitHub-Delivery` is not signed. Each event that people
-wait for has a text of its own; every other one is told in a line, so that none is dropped. A person is the sender only
-of what they wrote with this event, and then nothing of others stands in the text.
+A delivery that GitHub repeats has the same body; neither its name in `X-GitHub-Delivery` nor the event's is signed, so
+the body must have the shape of the event that it is said to be. Each event that people wait for has a text of its own;
+every other one is told in a line, so that none is dropped. A person is the sender only of what they wrote with this
+event, and then nothing of others stands in the text.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import Final
 
+from harken.errors import UserError
 from harken.model import Sender
 from harken.sources.door import Posted
 from harken.sources.webhook.delivery import body_id, unsigned_id
@@ -56,6 +58,37 @@ _SUBJECTS: Final = (
     "alert",
     "forkee",
 )
+_GREETING: Final = frozenset({"zen", "hook_id"})
+# What the body of an event has, and what it would have if it were another one.
+_SHAPES: Final[Mapping[str, tuple[frozenset[str], frozenset[str]]]] = MappingProxyType(
+    {
+        event: (frozenset(has.split()), frozenset(lacks.split()))
+        for event, has, lacks in (
+            ("push", "ref commits", ""),
+            ("issues", "issue", "comment"),
+            ("pull_request", "pull_request", "comment review thread"),
+            ("issue_comment", "issue comment", ""),
+            ("commit_comment", "comment", "issue pull_request discussion"),
+            ("discussion_comment", "discussion comment", ""),
+            ("pull_request_review_comment", "pull_request comment", ""),
+            ("pull_request_review", "pull_request review", ""),
+            ("workflow_run", "workflow_run", ""),
+            ("workflow_job", "workflow_job", ""),
+            ("check_run", "check_run", ""),
+            ("check_suite", "check_suite", ""),
+            ("status", "sha state", ""),
+            ("release", "release", ""),
+            ("create", "ref ref_type master_branch", ""),
+            ("delete", "ref ref_type", "master_branch"),
+            ("deployment", "deployment", "deployment_status"),
+            ("deployment_status", "deployment_status", ""),
+            ("discussion", "discussion", "comment"),
+            ("dependabot_alert", "alert", ""),
+            ("code_scanning_alert", "alert", ""),
+            ("secret_scanning_alert", "alert", ""),
+        )
+    }
+)
 GOOD: Final = frozenset({"success", "neutral", "skipped"})
 # Of which events somebody wrote the text: where it is, and what is done when it is written.
 _WRITTEN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
@@ -82,9 +115,14 @@ def check(posted: Posted, judging: Judging) -> None:
 def read(posted: Posted, payload: object) -> Reading:
     """Return what GitHub says."""
     event = one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
-    if event == "ping":
-        return Skipped("GitHub greets a new webhook")
     said = table(payload)
+    if event == "ping" or said.keys() >= _GREETING:
+        return Skipped("GitHub greets a new webhook")
+    has, lacks = _SHAPES.get(event, (frozenset[str](), frozenset[str]()))
+    if not has <= said.keys() or lacks & said.keys():
+        raise UserError(
+            f"The body is not that of the event {event}.", "GitHub signs the body and not the event's name."
+        )
     login = first(said, "sender.login", "pusher.name", most=100)
     repository = word(said, "repository", "full_name")
     link = _link(said)
