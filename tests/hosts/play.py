@@ -78,13 +78,14 @@ class Habits:
 
     leave: str  # what a person types to end it
     can_be_woken: bool = True  # as `harken connect` connects it unless told otherwise
+    is_kept: bool = False  # its conversations live on for a minute after their terminal was closed
     long_shell: Callable[[str], Sequence[Step]] = _plain_shell  # how its model runs a command that takes long
 
 
 HABITS: Final[Mapping[str, Habits]] = {
     "claude-code": Habits(leave="/exit"),
     "copilot-cli": Habits(leave="/exit", can_be_woken=False),
-    "codex": Habits(leave="/quit", long_shell=_polled_shell),
+    "codex": Habits(leave="/quit", is_kept=True, long_shell=_polled_shell),
     "gemini-cli": Habits(leave="/quit", can_be_woken=False),
     "opencode": Habits(leave="/exit"),
     "qwen-code": Habits(leave="/quit"),
@@ -172,6 +173,7 @@ class ObservedHost:
     observer: Observer
     terminals: ExitStack
     script: PromptScript = field(default_factory=PromptScript)
+    _kept: set[str] = field(default_factory=set[str])  # what was left by earlier situations, and the host still has
 
     @property
     def name(self) -> str:
@@ -189,12 +191,12 @@ class ObservedHost:
         return int(DaemonProcess(self.stage.harken_home).facts["pid"])
 
     def sessions(self) -> Sequence[Json]:
-        """Return the sessions of this host that Harken knows; none while no daemon answers."""
+        """Return the sessions of this situation that Harken knows; none while no daemon answers."""
         try:
             found = DaemonProcess(self.stage.harken_home).call("status")["sessions"]
         except OSError:
             return []
-        return [session for session in found if session["host"] == self.name]
+        return [each for each in found if each["host"] == self.name and each["session"] not in self._kept]
 
     @contextmanager
     def session(self) -> Iterator[HostSession]:
@@ -266,6 +268,8 @@ class ObservedHost:
     def begin(self) -> Observer:
         """Begin another situation: its messages are judged apart from earlier ones."""
         self.observer = Observer(self.stage)
+        if self.habits.is_kept:
+            self._kept |= {str(each["session"]) for each in self.sessions()}
         return self.observer
 
     def conclude(self, *others: ObservedHost) -> None:

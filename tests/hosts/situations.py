@@ -17,7 +17,7 @@ import psutil
 
 from harken.trial.exchange import Say
 from harken.trial.gate import Gate
-from tests.hosts.observer import LOOK_SECONDS, SentMessage
+from tests.hosts.observer import LOOK_SECONDS, Json, SentMessage
 from tests.hosts.play import (
     KNOWN_SENDER,
     PULL,
@@ -46,6 +46,8 @@ STILL_SHARE_SECONDS: Final = 0.45  # of each half second in which a slow host st
 MOVING_SHARE_SECONDS: Final = 0.05
 GONE_SECONDS: Final = 10.0  # until Harken knows that a session was left
 _HOOKED: Final = frozenset({"idle", "busy"})
+_NOBODY: Final = "waits for the next session: none is connected now"
+_UNSHOWN: Final = "waits for the next session: {} is not woken, no terminal shows its conversation any more"
 _EDGE: Final = "/harken/edge/"  # where the programs are that a host runs for Harken
 
 
@@ -140,7 +142,7 @@ def closed_and_started_at_once(host: ObservedHost) -> None:
         session.leave()
     _expect_gone(host)
     between = observer.send("right after the session was left")
-    observer.expect_outlook(between, "next_session")
+    _expect_to_wait(host, between)
     with host.session() as session:
         _expect_in_next_session(host, session, between)
         later = observer.send("while the second session is idle")
@@ -180,7 +182,7 @@ def headless_with_a_message_before(host: ObservedHost) -> None:
     observer = host.observer
     _expect_gone(host)
     message = observer.send("before a run without a terminal")
-    observer.expect_outlook(message, "next_session")
+    _expect_to_wait(host, message)
     prompt = host.run(Say.shell("true"))
     observer.expect_in(message, host.request(prompt), "the first request of the run")
     observer.settle()
@@ -419,11 +421,23 @@ def _expect_busy(host: ObservedHost) -> None:
 
 
 def _expect_gone(host: ObservedHost) -> None:
-    """Require that Harken knows soon that no session is there any more."""
+    """Require that Harken knows soon that no session is there any more, or that no terminal shows it."""
+
+    def is_gone(session: Json) -> bool:
+        return host.habits.is_kept and not session["can_wake"] and session["hindrance"].startswith("no terminal")
+
     try:
-        until(lambda: not host.sessions(), "the session is gone", GONE_SECONDS, pause_seconds=LOOK_SECONDS)
+        until(lambda: all(map(is_gone, host.sessions())), "it is gone", GONE_SECONDS, pause_seconds=LOOK_SECONDS)
     except AssertionError:
         host.observer.blame(f"a session that was left is still there after {GONE_SECONDS:g} s: {host.sessions()}")
+
+
+def _expect_to_wait(host: ObservedHost, message: SentMessage) -> None:
+    """Require that the forecast says that a message waits for the next session, and for no other reason than is so."""
+    if not host.habits.is_kept:
+        host.observer.expect_outlook(message, "next_session")
+    elif message.sentence not in (_NOBODY, _UNSHOWN.format(host.name)):
+        host.observer.blame(f"{message.mark} is to wait for the next session, and its forecast: {message.sentence}")
 
 
 def _slow_down(host: ObservedHost, pid: int, prompt: str) -> None:

@@ -9,11 +9,14 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+from contextlib import ExitStack
 from typing import Final
 
 import pytest
 
+from harken.testing.daemon import Json
 from harken.trial.exchange import Say, Script, in_order, side
+from harken.trial.screen import Screen
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
     arrived,
@@ -30,6 +33,7 @@ from tests.hosts.story import (
     so_far,
     tree,
 )
+from tests.loss.rig import until
 
 pytestmark = pytest.mark.parametrize("host", ["codex"], indirect=True)
 
@@ -196,6 +200,67 @@ def test_of_two_terminals_with_one_server_only_the_last_active_is_woken(connecte
             wait_idle(connected, 2)
     held = [request for request in connected.model.conversation if request.count(body)]
     assert {(request.count(first), request.count(second), request.count(body)) for request in held} == {(0, 1, 1)}
+
+
+def begin(stage: Stage, screen: Screen) -> str:
+    """Give the session in a terminal its first prompt, and return its name when the turn is over."""
+    before = {each["session"] for each in idle(stage)}
+    prompt = marker()
+    screen.wait_for(stage.launch.ready, READY_SECONDS)
+    screen.submit(prompt)
+    arrived(stage, prompt)
+    (name,) = until(lambda: {each["session"] for each in idle(stage)} - before, "the turn is over", STEP_SECONDS)
+    return str(name)
+
+
+def idle(stage: Stage) -> list[Json]:
+    """Return the idle sessions: those of which hooks have told."""
+    return [each for each in sessions(stage) if each["presence"] == "idle"]
+
+
+def leave(screen: Screen) -> None:
+    """Close a session as a person does. Its terminal stays: closing that would end the shared server as well."""
+    screen.submit("/quit")
+    until(lambda: not screen.is_running, "Codex ends", STEP_SECONDS)
+
+
+def test_session_that_follows_another_at_once_is_woken(connected: Stage) -> None:
+    """The server has the closed conversation for another minute; that must not keep messages from the one that is here.
+
+    What waits goes to the one that a terminal shows.
+    """
+    body = marker()
+    with ExitStack() as stack:
+        first = stack.enter_context(connected.screen())
+        begin(connected, first)
+        leave(first)
+        name = begin(connected, stack.enter_context(connected.screen()))
+        message = send(connected, body)
+        arrived(connected, body)
+        line = eventually(connected, message, is_seen)
+        assert (line["surface"], line["session"]) == ("wake: app server", name)
+
+
+def test_resumed_conversation_has_a_terminal(connected: Stage) -> None:
+    """It may be older than its terminal, which is still not the one of another conversation that was closed."""
+
+    def hindrance() -> str:
+        return "".join(str(each["hindrance"]) for each in idle(connected))
+
+    with ExitStack() as stack:
+        first = stack.enter_context(connected.screen())
+        resumed = begin(connected, first)
+        leave(first)
+        until(lambda: hindrance() == "no terminal shows its conversation any more", "it was left", STEP_SECONDS)
+        second = stack.enter_context(connected.screen("resume", resumed.removeprefix("codex:")))
+        second.wait_for(connected.launch.ready, READY_SECONDS)
+        # Codex has loaded it anew, and tells of it with its next prompt.
+        until(lambda: not idle(connected), "it is resumed", STEP_SECONDS)
+        third = stack.enter_context(connected.screen())
+        begin(connected, third)
+        assert hindrance() == ""
+        leave(third)
+        until(lambda: hindrance() == "it is not certain that a terminal still shows it", "one was left", STEP_SECONDS)
 
 
 def test_interrupted_session_is_idle_and_can_be_woken(connected: Stage) -> None:

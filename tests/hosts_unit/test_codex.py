@@ -6,11 +6,12 @@ The real program is in `tests/hosts`; here are the cases that it cannot be broug
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import threading
 import tomllib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -411,23 +412,46 @@ async def test_server_that_hangs_up_while_it_is_greeted_is_unavailable() -> None
         await AppServer(Parting()).greet()
 
 
+GONE = "no terminal shows its conversation any more"
+UNSURE = "it is not certain that a terminal still shows it"
+BOTH = Shared("idle", loaded=(THREAD, "other"))
+
+
 @pytest.mark.parametrize(
-    ("shared", "terminals", "hindrance"),
+    ("shared", "starts", "shown", "hindrance"),
     [
-        (Shared("idle"), 1, ""),
-        (Shared("idle"), 0, "no terminal shows its conversation any more"),
-        (Shared("idle", loaded=(THREAD, "other")), 2, ""),
-        (Shared("idle", loaded=(THREAD, "other")), 1, "it is not certain that a terminal still shows it"),
-        (Shared("idle", loaded=(THREAD, "title"), ephemeral="title"), 1, ""),
-        (Shared("idle", originator="codex_vscode"), 0, ""),
-        (Shared("active"), 1, "it is at work"),
+        pytest.param(Shared("idle"), [100], {}, "", id="one terminal"),
+        pytest.param(Shared("idle"), [], {}, GONE, id="no terminal"),
+        pytest.param(BOTH, [100, 100], {}, "", id="a terminal for each"),
+        pytest.param(BOTH, [100], {}, UNSURE, id="one terminal for two"),
+        pytest.param(Shared("idle", loaded=(THREAD, "title"), ephemeral="title"), [100], {}, "", id="title"),
+        pytest.param(Shared("idle", originator="codex_vscode"), [], {}, "", id="editor"),
+        pytest.param(Shared("active"), [100], {}, "it is at work", id="at work"),
+        pytest.param(BOTH, [100], {THREAD: 101, "other": 50}, "", id="the other was left before it began"),
+        pytest.param(BOTH, [100], {THREAD: 50, "other": 101}, GONE, id="it was left before the other began"),
+        pytest.param(Shared("idle"), [100], {THREAD: 50}, GONE, id="a terminal that shows nothing yet"),
+        pytest.param(BOTH, [100], {THREAD: 120, "other": 150}, UNSURE, id="the other was resumed"),
+        pytest.param(BOTH, [100], {THREAD: 120}, UNSURE, id="not known when the other was shown"),
+        pytest.param(BOTH, [100], {"other": 50}, UNSURE, id="not known when it was shown"),
+        pytest.param(BOTH, [100, 110], {THREAD: 120, "other": 150}, "", id="two terminals"),
+        pytest.param(BOTH, [100, 300], {THREAD: 120, "other": 150}, UNSURE, id="the second began after both"),
+        pytest.param(BOTH, [100, 130], {THREAD: 120, "other": 150}, "", id="the second began before the other"),
     ],
 )
 async def test_thread_is_woken_only_when_a_terminal_is_sure_to_show_it(
-    folder: Path, shared: Shared, terminals: int, hindrance: str
+    folder: Path, shared: Shared, starts: Sequence[float], shown: Mapping[str, float], hindrance: str
 ) -> None:
-    """The server keeps a thread for a minute after `/quit`: a turn in it would have the rights and no witness."""
+    """The server keeps a thread for a minute after `/quit`: a turn in it would have the rights and no witness.
+
+    A terminal touches a file of the thread that it begins to show, so whatever was touched last before a terminal
+    began is not what that terminal shows.
+    """
     (folder / "app-server-control").mkdir()
+    (folder / "tui-thread-reference-capabilities").mkdir()
+    for name, at in shown.items():
+        path = folder / "tui-thread-reference-capabilities" / name
+        path.touch()
+        os.utime(path, (at, at))
     with (
         unix_serve(shared.answer, str(folder / "app-server-control" / "app-server-control.sock")) as server,
         running("app-server") as process,
@@ -437,8 +461,8 @@ async def test_thread_is_woken_only_when_a_terminal_is_sure_to_show_it(
         try:
             env = {"HOME": str(folder), "CODEX_HOME": str(folder), "PATH": ""}
             target = WakeTarget(native=THREAD, pid=process.pid, env=env)
-            assert await CodexWaker(terminals=lambda _home: terminals).hindrance(target) == hindrance
-            assert await CodexWaker(terminals=lambda _home: 0).hindrance(replace(target, pid=0)) == ""
+            assert await CodexWaker(terminals=lambda _home: starts).hindrance(target) == hindrance
+            assert await CodexWaker(terminals=lambda _home: []).hindrance(replace(target, pid=0)) == ""
         finally:
             server.shutdown()
             thread.join(5)

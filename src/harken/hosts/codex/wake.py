@@ -5,7 +5,9 @@ itself looks into its queue every few seconds; after Esc it does not, and a mess
 surprise after the next prompt. So what is not taken in time is taken back, and the wake has failed.
 
 The shared server keeps a thread for about a minute after its terminal was closed. A turn started then would run with
-the session's rights and nobody would see it, so a thread is woken only when there is a terminal for each thread.
+the session's rights and nobody would see it, so a thread is woken only when there is a terminal for each thread that a
+terminal can be showing. Which one shows which is nowhere told. But a terminal touches a file of each thread when it
+first shows it, also of one that it resumes: what was touched last before a terminal began is not what that one shows.
 """
 
 from __future__ import annotations
@@ -14,7 +16,8 @@ import logging
 import os
 import shutil
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -32,6 +35,7 @@ _LOOK_SECONDS: Final = 0.5
 _SLACK_SECONDS: Final = 10.0
 _ENVIRON: Final = ("HOME", "PATH", "CODEX_HOME", "LANG", "USER")
 _TERMINAL: Final = "codex-tui"  # what a thread names as its originator that a terminal began
+_SHOWN: Final = "tui-thread-reference-capabilities"  # below the home: a file for each thread that a terminal has shown
 _ALONE: Final = frozenset({"--no-daemon", "exec", "app-server", "queue", "mcp-server"})  # not the shared server's
 
 _log = logging.getLogger("harken.hosts.codex")
@@ -41,12 +45,22 @@ class _Unanswered(Unavailable):
     """A text was handed over, and nobody said what became of it."""
 
 
+@dataclass(frozen=True, slots=True)
+class LoadedThread:
+    """A thread that the shared server holds."""
+
+    name: str
+    shown_at: float | None  # when a terminal last began to show it, in seconds since 1970; None: not known
+
+
 class CodexWaker:
     """Starts a turn in a session that is idle."""
 
-    def __init__(self, *, take_seconds: float = TAKE_SECONDS, terminals: Callable[[Path], int] | None = None) -> None:
+    def __init__(
+        self, *, take_seconds: float = TAKE_SECONDS, terminals: Callable[[Path], Sequence[float]] | None = None
+    ) -> None:
         self._take_seconds = take_seconds
-        self._terminals = terminals or count_terminals
+        self._terminals = terminals or terminal_starts
 
     async def wake(self, target: WakeTarget, text: str) -> bool | None:
         """Hand a text to a thread; return whether it was taken, None when it may have been. Never raises."""
@@ -79,10 +93,10 @@ class CodexWaker:
             return ""  # of an editor or a desktop program, which may show many
         if _state(thread) == "active":
             return "it is at work"
-        shown = await anyio.to_thread.run_sync(self._terminals, _home(target.env))
-        if not shown:
-            return "no terminal shows its conversation any more"
-        return "" if shown >= await _count_threads(server) else "it is not certain that a terminal still shows it"
+        home = _home(target.env)
+        # In this order: the thread of a terminal that begins meanwhile must not be missing beside its terminal.
+        starts = await anyio.to_thread.run_sync(self._terminals, home)
+        return doubt(target.native, await _loaded_threads(server, home), starts)
 
     async def _queued(self, target: WakeTarget, text: str) -> None:
         """Put a text into the queue of a thread, and wait until it is taken from there."""
@@ -132,15 +146,38 @@ async def _started(target: WakeTarget, text: str) -> bool:
         return True
 
 
-async def _count_threads(server: AppServer) -> int:
-    """Count the threads that a terminal should be showing."""
+def doubt(name: str, loaded: Sequence[LoadedThread], starts: Sequence[float]) -> str:
+    """Say why it is not sure that a terminal shows a thread, from when each terminal began; empty when it is."""
+    # Where it is not known of one, any terminal may show any of them.
+    is_known = all(thread.shown_at is not None for thread in loaded)
+    can_show = sorted(
+        (sum(not is_known or start <= (thread.shown_at or 0.0) for start in starts), thread.name) for thread in loaded
+    )
+    # What no terminal can be showing was left, and takes no terminal from the others.
+    left = [each for terminals, each in can_show if not terminals]
+    if name in left or not starts:
+        return "no terminal shows its conversation any more"
+    is_enough = all(terminals >= place for place, (terminals, _) in enumerate(can_show[len(left) :], 1))
+    return "" if is_enough else "it is not certain that a terminal still shows it"
+
+
+async def _loaded_threads(server: AppServer, home: Path) -> Sequence[LoadedThread]:
+    """Return the threads that a terminal should be showing."""
     loaded = (await server.call("thread/loaded/list", {})).get("data")
     names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, list) else []
-    threads = [_thread(await server.call("thread/read", {"threadId": name})) for name in names]
-    return sum(
-        each.get("originator") == _TERMINAL and not each.get("ephemeral") and not each.get("parentThreadId")
-        for each in threads
-    )
+    threads = {name: _thread(await server.call("thread/read", {"threadId": name})) for name in names}
+    return [
+        LoadedThread(name, _shown_at(home, name))
+        for name, each in threads.items()
+        if each.get("originator") == _TERMINAL and not each.get("ephemeral") and not each.get("parentThreadId")
+    ]
+
+
+def _shown_at(home: Path, thread: str) -> float | None:
+    try:
+        return (home / _SHOWN / thread).stat().st_mtime
+    except (OSError, ValueError):
+        return None
 
 
 async def _added(server: AppServer, thread: str, text: str) -> str:
@@ -183,20 +220,27 @@ def _state(thread: Mapping[str, object]) -> str:
     return str(status.get("type", "")) if isinstance(status, dict) else ""
 
 
-def count_terminals(home: Path) -> int:
-    """Count the terminals that share the app server of a Codex home. Looks at every process: off the loop."""
-    return sum(_is_terminal_of(process, home) for process in psutil.process_iter())
+def terminal_starts(home: Path) -> Sequence[float]:
+    """Return when each terminal began that shares the app server of a Codex home, in seconds since 1970.
+
+    Never later than it was, at most a second earlier. Looks at every process: off the loop.
+    """
+    starts = (_terminal_start(process, home) for process in psutil.process_iter())
+    return [start for start in starts if start is not None]
 
 
-def _is_terminal_of(process: psutil.Process, home: Path) -> bool:
+def _terminal_start(process: psutil.Process, home: Path) -> float | None:
+    """Return when a process began that is a terminal of a Codex home; None: it is none, or gone."""
     try:
         if process.name() != "codex" or not has_terminal(process.pid):
-            return False
+            return None
         own = process.environ()
         words = process.cmdline()[1:]
+        start = process.create_time()
     except (psutil.Error, OSError):
-        return False
-    return not _ALONE.intersection(words) and codex_home(own).resolve() == home.resolve()
+        return None
+    is_ours = not _ALONE.intersection(words) and codex_home(own).resolve() == home.resolve()
+    return start if is_ours else None
 
 
 def _is_server(pid: int) -> bool:
