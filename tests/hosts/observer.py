@@ -46,7 +46,7 @@ class SentMessage:
     sent_at: datetime
     outlook: str
     sentence: str
-    place: int  # how many requests there were when it was accepted
+    place: int  # how many requests there were when it was sent
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +88,8 @@ class Observer:
     def send(self, when: str, *options: str, about_chars: int = 0) -> SentMessage:
         """Send a message as a person does; `when` says in words what the host is doing."""
         mark, text = new_text(about_chars)
-        at = self.clock.now()
+        # Before: a session may be woken before whoever sent the message is told that it was accepted.
+        at, place = self.clock.now(), len(self.stage.model.requests)
         sent = json.loads(self.stage.harken("send", "--json", *options, "--", text))
         message = SentMessage(
             id=str(sent["id"]),
@@ -98,7 +99,7 @@ class Observer:
             sent_at=at,
             outlook=str(sent["forecast"]["outlook"]),
             sentence=str(sent["forecast"]["sentence"]),
-            place=len(self.stage.model.requests),
+            place=place,
         )
         self.messages.append(message)
         return message

@@ -14,6 +14,7 @@ from harken.inbox.inbox import MAX_OFFER
 from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, Mailbox, Priority, SessionKey, State
 from harken.store.base import Omission
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
+from tests.inbox.test_outlooks import Way
 
 
 async def test_sending_says_what_was_stored_and_what_will_happen(bench: Bench) -> None:
@@ -321,6 +322,23 @@ async def test_sending_where_no_agent_reads_is_said(bench: Bench) -> None:
     sent = await bench.inbox.send(OWNER, "hello", to="project:shop")
     assert sent.forecast.outlook is Outlook.NO_READER
     assert "project:shop" in sent.forecast.sentence
+
+
+async def test_a_wake_that_is_quicker_than_the_forecast_does_not_change_it(bench: Bench) -> None:
+    """A host is asked whether it can be woken, and may answer after the wake: who is busy by then was woken by it."""
+    session = bench.connect(FIRST)
+    session.moments.add("prompt")
+    session.wakers["wake: bell"] = Way()
+    session.rest()
+
+    async def woken_meanwhile() -> str:
+        if await bench.inbox.waiting(FIRST, frozenset(Attention), 1):
+            session.work()
+        return ""
+
+    session.probe = woken_meanwhile
+    sent = await bench.inbox.send(OWNER, "hello")
+    assert sent.forecast.outlook is Outlook.WAKE
 
 
 async def test_a_configured_project_has_readers(tmp_path: Path) -> None:

@@ -124,21 +124,22 @@ class Inbox:
     async def accept(self, draft: Draft) -> Sent:
         """Store what is said on this machine, and say what will happen to it."""
         self._tasks.admit(draft.mailbox or INBOX)
-        # Asked before: whoever waits has it in the very moment in which it is accepted, and waits no more.
+        # Both asked before. A wake may be quicker than the answer of its host, which then seems busy; and whoever waits
+        # has it in the very moment in which it is accepted, and waits no more.
+        await self._look_at_idle()
         waiting = frozenset(self.sessions.waiting())
         appended = (await self._intake.accept([draft]))[0]
         if not appended.is_new:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
             return Sent(message=appended.message, is_new=False, forecast=known)
-        await self._look_at_idle(appended.message)
         return Sent(message=appended.message, is_new=True, forecast=self._outlook(appended.message, waiting))
 
-    async def _look_at_idle(self, message: Message) -> None:
+    async def _look_at_idle(self) -> None:
         """Ask the hosts of idle sessions whether they can be woken, where only they know."""
-        if message.attention is Attention.WAKE:
-            for session in self.sessions.listeners(message.mailbox):
+        async with anyio.create_task_group() as looks:
+            for session in self.sessions.live():
                 if session.probe is not None and not session.is_busy:
-                    await self.sessions.probe(session, PROBE_SECONDS)
+                    looks.start_soon(self.sessions.probe, session, PROBE_SECONDS)
 
     def foresee(self, draft: Draft) -> Forecast:
         """Say what would happen to a draft that is accepted now; nothing is stored."""
