@@ -412,6 +412,24 @@ async def test_server_that_hangs_up_while_it_is_greeted_is_unavailable() -> None
         await AppServer(Parting()).greet()
 
 
+@contextmanager
+def serving(folder: Path, shared: Shared) -> Iterator[WakeTarget]:
+    """A session in a home whose terminals share that server."""
+    (folder / "app-server-control").mkdir()
+    with (
+        unix_serve(shared.answer, str(folder / "app-server-control" / "app-server-control.sock")) as server,
+        running("app-server") as process,
+    ):
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        try:
+            env = {"HOME": str(folder), "CODEX_HOME": str(folder), "PATH": ""}
+            yield WakeTarget(native=THREAD, pid=process.pid, env=env)
+        finally:
+            server.shutdown()
+            thread.join(5)
+
+
 GONE = "no terminal shows its conversation any more"
 UNSURE = "it is not certain that a terminal still shows it"
 BOTH = Shared("idle", loaded=(THREAD, "other"))
@@ -446,23 +464,23 @@ async def test_thread_is_woken_only_when_a_terminal_is_sure_to_show_it(
     A terminal touches a file of the thread that it begins to show, so whatever was touched last before a terminal
     began is not what that terminal shows.
     """
-    (folder / "app-server-control").mkdir()
     (folder / "tui-thread-reference-capabilities").mkdir()
     for name, at in shown.items():
         path = folder / "tui-thread-reference-capabilities" / name
         path.touch()
         os.utime(path, (at, at))
-    with (
-        unix_serve(shared.answer, str(folder / "app-server-control" / "app-server-control.sock")) as server,
-        running("app-server") as process,
-    ):
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        try:
-            env = {"HOME": str(folder), "CODEX_HOME": str(folder), "PATH": ""}
-            target = WakeTarget(native=THREAD, pid=process.pid, env=env)
-            assert await CodexWaker(terminals=lambda _home: starts).hindrance(target) == hindrance
-            assert await CodexWaker(terminals=lambda _home: []).hindrance(replace(target, pid=0)) == ""
-        finally:
-            server.shutdown()
-            thread.join(5)
+    with serving(folder, shared) as target:
+        assert await CodexWaker(terminals=lambda _home: starts).hindrance(target) == hindrance
+        assert await CodexWaker(terminals=lambda _home: []).hindrance(replace(target, pid=0)) == ""
+
+
+async def test_what_a_loaded_thread_is_is_asked_once(folder: Path) -> None:
+    """Codex needs long to read the threads that it began for itself, and each session is looked at again and again."""
+    shared = Shared("idle", loaded=(THREAD, "title"), ephemeral="title")
+    waker = CodexWaker(terminals=lambda _home: [100])
+    with serving(folder, shared) as target:
+        assert [await waker.hindrance(target) for _ in range(3)] == ["", "", ""]
+        shared.loaded = (THREAD, "other")
+        assert await waker.hindrance(target) == UNSURE
+    read = [asked["params"] for asked in shared.asked if asked["method"] == "thread/read"]
+    assert (read.count({"threadId": "title"}), read.count({"threadId": "other"})) == (1, 1)

@@ -90,6 +90,7 @@ class Reaching:
         self._bells = bells
         self._naming = naming
         self._reading_of = reading_of
+        self._codex = CodexWaker()
         self._teller = Teller(inbox, Questions(store, clock))
         self._ways = self._wakers()
         self._desk = HookDesk(
@@ -214,7 +215,7 @@ class Reaching:
         return [BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key))]
 
     def _codex_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
-        waker = CodexWaker()
+        waker = self._codex
         # After a restart no hook has told its environment yet.
         hello = hello if hello.env else replace(hello, env=environment(session.pid))
         session.probe = lambda: waker.hindrance(_target(session, hello))

@@ -61,6 +61,8 @@ class CodexWaker:
     ) -> None:
         self._take_seconds = take_seconds
         self._terminals = terminals or terminal_starts
+        # Of each home, whether a thread is one that a terminal should be showing: that never changes, and takes long.
+        self._is_shown: dict[Path, Mapping[str, bool]] = {}
 
     async def wake(self, target: WakeTarget, text: str) -> bool | None:
         """Hand a text to a thread; return whether it was taken, None when it may have been. Never raises."""
@@ -96,7 +98,16 @@ class CodexWaker:
         home = _home(target.env)
         # In this order: the thread of a terminal that begins meanwhile must not be missing beside its terminal.
         starts = await anyio.to_thread.run_sync(self._terminals, home)
-        return doubt(target.native, await _loaded_threads(server, home), starts)
+        return doubt(target.native, await self._loaded_threads(server, home), starts)
+
+    async def _loaded_threads(self, server: AppServer, home: Path) -> Sequence[LoadedThread]:
+        """Return the threads that a terminal should be showing."""
+        loaded = (await server.call("thread/loaded/list", {})).get("data")
+        names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, list) else []
+        known = self._is_shown.get(home, {})
+        found = {name: known[name] if name in known else await _should_be_shown(server, name) for name in names}
+        self._is_shown[home] = {name: is_shown for name, is_shown in found.items() if is_shown is not None}
+        return [LoadedThread(name, _shown_at(home, name)) for name, is_shown in found.items() if is_shown]
 
     async def _queued(self, target: WakeTarget, text: str) -> None:
         """Put a text into the queue of a thread, and wait until it is taken from there."""
@@ -161,16 +172,12 @@ def doubt(name: str, loaded: Sequence[LoadedThread], starts: Sequence[float]) ->
     return "" if is_enough else "it is not certain that a terminal still shows it"
 
 
-async def _loaded_threads(server: AppServer, home: Path) -> Sequence[LoadedThread]:
-    """Return the threads that a terminal should be showing."""
-    loaded = (await server.call("thread/loaded/list", {})).get("data")
-    names = [name for name in loaded if isinstance(name, str)] if isinstance(loaded, list) else []
-    threads = {name: _thread(await server.call("thread/read", {"threadId": name})) for name in names}
-    return [
-        LoadedThread(name, _shown_at(home, name))
-        for name, each in threads.items()
-        if each.get("originator") == _TERMINAL and not each.get("ephemeral") and not each.get("parentThreadId")
-    ]
+async def _should_be_shown(server: AppServer, name: str) -> bool | None:
+    """Whether a thread is one that a terminal began, for its person; None while nobody knows who began it."""
+    thread = _thread(await server.call("thread/read", {"threadId": name}))
+    if thread.get("originator") is None:
+        return None
+    return thread.get("originator") == _TERMINAL and not thread.get("ephemeral") and not thread.get("parentThreadId")
 
 
 def _shown_at(home: Path, thread: str) -> float | None:
