@@ -72,6 +72,13 @@ def settings_of(stage: Stage) -> Path:
     return stage.user / ".config" / "opencode" / "opencode.json"
 
 
+def test_home_of_a_trial_needs_no_packages(connected: Stage) -> None:
+    """A run that ends while opencode installs leaves a lock behind, and the next one begins a minute late."""
+    connected.ask("hello")
+    log = connected.user / ".local" / "share" / "opencode" / "log" / "opencode.log"
+    assert "dependency install" not in log.read_text()
+
+
 def eventually(look: Callable[[], Json], is_so: Callable[[Json], bool]) -> Json:
     """Return what there is to see once it is as wanted: the end of a turn is told after the model's last answer."""
     end = time.monotonic() + STEP_SECONDS

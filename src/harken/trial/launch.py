@@ -258,7 +258,12 @@ def _opencode_overrides(url: str) -> Overrides:
 
 
 def _opencode_prepare(user: Path, _project: Path, _url: str) -> None:
-    _write(user / ".config" / "opencode" / "opencode.json", {"autoupdate": False, "share": "disabled"})
+    folder = user / ".config" / "opencode"
+    _write(folder / "opencode.json", {"autoupdate": False, "share": "disabled"})
+    # What it would install at each start, and nothing here uses. One that ends meanwhile leaves its lock, for which the
+    # next one waits for a minute.
+    (folder / "node_modules").mkdir()
+    _write(folder / "package-lock.json", {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}})
 
 
 OPENCODE: Final = Launch(
