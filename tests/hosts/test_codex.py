@@ -39,6 +39,7 @@ pytestmark = pytest.mark.parametrize("host", ["codex"], indirect=True)
 
 READY_SECONDS: Final = 60.0
 STEP_SECONDS: Final = 40.0
+GRACE_MILLISECONDS: Final = 30_000
 # Codex offers tools differently to these: plainly, behind a search, and from inside a program that the model writes.
 MODELS: Final = ("mock-model", "gpt-5.5", "gpt-6.1-sol")
 TERMINALS: Final = {"shared": (), "alone": ("--no-daemon",)}
@@ -134,7 +135,8 @@ def test_other_peoples_words_are_announced_and_read_by_the_tool(connected: Stage
 @pytest.mark.parametrize("model_name", MODELS)
 def test_model_is_told_what_the_inbox_is(connected: Stage, model_name: str) -> None:
     """Unless told otherwise, Codex hides tools of servers, and what these say of themselves, from current models."""
-    connected.ask("hello", "--model", model_name)
+    # With no daemon the server starts one, and Codex does not wait for that with its first request.
+    connected.ask("hello", "--model", model_name, "-c", f"mcp_optional_startup_grace_ms={GRACE_MILLISECONDS}")
     offered = json.dumps(connected.model.conversation[0].body)
     assert "Harken is this agent's inbox" in offered
     assert "inbox_pull" in offered
