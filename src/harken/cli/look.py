@@ -12,7 +12,7 @@ import click
 from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.complete import consumers
 from harken.cli.names import short
-from harken.cli.output import Screen, clock_time, json_text, one_line
+from harken.cli.output import Screen, clock_time, json_text, one_line, sender_of
 from harken.cli.source_show import show_sources
 from harken.cli.verbs import Invocation, verb
 from harken.errors import Unavailable
@@ -124,7 +124,7 @@ def _event_line(screen: Screen, event: Result) -> str:
     shown = {"n", "at", "kind", "message"}
     words = [f"{key}={_plain(value)}" for key, value in event.items() if key not in shown and value not in ("", None)]
     if record := event.get("message"):
-        words.append(f"{record['id']} {record['from']}: {record['content_text_sanitized']}")
+        words.append(f"{record['id']} {sender_of(record)}: {record['content_text_sanitized']}")
     head = f"{event['n']} {clock_time(event['at'])} {one_line(event['kind'])} "
     return screen.paint(head, "2") + screen.fit(" ".join(words), len(head))
 

@@ -11,18 +11,23 @@ import json
 import os
 import sys
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from math import inf
 from time import monotonic
-from typing import Any
+from types import MappingProxyType
+from typing import Any, Final
 
 MIN_WIDTH = 20
 NARROW = 70
 QUIET_SECONDS = 1.0
 INDENT = "    "
 DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
+
+MARKS: Final[Mapping[str, str]] = MappingProxyType({"owner": "★ ", "known": "", "unknown": "? "})
+_OTHERS_MARK: Final = "☆"  # what a name has in the place of ours
+_YOUR_NAMES: Final = frozenset({"you", "owner"})
 
 Record = dict[str, Any]
 """A message as the verbs give it."""
@@ -224,10 +229,24 @@ class Screen:
         # On a narrow terminal the number has to do: it names the message too.
         place = f"{one_line(record['id'])} {place_of(record)}" if not 0 < self.width < NARROW else place_of(record)
         stamp = f"[{one_line(record['channel'] or record['source'])} {clock_time(record['ts'])}]"
-        who = one_line(record["from"] or record["sender_id"]) + ":"
+        who = sender_of(record) + ":"
         note = f"{note} " if note else ""
         plain = f"{place} {stamp} {note}{who} "
         return f"{self.paint(place, DIM)} {self.paint(stamp, CYAN)} {note}{self.paint(who, BOLD)} ", plain
+
+
+def sender_of(record: Record) -> str:
+    """Return who said a message, after a mark of trust that no name can carry."""
+    return MARKS.get(record["trust"], MARKS["unknown"]) + name_of(record)
+
+
+def name_of(record: Record) -> str:
+    """Return who said a message, for a place that has the mark already; a name that misleads has its id beside it."""
+    name = one_line(record["from"] or record["sender_id"]).replace(MARKS["owner"].strip(), _OTHERS_MARK)
+    if record["trust"] == "owner" and record["sender_id"] == "owner":
+        return name
+    is_misleading = name.strip(f" ?.:{_OTHERS_MARK}").casefold() in _YOUR_NAMES
+    return f"{name} ({one_line(record['sender_id'])})" if is_misleading else name
 
 
 def place_of(record: Record) -> str:

@@ -15,7 +15,7 @@ import click
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
 from harken.cli.messages import note_cut, text_or_stdin
-from harken.cli.output import BOLD, DIM, Screen, clock_time, note_to_person, one_line
+from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, one_line
 from harken.cli.verbs import Invocation, verb
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
@@ -120,6 +120,7 @@ def _show(screen: Screen, record: Result) -> None:
     words += ["repeat"] if record["repeat"] else []
     words += [f"cut, {record['length']} characters"] if "truncated" in record else []
     note = f" ({', '.join(words)})" if words else ""
+    who = MARKS.get(record["trust"], MARKS["unknown"]) + one_line(record["sender"])
     place = f"{record['id']} {record['task']} {clock_time(record['created_at'])}{note}"
-    screen.line(f"{screen.paint(one_line(place), DIM)} {screen.paint(one_line(record['sender']), BOLD)}:")
+    screen.line(f"{screen.paint(one_line(place), DIM)} {screen.paint(who, BOLD)}:")
     screen.text(record["body"])

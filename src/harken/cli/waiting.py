@@ -9,7 +9,7 @@ import click
 
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import mailboxes, open_questions
-from harken.cli.output import Screen, cut, note_to_person, one_line
+from harken.cli.output import Screen, cut, note_to_person, one_line, sender_of
 from harken.cli.verbs import Invocation, or_subcommand, verb
 
 NAME_WIDTH = 20
@@ -71,7 +71,7 @@ def _row(question: Result) -> tuple[str, ...]:
     record = question["message"]
     return (
         record["id"],
-        cut(one_line(record["from"] or record["sender_id"]), NAME_WIDTH),
+        cut(sender_of(record), NAME_WIDTH),
         cut(one_line(record["channel"] or record["source"]), NAME_WIDTH),
         question["how_long"],
         standing(question),

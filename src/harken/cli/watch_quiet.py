@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from harken.cli.client import Result
-from harken.cli.output import note_to_person
+from harken.cli.output import note_to_person, sender_of
 from harken.cli.watch_news import News
 from harken.config.home import Home
 from harken.config.load import load
@@ -91,7 +91,7 @@ def toast_of(records: Sequence[Result], count: int) -> Toast:
 
 
 def _who(record: Result) -> str:
-    sender = _short(record["from"] or record["sender_id"], NAME_CHARS)
+    sender = _short(sender_of(record), NAME_CHARS)
     return f"{sender} in {_short(record['channel'] or record['source'], NAME_CHARS)}"
 
 

@@ -9,18 +9,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 from harken.cli.client import Result
 from harken.cli.names import short, title_of
-from harken.cli.output import BOLD, CYAN, DIM, MIN_WIDTH, RED, Screen, clock_time, cut, one_line, place_of, width_of
+from harken.cli.output import (
+    BOLD,
+    CYAN,
+    DIM,
+    MARKS,
+    MIN_WIDTH,
+    RED,
+    Screen,
+    clock_time,
+    cut,
+    name_of,
+    one_line,
+    place_of,
+    sender_of,
+    width_of,
+)
 from harken.cli.run_show import BY_HAND, EDGE, MARK, lasted
 from harken.cli.waiting import standing
 from harken.cli.watch_news import OF_QUESTIONS, REMARK, View
 
 YELLOW: Final = "33"
-MARKS: Final[Mapping[str, str]] = MappingProxyType({"owner": "★ ", "known": "  ", "unknown": "? "})
 CHOSEN, OTHER = "▸ ", "  "
 RULE_WIDTH: Final = 24
 PIPE_WIDTH: Final = 40
@@ -39,10 +52,10 @@ HELP: Final = (
 
 def message_line(screen: Screen, record: Result) -> str:
     """Return a message on one line: trust, number, where and when, who, and the first line of what."""
-    mark = MARKS.get(record["trust"], "? ")
+    mark = MARKS.get(record["trust"], MARKS["unknown"]) or "  "
     where = "/".join(part for part in (record["source"], record["channel"]) if part)
     stamp = f"[{one_line(where)} {clock_time(record['ts'])}]"
-    who = one_line(record["from"] or record["sender_id"]) + ":"
+    who = name_of(record) + ":"
     plain = f"{mark}{place_of(record)} {stamp} {who} "
     text = first_line(record["content_text_sanitized"])
     if screen.width and screen.width - width_of(plain) < MIN_WIDTH // 2:
@@ -113,7 +126,7 @@ def _about(record: Result | None, name: str) -> str:
     if record is None:
         return one_line(name)
     text = record["text"] if "text" in record else record["content_text_sanitized"]
-    return one_line(f"{place_of(record)} {record['from']}: {first_line(text)}")
+    return one_line(f"{place_of(record)} {sender_of(record)}: {first_line(text)}")
 
 
 def banner(screen: Screen, view: View, chosen: str | None, *, note: str, rows: int, now: datetime) -> list[str]:

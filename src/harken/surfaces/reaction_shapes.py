@@ -22,6 +22,7 @@ def glance(message: Message | None) -> dict[str, object] | None:
         "source": message.source,
         "channel": message.channel,
         "from": message.sender.label,
+        "sender_id": message.sender.id,
         "trust": message.trust.value,
         "received_at": timestamp(message.received_at),
         "text": text if len(text) <= GLANCE_CHARS else f"{text[:GLANCE_CHARS]}…",
