@@ -147,7 +147,7 @@ def test_what_ran_after_the_backup_does_not_run_again_and_is_shown(machine: Mach
         daemon.call("confirm", action=asked["id"], yes=True)
         ends(daemon, 3)
     assert machine.ran == ["hold", "second", "third"]
-    restored = copy.json("restore", str(file))
+    restored = copy.json("restore", str(file), "--with-settings")
     assert restored["held_actions"] == [
         {"id": queued["id"], "state": "refused", "rule": "by itself", "message_id": queued["message_id"]},
         {"id": asked["id"], "state": "expired", "rule": "ask", "message_id": asked["message_id"]},
@@ -184,7 +184,7 @@ def test_a_restore_says_what_it_held_back_and_how_to_run_it(machine: Machine, tm
         _, queued, asked = backed_up(daemon, file)
         (run,) = daemon.call("runs")["runs"]
         machine.let_go()
-    shown = Rig(tmp_path / "copy").ok("restore", str(file))
+    shown = Rig(tmp_path / "copy").ok("restore", str(file), "--with-settings")
     assert "Actions that had not run then, and may have run since: 2." in shown
     assert [line.split() for line in shown.splitlines() if line.startswith("  ")] == [
         [queued["id"], "refused", "by", "itself", queued["message_id"]],
@@ -206,7 +206,7 @@ def test_what_a_person_had_asked_for_by_hand_is_not_said_to_have_a_rule(machine:
         by_hand = daemon.call("run_now", message=message, agent="gemini-cli")
         Rig(daemon.home).ok("backup", str(file))
         machine.let_go()
-    shown = Rig(tmp_path / "copy").ok("restore", str(file))
+    shown = Rig(tmp_path / "copy").ok("restore", str(file), "--with-settings")
     assert [by_hand["id"], "refused", "by", "hand", message] in [line.split() for line in shown.splitlines()]
     hints = [line for line in shown.splitlines() if line.startswith("To run ")]
     assert hints == ["To run what you asked for by hand now: harken channel run MESSAGE --agent HOST …"]
@@ -229,9 +229,9 @@ def test_mail_that_rules_had_not_looked_at_when_the_backup_was_taken_starts_noth
         connection.execute("UPDATE rule_state SET judged = 0")
     copy = Rig(tmp_path / "copy")
     early = rewritten(file, {"harken.db": database.read_bytes()}, tmp_path / "early.tgz")
-    shown = Rig(tmp_path / "shown").ok("restore", str(early))
+    shown = Rig(tmp_path / "shown").ok("restore", str(early), "--with-settings")
     assert "The newest messages, which rules may not have looked at then and do not now: 1." in shown
-    assert copy.json("restore", str(early))["unjudged"] == 1
+    assert copy.json("restore", str(early), "--with-settings")["unjudged"] == 1
     with machine.nursery.daemon(copy.home) as daemon:
         daemon.start()
         said(daemon, "third", "ci", "started")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory, mkdtemp, mkstemp
@@ -62,15 +62,19 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
 
 @verb("restore")
 @click.argument("file", metavar="FILE|-", type=click.Path(dir_okay=False, allow_dash=True))
-def restore(asked: Invocation, *, file: str) -> None:
+@click.option("--yes", "is_agreed", is_flag=True, help="Ask nothing; take no settings that could act.")
+@click.option("--with-settings", "takes_settings", is_flag=True, help="Take its settings, rules and decisions too.")
+def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bool) -> None:
     """Unpack a backup into a home that is empty.
 
-    Checks it first: a damaged backup, or one of a newer Harken, changes nothing. Replies and runs that were not over
-    may have been since: they are held back, and shown. Sign in to your sources again, and connect your agents,
-    afterwards.
+    Checks it first: a damaged backup, or one of a newer Harken, changes nothing. Shows what its settings, rules and
+    decisions would run, open, connect to and trust, and asks; without a yes these are parked in files beside. Replies
+    and runs that were not over may have been since: they are held back, and shown. Sign in to your sources again, and
+    connect your agents, afterwards.
     """
     from harken.cli.archive import unpack
-    from harken.cli.restore_show import held_record, show_held
+    from harken.cli.restore_powers import park, powers_in
+    from harken.cli.restore_show import held_record, show_held, show_parked
     from harken.daemon.lock import single_instance
     from harken.store.sqlite.holding import hold
 
@@ -84,6 +88,9 @@ def restore(asked: Invocation, *, file: str) -> None:
             try:
                 about, count = unpack(stream, work)
                 held = hold(work / DATABASE)
+                powers = powers_in(work, DATABASE)
+                is_taken = takes_settings or not powers or _takes(asked, powers, is_agreed=is_agreed)
+                parked = [] if is_taken else park(work, DATABASE)
                 _move(work, home)
             except OSError as exc:
                 raise disk_error("write", home.path, exc) from exc
@@ -91,12 +98,28 @@ def restore(asked: Invocation, *, file: str) -> None:
                 shutil.rmtree(work, ignore_errors=True)
     if asked.as_json:
         said = {"home": str(home.path), "files": count, "last_event": about.last_event}
-        asked.print_json({**said, **held_record(held)})
+        found = [{"would": what, "with": detail} for what, detail in powers]
+        asked.print_json({**said, "settings": found, "parked_settings": parked, **held_record(held)})
         return
     asked.screen.line(f"Restored {home.path}: {count} files, up to event {about.last_event} of {about.created_at}.")
     asked.screen.line(f"Not in a backup: {LEFT_OUT}.")
     show_held(asked.screen, held)
+    show_parked(asked.screen, home.path, powers, parked)
     asked.screen.line("Next: harken up, then harken source login and harken connect as you need them.")
+
+
+def _takes(asked: Invocation, powers: Sequence[tuple[str, str]], *, is_agreed: bool) -> bool:
+    """Ask whether settings that could act are taken; with --yes they are not."""
+    if is_agreed:
+        return False
+    if asked.as_json or not (sys.stdin.isatty() and sys.stdout.isatty()):
+        raise UserError(
+            f"The settings of this backup could act ({powers[0][0]} {powers[0][1]}), and nobody can be asked here.",
+            "Say --yes to park them and take the messages, or --with-settings to take all.",
+        )
+    asked.screen.line("The settings, rules and decisions of this backup would")
+    asked.screen.table(powers)
+    return click.confirm("Take them? Otherwise they are parked, and the messages taken", default=False)
 
 
 def human(size: float) -> str:

@@ -5,6 +5,9 @@ It shows what the store's `holding.py` returns, and decides nothing.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from pathlib import Path
+
 from harken.cli.client import Result
 from harken.cli.output import Screen
 from harken.store.sqlite.holding import Held
@@ -23,6 +26,16 @@ def held_record(held: Held) -> Result:
         ],
         "unjudged": held.unjudged,
     }
+
+
+def show_parked(screen: Screen, home: Path, powers: Sequence[tuple[str, str]], parked: Sequence[str]) -> None:
+    """Print what was not put in force, and where it is."""
+    if not parked:
+        return
+    screen.line("Not put in force, because it would")
+    screen.table(powers)
+    screen.line(f"It is parked in {home}: {', '.join(parked)}. Take over what you want with harken source add,")
+    screen.line("harken allow and harken rules reload, or restore again with --with-settings.")
 
 
 def show_held(screen: Screen, held: Held) -> None:

@@ -1,0 +1,53 @@
+"""What the person decided and a copy of the store still holds: whom they admitted, and the rules in force.
+
+For a copy that is to be used elsewhere: it changes a file that no daemon has open, like `holding`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from harken.model import SenderRule, Trust
+from harken.store.sqlite import access
+from harken.store.sqlite.connection import connect
+from harken.store.sqlite.seam import translated
+
+RULES: Final = "SELECT text FROM rule_state WHERE text IS NOT NULL"
+FORGET_SENDERS: Final = "DELETE FROM senders WHERE trust <> ?"
+FORGET_RULES: Final = "UPDATE rule_state SET revision = revision + 1, text = NULL WHERE text IS NOT NULL"
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """Whom the person admitted, and the text of the rules in force; empty: there are none."""
+
+    senders: Sequence[SenderRule]
+    rules: str
+
+
+def decided_in(database: Path) -> Decided:
+    """Return what was decided, of a copy that has the newest schema."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        return _decided(connection)
+
+
+def forget_decisions(database: Path) -> Decided:
+    """Take back what was decided, and return it. Who was denied stays so."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        decided = _decided(connection)
+        connection.execute(FORGET_SENDERS, (Trust.UNKNOWN.value,))
+        connection.execute(FORGET_RULES)
+        connection.execute("COMMIT")
+    return decided
+
+
+def _decided(connection: sqlite3.Connection) -> Decided:
+    admitted = [each for each in access.senders(connection) if each.trust is not Trust.UNKNOWN]
+    row = connection.execute(RULES).fetchone()
+    return Decided(admitted, str(row[0]) if row else "")
