@@ -46,3 +46,10 @@ def commit(folder: Path, name: str, text: str = "text\n") -> None:
     path.write_text(text)
     git(folder, "add", "-f", name)
     git(folder, "commit", "-q", "-m", f"Write {name}")
+
+
+def filtered(folder: Path, smudge: str) -> None:
+    """Let git run a command for each file that it checks out."""
+    commit(folder, ".gitattributes", "*.md filter=x\n")
+    git(folder, "config", "filter.x.smudge", smudge)
+    git(folder, "config", "filter.x.required", "true")

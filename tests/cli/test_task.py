@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from harken.cli.client import Daemon
 from harken.cli.task_start import quoted
 from harken.config.home import Home
-from tests.cli.repos import PERSON, commit, git, repository
+from tests.cli.repos import PERSON, commit, filtered, git, repository
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting
 from tests.loss.rig import until
@@ -134,6 +134,18 @@ def test_git_that_fails_leaves_no_task_behind(person: Rig, repo: Path) -> None:
     assert not repo.with_name("my app.worktrees").exists()
 
 
+def test_repository_whose_settings_name_programs_is_not_checked_out_unasked(person: Rig, repo: Path) -> None:
+    """It may be somebody else's, unpacked from an archive: git would run what it says."""
+    filtered(repo, ': > "$HOME/reached"; cat')
+    done = person.run("task", "new", "Trap", "--dir", str(repo))
+    assert done.code == USER_ERROR
+    assert "filter.x.smudge" in done.err
+    assert "--trust-repository" in done.err
+    assert ids(person, "--all") == []
+    assert not (Path(person.extra["HOME"]) / "reached").exists()
+    assert new(person, repo, "Mine", "--trust-repository")["id"] == "mine"
+
+
 def test_nothing_that_exists_is_overwritten(person: Rig, repo: Path) -> None:
     """Both are found before anything is made."""
     (repo.with_name("my app.worktrees") / "taken").mkdir(parents=True)
@@ -147,11 +159,9 @@ def test_nothing_that_exists_is_overwritten(person: Rig, repo: Path) -> None:
 
 def test_a_command_killed_while_git_works_leaves_what_can_be_seen_and_removed(person: Rig, repo: Path) -> None:
     """The task is known before git writes; its folder is missing, which is said, and it goes when it is told to."""
-    hook = repo / ".git" / "hooks" / "post-checkout"
-    hook.write_text('#!/bin/sh\n: > "$HOME/reached"\nsleep 60\n')
-    hook.chmod(0o755)
+    filtered(repo, ': > "$HOME/reached"; sleep 60')
     reached = Path(person.extra["HOME"]) / "reached"
-    words = [*COMMAND, "task", "new", "Slow one", "--dir", str(repo)]
+    words = [*COMMAND, "task", "new", "Slow one", "--dir", str(repo), "--trust-repository"]
     with subprocess.Popen(words, env=person.environment, start_new_session=True) as process:
         until(reached.exists, "git works", SECONDS)
         os.killpg(process.pid, signal.SIGKILL)

@@ -23,7 +23,8 @@ from harken.cli.worktree import (
     remove_worktree,
 )
 from harken.errors import Conflict, NotFound, UserError
-from tests.cli.repos import PERSON, commit, git, repository
+from harken.hosts.repository import starts_at_checkout
+from tests.cli.repos import PERSON, commit, filtered, git, repository
 
 
 @pytest.fixture(autouse=True)
@@ -162,17 +163,15 @@ def test_what_is_in_the_way_is_named_and_nothing_is_written(tmp_path: Path) -> N
 
 
 def test_what_git_had_begun_goes_when_it_fails(tmp_path: Path) -> None:
-    """A hook that refuses leaves the worktree and the branch: the next try would find both in the way."""
+    """A filter that refuses leaves the worktree and the branch: the next try would find both in the way."""
     repo = repository(tmp_path / "app")
-    hook = repo / ".git" / "hooks" / "post-checkout"
-    hook.write_text("#!/bin/sh\necho not today >&2\nexit 1\n")
-    hook.chmod(0o755)
+    filtered(repo, "echo not today >&2; exit 1")
     with pytest.raises(UserError, match="could not make the worktree") as error:
         made(repo)
     assert "not today" in error.value.hint
     assert heads(repo) == ["main"]
     assert not (tmp_path / "app.worktrees").exists()
-    hook.unlink()
+    git(repo, "config", "filter.x.smudge", "cat")
     assert made(repo).path.is_dir()
 
 
@@ -277,3 +276,31 @@ def test_tracked_files_and_links_in_a_repository_are_recognised(tmp_path: Path) 
     (repo / ".codex" / "config.toml").unlink()
     names = (".codex/config.toml", "[x].txt", ".gemini/settings.json", ".codex/hooks.json", "x.txt")
     assert [is_tracked(repo, repo / name) for name in names] == [True, True, True, False, False]
+
+
+# -- repositories of others -----------------------------------------------------------------------------------------
+
+
+def test_no_program_of_a_repository_is_started_for_a_worktree(tmp_path: Path) -> None:
+    """An unpacked archive brings hooks and settings along: looking, checking out and removing start none of them."""
+    repo, marker = repository(tmp_path / "app"), tmp_path / "marker"
+    for name in ("post-checkout", "post-index-change", "reference-transaction"):
+        hook = repo / ".git" / "hooks" / name
+        hook.parent.mkdir(exist_ok=True)
+        hook.write_text(f"#!/bin/sh\ntouch {marker}\n")
+        hook.chmod(0o755)
+    git(repo, "config", "core.fsmonitor", f"touch {marker}; false")
+    marker.unlink(missing_ok=True)  # git itself has started them for the test
+    spot = made(repo)
+    losses(spot.path)
+    remove_worktree(repo, spot.path)
+    assert not marker.exists()
+
+
+def test_settings_that_git_obeys_at_a_checkout_are_named(tmp_path: Path) -> None:
+    """A filter cannot be overruled: whoever owns the repository has to say that it is theirs."""
+    repo = repository(tmp_path / "app")
+    git(repo, "config", "alias.st", "status")
+    assert starts_at_checkout(repo) == ""
+    git(repo, "config", "filter.x.smudge", "evil")
+    assert starts_at_checkout(repo) == f"filter.x.smudge in {repo}/.git/config"

@@ -302,6 +302,7 @@ def test_a_long_run_needs_no_more_memory_than_a_short_one() -> None:
         ("git log --out''put=x", False),
         ("git log -p --ext-diff", False),
         ("git log -p --textconv", False),
+        ("git log --help", False),
         ("git log *", False),
         ("git log ?-output=x", False),
         ("git log [-]-output=x", False),

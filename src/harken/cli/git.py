@@ -1,6 +1,7 @@
 """Asks git, in the person's own environment and within a time. It knows no verb of git's and no task.
 
 Variables that point at another repository are left out: a command in a git hook has them, and means its own folder.
+Hooks and monitors of the repository are not started: it may be somebody else's.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import HarkenError, Unavailable, UserError
+from harken.hosts.repository import HARKENS_OWN
 
 ASK_SECONDS: Final = 30.0
 WORK_SECONDS: Final = 600.0  # a checkout of something large
@@ -54,7 +56,7 @@ def git(folder: Path, *words: str, seconds: float = ASK_SECONDS, sets: Mapping[s
             [program, "-C", str(folder), *words],
             stdin=subprocess.DEVNULL,
             capture_output=True,
-            env={**kept, "GIT_TERMINAL_PROMPT": "0", **(sets or {})},
+            env={**kept, **HARKENS_OWN, **(sets or {})},
             timeout=seconds,
             check=False,
         )

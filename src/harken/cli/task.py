@@ -43,6 +43,7 @@ _agent = click.option("--agent", metavar="HOST", default="", shell_complete=host
 @click.option("--from", "start", metavar="REF", default="", help="Where the branch begins; else at HEAD.")
 @click.option("--here", "is_here", is_flag=True, help="Use the folder as it is, without a worktree.")
 @click.option("--id", "task_id", metavar="ID", default="", help="Its id; else made from the title.")
+@click.option("--trust-repository", "is_trusted", is_flag=True, help="Let git run programs that its settings name.")
 def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: object) -> None:
     """Make a task: a worktree on a new branch, and a mailbox.
 

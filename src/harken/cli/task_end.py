@@ -21,6 +21,7 @@ from harken.cli.task_show import as_json, has_folder
 from harken.cli.verbs import Invocation
 from harken.cli.worktree import Losses, drop_branch, is_worktree, losses, remove_worktree
 from harken.errors import Conflict, HarkenError, UserError
+from harken.hosts.repository import starts_at_checkout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +112,8 @@ def _obstacle(folder: Path, task: Result, others: Sequence[Result]) -> str:
         return "A session runs in it."
     if _is_in(folder):
         return "You are in it."
+    if found := starts_at_checkout(folder):
+        return f"The settings of its repository could make git run programs: {found}."
     return "" if is_worktree(folder) else "git does not know it as a worktree."
 
 

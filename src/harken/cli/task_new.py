@@ -20,6 +20,7 @@ from harken.cli.worktree import Repository, Spot, add_worktree, current_branch, 
 from harken.cli.worktree import plan_spot as plan_worktree
 from harken.errors import HarkenError, UserError
 from harken.hosts.registry import host_name
+from harken.hosts.repository import starts_at_checkout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,6 +36,7 @@ class Wanted:
     branch: str = ""
     start: str = ""
     is_here: bool = False
+    is_trusted: bool = False  # the repository: git may start what its settings name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,6 +92,11 @@ def find_ground(wanted: Wanted, name: str) -> Ground:
     """Return where a task can be; raises when something is in the way. Writes nothing."""
     folder = wanted.folder.resolve()
     repository = find_repository(folder)
+    if repository and not wanted.is_here and not wanted.is_trusted and (found := starts_at_checkout(folder)):
+        raise UserError(
+            f"The settings of this repository could make git run programs: {found}.",
+            "If they are yours, say --trust-repository. The folder as it is: --here",
+        )
     if repository and not wanted.is_here:
         spot = plan_worktree(repository, name, wanted.branch, wanted.start, folder=folder)
         return Ground(folder=spot.path, repository=repository, branch=spot.branch, spot=spot)

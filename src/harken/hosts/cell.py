@@ -55,9 +55,13 @@ _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
 def environment(work: Work, variables: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
-    """Return a whole environment: what any program needs, some variables of the person's, and the host's own."""
+    """Return a whole environment: what any program needs, some variables of the person's, and the host's own.
+
+    Raises `UserError` for a folder in which git, if the run may run it, could start programs.
+    """
+    of_git = repository.git_variables(work.workdir, work.tools)
     kept = {name: value for name, value in work.environ.items() if name in _PLAIN or name in variables}
-    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "TERM": "dumb", **repository.VARIABLES, **own}
+    return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "TERM": "dumb", **of_git, **own}
 
 
 def carried(file: Path, keys: Sequence[str]) -> dict[str, object]:

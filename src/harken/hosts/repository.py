@@ -1,71 +1,127 @@
-"""What a folder's repository could make git do in a run that may run git: start programs that its settings name.
+"""What a folder's repository could make git do in a run: start programs that its settings name.
 
-A clone brings no settings along, an unpacked archive does. Nothing is executed here: settings are read as text, and in
-doubt they name a program. What can be overruled is overruled by variables, for all programs of a run. It knows no
-host; above it are the jails.
+A clone brings no settings along, an unpacked archive or a shared folder does, and hosts run git by themselves when they
+start. So git finds no repository in a run that may not run it; where it may, the settings of the repository and of its
+submodules must be such that nothing is started, and what else could start something is overruled by variables. It knows
+no host; above it are the jails.
 """
 
 from __future__ import annotations
 
+import os
 import re
+import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.git_settings import starts_nothing
 from harken.runs.tools import Ability, Tool
 
 _OVERRULED: Final = (
     ("core.fsmonitor", "false"),
+    ("core.hooksPath", os.devnull),
     ("core.pager", "cat"),
     ("log.showSignature", "false"),
-    ("safe.bareRepository", "explicit"),  # else a subfolder that looks like a repository is one, settings and all
+    ("protocol.ext.allow", "never"),
 )
+# Else a subfolder that looks like a repository is one, settings and all.
+_NOT_BARE: Final = ("safe.bareRepository", "explicit")
+
+
+def _variables(*settings: tuple[str, str]) -> Mapping[str, str]:
+    """Return an environment in which git has these settings, whatever a repository says."""
+    return MappingProxyType(
+        {
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_PAGER": "cat",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_COUNT": str(len(settings)),
+            **{f"GIT_CONFIG_KEY_{at}": name for at, (name, _) in enumerate(settings)},
+            **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(settings)},
+        }
+    )
+
+
+HARKENS_OWN: Final = _variables(*_OVERRULED)
+"""For what Harken itself asks git, in repositories of any kind."""
 VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "GIT_OPTIONAL_LOCKS": "0",
-        "GIT_PAGER": "cat",
-        "GIT_TERMINAL_PROMPT": "0",
-        "GIT_CONFIG_COUNT": str(len(_OVERRULED)),
-        **{f"GIT_CONFIG_KEY_{at}": name for at, (name, _) in enumerate(_OVERRULED)},
-        **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(_OVERRULED)},
-    }
+    {**_variables(*_OVERRULED, _NOT_BARE), "GIT_OPTIONAL_LOCKS": "0"}
+)
+"""For a run that may run git."""
+NOWHERE: Final[Mapping[str, str]] = MappingProxyType({**VARIABLES, "GIT_DIR": os.devnull})
+"""With these git finds no repository, whatever the folder."""
+
+# What git starts when it checks out, compares and removes files; the rest it does not look at then.
+_AT_CHECKOUT: Final = re.compile(
+    r"filter\..*|include(?:if\..*)?\..*|extensions\.partialclone|remote\..*\.(?:promisor|partialclonefilter|uploadpack)"
+    r"|core\.(?:sshcommand|gitproxy|askpass|alternaterefscommand)|credential\..*|.* .*",
+    re.IGNORECASE,
 )
 _GIT: Final = "git"
 _FOLDER: Final = ".git"
-# What git starts for commands that only read; filters of git's own large files are no danger.
-_STARTS: Final = re.compile(
-    rb"(?:^|\])[ \t]*(?:textconv|command|external|driver|program|(?:clean|smudge|process)[ \t]*=(?![ \t]*git[ -]lfs ))",
-    re.IGNORECASE | re.MULTILINE,
-)
-_INCLUDES: Final = re.compile(rb"\[[ \t]*include", re.IGNORECASE)
 _ELSEWHERE: Final = re.compile(r"gitdir:[ ]*(.+)")
+_SUBMODULE: Final = re.compile(rb"160000 [0-9a-f]+ \d\t(.+)", re.DOTALL)
+_SECONDS: Final = 30.0
+MOST_SUBMODULES: Final = 1_000
 
 
-def check_repository(workdir: Path, tools: Sequence[Tool]) -> None:
-    """Raise `UserError` where a run may run git, and the folder's settings name programs that git would run."""
+def runs_git(tools: Sequence[Tool]) -> bool:
+    """Whether a run may run git."""
     words = [tool.prefix[0] for tool in tools if tool.ability is Ability.SHELL_PREFIX and tool.prefix]
-    if _GIT not in (Path(word).name for word in words):
+    return any(tool.ability is Ability.SHELL for tool in tools) or _GIT in (Path(word).name for word in words)
+
+
+def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
+    """Return what the environment of a run says to git.
+
+    Raises `UserError` where it may run git, and the settings of the folder could make git start a program.
+    """
+    if not runs_git(tools):
+        return NOWHERE
+    if found := next(startling(workdir), None):
+        file, name = found
+        hint = f"Remove `{name}` from that file, or run the rule in another folder or without git."
+        raise UserError(f"Git could run programs that the settings of the folder name: {name} in {file}.", hint)
+    return VARIABLES
+
+
+def starts_at_checkout(folder: Path) -> str:
+    """Return a setting by which git could start a program when files of a folder are checked out; empty: none."""
+    found = ((file, name) for file, name in startling(folder) if _AT_CHECKOUT.fullmatch(name))
+    return next((f"{name} in {file}" for file, name in found), "")
+
+
+def startling(workdir: Path) -> Iterator[tuple[Path, str]]:
+    """Yield the settings of a folder's repository, and of its submodules, that could make git start a program.
+
+    Each is the file and the name of the setting. Of a file that cannot be read, the name says so.
+    """
+    program = shutil.which(_GIT)
+    top = next((folder for folder in (workdir, *workdir.parents) if _is_there(folder / _FOLDER)), None)
+    if program is None or top is None:
         return
-    for file in _settings(workdir):
-        try:
-            text = file.read_bytes()
-        except (FileNotFoundError, NotADirectoryError):
+    waiting, seen = [top], set[Path]()
+    while waiting:
+        folder = waiting.pop()
+        if folder in seen:
             continue
-        except OSError:
-            text = b"[include]"  # what cannot be read here may be read there
-        if _STARTS.search(text) or _INCLUDES.search(text):
-            hint = "Remove them from that file, or run the rule in another folder or without git."
-            raise UserError(f"Git would run programs that the settings of the folder name: {file}.", hint)
-
-
-def _settings(workdir: Path) -> Iterator[Path]:
-    for folder in (workdir, *workdir.parents):
-        for own in _places(folder / _FOLDER):
-            yield from (own / "config", own / "config.worktree")
-        if (folder / _FOLDER).exists():
+        seen.add(folder)
+        if len(seen) > MOST_SUBMODULES:
+            yield folder, "more submodules than can be looked at"
             return
+        found = [(file, name) for file in _settings(folder / _FOLDER) for name in _unknown(program, file)]
+        yield from found
+        if not found:
+            waiting += _submodules(program, folder)
+
+
+def _settings(own: Path) -> Iterator[Path]:
+    for place in dict.fromkeys(_places(own)):
+        yield from (place / "config", place / "config.worktree")
 
 
 def _places(own: Path) -> Iterator[Path]:
@@ -78,3 +134,54 @@ def _places(own: Path) -> Iterator[Path]:
         shared = there / "commondir"
         if shared.is_file():
             yield there / shared.read_text(encoding="utf-8", errors="replace").strip()
+
+
+def _unknown(program: str, file: Path) -> Iterator[str]:
+    """Yield the names of settings in a file that are not known to start nothing. Git itself reads it, and only it."""
+    if not _is_there(file):
+        return
+    said = _ask(program, "config", "--file", str(file), "--no-includes", "--null", "--list")
+    if said is None:
+        yield "a setting that cannot be read"
+        return
+    for entry in said.split(b"\0"):
+        name, _, value = entry.decode("utf-8", "replace").partition("\n")
+        if name and not starts_nothing(name, value):
+            yield name
+
+
+def _submodules(program: str, folder: Path) -> Iterator[Path]:
+    """Yield the folders of a repository's submodules; its own settings are known to start nothing."""
+    said = _ask(program, "-C", str(folder), "ls-files", "--stage", "-z", is_there=True) or b""
+    for entry in said.split(b"\0"):
+        if (found := _SUBMODULE.fullmatch(entry)) and _is_there((inner := folder / os.fsdecode(found[1])) / _FOLDER):
+            yield inner
+
+
+def _ask(program: str, *words: str, is_there: bool = False) -> bytes | None:
+    """Return what git says of files, with no settings but those that are asked for; None when it fails."""
+    alone = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "HOME": "/"}
+    try:
+        done = subprocess.run(
+            [program, *words],
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            cwd="/",
+            env={**alone, **(VARIABLES if is_there else NOWHERE)},
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _is_there(path: Path) -> bool:
+    """Whether something is there, or may be: what cannot be looked at here may be looked at there."""
+    try:
+        path.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    except OSError:
+        return True
+    return True

@@ -20,7 +20,7 @@ from typing import Any, Final
 _JOINERS: Final = frozenset("\n\r;&|<>`$(){}\\#*?[]")
 # Options by which git, asked to read, writes a file, starts a program, or reads what is not in the repository.
 _OPTIONS_OF_GIT: Final = re.compile(
-    r"--(?:ou|ext-|textc|exec|open|upload-p|receive-p|no-index|contents|config|git-dir|work-tree)|-O"
+    r"--(?:ou|ext-|textc|exec|open|upload-p|receive-p|no-index|contents|config|git-dir|work-tree|help)|-O"
 )
 _DENY: Final = "deny"
 _REASON: Final = "This run may only run commands that begin with the words that its rule names."

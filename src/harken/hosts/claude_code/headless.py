@@ -30,7 +30,6 @@ from harken.hosts.cell import (
     without_keys,
 )
 from harken.hosts.claude_code.output import Output
-from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
 
@@ -130,7 +129,6 @@ class _ClaudeCodeJail:
     def cell(self, work: Work) -> Cell:
         """Return how to start it."""
         home = Path(work.environ.get("CLAUDE_CONFIG_DIR") or Path(work.environ.get("HOME", "/"), ".claude"))
-        check_repository(work.workdir, work.tools)
         env = _env(work, home)
         more = {name: {"env": without_keys(each, env)} for name, each in work.servers.items() if each.command}
         servers = [Furnishing(_SERVERS_FILE, Kept.FILE, servers_file(work.servers, more))] if work.servers else []

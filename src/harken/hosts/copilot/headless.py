@@ -31,7 +31,6 @@ from harken.hosts.cell import (
 )
 from harken.hosts.copilot import edit_guard
 from harken.hosts.copilot.output import Output
-from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
 
@@ -104,7 +103,6 @@ class _CopilotJail:
     def cell(self, work: Work) -> Cell:
         """Return how to start it."""
         home = Path(work.environ.get("COPILOT_HOME") or Path(work.environ.get("HOME", "/"), ".copilot"))
-        check_repository(work.workdir, work.tools)
         given = {server: {"tools": _of_server(work.tools, server)} for server in work.servers}
         return Cell(
             argv=_argv(work),

@@ -25,7 +25,6 @@ from harken.hosts.dotenv import written
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.gemini.output import Output
 from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
-from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -85,7 +84,6 @@ class GeminiJail:
 
     def cell(self, work: Work) -> Cell:
         """Return how to start it; raises `UserError` for a folder that would lead Gemini astray."""
-        check_repository(work.workdir, work.tools)
         person = Path(work.environ.get("GEMINI_CLI_HOME") or work.environ.get("HOME") or Path.home())
         names = sorted({alias(name) for name in work.servers})
         argv = [work.program, "--output-format", "stream-json", "--approval-mode", "default"]

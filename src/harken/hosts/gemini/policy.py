@@ -48,7 +48,7 @@ _PLAIN_ARGUMENTS: Final = r"[ A-Za-z0-9_./:=@,+%^~'-]{0,2000}"
 # By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
 _OF_GIT: Final = (
     *("--ou", "--ext-", "--textc", "--exec", "--open", "--upload-p", "--receive-p", "--no-index", "--contents"),
-    *("--config", "--git-dir", "--work-tree", "-O"),
+    *("--config", "--git-dir", "--work-tree", "--help", "-O"),
 )
 # Gemini hands a pattern to `git grep` as it is: one that begins with a dash would be an option, and can be a command.
 # What git and grep do not understand is searched by Gemini itself, which follows links out of the folder.

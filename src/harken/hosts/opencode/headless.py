@@ -22,7 +22,6 @@ from harken.errors import UserError
 from harken.hosts.cell import HELD, carried, entry, environment, plain, table, unfit
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.opencode.output import Output
-from harken.hosts.repository import check_repository
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -133,7 +132,6 @@ class OpencodeJail:
     def cell(self, work: Work) -> Cell:
         """Return how to start it; raises `UserError` for a folder with plugins, which opencode would run."""
         _check_folder(work.workdir)
-        check_repository(work.workdir, work.tools)
         home = Path(work.environ.get("HOME") or Path.home())
         theirs = _settings_of(work.environ, home)
         data = Path(work.environ.get("XDG_DATA_HOME") or home / ".local/share") / "opencode"
