@@ -556,6 +556,23 @@ class LeaseSuite(DeliverySuite):
         assert await store.withdraw(READER.session, "a") == 0
         assert (await store.unread(READER)).leased == 3
 
+    async def test_offer_that_was_not_handed_over_is_undone_under_every_name_of_its_session(
+        self, store: Store, clock: FakeClock, journal: Journal
+    ) -> None:
+        """The name of a session may become known between an offer and its undoing."""
+        await fill(store, "old", "new", "another's")
+        [old] = await offer(store, clock, limit=1, carrier="before")
+        await store.release(READER.session)
+        given = await offer(store, clock, limit=2, carrier="a")
+        await offer(store, clock, carrier="b")
+        await store.transfer(READER.session, SessionKey("named"))
+        assert await store.undo([each.delivery_id for each in given], "a") == 2
+        assert await store.undo([each.delivery_id for each in given], "a") == 0
+        assert [each.data["session"] for each in journal.of("withdrawn")] == ["named"]
+        again = await offer(store, clock, SECOND)
+        assert [(each.message.text, each.is_repeat) for each in again] == [("old", True), ("new", False)]
+        assert again[0].delivery_id == old.delivery_id
+
     async def test_release_ends_the_leases_of_the_named_carriers(self, store: Store, clock: FakeClock) -> None:
         """A cancelled call consumes nothing, and does not touch what other calls carry."""
         await fill(store, "one", "two", "three")

@@ -7,6 +7,8 @@ from dataclasses import replace
 from pathlib import Path
 
 import anyio
+import anyio.abc
+import anyio.lowlevel
 import pytest
 
 from harken.errors import HarkenError, NotFound, Refused, UserError
@@ -432,6 +434,43 @@ async def test_a_wait_that_began_before_the_first_hook_goes_on_as_the_session_is
             sent = await shop.inbox.send(OWNER, "hello", to=api.mailbox if is_in_task else "")
     (given,) = [each.delivery for each in (await shop.inbox.read(sent.message.id)).ledger if each.delivery]
     assert (got, given.session, given.consumer) == (["hello"], "codex:t1", session.consumer)
+
+
+async def test_a_message_that_comes_while_a_waiting_session_is_named_is_not_lost(shop: Workshop) -> None:
+    """The offer may be made under the old name and undone under the new one, at any moment between the two."""
+    sessions, first = shop.inbox.sessions, shop.session("/")
+    sessions.end(first.key)
+    for number in range(40):
+        nameless = replace(first, key=SessionKey(f"edge:{number}"), pid=4_000_000 + number, connections={}, waits=[])
+        session = sessions.open(nameless, f"edge {number}", Quiet())
+        met = replace(session, key=SessionKey(f"codex:{number}"), native=str(number), waits=[])
+        with anyio.fail_after(WAIT_SECONDS):
+            async with anyio.create_task_group() as meanwhile:
+                waited = await _named_while_told(shop, session, met, number, meanwhile)
+        assert waited == [f"text {number}"]
+        sessions.end(session.key)
+        await shop.inbox.release(session.key)
+        shop.clock.advance(LEASE_IS_OVER)
+
+
+async def _named_while_told(
+    shop: Workshop, session: Session, met: Session, number: int, meanwhile: anyio.abc.TaskGroup
+) -> list[str]:
+    """Let a session wait, be sent a message, and be named some steps of the loop later; return what it got."""
+
+    async def name() -> None:
+        await shop.until_waiting(session)
+        meanwhile.start_soon(shop.inbox.send, OWNER, f"text {number}")
+        for _ in range(number):
+            await anyio.lowlevel.checkpoint()
+        _, former = shop.inbox.sessions.meet(met, [session.pid])
+        if former is not None:
+            await shop.inbox.rename(former, met.key)
+
+    meanwhile.start_soon(name)
+    waited = await shop.inbox.wait(session.reader, timeout_seconds=5.0, max_items=10, surface="wait", carrier="c")
+    await shop.inbox.prove([offer.delivery_id for offer in waited.offers], "later call")
+    return [offer.message.text for offer in waited.offers]
 
 
 async def test_a_wait_in_a_task_that_ends_is_not_waiting_for_nothing(shop: Workshop, in_api: Session) -> None:

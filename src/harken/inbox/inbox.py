@@ -504,7 +504,7 @@ class Inbox:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._store.withdraw(reader.session, carrier)
+                await self._store.undo([offer.delivery_id for offer in given.whole], carrier)
             raise
         return given
 

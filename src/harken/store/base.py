@@ -392,6 +392,10 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         """
         ...
 
+    async def undo(self, deliveries: Collection[DeliveryId], carrier: str) -> int:
+        """Like `withdraw`, of these, whichever session they are of by now: it may have got a name meanwhile."""
+        ...
+
     async def release_except(self, sessions: Collection[SessionKey]) -> int:
         """End the leases of every session that is not in the given ones: those are gone."""
         ...

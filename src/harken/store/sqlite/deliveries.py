@@ -73,6 +73,14 @@ WITHDRAW = """
 DELETE FROM deliveries WHERE session = ? AND carrier = ? AND state = 'offered' AND offers = 1
 RETURNING mailbox, message
 """
+UNDO = """
+DELETE FROM deliveries WHERE id = ? AND carrier = ? AND state = 'offered' AND offers = 1
+RETURNING mailbox, message, session
+"""
+UNLEASE = """
+UPDATE deliveries SET lease_until = 0 WHERE id = ? AND carrier = ? AND state = 'offered' AND lease_until > 0
+RETURNING mailbox, message, session
+"""
 TRANSFER = "UPDATE deliveries SET session = ? WHERE session = ? AND state = 'offered'"
 REASSIGN = """
 UPDATE deliveries SET session = ?, carrier = ? WHERE id = ? AND consumer = ? AND state = 'offered' RETURNING id
@@ -260,6 +268,16 @@ def withdraw(tx: Transaction, session: SessionKey, carrier: str) -> int:
         messages = [row[1] for row in rows]
         tx.note("withdrawn", {"session": session, "messages": messages, "released": released - len(rows)})
     return released
+
+
+def undo(tx: Transaction, deliveries: Collection[DeliveryId], carrier: str) -> int:
+    """Undo offers that were never handed over, whose session may have got another name meanwhile."""
+    gone = [row for each in deliveries for row in tx.execute(UNDO, (each, carrier)).fetchall()]
+    released = [row for each in deliveries for row in tx.execute(UNLEASE, (each, carrier)).fetchall()]
+    if gone or released:
+        session, messages = (gone or released)[0][2], [row[1] for row in gone]
+        tx.note("withdrawn", {"session": session, "messages": messages, "released": len(released)})
+    return _freed(tx, [*gone, *released])
 
 
 def release_except(tx: Transaction, sessions: Collection[SessionKey]) -> int:

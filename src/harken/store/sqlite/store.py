@@ -237,8 +237,7 @@ class SqliteStore(Reacting, Asked, VitalSigns):
             standing.is_over = True
             with anyio.CancelScope(shield=True):
                 made = await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
-                if made.whole:
-                    await self.withdraw(reader.session, carrier)
+                await self.undo([offer.delivery_id for offer in made.whole], carrier)
             raise
         if standing.ready.is_set():
             return standing.given
@@ -277,6 +276,12 @@ class SqliteStore(Reacting, Asked, VitalSigns):
     async def withdraw(self, session: SessionKey, carrier: str) -> int:
         """Undo an offer that was never handed over."""
         return await self._writer.run(lambda tx: delivery_rows.withdraw(tx, session, carrier), is_durable=False)
+
+    async def undo(self, deliveries: Collection[DeliveryId], carrier: str) -> int:
+        """Undo offers that were never handed over."""
+        if not deliveries:
+            return 0
+        return await self._writer.run(lambda tx: delivery_rows.undo(tx, deliveries, carrier), is_durable=False)
 
     async def release_except(self, sessions: Collection[SessionKey]) -> int:
         """End the leases of sessions that are gone."""
