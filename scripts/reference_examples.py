@@ -191,6 +191,7 @@ class Scene:
             carry=lambda _deliveries: None,
             drop=lambda: False,
             afterwards=lambda _do: None,
+            when_proven=lambda _do: None,
             result_bytes=GENERIC.result_bytes,
         )
         try:

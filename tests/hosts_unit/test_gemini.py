@@ -224,8 +224,8 @@ def test_hooks_of_a_home_that_is_gone_do_nothing(tmp_path: Path) -> None:
 def test_record_proves_what_stands_before_a_new_answer() -> None:
     """Gemini writes an answer again when its tools are done, with what hooks added: that one was given before it."""
     call = json.dumps({"id": "a1", "type": "gemini", "content": ""}).encode()
-    done = json.dumps({"id": "a1", "type": "gemini", "toolCalls": ["--- d-1 ends"]}).encode()
-    result = json.dumps({"id": "u1", "type": "user", "content": ["--- d-1 ends"]}).encode()
+    done = json.dumps({"id": "a1", "type": "gemini", "toolCalls": ["--- d-1 begins x --- d-1 ends"]}).encode()
+    result = json.dumps({"id": "u1", "type": "user", "content": ["--- d-1 begins x --- d-1 ends"]}).encode()
     answer = json.dumps({"id": "a2", "type": "gemini", "content": "ok"}).encode()
     assert recorded([call, done, result], ["d-1"]) == set()
     assert recorded([call, done, result, done], ["d-1"]) == set()
@@ -235,8 +235,8 @@ def test_record_proves_what_stands_before_a_new_answer() -> None:
 
 def test_record_of_a_conversation_that_was_taken_back_proves_nothing_of_what_was_dropped() -> None:
     """The file goes on after the rewind; the answer below it is to another prompt."""
-    result = json.dumps({"id": "u1", "type": "user", "content": ["--- d-1 ends"]}).encode()
-    other = json.dumps({"id": "u2", "type": "user", "content": ["--- d-2 ends"]}).encode()
+    result = json.dumps({"id": "u1", "type": "user", "content": ["--- d-1 begins x --- d-1 ends"]}).encode()
+    other = json.dumps({"id": "u2", "type": "user", "content": ["--- d-2 begins x --- d-2 ends"]}).encode()
     answer = json.dumps({"id": "a2", "type": "gemini", "content": "ok"}).encode()
     for place in ("u1", "unknown"):
         rewind = json.dumps({"$rewindTo": place}).encode()

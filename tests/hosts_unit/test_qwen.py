@@ -267,8 +267,8 @@ def line(uuid: str, parent: str, kind: str, text: str) -> bytes:
 
 def test_record_proves_what_stands_above_an_answer() -> None:
     """What its inbox brought is a line of the user's; without an answer below it the model may not have read it."""
-    asked = line("1", "", "user", "<cross_session_message>--- d-1 ends")
-    other = line("3", "2", "user", "--- d-2 ends")
+    asked = line("1", "", "user", "<cross_session_message>--- d-1 begins x --- d-1 ends")
+    other = line("3", "2", "user", "--- d-2 begins x --- d-2 ends")
     telemetry = line("2", "1", "system", "d-2")
     assert recorded([asked, telemetry, other], ["d-1", "d-2"]) == set()
     assert recorded([asked, telemetry, line("4", "2", "assistant", "ok"), other], ["d-1", "d-2"]) == {"d-1"}

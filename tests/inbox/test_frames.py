@@ -61,7 +61,9 @@ def test_telling_that_was_cut_is_not_found(text: str, data: st.DataObject) -> No
     assert not holds(told[:cut], DELIVERY)
 
 
-@pytest.mark.parametrize("quote", ["{}", "see {}", "({})", "`{}` is offered", "--- {} begins", '"deliveries": "{}"'])
+@pytest.mark.parametrize(
+    "quote", ["{}", "see {}", "({})", "`{}` is offered", "--- {} begins", "--- {} ends", '{{"delivery_id": "{}"}}']
+)
 def test_quoted_id_is_not_the_text(quote: str) -> None:
     """People and agents read it in the ledger, and write of it."""
     assert not holds(quote.format(DELIVERY), DELIVERY)

@@ -22,6 +22,11 @@ from harken.inbox.turns import MAX_CARRIERS, Carriage, CarrierRecord, TurnLog, V
 from harken.model import DeliveryId
 
 
+def framed(delivery: str) -> str:
+    """Return a text as it is told."""
+    return f"{frames.beginning(delivery)}\nplease\n{frames.end(delivery)}"
+
+
 class Fate(Enum):
     """What became of the text that a hook was given."""
 
@@ -193,7 +198,7 @@ class Host(RuleBasedStateMachine):
         text.is_present = True
         if self.is_down:
             return
-        verdict = self.log.submitted("\n".join(map(frames.end, text.deliveries)), self._name())
+        verdict = self.log.submitted("\n".join(map(framed, text.deliveries)), self._name())
         if is_open:
             text.turn, text.carriage, text.is_heard, text.fate = self.turn, Carriage.OPENING, True, Fate.CONFIRMED
         self._check(verdict)
@@ -357,11 +362,11 @@ def test_a_prompt_in_the_middle_of_the_same_turn_releases_nothing() -> None:
 def test_what_a_prompt_shows_is_proven_when_its_turn_goes_on(carriage: Carriage) -> None:
     """The turn begins with it; a prompt that is taken back before any answer takes it away again."""
     log = log_with(carriage, turn="a")
-    verdict = log.submitted(frames.end(FIRST), "b")
+    verdict = log.submitted(framed(FIRST), "b")
     assert (verdict.proven, verdict.released) == ([], [])
     assert log.stepped("b", is_step=False).proven == [FIRST]
     taken_back = log_with(carriage, turn="a")
-    taken_back.submitted(frames.end(FIRST), "b")
+    taken_back.submitted(framed(FIRST), "b")
     assert taken_back.submitted("something else", "c").released == ["c-1"]
 
 
@@ -369,12 +374,14 @@ def test_a_wake_that_was_given_up_and_comes_late_is_proven_when_its_turn_goes_on
     """A host may bring it after a long tool; the prompt alone may still be taken back, as any other."""
     log = log_with(Carriage.WAKE)
     log.give_up_wakes()
-    verdict = log.submitted(frames.end(FIRST))
+    verdict = log.submitted(framed(FIRST))
     assert (verdict.proven, verdict.returned, list(log.carried)) == ([], {"c-1": (FIRST,)}, [FIRST])
     assert log.ended().proven == [FIRST]
 
 
-@pytest.mark.parametrize("quoted", [FIRST, f"what is {FIRST}?", frames.beginning(FIRST), f"({FIRST})"])
+@pytest.mark.parametrize(
+    "quoted", [FIRST, f"what is {FIRST}?", frames.beginning(FIRST), frames.end(FIRST), f"({FIRST})"]
+)
 def test_an_id_that_somebody_quotes_proves_nothing(quoted: str) -> None:
     """People and agents see it in the ledger; the text is there only with the mark that ends it."""
     log = log_with(Carriage.WAKE)
@@ -391,7 +398,7 @@ def test_an_id_in_the_transcript_proves_it() -> None:
 def test_a_prompt_that_shows_half_of_it_proves_nothing(carriage: Carriage) -> None:
     """A prompt that was cut holds the first message only: what was carried together is offered again together."""
     log = log_with(carriage, FIRST, SECOND)
-    assert log.submitted(f"{frames.end(FIRST)} and the rest is cut off").proven == []
+    assert log.submitted(f"{framed(FIRST)} and the rest is cut off").proven == []
     assert log.ended().proven == []
 
 

@@ -22,5 +22,6 @@ def called(shop: Workshop, session: Session, log: CarrierLog, request: str, *, r
         carry=lambda deliveries: log.carry(request, deliveries),
         drop=lambda: log.drop(request),
         afterwards=lambda do: log.afterwards(request, do),
+        when_proven=lambda do: log.when_proven(request, do),
         result_bytes=result_bytes,
     )

@@ -51,6 +51,25 @@ async def test_pieces_that_may_be_of_two_conversations_prove_nothing(tmp_path: P
         assert (last["unread_from"], "delivery_id" in last) == (None, True)
 
 
+@pytest.mark.parametrize("how", ["its cancellation crossed the answer", "its turn was interrupted"])
+async def test_piece_that_may_not_have_arrived_leaves_a_hole(tmp_path: Path, how: str) -> None:
+    """The text would be called seen, and nobody had all of it; the next piece says what is missing."""
+    async with open_workshop(tmp_path) as shop:
+        session = shop.session(shop.folder("one"))
+        message = (await shop.inbox.send(OWNER, "x" * 30_000)).message.id
+        log, pieces = CarrierLog(), list[Json]()
+        while not pieces or pieces[-1]["next_offset"] is not None:
+            number = str(len(pieces))
+            call = called(shop, session, log, number, result_bytes=BYTES)
+            asked = {"message_id": message, "offset": pieces[-1]["next_offset"] if pieces else 0}
+            text, *_ = await result_of(find("inbox_read"), call, asked)
+            pieces.append(json.loads(text))
+            log.answer(number)
+            if len(pieces) == 1:
+                assert log.discard(number) if how.startswith("its cancellation") else list(log.abandon()) == [number]
+        assert (pieces[-1]["unread_from"], "delivery_id" in pieces[-1]) == (0, False)
+
+
 async def test_connection_without_a_name_is_the_one_conversation_that_speaks_through_it(tmp_path: Path) -> None:
     """Opencode's first call comes by the connection, the next by the conversation that hooks told of."""
     async with open_workshop(tmp_path) as shop:

@@ -56,7 +56,7 @@ ROLE_TAGS = ("system", "assistant", "developer")
 MARKERS = ("system-notification", "system-reminder", "system-message", "system-prompt")
 """What may not follow an opening bracket: `[SYSTEM NOTIFICATION`."""
 
-_HARMLESS: Final[Mapping[str, str]] = {"<": "\u2039", "[": "\u2045", ":": "\ua789"}
+_HARMLESS: Final[Mapping[str, str]] = {"<": "\u2039", "[": "\u2045", "]": "\u2046", ":": "\ua789"}
 _HARMLESS_RULE: Final = "\u2043"  # in the place of what begins a line that separates
 _MAX_MARKS = 8
 _MAX_NAME = 40
@@ -88,7 +88,7 @@ _LOOSE_JOINER = re.compile(f"(?<![{_EMOJI}{_EMOJI_STYLE}]){_JOINER}|{_JOINER}(?!
 _MARK_RUN = re.compile(r"[^\w\s\x00-\u02ff]{9,}")
 _BLANK_LINES = re.compile("\n{5,}")
 _LINE_MARKS = re.compile(
-    r"[<\[]|  |\A | \Z|(?:harken|trust|treat.as)\W{0,3}:|\b(?:begins|ends|of message)\b", re.IGNORECASE
+    r"[<\[]|  |\A | \Z|(?:harken|trust|treat.as)\W{0,3}:|\b(?:begins|ends|of message)\b|\(", re.IGNORECASE
 )
 
 
@@ -152,10 +152,11 @@ _OWN = re.compile(
     r"[-=_*~](?=[-=_*~\s]{0,20}(?:d-\w{4,40}\s{1,4}(?:begins|ends)\b|(?:begin|end)\s{1,4}of\s{1,4}message\b))"
     r"|(?<=harken):|(?<=harken )\s{0,3}:"
     r"|(?<=treat as):|(?<=treat_as):|(?<=treat_as\"):"
-    r"|(?<=trust)\W{0,2}:(?=\W{0,4}(?:owner|known|unknown)\b)",
+    r"|(?<=trust)\W{0,2}:(?=\W{0,4}(?:owner|known|unknown)\b)"
+    r"|\](?=\s{0,4}\(\s{0,4}d-\w{4,40}\s{0,4}\))",
     re.IGNORECASE,
 )
-_OWN_WORDS = ("begins", "ends", "message", "harken", "treat", "trust")
+_OWN_WORDS = ("begins", "ends", "message", "harken", "treat", "trust", "(d-", "( ")
 
 
 @dataclass(frozen=True, slots=True)

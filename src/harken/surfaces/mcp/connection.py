@@ -19,7 +19,7 @@ from pydantic import ValidationError
 
 from harken.hosts.base import Hello, detect, named
 from harken.inbox import Note, Session
-from harken.model import DeliveryId
+from harken.model import DeliveryId, SessionKey
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.evidence import CarrierLog
@@ -155,8 +155,8 @@ class Connection:
         request = request_key(message.params.get("requestId"))
         session = self._agent.session
         if session is not None and not named(session.host).cancels_answered and self._evidence.discard(request):
-            # The two have crossed: whoever has given a call up ignores its answer.
-            self._take_back(request)
+            # The two have crossed: whoever has given a call up ignores its answer. Whether it did, nobody knows.
+            self._give_again(session.key, request)
         self._note_loss(request)
 
     def _note_loss(self, request: str) -> None:
@@ -164,6 +164,10 @@ class Connection:
         self._open.discard(request)
         if self._evidence.cancel(request):
             self._take_back(request)
+
+    def _give_again(self, session: SessionKey, request: str) -> None:
+        if self._tasks is not None:
+            self._tasks.start_soon(self._inbox.release, session, [self._agent.carrier(request)])
 
     def _take_back(self, request: str) -> None:
         session = self._agent.session

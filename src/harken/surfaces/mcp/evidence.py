@@ -23,6 +23,7 @@ class CarrierLog:
         self._proven: dict[str, list[DeliveryId]] = {}
         self._lost: set[str] = set()  # of those that are still being worked on
         self._afterwards: dict[str, list[Callable[[], None]]] = {}
+        self._when_proven: dict[str, list[Callable[[], None]]] = {}
 
     def begin(self, request: str) -> None:
         """A call arrived: it proves what was answered by now."""
@@ -31,8 +32,7 @@ class CarrierLog:
             return
         self._open[request] = []
         if self._answered:
-            self._proven[request] = [delivery for carried in self._answered.values() for delivery in carried]
-            self._answered.clear()
+            self._proven[request] = self._take_answered()
 
     def proven_by(self, request: str) -> Collection[DeliveryId]:
         """Return, once, what a call proved when it arrived."""
@@ -48,6 +48,11 @@ class CarrierLog:
         if request in self._open:
             self._afterwards.setdefault(request, []).append(do)
 
+    def when_proven(self, request: str, do: Callable[[], None]) -> None:
+        """Do something when a call's answer is proven to have been read, and only then."""
+        if request in self._open:
+            self._when_proven.setdefault(request, []).append(do)
+
     def drop(self, request: str) -> bool:
         """A call gets another result than the one that had something; return whether it had."""
         had = bool(self._open.get(request))
@@ -58,21 +63,21 @@ class CarrierLog:
     def answer(self, request: str) -> None:
         """A call's answer was written."""
         carried = self._open.pop(request, []) + self._untaken(request)
-        if carried:
+        if carried or request in self._when_proven:
             self._answered[request] = carried
         for do in self._afterwards.pop(request, ()):
             do()
 
     def settle(self) -> Collection[DeliveryId]:
         """The turn ended: return, once, what was answered in it."""
-        carried = [delivery for deliveries in self._answered.values() for delivery in deliveries]
-        self._answered.clear()
-        return carried
+        return self._take_answered()
 
     def abandon(self) -> Collection[str]:
         """The turn was interrupted: return, once, the requests whose answers nothing proves any more."""
         requests = tuple(self._answered)
         self._answered.clear()
+        for request in requests:
+            self._when_proven.pop(request, None)
         return requests
 
     def cancel(self, request: str) -> bool:
@@ -80,6 +85,8 @@ class CarrierLog:
         if untaken := self._untaken(request):
             self._answered[request] = untaken
         self._afterwards.pop(request, None)
+        if request not in self._answered:
+            self._when_proven.pop(request, None)
         if self._open.pop(request, None) is None:
             return False
         self._lost.add(request)
@@ -87,6 +94,7 @@ class CarrierLog:
 
     def discard(self, request: str) -> bool:
         """Whoever asked has given up a call whose answer was written; return whether that is unproven, and lost."""
+        self._when_proven.pop(request, None)
         return self._answered.pop(request, None) is not None
 
     def is_lost(self, request: str) -> bool:
@@ -104,6 +112,14 @@ class CarrierLog:
             self._proven.setdefault(newer, []).append(delivery)
         else:
             self._answered.setdefault(carrier, []).append(delivery)
+
+    def _take_answered(self) -> list[DeliveryId]:
+        """Return, once, what was answered, and do what waited for its proof."""
+        answered, self._answered = self._answered, {}
+        for request in answered:
+            for do in self._when_proven.pop(request, ()):
+                do()
+        return [delivery for deliveries in answered.values() for delivery in deliveries]
 
     def _untaken(self, request: str) -> list[DeliveryId]:
         """Return what a call would have proven had it run: refused as malformed, it leaves that to the next."""

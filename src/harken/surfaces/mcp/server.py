@@ -290,6 +290,7 @@ class AgentServer:
             carry=lambda deliveries: self._evidence.carry(request, deliveries),
             drop=lambda: self._evidence.drop(request),
             afterwards=lambda do: self._evidence.afterwards(request, do),
+            when_proven=lambda do: self._evidence.when_proven(request, do),
             result_bytes=named(session.host).result_bytes,
             sources=self._sources,
         )

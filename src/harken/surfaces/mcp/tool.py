@@ -54,6 +54,7 @@ class Call:
     carry: Callable[[Collection[DeliveryId]], None]
     drop: Callable[[], bool]  # forget what was noted; returns whether there was anything
     afterwards: Callable[[Callable[[], None]], None]  # does something once the answer is written
+    when_proven: Callable[[Callable[[], None]], None]  # does something once it is proven that the answer was read
     result_bytes: int  # as much as the host shows its model
     sources: Callable[[], Sequence[SourceReport]] = tuple
 

@@ -105,7 +105,8 @@ async def _read(call: Call, arguments: InboxRead) -> Answer:
     if unread_from is None:
         offer = await call.inbox.hand_over_read(reader, message, surface="inbox_read", carrier=call.carrier)
     call.note([offer] if offer else [])
-    call.afterwards(lambda: coverage.add(message.id, span))
+    # A piece that did not arrive would leave a hole in a text that is called seen.
+    call.when_proven(lambda: coverage.add(message.id, span))
     return Answer(render.for_read(piece, unread_from, offer), note=render.read_line(piece, unread_from))
 
 
