@@ -12,6 +12,10 @@ COMPILE := $(UV) pip compile pyproject.toml --quiet --no-config --universal --py
 
 # Compiled files are kept, whatever the shell says: without them each of many processes compiles everything anew.
 unexport PYTHONDONTWRITEBYTECODE
+# What tests ask is the person's question, also when an agent runs them.
+unexport CLAUDECODE CLAUDE_CODE_SESSION_ID CLAUDE_CODE_CHILD_SESSION CLAUDE_PID COPILOT_CLI COPILOT_AGENT_SESSION_ID \
+	CODEX_THREAD_ID CODEX_SESSION_ID CODEX_TOOL_CALL_ID GEMINI_CLI GEMINI_SESSION_ID OPENCODE OPENCODE_PID QWEN_CODE \
+	QWEN_CODE_SESSION_ID
 
 .DEFAULT_GOAL := help
 .PHONY: help run test test-hosts soak fuzz check bench fmt lock clean

@@ -9,11 +9,18 @@ from collections.abc import Generator
 import pytest
 from hypothesis import settings
 
+from harken.hosts.marks import names_of_marks
+from harken.hosts.registry import host_marks
+
 pytest_plugins = ("tests.process_check",)
 pytest.register_assert_rewrite("tests.contracts")
 
 # A developer's desktop is not to be filled with the toasts of tests; those that are about toasts turn them on.
 os.environ["HARKEN_TOASTS_ENABLED"] = "false"
+
+# What a test runs is the person's, also when an agent runs the tests; those that are about marks set them.
+for name in names_of_marks(host_marks()):
+    os.environ.pop(name, None)
 
 # Who uses Harken has no such variable: with it every program writes at once, which hides what is written too late.
 os.environ.pop("PYTHONUNBUFFERED", None)

@@ -317,6 +317,20 @@ def _started(person: Rig) -> list[str]:
     return lines
 
 
+def test_window_of_tmux_that_an_agent_has_opened_is_the_persons(person: Rig, repo: Path) -> None:
+    """The server that begins with it outlives the agent, and gives its environment to every shell in it."""
+    stay = Path(person.extra["PATH"].partition(":")[0]) / "opencode"
+    stay.write_text(AGENT.replace("pwd;", 'pwd; echo "${CLAUDECODE-none} ${CODEX_THREAD_ID-none}";') + "read line\n")
+    task = new(person, repo, "Petrel", "--agent", "opencode")
+    shell = Rig(person.home, {**person.extra, "CLAUDECODE": "1", "CODEX_THREAD_ID": "01a1"})
+    try:
+        shell.ok("task", "start", "--json", task["id"], "--tmux")
+        assert _started(person)[:2] == [task["dir"], "none none"]
+        assert "CLAUDECODE" not in person.run("show-environment", "-g", prefix=("tmux",)).out
+    finally:
+        person.run("kill-server", prefix=("tmux",))
+
+
 def test_start_opens_a_window_of_tmux(person: Rig, repo: Path) -> None:
     """Several agents side by side, each window named by its task."""
     stay = Path(person.extra["PATH"].partition(":")[0]) / "opencode"

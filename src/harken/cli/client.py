@@ -9,6 +9,8 @@ from __future__ import annotations
 import json
 import os
 import socket
+import sys
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -73,6 +75,9 @@ class Client:
         self._buffer = bytearray()
         self._next = 0
         hello = {"harken": PROTOCOL, "kind": "call", "pid": os.getpid()} | ({"token": token} if token else {})
+        if token or sys.platform != "linux":
+            # The daemon cannot see who is at the other end, or not into its environment.
+            hello["env"] = _marks(os.environ)
         self._write(hello)
 
     def call(self, method: str, params: dict[str, Any], seconds: float) -> Result:
@@ -175,6 +180,16 @@ class Daemon:
         if self._client is not None:
             self._client.close()
         self._client = None
+
+
+def _marks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what in our environment says who has started us, for a daemon that cannot look there itself."""
+    from harken.hosts.registry import host_marks
+    from harken.runs.mark import MARK
+
+    known = host_marks().values()
+    names = {MARK, *(name for marks in known for name in (*marks.variables, marks.session, marks.process))}
+    return {name: environ[name] for name in names if name in environ}
 
 
 def as_error(value: dict[str, Any]) -> HarkenError:

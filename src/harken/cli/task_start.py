@@ -25,8 +25,9 @@ from harken.cli.task_show import as_json, has_folder, missing_hint
 from harken.cli.verbs import Invocation
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 from harken.hosts.interactive import INTERACTIVE
+from harken.hosts.marks import names_of_marks, without_marks
 from harken.hosts.record import records
-from harken.hosts.registry import host_name
+from harken.hosts.registry import host_marks, host_name
 
 OPENING: Final = "Begin with the messages that wait for this task."
 TMUX_SESSION: Final = "harken"
@@ -127,8 +128,9 @@ def _become(command: Command) -> NoReturn:
     sys.stdout.flush()
     try:
         os.chdir(command.folder)
-        # It is to be the task of this folder, whatever task the person's shell is for.
-        os.environ.pop("HARKEN_TASK", None)
+        # It is to be the task of this folder, whatever task the person's shell is for, and nobody's helper.
+        for name in ("HARKEN_TASK", *names_of_marks(host_marks())):
+            os.environ.pop(name, None)
         if sys.platform == "win32":
             sys.exit(subprocess.call(command.argv))
         become(command.argv)
@@ -169,7 +171,13 @@ def _literal(text: str) -> str:
 def _tmux(program: str, *words: str) -> subprocess.CompletedProcess[bytes]:
     try:
         return subprocess.run(
-            [program, *words], stdin=subprocess.DEVNULL, capture_output=True, timeout=TMUX_SECONDS, check=False
+            [program, *words],
+            # A server that begins here gives it to every window that a person opens later.
+            env=without_marks(os.environ, host_marks()),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=TMUX_SECONDS,
+            check=False,
         )
     except (OSError, subprocess.TimeoutExpired) as exc:
         raise Unavailable("tmux does not answer.", "Look at it by hand: tmux list-sessions") from exc

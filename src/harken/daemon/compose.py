@@ -28,13 +28,13 @@ from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
 from harken.daemon.asking import Asking
+from harken.daemon.callers import Callers
 from harken.daemon.doors import open_doors
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.escalating import escalation
 from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.metrics import Metrics
-from harken.daemon.peers import run_of
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
 from harken.daemon.reacting import Reacting, join
@@ -76,7 +76,7 @@ from harken.inbox.views import Views
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.model import INBOX, LOCAL, RULES, RUN, Consumer, Draft, Mailbox, SessionKey, timestamp
+from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
 from harken.store.base import Event, Observer, Store
@@ -113,7 +113,7 @@ class Daemon:
     ticker: Ticker
     sign_ins: SignIns
     reading_of: ReadingOf
-    agents: Agents
+    callers: Callers
     access: Access
     policies: PolicyBook
     bells: Bells
@@ -213,15 +213,15 @@ class Daemon:
             clock=self.clock,
             reading_of=self.reading_of,
             # Where the system does not tell who is at the other end, its word is all there is.
-            named_by=lambda host: self.agents.name_task(hello.task, peer or hello.pid, host),
+            named_by=lambda host: self.callers.agents.name_task(hello.task, peer or hello.pid, host),
             sources=self.sources,
         )
         await serving(stream, lines, hello=hello, means=means, greet=self._greet).serve()
 
-    async def serve_call(self, stream: SocketStream, lines: Lines, _hello: Hello, peer: int) -> None:
+    async def serve_call(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve a client of the command line."""
         session = SessionKey(f"cli:{secrets.token_hex(8)}")
-        desk = self.desk(self._caller(peer), session, session)
+        desk = self.desk(self.callers.find(peer, hello), session, session)
         try:
             await CallConnection(stream, lines, desk).serve()
         finally:
@@ -232,15 +232,6 @@ class Daemon:
         self.reaching.greet(session, hello, notify)
         if ask is not None:
             self.asking.welcome(session, hello.edge, ask)
-
-    def _caller(self, peer: int) -> Caller:
-        if run := run_of(peer):
-            return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"))
-        agent = self.agents.above(peer)
-        if agent is None:
-            return Caller(role=Role.OWNER)
-        consumer, session = agent.reads_as
-        return Caller(role=Role.AGENT, consumer=consumer, session=session)
 
 
 @asynccontextmanager
@@ -288,7 +279,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 ticker=ticker,
                 sign_ins=SignIns(cookie_key(_token(home)), clock, home.path / "signed-out"),
                 reading_of=reading_of,
-                agents=agents,
+                callers=Callers(agents, inbox.sessions),
                 access=Access(store, policies, pairings, clock),
                 policies=policies,
                 bells=bells,

@@ -101,7 +101,7 @@ class Listener:
             if line is None:
                 return
             serve = self._surface(line)
-            if run_of(peer) and line.kind != "call":
+            if line.kind != "call" and run_of(peer):
                 # What a run says would pass for an agent's word, and it would take mail that is for others.
                 raise Refused("A run has no session of its own.", "What it is about stands in its prompt.")
         except HarkenError as exc:

@@ -1,4 +1,4 @@
-"""Who is at the other end of the socket: the same user, and whether it runs inside an agent."""
+"""What the system tells about the process at the other end of the socket: its user, its ancestors, its environment."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import os
 import socket
 import struct
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
 
 from harken.errors import Refused, Unavailable
-from harken.runs.process import MARK
+from harken.runs.mark import MARK
 
 _CREDENTIALS = struct.Struct("3i")
 
@@ -42,14 +42,19 @@ def lineage(pid: int) -> list[int]:
 
 
 def run_of(pid: int) -> str:
-    """Return the run that a process was started in, however far it went from it; empty when in none.
+    """Return the run that a process was started in, however far it went from it; empty when in none."""
+    return environment_of(pid).get(MARK, "")
 
-    Raises `Unavailable` when nobody can look now: taken for the person's own, it could do what a run may not.
+
+def environment_of(pid: int) -> Mapping[str, str]:
+    """Return the environment that a process was started with; nothing where the system does not show it.
+
+    Raises `Unavailable` when nobody can look now: taken for the person's own, it could do what an agent may not.
     """
     try:
-        return psutil.Process(pid).environ().get(MARK, "") if pid > 0 else ""
+        return psutil.Process(pid).environ() if pid > 0 else {}
     except psutil.Error:
-        return ""
+        return {}
     except OSError as exc:
         raise Unavailable(
             f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again."

@@ -1,4 +1,4 @@
-"""The hosts by name: how each is connected, and how its hooks speak.
+"""The hosts by name: how each is connected, how its hooks speak, and what marks the programs that it starts.
 
 The one place that knows the host packages. They are imported when they are asked for: a verb about one host does not
 pay for the others. What a host is called on the command line may be shorter than its name.
@@ -17,6 +17,7 @@ from harken.errors import NotFound
 
 if TYPE_CHECKING:  # the command line reads the names, and imports nothing else until a verb is run
     from harken.hosts.hook import HookHost
+    from harken.hosts.marks import HostMarks
     from harken.hosts.plan import Connector
     from harken.runs.jail import Jail
 
@@ -76,6 +77,11 @@ def hook_host(name: str) -> HookHost:
 def jails() -> list[Jail]:
     """Return how each host runs fenced, of those that can."""
     return [_module(name, "headless").JAIL for name, package in PACKAGES.items() if _has(package, "headless")]
+
+
+def host_marks() -> Mapping[str, HostMarks]:
+    """Return by what the programs that each host starts are known."""
+    return {name: _module(name, "marks").MARKS for name in PACKAGES}
 
 
 def _has(package: str, part: str) -> bool:

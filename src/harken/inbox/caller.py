@@ -1,8 +1,8 @@
 """Who is asking, and what that lets them do.
 
-The socket admits only processes of the same user. Of those, one that descends from a registered host *is* that
-agent: it may not speak as the owner or change who may reach what. That guards against mistakes of a model, not
-against malice on the same account.
+The socket admits only processes of the same user. Of those, one that descends from a registered host, or has a mark of
+one in its environment, *is* that agent: it may not speak as the owner or change who may reach what. That guards against
+mistakes of a model, not against malice on the same account.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ class Caller:
     role: Role
     consumer: Consumer = WATCH
     session: SessionKey = NO_SESSION
+    program: str = ""  # of an agent that is known by a mark in the environment: what people call its host
+    mark: str = ""  # and the variable
 
     @property
     def sender(self) -> Sender:
@@ -57,4 +59,18 @@ class Caller:
     def require_owner(self, what: str) -> None:
         """Refuse what only the person may do."""
         if self.role is not Role.OWNER:
-            raise Refused(f"An agent may not {what}.", "Ask your user to run it in their own terminal.")
+            raise self.refusal(what)
+
+    def refusal(self, what: str) -> Refused:
+        """Return why an agent may not do what only the person may."""
+        return refusal(what, self.program, self.mark)
+
+
+def refusal(what: str, program: str = "", mark: str = "") -> Refused:
+    """Return what an agent is told that wants to do what only the person may, and by which variable it was known."""
+    if not mark:
+        return Refused(f"An agent may not {what}.", "Ask your user to run it in their own terminal.")
+    return Refused(
+        f"An agent may not {what}. This is one of {program}, because {mark} is set in its environment.",
+        "Ask your user to run it in their own terminal, where that is not set.",
+    )

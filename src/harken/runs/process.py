@@ -21,8 +21,8 @@ from anyio.abc import ByteReceiveStream, Process
 
 from harken.errors import UserError
 from harken.runs.jail import Cell
+from harken.runs.mark import MARK
 
-MARK: Final = "HARKEN_RUN"  # the variable that says which run a process is of
 MOST_LINE_BYTES: Final = 1_000_000
 MOST_STDERR_BYTES: Final = 16_000
 GRACE_SECONDS: Final = 5.0

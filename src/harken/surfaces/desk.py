@@ -107,7 +107,7 @@ class Desk:
         consumer = Consumer(name or self.caller.consumer)
         if self.caller.role is Role.AGENT:
             if consumer != self.caller.consumer:
-                raise Refused(f"An agent may not read as {name[:40]!r}.", "Leave the consumer away.")
+                raise self.caller.refusal(f"read as {name[:40]!r}")
             return self.inbox.agent(self.caller, self.session)
         if not CONSUMER_NAME.fullmatch(consumer):
             raise UserError(f"{name[:40]!r} is no name of a consumer.", "Use small letters, digits, dots and hyphens.")

@@ -1,0 +1,65 @@
+"""Who asks over the socket: the person, a run, or an agent with what it has started.
+
+The nearest agent that a process descends from counts first. One that has left its parents is known by what its host
+has put into its environment; as which session, that says too, if the session is here. What is not clear is an agent: it
+gets less than the person.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from harken.daemon.agents import Agents
+from harken.daemon.peers import environment_of
+from harken.hosts.base import Hello, consumer_of, named
+from harken.hosts.marks import FoundMark, find_marks
+from harken.hosts.registry import TITLES, host_marks
+from harken.inbox import Caller, Role, Session
+from harken.inbox.caller import NO_SESSION
+from harken.inbox.sessions import Sessions
+from harken.model import RULES, RUN, SessionKey
+from harken.runs.mark import MARK
+
+
+class Callers:
+    """Tells who asks, for one daemon."""
+
+    def __init__(self, agents: Agents, sessions: Sessions) -> None:
+        self.agents = agents
+        self._sessions = sessions
+        self._marks = host_marks()
+
+    def find(self, peer: int, hello: Hello) -> Caller:
+        """Return who is at the other end of a connection, from the process and from what it says of itself."""
+        # Where the system does not tell who is at the other end, its word is all there is.
+        pid = peer or hello.pid
+        environ = {**hello.env, **environment_of(pid)}
+        if run := environ.get(MARK):
+            return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"))
+        if agent := self.agents.above(pid):
+            consumer, session = agent.reads_as
+            return Caller(role=Role.AGENT, consumer=consumer, session=session)
+        if marks := find_marks(environ, self._marks):
+            return self._marked(marks)
+        return Caller(role=Role.OWNER)
+
+    def _marked(self, marks: Sequence[FoundMark]) -> Caller:
+        """Return the agent by whose host a process is marked: of several, one whose session is here."""
+        here = ((mark, session) for mark in marks if (session := session_of(mark, self._sessions.live())))
+        mark, session = next(here, (marks[0], None))
+        return Caller(
+            role=Role.AGENT,
+            consumer=session.consumer if session else consumer_of(named(mark.host), mark.host),
+            session=session.key if session else NO_SESSION,
+            program=TITLES[mark.host],
+            mark=mark.variable,
+        )
+
+
+def session_of(mark: FoundMark, live: Sequence[Session]) -> Session | None:
+    """Return the session that a mark names: the conversation, else the last active of the host's process."""
+    mine = [session for session in live if session.host == mark.host]
+    for session in mine:
+        if mark.native and (session.native == mark.native or session.key == f"{mark.host}:{mark.native}"):
+            return session
+    return next((session for session in mine if session.pid == mark.pid > 1), None)
