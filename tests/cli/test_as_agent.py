@@ -128,6 +128,23 @@ def test_what_another_client_started_is_the_persons(rig: Rig) -> None:
         assert rig.json("stats")["consumer"] == "watch"
 
 
+@pytest.mark.parametrize(
+    ("host", "begun", "ended"),
+    [
+        ("codex", {"session_id": "h1", "hook_event_name": "UserPromptSubmit"}, "SessionEnd"),
+        ("gemini-cli", {"session_id": "h1", "hook_event_name": "BeforeAgent"}, "SessionEnd"),
+        ("qwen-code", {"session_id": "h1", "hook_event_name": "UserPromptSubmit"}, "SessionEnd"),
+        ("copilot-cli", {"sessionId": "h1", "prompt": "hi"}, ""),
+    ],
+)
+def test_hook_that_is_run_by_hand_makes_no_agent_of_the_shell(rig: Rig, host: str, begun: Json, ended: str) -> None:
+    """Whoever tries what a hook says would be refused in their own terminal for as long as it is open."""
+    rig.ok("hook", host, "prompt", stdin=json.dumps({"prompt": "hi", "cwd": "/", **begun}))
+    assert [each["host"] for each in rig.json("status")["sessions"]] == [host]
+    assert rig.json("stats")["consumer"] == "watch"
+    rig.ok("hook", host, "end", stdin=json.dumps({**begun, "hook_event_name": ended, "reason": "other"}))
+
+
 def test_an_open_edge_respects_down_and_works_again_after_up(fresh: Rig) -> None:
     """Whoever stopped Harken wants it stopped; the agent is told, and needs no restart of its own afterwards."""
     fresh.ok("up")

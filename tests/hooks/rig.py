@@ -267,8 +267,11 @@ class Conversation:
 
     @property
     def env(self) -> dict[str, str]:
-        """What its hooks find in their environment."""
-        return {"CLAUDE_PID": str(self.pid)} if self.kind is CLAUDE else {}
+        """What its hooks find in their environment: a mark of the host, without which somebody has run them by hand."""
+        if self.kind is CLAUDE:
+            return {"CLAUDE_PID": str(self.pid)}
+        marks = hook_host(self.kind.name).marks
+        return {marks.session or marks.process: self.native if marks.session else str(self.pid)}
 
     def payload(self, moment: Moment, **more: Json) -> bytes:
         """Return what the host writes to a hook."""

@@ -42,10 +42,18 @@ class Room:
         return self.sessions.open(fresh, name, Quiet()), name
 
     def hook(
-        self, host: Host, native: str, *, pid: int = PID, pids: tuple[int, ...] = (), cwd: str = "/work"
+        self,
+        host: Host,
+        native: str,
+        *,
+        pid: int = PID,
+        pids: tuple[int, ...] = (),
+        cwd: str = "/work",
+        is_host: bool = True,
     ) -> Session:
         """Let a hook speak for a conversation; its process descends from `pid` and further ones."""
         fresh = self._session(host, hook_key(host, native, pid), pid=pid, native=native, cwd=cwd)
+        fresh.is_host_process = is_host
         session, _former = self.sessions.meet(fresh, [pid, *pids])
         self.sessions.touch(session.key, fresh.last_active)
         session.moments.add("prompt")
@@ -330,6 +338,19 @@ def test_observers_hear_of_everything_that_changes_who_is_here() -> None:
     room.sessions.close(SessionKey("claude-code:4000"), edge)
     room.sessions.end(SessionKey("codex:t1"))
     assert heard == [["claude-code:4000"], ["claude-code:4000", "codex:t1"], ["codex:t1"], []]
+
+
+def test_hook_that_somebody_has_run_by_hand_says_nothing_of_a_process(room: Room) -> None:
+    """A shell is no host: an agent in it is nobody's helper, and a session that is known stays where it is."""
+    known = room.hook(CODEX, "s1")
+    shell = room.hook(CODEX, "s1", pid=PID + 9, is_host=False)
+    assert (shell, known.pid, known.is_host_process) == (known, PID, True)
+    by_hand = room.hook(GEMINI, "s2", pid=PID + 9, is_host=False)
+    inside = room.hook(GEMINI, "s3", pid=PID + 10, pids=(PID + 9,))
+    assert (by_hand.is_host_process, inside.is_helper) == (False, False)
+    assert Session.inherited(by_hand.record).is_host_process is False
+    opened, _ = room.edge(GEMINI, pid=PID + 9, native="s2")
+    assert (opened, opened.is_host_process) == (by_hand, True)
 
 
 def test_what_an_agent_started_beside_itself_is_its_helper(room: Room) -> None:

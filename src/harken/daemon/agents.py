@@ -99,7 +99,7 @@ class Agents:
         """Learn who is here, the last active first."""
         # Only programs that are known to be agents: what started another MCP client may be an editor with the person's
         # own terminal inside, or a script of theirs. Of several sessions of one process the last active counts.
-        with_process = [session for session in reversed(sessions) if session.pid > 1]
+        with_process = [session for session in reversed(sessions) if session.pid > 1 and session.is_host_process]
         here = {session.pid: _agent(session) for session in with_process if session.host != GENERIC.name}
         self._in_tasks = {session.pid: _agent(session) for session in with_process if _is_in_folder(session)}
         if here == self._here:

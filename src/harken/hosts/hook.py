@@ -6,12 +6,13 @@ host passes on to its model. What is said, and whether anything is, is decided b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
 from harken.hosts.base import Hello
+from harken.hosts.marks import HostMarks, find_marks, is_program_of
 
 
 class Moment(StrEnum):
@@ -73,6 +74,11 @@ class HookHost(Protocol):
         ...
 
     @property
+    def marks(self) -> HostMarks:
+        """By what the programs that the host starts, such as a hook, are known."""
+        ...
+
+    @property
     def most_chars(self) -> Mapping[Moment, int]:
         """How many characters each moment can carry; a moment that is missing carries nothing to the model."""
         ...
@@ -98,3 +104,8 @@ class HookHost(Protocol):
     def context(self, moment: Moment, watch: str) -> HookAnswer:
         """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
         ...
+
+
+def is_run_by(host: HookHost, hello: Hello, argv: Sequence[str]) -> bool:
+    """Whether a host has run a hook, and not somebody by hand; `argv` are the words of the process that did."""
+    return bool(find_marks(hello.env, {host.name: host.marks})) or is_program_of(argv, host.marks)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import PurePath
 from typing import Final
 
 _INTERPRETERS: Final = frozenset({"node", "nodejs", "bun", "deno"})
@@ -71,8 +70,8 @@ def is_program_of(argv: Sequence[str], marks: HostMarks) -> bool:
     if _plain_name(argv[0]) not in _INTERPRETERS:
         return False
     script = next((word for word in argv[1:] if not word.startswith("-")), "")
-    folder = PurePath(script).as_posix()
-    return _plain_name(script) in marks.programs or any(f"/{package}/" in folder for package in marks.packages)
+    path = script.replace("\\", "/")
+    return _plain_name(script) in marks.programs or any(f"/{package}/" in path for package in marks.packages)
 
 
 def host_of_program(argv: Sequence[str], known: Mapping[str, HostMarks]) -> str:
@@ -81,5 +80,5 @@ def host_of_program(argv: Sequence[str], known: Mapping[str, HostMarks]) -> str:
 
 
 def _plain_name(path: str) -> str:
-    name = PurePath(path).name
+    name = path.replace("\\", "/").rpartition("/")[2]
     return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)

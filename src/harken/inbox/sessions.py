@@ -135,6 +135,7 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     opened_at: Moment
     last_active: Moment
     process_identity: str = ""  # earlier versions did not note it
+    is_host_process: bool = True
     named: NamedTask | None = None
     native: str = ""
     has_many: bool = False
@@ -184,6 +185,7 @@ class Session:
     opened_at: datetime
     last_active: datetime
     process_identity: str = ""  # what no other process with the number `pid` has; empty when it is not known
+    is_host_process: bool = True  # `pid` is the host; else only a hook said so, which somebody may have run by hand
     named: NamedTask | None = None
     problem: HarkenError | None = None  # why it reads nothing
     native: str = ""  # the host's own id of the conversation
@@ -350,6 +352,7 @@ class Session:
             opened_at=self.opened_at,
             last_active=self.last_active,
             process_identity=self.process_identity,
+            is_host_process=self.is_host_process,
             named=self.named,
             native=self.native,
             has_many=self.has_many,
@@ -391,6 +394,7 @@ class Session:
             opened_at=record.opened_at,
             last_active=record.last_active,
             process_identity=record.process_identity,
+            is_host_process=record.is_host_process,
             named=record.named,
             native=record.native,
             has_many=record.has_many,
@@ -523,6 +527,7 @@ class Sessions:
         known.connections[edge] = pusher
         known.surfaces = known.surfaces or session.surfaces
         known.note_process(session.pid, session.process_identity)
+        known.is_host_process = True
         known.last_active = max(known.last_active, session.last_active)
         self.note_change(known.key)
         return known
@@ -562,7 +567,9 @@ class Sessions:
             known.begin_anew()
             known.is_replaced = True
         known.native = session.native or known.native
-        known.note_process(session.pid, session.process_identity)
+        if session.is_host_process or not known.is_host_process:
+            known.note_process(session.pid, session.process_identity)
+            known.is_host_process = session.is_host_process
         if not known.is_nameless or session.is_nameless:
             return known, None
         former = known.key
@@ -588,7 +595,8 @@ class Sessions:
     def _is_helper(self, session: Session, pids: Sequence[int]) -> bool:
         """Whether another agent that is here, and reads the same, has started a session: it does a part of its work."""
         above = pids[pids.index(session.pid) + 1 :] if session.pid in pids else ()
-        others = [each for each in self._live.values() if each.key != session.key and each.pid != session.pid]
+        hosts = [each for each in self._live.values() if each.is_host_process]
+        others = [each for each in hosts if each.key != session.key and each.pid != session.pid]
         return any(each.pid > 1 and each.pid in above and each.consumer == session.consumer for each in others)
 
     def of_process(self, host: str, pid: int) -> Session | None:
@@ -622,6 +630,7 @@ class Sessions:
                 opened_at=session.opened_at,
                 last_active=session.last_active,
                 process_identity=session.process_identity,
+                is_host_process=session.is_host_process,
                 native=native,
                 has_many=session.has_many,
                 shares_connection=session.shares_connection,

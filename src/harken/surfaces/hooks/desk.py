@@ -17,7 +17,7 @@ import anyio
 
 from harken.clock import Clock
 from harken.hosts.base import GENERIC, Hello, answers_one_prompt, consumer_of, hook_key, named
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice, is_run_by
 from harken.hosts.process import command_line, identity_of
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.frames import holds
@@ -138,7 +138,7 @@ class HookDesk:
 
     async def meet(self, hello: Hello, occasion: Occasion, pids: Sequence[int]) -> Session:
         """Return the session that a hook speaks for, new or known."""
-        host, now = named(hello.host), self._clock.now()
+        host, now, adapter = named(hello.host), self._clock.now(), self._hosts(hello.host)
         pid = occasion.pid or hello.ppid
         cwd = occasion.cwd or hello.cwd
         agent = consumer_of(host, hello.host)
@@ -159,6 +159,7 @@ class HookDesk:
             opened_at=now,
             last_active=now,
             process_identity=identity_of(pid),
+            is_host_process=adapter is not None and is_run_by(adapter, hello, command_line(pid)),
             native=occasion.native,
             has_many=host.has_many,
             shares_connection=host.shares_connection,
