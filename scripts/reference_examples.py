@@ -250,6 +250,7 @@ async def play_verbs(scene: Scene) -> None:
     await scene.verb("retention_run")
     await scene.verb("mailboxes")
     await scene.verb("evidence")
+    await scene.verb("whoami")
     hint = {"level": "info", "data": "hello"}
     await scene.verb("notify", session=scene.reader.session, method="notifications/message", params=hint)
     await scene.verb("journal", after=0, limit=1)

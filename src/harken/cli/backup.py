@@ -39,7 +39,9 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     - writes it to stdout. It is one consistent moment. Tokens, sign-ins, secrets and logs are not in it.
     """
     from harken.cli.archive import pack
+    from harken.cli.authority import refuse_agent
 
+    refuse_agent(asked, "make backups")
     home = asked.home
     if not home.database.exists():
         raise NotFound(f"There is nothing to back up in {home.path}.", "Name another home with --home.")
@@ -73,11 +75,13 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     connect your agents, afterwards.
     """
     from harken.cli.archive import unpack
+    from harken.cli.authority import refuse_agent
     from harken.cli.restore_powers import park, powers_in
     from harken.cli.restore_show import held_record, show_held, show_parked
     from harken.daemon.lock import single_instance
     from harken.store.sqlite.holding import hold
 
+    refuse_agent(asked, "restore backups")
     home = asked.home
     _refuse_used(home)
     with _source(file) as stream:

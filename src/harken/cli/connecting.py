@@ -1,7 +1,7 @@
 """Connecting and disconnecting as a person sees it: shown, asked about, done, verified.
 
-It starts no daemon: the first session of a connected host does. An agent may do neither; a daemon that runs says
-who asks. How a host is connected is its module's business, doing and undoing that of `hosts/apply.py`.
+It starts no daemon: the first session of a connected host does. An agent may do neither (`authority.py`). How a
+host is connected is its module's business, doing and undoing that of `hosts/apply.py`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,8 @@ from pathlib import Path
 
 import click
 
-from harken.cli.client import Daemon, Result
+from harken.cli.authority import refuse_agent
+from harken.cli.client import Result
 from harken.cli.names import short, title_of
 from harken.cli.output import BOLD, note_to_person, one_line
 from harken.cli.planned import (
@@ -30,14 +31,12 @@ from harken.cli.planned import (
 )
 from harken.cli.start import is_reachable
 from harken.cli.verbs import Invocation
-from harken.errors import HarkenError, NotFound, Refused, Unavailable, UserError
+from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.apply import Undone, apply, fates, is_change, undo, verify
 from harken.hosts.plan import CommandStep, Connector, Finding, Found, Place, Plan, Step, Wishes
 from harken.hosts.record import Record, load, records, shared_blocks
 from harken.hosts.registry import connector
-from harken.model import WATCH
 
-ASK_SECONDS = 5.0
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be
 
 
@@ -208,17 +207,6 @@ def disconnect_targets(asked: Invocation, found: Sequence[Target], *, is_agreed:
         asked.screen.line("No host is connected.")
     if any(result["notes"] for result in results):
         click.get_current_context().exit(NEEDS_FIXING)
-
-
-def refuse_agent(asked: Invocation, what: str) -> None:
-    """Refuse a command in the shell of an agent, as far as a daemon that runs can tell."""
-    try:
-        with Daemon(asked.home, can_start=False) as daemon:
-            who = daemon.ask_within(ASK_SECONDS, "stats")["consumer"]
-    except Unavailable:
-        return
-    if who != WATCH:
-        raise Refused(f"An agent may not {what}.", "Ask your user to run it in their own terminal.")
 
 
 def _wishes(target: Target, wake: str | None) -> Wishes:

@@ -63,6 +63,9 @@ def down(asked: Invocation) -> None:
     It stays down until `harken up` or another verb starts it: agents that are still open do not. A service starts it
     again when you log in.
     """
+    from harken.cli.authority import refuse_agent
+
+    refuse_agent(asked, "stop Harken")
     if asked.home.run_dir.is_dir():
         write_private(asked.home.down_file, "")
     pid = stop(asked.home)

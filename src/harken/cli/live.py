@@ -21,9 +21,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from harken.cli.authority import refuse_agent
 from harken.cli.checkup import is_connected
 from harken.cli.client import Daemon, Result
-from harken.cli.connecting import NEEDS_FIXING, Target, refuse_agent, targets
+from harken.cli.connecting import NEEDS_FIXING, Target, targets
 from harken.cli.lifecycle import stop
 from harken.cli.names import short, title_of
 from harken.cli.output import RED, Screen, note_to_person

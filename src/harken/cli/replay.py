@@ -36,6 +36,9 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
 
     It is read from the journal. What its lines do not tell is said.
     """
+    from harken.cli.authority import refuse_agent
+
+    refuse_agent(asked, "look back into every mailbox")
     if at > datetime.now().astimezone():
         raise UserError("That time has not come yet.", f"Give one that is over: {EXAMPLES}.")
     if not 1 <= limit <= MOST_SHOWN:

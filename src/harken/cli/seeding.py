@@ -15,7 +15,8 @@ from typing import Final
 
 import msgspec
 
-from harken.cli.connecting import place_of, refuse_agent
+from harken.cli.authority import refuse_agent
+from harken.cli.connecting import place_of
 from harken.cli.excluding import pattern, with_block, without_block
 from harken.cli.git import git
 from harken.cli.names import short, title_of

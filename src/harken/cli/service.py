@@ -42,7 +42,7 @@ def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
 
     Shows the unit and asks. A daemon that runs already is stopped first and goes on as the service.
     """
-    from harken.cli.connecting import refuse_agent
+    from harken.cli.authority import refuse_agent
     from harken.cli.service_run import service_of, written
 
     refuse_agent(asked, "install a service")
@@ -70,7 +70,7 @@ def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
 
     A unit that somebody else wrote, or that was changed since, is left as it is.
     """
-    from harken.cli.connecting import refuse_agent
+    from harken.cli.authority import refuse_agent
     from harken.cli.service_run import service_of, written
 
     refuse_agent(asked, "remove a service")

@@ -16,7 +16,7 @@ from typing import Final
 import click
 import msgspec
 
-from harken.cli.connecting import refuse_agent
+from harken.cli.authority import refuse_agent
 from harken.cli.lifecycle import stop
 from harken.cli.names import short
 from harken.cli.output import note_to_person, visible

@@ -11,8 +11,8 @@ from collections.abc import Iterable
 
 import anyio
 
+from harken.cli.authority import refuse_agent
 from harken.cli.client import Result
-from harken.cli.connecting import refuse_agent
 from harken.cli.output import note_to_person, one_line
 from harken.cli.source_config import entry_named
 from harken.cli.start import VARIABLES

@@ -76,7 +76,7 @@ def add_mail(asked: Invocation, args: tuple[str, ...], options: Mapping[str, obj
     """Add a mail account, and ask for what is missing where somebody can be asked."""
     import msgspec
 
-    from harken.cli.connecting import refuse_agent
+    from harken.cli.authority import refuse_agent
     from harken.cli.source_config import add_entry, wants_restart
 
     if len(args) > 1:

@@ -21,8 +21,8 @@ from urllib.parse import urlsplit
 import click
 import msgspec
 
+from harken.cli.authority import refuse_agent
 from harken.cli.client import Daemon, Result
-from harken.cli.connecting import refuse_agent
 from harken.cli.names import short
 from harken.cli.output import note_to_person
 from harken.cli.source_config import add_entry, check_name, configured, entry_named

@@ -77,7 +77,7 @@ def uninstall(asked: Invocation, *, delete_data: bool, dry_run: bool, yes: bool)
     What was written into the folders of tasks goes too; worktrees and branches stay. What was received stays, unless
     you say --delete-data. Exits with 1 when something could not be taken back.
     """
-    from harken.cli.connecting import refuse_agent
+    from harken.cli.authority import refuse_agent
 
     refuse_agent(asked, "uninstall Harken")
     found = _look(asked)

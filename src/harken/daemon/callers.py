@@ -52,7 +52,7 @@ class Callers:
             consumer=session.consumer if session else consumer_of(named(mark.host), mark.host),
             session=session.key if session else NO_SESSION,
             program=TITLES[mark.host],
-            mark=mark.variable,
+            because=f"{mark.variable} is set in its environment",
         )
 
 

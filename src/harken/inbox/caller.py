@@ -37,8 +37,8 @@ class Caller:
     role: Role
     consumer: Consumer = WATCH
     session: SessionKey = NO_SESSION
-    program: str = ""  # of an agent that is known by a mark in the environment: what people call its host
-    mark: str = ""  # and the variable
+    program: str = ""  # of an agent that is known by its environment: what people call its host
+    because: str = ""  # and by what it was known
 
     @property
     def sender(self) -> Sender:
@@ -63,14 +63,10 @@ class Caller:
 
     def refusal(self, what: str) -> Refused:
         """Return why an agent may not do what only the person may."""
-        return refusal(what, self.program, self.mark)
+        return refusal(what, self.program, self.because)
 
 
-def refusal(what: str, program: str = "", mark: str = "") -> Refused:
-    """Return what an agent is told that wants to do what only the person may, and by which variable it was known."""
-    if not mark:
-        return Refused(f"An agent may not {what}.", "Ask your user to run it in their own terminal.")
-    return Refused(
-        f"An agent may not {what}. This is one of {program}, because {mark} is set in its environment.",
-        "Ask your user to run it in their own terminal, where that is not set.",
-    )
+def refusal(what: str, program: str = "", because: str = "") -> Refused:
+    """Return what an agent is told that wants to do what only the person may, and by what it was known for one."""
+    who = f" This is one of {program}, because {because}." if because else ""
+    return Refused(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")

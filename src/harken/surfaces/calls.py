@@ -181,6 +181,10 @@ class Unmute(Arguments):
     name: Annotated[str, about("Its name.")]
 
 
+class WhoAmI(Arguments):
+    """Say for whom the caller is taken: the person, or an agent. Changes nothing."""
+
+
 class SignIn(Arguments):
     """Make a link that signs a browser in, once."""
 
@@ -356,6 +360,10 @@ async def _unmute(desk: Desk, a: Unmute) -> object:
     return {"kind": mute.kind, "name": mute.name}
 
 
+async def _whoami(desk: Desk, _a: WhoAmI) -> object:
+    return {"role": desk.caller.role.value, "consumer": desk.caller.consumer}
+
+
 async def _sign_in(desk: Desk, _a: SignIn) -> object:
     desk.caller.require_owner("sign in to the page")
     return {"url": desk.sign_in()}
@@ -383,6 +391,7 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("pair", Verb(Pair, _pair)),
     ("mute", Verb(Mute, _mute)),
     ("unmute", Verb(Unmute, _unmute)),
+    ("whoami", Verb(WhoAmI, _whoami)),
     ("sign_in", Verb(SignIn, _sign_in)),
     *TASK_VERBS,
     *CHANNEL_VERBS,

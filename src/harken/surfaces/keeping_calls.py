@@ -34,6 +34,7 @@ class RetentionRun(Arguments):
 
 
 async def _export(desk: Desk, a: Export) -> object:
+    desk.caller.require_owner("export messages")
     chosen = Chosen(
         mailbox=a.mailbox,
         channel=a.channel,
