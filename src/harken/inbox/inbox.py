@@ -32,6 +32,7 @@ from harken.model import (
     LOCAL,
     NOT_AGENTS,
     REPLIES,
+    TASK,
     WATCH,
     Attention,
     Choose,
@@ -298,7 +299,9 @@ class Inbox:
         own = self.sessions.get(caller.session)
         if own is not None:
             own.require_reading()
-        return Reader(consumer=caller.consumer, session=session, mailboxes=own.mailboxes if own else (INBOX,))
+        # The mailbox of a task is called like its consumer.
+        alone = (Mailbox(caller.consumer),) if caller.consumer.startswith(TASK) else (INBOX,)
+        return Reader(consumer=caller.consumer, session=session, mailboxes=own.mailboxes if own else alone)
 
     async def consumers(self) -> Collection[Consumer]:
         """Return the names of everyone who reads."""
@@ -392,6 +395,7 @@ class Inbox:
         self,
         *,
         mailbox: str = "",
+        among: Sequence[Mailbox] = (),
         channel: str = "",
         sender: str = "",
         thread: str = "",
@@ -399,8 +403,16 @@ class Inbox:
         before: int = 0,
         limit: int = 20,
     ) -> Sequence[Message]:
-        """Return the newest messages that fit, oldest first."""
-        where = Filter(mailbox=mailbox, channel=channel, sender=sender, thread=thread, since=since, before=before)
+        """Return the newest messages that fit, oldest first; `among` bounds where an agent may look."""
+        where = Filter(
+            mailbox=mailbox,
+            among=tuple(among),
+            channel=channel,
+            sender=sender,
+            thread=thread,
+            since=since,
+            before=before,
+        )
         found = await self._store.page(where, bounded(limit, MAX_PAGE, "limit"), newest_first=True)
         return printable(found)[::-1]
 

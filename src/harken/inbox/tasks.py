@@ -188,8 +188,7 @@ class Tasks:
     ) -> tuple[Task, Pulled]:
         """Hand out what a task has not seen yet, what is urgent first; as much as an answer about it can carry."""
         task = self._named_or_own(caller, name, cwd)
-        if consume:
-            self._require_own(caller, task)
+        self._require_own(caller, task)
         reader = Reader(consumer=task.consumer, session=session, mailboxes=(task.mailbox,))
         pulled = await self._inbox.pull(
             reader,

@@ -209,15 +209,22 @@ async def _shown(desk: Desk, messages: Sequence[Message]) -> object:
 
 
 async def _list(desk: Desk, a: List) -> object:
-    found = await desk.inbox.list(mailbox=a.mailbox, channel=a.channel, sender=a.sender, before=a.before, limit=a.limit)
+    found = await desk.inbox.list(
+        mailbox=a.mailbox,
+        among=desk.among(a.mailbox),
+        channel=a.channel,
+        sender=a.sender,
+        before=a.before,
+        limit=a.limit,
+    )
     return await _shown(desk, found)
 
 
 async def _read(desk: Desk, a: Read) -> object:
     if a.offset is not None or a.limit is not None:
-        message = await desk.inbox.readable(a.ref)
+        message = await desk.message(a.ref)
         return shapes.piece(desk.piece(message, a.offset or 0, a.limit or len(message.text)))
-    found = await desk.inbox.read(a.ref)
+    found = await desk.inbox.read((await desk.message(a.ref)).id)
     return {**shapes.details(found), "question": await question_calls.standing_of(desk, found.message.id)}
 
 
@@ -266,7 +273,14 @@ async def _ack(desk: Desk, a: Ack) -> object:
 
 
 async def _search(desk: Desk, a: Search) -> object:
-    found = await desk.inbox.search(a.text, mailbox=a.mailbox, channel=a.channel, sender=a.sender, limit=a.limit)
+    found = await desk.inbox.search(
+        a.text,
+        mailbox=a.mailbox,
+        among=desk.among(a.mailbox),
+        channel=a.channel,
+        sender=a.sender,
+        limit=a.limit,
+    )
     return await _shown(desk, found)
 
 
@@ -303,6 +317,7 @@ async def _journal(desk: Desk, a: Journal) -> object:
         {"n": e.n, "at": timestamp(e.at), "kind": e.kind, **e.data}
         | ({"message": shapes.message(e.message)} if e.message else {})
         for e in events
+        if e.message is None or desk.may_read(e.message)
     ]
     return {"events": lines, "last": events[-1].n if events else a.after}
 
@@ -321,14 +336,12 @@ async def _status(desk: Desk, _a: GetStatus) -> object:
 
 
 async def _reply(desk: Desk, a: Reply) -> object:
-    session = desk.inbox.sessions.get(desk.caller.session)
-    if session is not None:
-        session.require_reading()
     row = await desk.inbox.reply(
         desk.caller,
         a.ref,
         a.body,
-        among=session.mailboxes if session else (),
+        # A run may answer what it is about, wherever that is.
+        among=() if desk.caller.is_run else desk.among(),
         edge="cli" if a.key else "",
         request=a.key,
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Annotated
 
 from harken.surfaces import render, shapes
@@ -41,11 +42,14 @@ class InjectChannel(Arguments):
 
 
 async def _channels(desk: Desk, a: ListChannels) -> object:
-    return {"channels": [shapes.channel(card) for card in await desk.channels.list(a.limit)]}
+    cards = await desk.channels.list(a.limit)
+    # That there is a channel is no secret; what was said there last may not be for this agent.
+    shown = [card if card.newest and desk.may_read(card.newest) else replace(card, newest=None) for card in cards]
+    return {"channels": [shapes.channel(card) for card in shown]}
 
 
 async def _channel(desk: Desk, a: ShowChannel) -> object:
-    found = await desk.channels.show(a.channel, a.source, a.limit)
+    found = [each for each in await desk.channels.show(a.channel, a.source, a.limit) if desk.may_read(each)]
     seen = await desk.inbox.seen_by(found)
     return {"messages": [shapes.message(item, seen[item.id]) for item in found]}
 

@@ -23,7 +23,7 @@ from harken.inbox.questions import Questions
 from harken.inbox.reactions import Reactions
 from harken.inbox.replies import Replies
 from harken.inbox.tasks import Tasks
-from harken.model import Consumer, Message, MessageId, Reader, SessionKey
+from harken.model import Consumer, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.sources.base import SourceReport
 from harken.surfaces import shapes
 from harken.surfaces.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
@@ -100,10 +100,33 @@ class Desk:
         """Return what the agent has heard of by its first words."""
         return self.agent.listed if self.agent else frozenset()
 
-    async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
-        """Return how the caller reads: a person as any consumer, an agent as itself."""
+    def among(self, mailbox: str = "") -> Sequence[Mailbox]:
+        """Return what an agent may look into, or refuse it a mailbox that is not its own; for the person, nothing."""
+        if self.caller.role is not Role.AGENT:
+            return ()
+        self._refuse_run()
+        own = self.inbox.agent(self.caller, self.session).mailboxes
+        if mailbox and mailbox not in own:
+            raise self.caller.refusal(f"read the mailbox {mailbox[:40]!r}")
+        return own
+
+    def may_read(self, message: Message) -> bool:
+        """Whether a message is for the caller, or its own: the person reads every one."""
+        among = self.among()
+        return not among or message.mailbox in among or message.sender.id == self.caller.sender.id
+
+    async def message(self, ref: str) -> Message:
+        """Return a message that the caller may read; raises `NotFound` for any other."""
+        found = await self.inbox.readable(ref)
+        return found if self.may_read(found) else await self.inbox.readable(ref, self.among())
+
+    def _refuse_run(self) -> None:
         if self.caller.is_run:
             raise Refused("A run takes no mail.", "What it is about stands in its prompt.")
+
+    async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
+        """Return how the caller reads: a person as any consumer, an agent as itself."""
+        self._refuse_run()
         consumer = Consumer(name or self.caller.consumer)
         if self.caller.role is Role.AGENT:
             if consumer != self.caller.consumer:

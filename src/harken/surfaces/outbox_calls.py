@@ -22,7 +22,8 @@ class RetryReplies(Arguments):
 
 
 async def _outbox(desk: Desk, a: ListOutbox) -> object:
-    return {"replies": [shapes.reply(row) for row in await desk.replies.list(a.state)]}
+    rows = await desk.replies.list(a.state)
+    return {"replies": [shapes.reply(row) for row in rows if desk.may_read(row.message)]}
 
 
 async def _outbox_retry(desk: Desk, a: RetryReplies) -> object:
