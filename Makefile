@@ -31,10 +31,10 @@ run: $(VENV)/.installed ## install what is needed and start Harken
 test: $(VENV)/.installed-dev $(INTEROP)/node_modules/.installed ## run the tests (ARGS="-k name" is passed to pytest)
 	@scripts/browser.sh
 	@scripts/dovecot.sh
-	$(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -n 4 --dist loadfile $(ARGS)
 
 test-hosts: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the real agent hosts against a model of our own
-	$(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m hosts $(HOSTS) $(ARGS)
 
 check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: what decides whether you may commit
 	$(BIN)/ruff check .
@@ -46,7 +46,7 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 
 # SOAK_SITUATIONS=3 plays that many on each host instead of 20; SOAK_SEED repeats a run.
 soak: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the tests that take minutes, up to an hour
-	$(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
+	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
 
 fuzz: $(VENV)/.installed-dev ## try hostile bytes on every door, 200,000 cases each (ARGS="--seconds 60 mail")
 	$(BIN)/python scripts/fuzz.py $(ARGS)

@@ -1,0 +1,63 @@
+"""Runs the tests as the person's, also when an agent runs them: `python scripts/apart.py COMMAND ARGUMENT...`.
+
+The tests play the person, and Harken refuses an agent much of what they do: it knows what descends from an agent's
+program. Below one, the command is run by a process that descends from nobody, and ends with whoever has started it.
+Anywhere else it is run as it is.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from threading import Thread
+
+import psutil
+
+from harken.hosts.marks import host_of_program
+from harken.hosts.process import command_line
+from harken.hosts.registry import host_marks
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run the command, and return its exit code."""
+    if not _is_below_an_agent():
+        return subprocess.run(argv, check=False).returncode
+    here, life = os.pipe()
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        os.setsid()
+        if not os.fork():
+            os.close(life)
+            os.close(told)
+            os.write(tell, str(_watch(argv, here)).encode())
+        os._exit(0)
+    os.close(tell)
+    os.waitpid(child, 0)
+    return int(os.read(told, 16) or b"1")
+
+
+def _is_below_an_agent() -> bool:
+    known = host_marks()
+    return any(host_of_program(command_line(each.pid), known) for each in psutil.Process().parents())
+
+
+def _watch(argv: Sequence[str], here: int) -> int:
+    """Run the command to its end, or until whoever has started it is gone."""
+    with subprocess.Popen(argv, start_new_session=True) as process:
+
+        def end_with_starter() -> None:
+            os.read(here, 1)
+            with suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGINT)
+
+        Thread(target=end_with_starter, daemon=True).start()
+        return process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
