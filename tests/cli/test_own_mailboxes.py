@@ -50,6 +50,7 @@ def hidden(rig: Rig) -> str:
         ("channel", "list"),
         ("waiting",),
         ("outbox",),
+        ("rules", "test", "--all"),
     ],
     ids=" ".join,
 )
@@ -74,12 +75,14 @@ def test_agent_is_refused_a_mailbox_that_is_not_its_own(agent: Rig, hidden: str,
     assert done.err.startswith("harken: An agent may not read the mailbox 'project:vault'.")
 
 
-@pytest.mark.parametrize("more", [(), ("--offset", "0")], ids=["whole", "piece"])
+@pytest.mark.parametrize(
+    "words", [("read",), ("read", "--offset", "0"), ("rules", "explain")], ids=["whole", "piece", "verdict"]
+)
 def test_agent_cannot_read_a_message_of_another_mailbox_by_its_id(
-    agent: Rig, hidden: str, more: tuple[str, ...]
+    agent: Rig, hidden: str, words: tuple[str, ...]
 ) -> None:
     """Ids stand in logs and in what others say."""
-    done = agent.run("read", hidden, *more)
+    done = agent.run(*words, hidden)
     assert (done.code, done.out) == (NOT_FOUND, "")
 
 

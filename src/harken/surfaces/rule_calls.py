@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Annotated
 
 import msgspec
 
-from harken.errors import UserError
-from harken.inbox.reactions import Wish
+from harken.errors import NotFound, UserError
+from harken.inbox.reactions import RunCard, Told, Wish
 from harken.reaction import ActionState
 from harken.surfaces import reaction_shapes as shapes
 from harken.surfaces.desk import Arguments, Desk, Verb, about, position
@@ -117,11 +118,12 @@ async def _reload(desk: Desk, _a: ReloadRules) -> object:
 
 
 async def _test(desk: Desk, a: TestRules) -> object:
-    return shapes.tested(await desk.reactions.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all))
+    found = await desk.reactions.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all)
+    return shapes.tested(replace(found, judged=[each for each in found.judged if desk.may_read(each.message)]))
 
 
 async def _explain(desk: Desk, a: ExplainRules) -> object:
-    return shapes.judged(await desk.reactions.explain(a.message))
+    return shapes.judged(await desk.reactions.explain((await desk.message(a.message)).id))
 
 
 async def _pause(desk: Desk, _a: PauseRules) -> object:
@@ -145,7 +147,7 @@ async def _actions(desk: Desk, a: ListActions) -> object:
         known = ", ".join(state.value for state in ActionState)
         raise UserError(f"There is no state {a.state[:40]!r} of actions.", f"Use one of: {known}.") from exc
     found = await desk.reactions.actions(states, message=a.message, limit=a.limit)
-    return {"actions": [shapes.action(each) for each in found]}
+    return {"actions": [shapes.action(each) for each in found if _may_see(desk, each)]}
 
 
 async def _confirm(desk: Desk, a: Confirm) -> object:
@@ -164,15 +166,28 @@ async def _run_now(desk: Desk, a: RunNow) -> object:
 
 async def _runs(desk: Desk, a: ListRuns) -> object:
     found = await desk.reactions.runs(is_running=a.running, message=a.message, limit=a.limit)
-    return {"runs": [shapes.run(card) for card in found]}
+    return {"runs": [shapes.run(card) for card in found if _may_see(desk, card)]}
 
 
 async def _run(desk: Desk, a: ShowRun) -> object:
-    return shapes.run(await desk.reactions.run(a.run))
+    return shapes.run(await _seen(desk, a.run))
 
 
 async def _output(desk: Desk, a: RunOutput) -> object:
+    await _seen(desk, a.run)
     return shapes.output(*await desk.reactions.output(a.run, a.after, a.wait))
+
+
+def _may_see(desk: Desk, found: Told | RunCard) -> bool:
+    """Whether what an action or a run is about is for the caller."""
+    return found.message is None or desk.may_read(found.message)
+
+
+async def _seen(desk: Desk, ref: str) -> RunCard:
+    found = await desk.reactions.run(ref)
+    if not _may_see(desk, found):
+        raise NotFound(f"There is no run {ref[:80]!r} for you.", "It is about a message in another mailbox.")
+    return found
 
 
 async def _abort(desk: Desk, a: AbortRun) -> object:
