@@ -29,6 +29,7 @@ from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
 from harken.daemon.asking import Asking
 from harken.daemon.callers import Callers
+from harken.daemon.client_account import account_check
 from harken.daemon.doors import open_doors
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.escalating import escalation
@@ -327,7 +328,10 @@ async def _serve(daemon: Daemon) -> None:
     token = _token(home)
     sock = http.bind(settings.http.host, settings.http.port, home.port_file, "http.port")
     daemon.url = http.url_of(sock)
-    web = http.make_server(create_app(daemon.front(), token, http.hosts_of(settings.http.host, sock.getsockname()[1])))
+    hosts = http.hosts_of(settings.http.host, sock.getsockname()[1])
+    # With other machines let in, a server of another account may stand in front.
+    is_ours = None if settings.http.allow_remote else account_check()
+    web = http.make_server(create_app(daemon.front(), token, hosts, is_ours=is_ours))
     doors = open_doors(daemon.feeding.sources, daemon.intake, settings.hooks, home)
     daemon.hooks_url = doors.url if doors is not None else ""
     try:

@@ -16,6 +16,7 @@ from starlette.types import ASGIApp
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from harken.config.home import write_private
+from harken.daemon.client_account import CONNECTION
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
 
@@ -64,6 +65,7 @@ class BoundedProtocol(HttpToolsProtocol):
             transport.close()
             return
         super().connection_made(transport)
+        self._noted: dict[object, object] = {}  # of this connection, by whoever serves it
         self.loop.call_later(FIRST_REQUEST_SECONDS, self._end_idle)
 
     def connection_lost(self, exc: Exception | None) -> None:
@@ -95,6 +97,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._forget_head()
         self._is_in_head = True
         super().on_message_begin()
+        self.scope["extensions"] = {CONNECTION: self._noted}
 
     def on_url(self, url: bytes) -> None:
         """Take a part of the request's line."""
@@ -130,7 +133,7 @@ class BoundedProtocol(HttpToolsProtocol):
         self._is_in_body = False
         self._unseen_bytes = 0
         if self._head_bytes <= MAX_HEAD_BYTES:
-            self.scope["extensions"] = {WHOLE_BODY: {}}
+            self.scope["extensions"] = {CONNECTION: self._noted, WHOLE_BODY: {}}
             super().on_message_complete()
 
     def pause_writing(self) -> None:

@@ -1,15 +1,16 @@
 """Who may speak HTTP to the daemon: the right Host, no foreign Origin, the token or a signed-in browser.
 
 Host and Origin stop web pages the person happens to visit (also through DNS rebinding); the token and the cookie,
-which only the same user has, stop everyone else. A browser sends the cookie also when another page makes it ask, so
-with the cookie a request must show that it comes from our own page. Every answer leaves with headers that keep a page
-from loading or running anything of others, and others from embedding it.
+which only the same user has, stop everyone else. Where the system tells whose program asks, that of another account is
+refused whatever it has; only probes are for everyone. A browser sends the cookie also when another page makes it
+ask, so with the cookie a request must show that it comes from our own page. Every answer leaves with headers that keep
+a page from loading or running anything of others, and others from embedding it.
 """
 
 from __future__ import annotations
 
 import hmac
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final, Self
@@ -23,11 +24,15 @@ from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, erro
 from harken.surfaces.web.signin import SignIns
 
 MAX_BODY = 1024 * 1024
-OPEN_PATHS = frozenset({"/healthz", "/readyz", "/sign-in"})
+PROBES = frozenset({"/healthz", "/readyz"})
+OPEN_PATHS = frozenset({*PROBES, "/sign-in"})
 OPEN_FOLDER = "/static/"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, typed or opened by the person
 ONCE = ("host", "origin", "authorization", "content-length")
+
+AccountCheck = Callable[[Scope], bool]
+"""Tells whether a request comes from a program of our own account."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -95,8 +100,18 @@ class _Asked:
 class Guard:
     """ASGI middleware that lets only the person's own programs and browsers through."""
 
-    def __init__(self, app: ASGIApp, *, token: str, hosts: Collection[str], sign_ins: SignIns, style: str = "") -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        token: str,
+        hosts: Collection[str],
+        sign_ins: SignIns,
+        style: str = "",
+        is_ours: AccountCheck | None = None,
+    ) -> None:
         self._app = app
+        self._is_ours = is_ours
         self._token = token.encode()
         self._hosts = frozenset(hosts)
         self._sign_ins = sign_ins
@@ -107,7 +122,7 @@ class Guard:
         if scope["type"] != "http":
             return
         asked = _Asked.of(scope)
-        refusal = self._refusal(asked)
+        refusal = self._stranger(scope) or self._refusal(asked)
         dressed = _dressed(send)
         if refusal is None:
             await self._app(scope, _bounded(receive), dressed)
@@ -121,6 +136,12 @@ class Guard:
             command, style = "harken open", self._style
             return plain_page(title, hint, status=refusal.status, style=style, command=command, again="/")
         return error_answer(refusal.error, refusal.status, as_page=is_page, style=self._style)
+
+    def _stranger(self, scope: Scope) -> _Refusal | None:
+        if self._is_ours is None or scope["path"] in PROBES or self._is_ours(scope):
+            return None
+        hint = "Each account has its own daemon: harken up"
+        return _Refusal(status=FORBIDDEN, error=Refused("This daemon belongs to another user.", hint))
 
     def _refusal(self, asked: _Asked) -> _Refusal | None:
         host, origin = asked.get("host"), asked.headers.get("origin")
