@@ -288,6 +288,9 @@ def http_page(found: Examples) -> Iterator[str]:
         f"none. It has at most {MAX_BODY} bytes. The answer is JSON.\n"
         "- `Authorization: Bearer TOKEN` is needed; the token is the content of the file `token` in the home.\n"
         "- `Host` must be the address itself, and `Origin`, if sent, too.\n"
+        "- Cookies are not looked at. The page proves with each request that it holds a key, which stays in its "
+        "browser.\n"
+        "- On Linux, programs of other accounts are refused with 403, unless `http.allow_remote` is set.\n"
         "- Whoever has the token is the owner.\n\n## Status codes\n\n"
     )
     rows = [("200", "Done."), ("401", "No token was sent."), ("403", "The token, `Host` or `Origin` is wrong.")]

@@ -70,7 +70,7 @@ Json: TypeAlias = Any
 
 _ID: Final = re.compile(r"\b(?:([mdr])-[0-9a-hjkmnp-tv-z]{10}|([ar])-[0-9a-hjkmnp-tv-z]{6})\b")
 _PAIRING: Final = re.compile(r"\bpair-[0-9a-hjkmnp-tv-z]{8}\b")
-_CODE: Final = re.compile(r"(?<=code=)[\w-]+")
+_SECRET: Final = re.compile(r"(?<=/sign-in#)[\w-]+")
 _MARK: Final = re.compile(r"(?:(?<=the mark )|(?<=of message ))[0-9a-hjkmnp-tv-z]{12}\b")
 _URL: Final = re.compile(r"http://127\.0\.0\.1:\d+")
 
@@ -110,7 +110,7 @@ class Masked:
         """Return a text in which nothing differs from run to run."""
         value = _ID.sub(self._id, value)
         value = _PAIRING.sub("pair-7k3m9x2q", value)
-        value = _CODE.sub("Jx2…", value)
+        value = _SECRET.sub("Jx2…", value)
         value = _MARK.sub("7k3m9x2q4w6p", value)
         for place, shown in PLACES:
             value = value.replace(place, shown)

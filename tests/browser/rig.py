@@ -33,8 +33,8 @@ STORE_SECONDS: Final = 60
 BATCH: Final = 500
 PHONE: Final = {"width": 390, "height": 844}
 DESK: Final = {"width": 1280, "height": 800}
-AWAY: Final = ("net::ERR", "htmx:afterRequest", "htmx:sendError")
-"""What a browser, and the library of the page, complain of when the daemon does not answer."""
+AWAY: Final = ("net::ERR", "htmx:afterRequest", "htmx:sendError", "401")
+"""What a browser, and the library of the page, complain of when the daemon does not answer, or is a new one."""
 
 # A tab without a screen is never hidden by its browser: this says that it is, as the browser would.
 _HIDING: Final = """
@@ -72,8 +72,23 @@ class Window:
             self.complaints.append(message.text)
 
     def goto(self, path: str) -> None:
-        """Open a page of the site."""
+        """Open a page of the site; return when its scripts have run."""
         self.page.goto(f"{self.origin}{path}")
+        self.ready()
+
+    def reload(self) -> None:
+        """Load the page again; return when its scripts have run."""
+        self.page.reload()
+        self.ready()
+
+    def ready(self) -> None:
+        """Wait until the page stands in place of its shell."""
+        self.page.locator("html[data-ready] #main").wait_for(state="attached")
+
+    def enter(self, link: str) -> None:
+        """Sign in with a link."""
+        self.page.goto(link)
+        self.ready()
 
     def strangers(self) -> list[str]:
         """Return what was loaded from elsewhere; `data:` leaves nowhere."""
@@ -141,7 +156,7 @@ class Site:
         context = self.context(**options)
         window = Window(context.new_page(), self.origin)
         window.watch()
-        window.page.goto(self.daemon.call("sign_in")["url"])
+        window.enter(self.daemon.call("sign_in")["url"])
         if path != "/m/inbox":
             window.goto(path)
         return window

@@ -103,8 +103,9 @@ def test_nothing_serious_is_wrong_with_empty_pages_and_the_way_in(site: Site, ax
         expect(window.page.locator(".empty").first).to_be_visible()
         assert in_both_schemes(window.page, axe) == [], path
     stranger = site.context().new_page()
-    for path in ("/m/inbox", "/sign-in?code=old"):
+    for path in ("/m/inbox", "/sign-in#old"):
         stranger.goto(f"{site.origin}{path}")
+        expect(stranger.locator("main h1").locator("visible=true")).to_have_count(1)
         assert in_both_schemes(stranger, axe) == [], path
 
 

@@ -113,12 +113,12 @@ def test_text_is_kept_while_the_daemon_is_away_and_sent_once_when_it_is_back(sit
     expect(window.field).to_be_editable()
     site.restart()
     expect(window.page.locator("#connection")).to_be_hidden()
-    window.page.reload()
+    window.reload()
     expect(window.field).to_have_value("a long and careful text")
     window.field.press("Enter")
     expect(window.items).to_have_count(1)
     expect(window.field).to_have_value("")
-    window.page.reload()
+    window.reload()
     expect(window.items).to_have_count(1)
     expect(window.field).to_have_value("")
     assert site.texts() == ["a long and careful text"]
@@ -158,7 +158,7 @@ def test_text_beside_peers_is_as_safe(site: Site) -> None:
     expect(window.page.locator(".board").nth(1)).to_contain_text("Not sent")
     expect(fields.nth(1)).to_have_value("for web")
     site.restart()
-    window.page.reload()
+    window.reload()
     expect(fields.nth(0)).to_have_value("for api\n")
     expect(fields.nth(1)).to_have_value("for web")
     for number in (0, 1):
@@ -170,15 +170,15 @@ def test_text_beside_peers_is_as_safe(site: Site) -> None:
 
 
 def test_somebody_who_was_signed_out_is_told_and_keeps_the_text(site: Site) -> None:
-    """A cookie ends while the page is open: the text must not vanish into a refused request."""
+    """A session ends while the page is open: the text must not vanish into a refused request."""
     window = site.window()
     expect(window.page.locator("#connection")).to_be_hidden()
-    window.page.context.clear_cookies()
+    window.page.evaluate("() => harken.ask('/sign-out', { method: 'POST' })")
     window.say("still here")
     expect(window.outlook).to_contain_text("signed out")
     expect(window.outlook).to_contain_text("harken open")
     expect(window.field).to_have_value("still here")
-    window.page.goto(site.daemon.call("sign_in")["url"])
+    window.enter(site.daemon.call("sign_in")["url"])
     expect(window.field).to_have_value("still here")
     window.field.press("Enter")
     expect(window.items).to_have_count(1)
@@ -231,7 +231,7 @@ def test_field_goes_when_its_task_is_done_and_what_was_typed_stays(site: Site) -
     expect(window.field).to_be_hidden()
     kept = window.page.get_by_label("Not sent. You had written:")
     expect(kept).to_have_value("half a thought")
-    window.page.reload()
+    window.reload()
     expect(kept).to_have_value("half a thought")
     expect(kept).to_be_visible()
     expect(window.field).to_be_hidden()

@@ -93,6 +93,7 @@ def test_keys_to_places(window: Window) -> None:
         keys.press("g")
         keys.press(key)
         expect(page).to_have_url(re.compile(f"{path}$"))
+        window.ready()
         expect(page.locator("h1")).to_be_visible()
     keys.press("/")
     expect(page.locator("#find")).to_be_focused()

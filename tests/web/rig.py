@@ -1,11 +1,19 @@
-"""A browser without a screen, and readers of the event stream: they send exactly what a test wants them to."""
+"""A browser without a screen, and readers of the event stream: they send exactly what a test wants them to.
+
+What a page proves is computed here once more, with nothing of the daemon's own code.
+"""
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import http.client
 import json
+import re
+import secrets
 import socket
 import time
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Iterator, Mapping
 from contextlib import closing, suppress
 from dataclasses import dataclass
@@ -13,6 +21,9 @@ from typing import Any, Self
 from urllib.parse import urlsplit
 
 from tests.loss.rig import WAIT_SECONDS, Json, Served
+
+SESSION = "Harken-Session"
+"""Stands for a session among a test's headers: the rig sends a proof in its place."""
 
 NAVIGATION = {"Accept": "text/html,application/xhtml+xml", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
 
@@ -36,6 +47,21 @@ class Answer:
         return self.body.decode()
 
 
+def letters(data: bytes) -> str:
+    """Return bytes as the page writes them."""
+    return urlsafe_b64encode(data).decode().rstrip("=")
+
+
+def data_of(text: str) -> bytes:
+    """Return the bytes of such letters."""
+    return urlsafe_b64decode(text + "=" * (-len(text) % 4))
+
+
+def tag(key: bytes, *parts: str) -> str:
+    """Return a keyed hash as the page makes it."""
+    return letters(hmac.new(key, "\n".join(parts).encode(), hashlib.sha256).digest())
+
+
 class Web:
     """The HTTP side of a daemon."""
 
@@ -44,6 +70,8 @@ class Web:
         self.address: str = daemon.facts["url"].removeprefix("http://")
         self.origin = f"http://{self.address}"
         self.token = (daemon.home / "token").read_text().strip()
+        self.keys: dict[str, bytes] = {}  # of the sessions, by name
+        self._ticket, self._number = "", 0
 
     @property
     def bearer(self) -> dict[str, str]:
@@ -54,25 +82,71 @@ class Web:
         self, method: str, path: str, headers: Mapping[str, str] | None = None, body: bytes | None = None
     ) -> Answer:
         """Ask, with these headers and no others that matter; the body of a stream is not read."""
+        sent = dict(headers or {})
+        if session := sent.pop(SESSION, ""):
+            sent["Harken-Proof"] = self.proof(session, method, path, body or b"")
         with closing(http.client.HTTPConnection(self.address, timeout=WAIT_SECONDS)) as connection:
-            connection.request(method, path, body, dict(headers or {}))
+            connection.request(method, path, body, sent)
             answer = connection.getresponse()
             found = {name.lower(): value for name, value in answer.getheaders()}
+            status = answer.status
+            if session and "hx-redirect" in found:  # the page's script goes there
+                status, found["location"] = 303, found["hx-redirect"]
             # A stream that was opened by mistake has no end.
             is_endless = found.get("content-type", "").startswith("text/event-stream") and method != "HEAD"
-            return Answer(answer.status, found, b"" if is_endless else answer.read())
+            return Answer(status, found, b"" if is_endless else answer.read())
 
-    def link(self) -> str:
-        """Return path and query of a new sign-in link."""
+    def secret(self) -> bytes:
+        """Return the secret of a new sign-in link."""
         parts = urlsplit(self.daemon.call("sign_in")["url"])
-        assert parts.netloc == self.address
-        return f"{parts.path}?{parts.query}"
+        assert (parts.netloc, parts.path, parts.query) == (self.address, "/sign-in", "")
+        return data_of(parts.fragment)
+
+    def redeem(self, secret: bytes, nonce: str = "n", **changed: str) -> Answer:
+        """Say what the page of a link says."""
+        proof = tag(secret, "harken page 1", nonce, self.address)
+        said = {"link": tag(secret, "harken link 1"), "nonce": nonce, "proof": proof, **changed}
+        headers = {"Origin": self.origin, "Content-Type": "application/json"}
+        return self.ask("POST", "/sign-in", headers, json.dumps(said).encode())
 
     def signed_in(self) -> dict[str, str]:
-        """Sign in; return the header with the cookie."""
-        answer = self.ask("GET", self.link(), NAVIGATION)
-        assert answer.status == 303, answer
-        return {"Cookie": answer.headers["set-cookie"].partition(";")[0]}
+        """Sign in; return what stands for the session among the headers."""
+        secret, nonce = self.secret(), secrets.token_hex(8)
+        told = self.redeem(secret, nonce).json
+        session, hidden = told["session"], told["key"]
+        assert told["proof"] == tag(secret, "harken daemon 1", nonce, session, self.address, hidden)
+        pad = data_of(tag(secret, "harken key 1", nonce, session, self.address))
+        self.keys[session] = bytes(each ^ other for each, other in zip(data_of(hidden), pad, strict=True))
+        return {SESSION: session}
+
+    def ticket(self) -> str:
+        """Return a new ticket, as the shell of a page holds it."""
+        found = re.search(r'name="harken-ticket" content="([^"]+)"', self.ask("GET", "/", NAVIGATION).text)
+        assert found
+        self._number = 0
+        return found[1]
+
+    def proof(
+        self, session: str, method: str, path: str, body: bytes = b"", *, ticket: str = "", number: int = 0
+    ) -> str:
+        """Return the proof of a request; without a ticket and a number with the next that is good."""
+        if not ticket:
+            self._ticket = ticket = self._ticket or self.ticket()
+            self._number = number = self._number + 1
+        path = path.partition("#")[0]  # what comes after it is not sent
+        digest = letters(hashlib.sha256(body).digest())
+        signed = (session, ticket, str(number), method, self.address, path, digest)
+        signature = tag(self.keys[session], "harken proof 1", *signed)
+        return f"{session} {ticket} {number} {digest} {signature}"
+
+    def page_stream(self) -> Stream:
+        """Open the event stream as the page does."""
+        (session,) = self.signed_in().values()
+        return self.opened("/events", {"Harken-Proof": self.proof(session, "GET", "/events")})
+
+    def opened(self, path: str, headers: Mapping[str, str]) -> Stream:
+        """Open a stream with headers of one's own."""
+        return Stream(self.address, path, headers)
 
     def stream(self, query: str = "", headers: Mapping[str, str] | None = None) -> Stream:
         """Open the event stream as a program."""

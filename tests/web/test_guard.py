@@ -14,7 +14,7 @@ import pytest
 from harken.errors import Refused
 from harken.testing import Agent, edge_command
 from tests.loss.rig import WAIT_SECONDS, Nursery, texts
-from tests.web.rig import NAVIGATION, Answer, Web
+from tests.web.rig import NAVIGATION, Answer, Web, letters, tag
 
 SEND = b'{"text": "from a page"}'
 OTHER_ORIGINS = (
@@ -46,19 +46,19 @@ def refused(answer: Answer, status: int = 403) -> bool:
     return answer.status == status and answer.json["error"]["code"] == "refused" and bool(answer.json["error"]["hint"])
 
 
-def test_signed_in_browser_may_ask_from_our_own_page(web: Web) -> None:
+def test_signed_in_page_may_ask(web: Web) -> None:
     """The page itself works: it reads, and it sends with the origin it has."""
-    cookie = web.signed_in()
-    own = {**cookie, "Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
+    own = {**web.signed_in(), "Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
     assert web.ask("POST", "/api/send", own, b'{"text": "from our page"}').status == 200
     assert is_sent(web, "from our page")
     # A browser that does not tell where a request comes from still names the origin.
-    assert web.ask("POST", "/api/list", {**cookie, "Origin": web.origin}, b"{}").status == 200
+    own.pop("Sec-Fetch-Site")
+    assert web.ask("POST", "/api/list", own, b"{}").status == 200
 
 
 @pytest.mark.parametrize("origin", OTHER_ORIGINS)
-def test_post_of_another_origin_with_the_cookie_is_refused(web: Web, origin: str) -> None:
-    """The browser sends the cookie along whoever makes it ask; the origin tells who that is."""
+def test_post_of_another_origin_is_refused_whatever_it_proves(web: Web, origin: str) -> None:
+    """A proof that another page got hold of, somehow, is still not its own."""
     for site in ({}, {"Sec-Fetch-Site": "same-origin"}, {"Sec-Fetch-Site": "cross-site"}):
         answer = web.ask("POST", "/api/send", {**web.signed_in(), "Origin": origin, **site}, SEND)
         assert refused(answer)
@@ -66,7 +66,7 @@ def test_post_of_another_origin_with_the_cookie_is_refused(web: Web, origin: str
 
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "PATCH", "DELETE"])
-def test_unsafe_request_with_the_cookie_and_no_origin_is_refused(web: Web, method: str) -> None:
+def test_unsafe_request_with_a_proof_and_no_origin_is_refused(web: Web, method: str) -> None:
     """What does not say where it comes from may come from anywhere."""
     assert refused(web.ask(method, "/api/send", web.signed_in(), SEND))
     assert refused(web.ask(method, "/sign-out", web.signed_in(), b""))
@@ -83,19 +83,23 @@ def test_site_that_is_not_ours_is_refused_whatever_the_origin_says(web: Web, sit
 
 @pytest.mark.parametrize("site", ["cross-site", "same-site"])
 @pytest.mark.parametrize("mode", ["no-cors image", "cors empty", "navigate iframe", "no-cors script"])
-def test_other_pages_load_nothing_with_the_cookie(web: Web, site: str, mode: str) -> None:
+def test_other_pages_load_nothing(web: Web, site: str, mode: str) -> None:
     """Neither pictures, scripts, frames nor streams: also an answer that cannot be read takes time that can be."""
     how, what = mode.split()
-    headers = {**web.signed_in(), "Sec-Fetch-Site": site, "Sec-Fetch-Mode": how, "Sec-Fetch-Dest": what}
-    assert refused(web.ask("GET", "/events", headers))
-    assert refused(web.ask("GET", "/no-such-page", headers))
+    headers = {"Sec-Fetch-Site": site, "Sec-Fetch-Mode": how, "Sec-Fetch-Dest": what}
+    for path in ("/events", "/no-such-page"):
+        assert refused(web.ask("GET", path, headers), 401)
+        assert refused(web.ask("GET", path, {**headers, **web.signed_in()}))
 
 
 @pytest.mark.parametrize("site", ["none", "same-origin", "cross-site", "same-site"])
 def test_person_may_follow_a_link_to_the_page(web: Web, site: str) -> None:
-    """A window of its own that goes there shows our page to the person and to nobody else."""
-    answer = web.ask("GET", "/no-such-page", {**web.signed_in(), **NAVIGATION, "Sec-Fetch-Site": site})
-    assert answer.status == 404
+    """A window that goes there gets the shell, which holds nothing of the person's; what it shows, it has to prove."""
+    web.daemon.call("send", text="private words")
+    answer = web.ask("GET", "/m/inbox", {**NAVIGATION, "Sec-Fetch-Site": site})
+    assert answer.status == 200
+    assert "session.js" in answer.text
+    assert "private words" not in answer.text
 
 
 def test_host_header_must_be_ours_also_with_good_credentials(web: Web) -> None:
@@ -106,7 +110,7 @@ def test_host_header_must_be_ours_also_with_good_credentials(web: Web) -> None:
         for headers in (web.bearer, web.signed_in(), {}):
             answer = web.ask("POST", "/api/send", {**headers, "Host": host, "Origin": f"http://{host}"}, SEND)
             assert refused(answer)
-        for path in ("/healthz", "/sign-in?code=x", "/static/app.css", "/"):
+        for path in ("/healthz", "/sign-in", "/static/app.css", "/"):
             assert refused(web.ask("GET", path, {**web.bearer, "Host": host}))
     assert not is_sent(web)
 
@@ -124,32 +128,71 @@ def test_header_that_is_there_twice_is_refused(web: Web) -> None:
             assert sock.recv(100).startswith(b"HTTP/1.1 4")
 
 
-def test_cookie_of_others_is_worth_nothing(web: Web) -> None:
-    """A cookie is ours only with our hash, for as long as it says, under the name with our port."""
-    cookie = web.signed_in()["Cookie"]
-    name, _, value = cookie.partition("=")
-    end, nonce, signature = value.split(".")
-    longer = str(int(end) + 1)
-    forged = [
-        "",
-        "x",
-        "..",
-        f"{longer}.{nonce}.{signature}",
-        f"{end}.{nonce}x.{signature}",
-        f"{end}.{nonce}.{'0' * 64}",
-        f"{end}.{nonce}",
-        f"{end}.{nonce}.",
-        f"{signature}.{nonce}.{end}",
-        f"{value}\xff",
-        web.token,
-    ]
-    for each in forged:
-        assert web.ask("GET", "/events", {"Cookie": f"{name}={each}"}).status == 401, each
-    assert web.ask("GET", "/events", {"Cookie": f"harken-1={value}"}).status == 401
-    assert web.ask("GET", "/no-such-page", {"Cookie": f"a=b; {name}=planted; {cookie}"}).status == 404
+def test_cookies_are_not_looked_at(web: Web) -> None:
+    """A browser hands them to every port of this machine: whoever shares it could collect them."""
+    port = web.address.rpartition(":")[2]
+    (session,) = web.signed_in().values()
+    own = {"Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
+    for value in (web.token, session, web.proof(session, "POST", "/api/list", b"{}")):
+        cookie = {"Cookie": f"harken-{port}={value}; harken={value}; token={value}"}
+        assert refused(web.ask("POST", "/api/list", {**own, **cookie}, b"{}"), 401)
+        assert refused(web.ask("GET", "/events", cookie), 401)
+    for path in ("/", "/m/inbox", "/sign-in"):
+        assert "set-cookie" not in web.ask("GET", path, {**NAVIGATION, **web.signed_in()}).headers
 
 
-def test_wrong_token_is_refused_also_with_a_good_cookie(web: Web) -> None:
+def test_proof_counts_once(web: Web) -> None:
+    """Whoever sees a request that was made, in a log or at a port that they took, cannot make it again."""
+    (session,) = web.signed_in().values()
+    headers = {"Harken-Proof": web.proof(session, "POST", "/api/send", SEND), "Origin": web.origin}
+    assert web.ask("POST", "/api/send", headers, SEND).status == 200
+    before = len(web.daemon.call("list", limit=1000)["messages"])
+    assert refused(web.ask("POST", "/api/send", headers, SEND), 401)
+    assert len(web.daemon.call("list", limit=1000)["messages"]) == before
+
+
+def test_proof_is_good_for_what_it_was_made_for_only(web: Web) -> None:
+    """Another method, address, query, body or session: each would be another deed."""
+    (session,), (other,) = web.signed_in().values(), web.signed_in().values()
+    own = {"Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
+
+    def tried(header: str, path: str = "/api/list?a=1", body: bytes = b"{}", method: str = "POST") -> int:
+        return web.ask(method, path, {**own, "Harken-Proof": header}, body).status
+
+    def made() -> str:
+        return web.proof(session, "POST", "/api/list?a=1", b"{}")
+
+    assert tried(made()) == 200
+    assert [tried(made(), path) for path in ("/api/list", "/api/list?a=2", "/api/send?a=1", "/api//list?a=1")] == [
+        401
+    ] * 4
+    assert tried(made(), body=b'{"limit": 1}') == 401
+    assert tried(made(), body=b"") == 401
+    assert tried(made(), method="PUT") == 401
+    assert tried(made().replace(session, other)) == 401
+    fields = made().split(" ")
+    changes = [(0, ""), (1, "x"), (2, "0"), (2, "-1"), (2, "1.5"), (2, "9" * 40), (3, ""), (4, ""), (4, "A" * 43)]
+    for place, value in changes:
+        changed = [value if place == at else field for at, field in enumerate(fields)]
+        assert tried(" ".join(changed)) == 401, changed
+    for nonsense in ("", " ", "    ", "x", "a b c d", "a b 1 d e f", "\xff \xff 1 \xff \xff", "x" * 5_000):
+        assert tried(nonsense) == 401, nonsense
+    assert tried(web.proof(session, "POST", "/api/list?a=1", b"{}")) == 200
+
+
+def test_answer_to_a_page_proves_that_it_is_ours(web: Web) -> None:
+    """A program that took the port could else show the person, and the page's scripts, whatever it likes."""
+    (session,) = web.signed_in().values()
+    for path, status in (("/m/inbox", 200), ("/no-such-page", 404), ("/", 200), ("/events", 200)):
+        proof = web.proof(session, "GET", path)
+        answer = web.ask("GET", path, {"Harken-Proof": proof})
+        assert answer.status == status
+        right = tag(web.keys[session], "harken answer 1", proof.rpartition(" ")[2], str(status))
+        assert answer.headers["harken-answer"] == right
+        assert "location" not in answer.headers, "a browser that went there itself would spend the proof twice"
+
+
+def test_wrong_token_is_refused_also_with_a_good_proof(web: Web) -> None:
     """A program that means to be one is told that its token is wrong."""
     headers = {**web.signed_in(), "Authorization": "Bearer wrong"}
     assert refused(web.ask("GET", "/events", headers))
@@ -161,16 +204,14 @@ def test_token_in_the_address_is_not_looked_at(web: Web) -> None:
         assert web.ask("GET", f"/events{query}", {}).status == 401
 
 
-def test_browser_without_cookie_is_told_what_to_do(web: Web) -> None:
-    """A person reads a sentence; a program reads JSON."""
-    page = web.ask("GET", "/", NAVIGATION)
-    assert (page.status, page.headers["content-type"]) == (401, "text/html; charset=utf-8")
-    assert "harken open" in page.text
-    assert "You are not signed in" in page.text
-    assert refused(web.ask("GET", "/", {}), 401)
+def test_program_without_a_token_is_told_what_to_do(web: Web) -> None:
+    """A person reads it in the page; a program reads JSON."""
+    answer = web.ask("GET", "/", {})
+    assert refused(answer, 401)
+    assert answer.headers["www-authenticate"] == "Bearer"
 
 
-PATHS = ("/", "/healthz", "/sign-in?code=x", "/no-such-page", "/static/no-such-file")
+PATHS = ("/", "/healthz", "/sign-in", "/no-such-page", "/static/no-such-file")
 
 
 @pytest.mark.parametrize("path", PATHS)
@@ -229,7 +270,7 @@ def test_no_path_leads_out_of_the_static_files(web: Web, path: str) -> None:
             assert leak not in answer.body
 
 
-CREDENTIALS = ("bearer", "cookie")
+CREDENTIALS = ("bearer", "proof")
 
 
 @pytest.mark.parametrize("who", CREDENTIALS)
@@ -263,7 +304,10 @@ def test_head_without_end_is_cut_off(web: Web, flood: bytes) -> None:
 
 
 def _head(web: Web, who: str, path: str, length: str) -> bytes:
-    credentials = web.bearer if who == "bearer" else {**web.signed_in(), "Origin": web.origin}
+    credentials = web.bearer
+    if who == "proof":
+        (session,) = web.signed_in().values()
+        credentials = {"Harken-Proof": web.proof(session, "POST", path), "Origin": web.origin}
     lines = [f"POST {path} HTTP/1.1", f"Host: {web.address}", length, "Content-Type: application/json"]
     return "\r\n".join([*lines, *(f"{name}: {value}" for name, value in credentials.items()), "", ""]).encode()
 
@@ -282,21 +326,20 @@ def test_agent_may_not_sign_in(web: Web) -> None:
     assert (in_its_shell.returncode, in_its_shell.stdout) == (Refused.exit_code, b"")
     assert b"An agent may not sign in" in in_its_shell.stderr
     outside = subprocess.run(command, capture_output=True, timeout=WAIT_SECONDS, check=True)
-    assert outside.stdout.decode().startswith(f"{web.origin}/sign-in?code=")
+    assert outside.stdout.decode().startswith(f"{web.origin}/sign-in#")
 
 
-def test_files_hold_neither_cookie_nor_code(web: Web) -> None:
+def test_files_hold_neither_key_nor_secret(web: Web) -> None:
     """What signs in is in memory and in the browser: a log or a backup does not hand it on."""
-    link = web.link()
-    cookie = web.ask("GET", link, NAVIGATION).headers["set-cookie"].partition(";")[0].partition("=")[2]
-    code = link.partition("code=")[2]
-    wanted = (code.encode(), cookie.encode())
+    secret = web.secret()
+    (session,) = web.signed_in().values()
+    key = web.keys[session]
+    wanted = (secret, letters(secret).encode(), secret.hex().encode(), key, letters(key).encode(), key.hex().encode())
     for folder, _, names in os.walk(web.daemon.home):
         for name in names:
             path = Path(folder, name)
             if path.is_file():
                 assert not any(each in path.read_bytes() for each in wanted), path
     said = web.daemon.errors()
-    assert code not in said
-    assert cookie not in said
+    assert letters(secret) not in said
     assert web.token not in said

@@ -30,11 +30,11 @@ class Browser:
     def __init__(self, daemon: Served) -> None:
         self.daemon = daemon
         self.web = Web(daemon)
-        self._cookie = self.web.signed_in()
+        self._session = self.web.signed_in()
 
     def get(self, path: str, status: int = 200, **headers: str) -> Answer:
         """Ask for an address as a person does who enters it."""
-        answer = self.web.ask("GET", path, {**NAVIGATION, **self._cookie, **headers})
+        answer = self.web.ask("GET", path, {**NAVIGATION, **self._session, **headers})
         assert answer.status == status, answer.text
         return answer
 
@@ -48,7 +48,7 @@ class Browser:
         """Send a form, as the browser itself or as the page's script does."""
         own = {"Origin": self.web.origin, "Content-Type": "application/x-www-form-urlencoded"}
         script = {"HX-Request": "true"} if is_part else NAVIGATION
-        return self.web.ask("POST", path, {**self._cookie, **own, **script}, urlencode(fields).encode())
+        return self.web.ask("POST", path, {**self._session, **own, **script}, urlencode(fields).encode())
 
     def send(self, text: str, **more: str) -> str:
         """Let somebody say something; return the message's id."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -61,11 +62,11 @@ class Browser:
     def __init__(self, daemon: Served) -> None:
         self.daemon = daemon
         self.web = Web(daemon)
-        self.cookie = self.web.signed_in()
+        self.session = self.web.signed_in()
 
     def page(self, path: str, status: int = 200) -> Page:
         """Open a page."""
-        answer = self.web.ask("GET", path, {**NAVIGATION, **self.cookie})
+        answer = self.web.ask("GET", path, {**NAVIGATION, **self.session})
         assert answer.status == status, answer.text
         assert answer.headers["content-type"].startswith("text/html")
         return Page(answer.text)
@@ -73,7 +74,7 @@ class Browser:
     def post(self, path: str, fields: dict[str, str]) -> tuple[int, str]:
         """Send a form as a browser without scripts does; return the status and where it leads."""
         own = {"Origin": self.web.origin, "Content-Type": "application/x-www-form-urlencoded"}
-        answer = self.web.ask("POST", path, {**NAVIGATION, **self.cookie, **own}, urlencode(fields).encode())
+        answer = self.web.ask("POST", path, {**NAVIGATION, **self.session, **own}, urlencode(fields).encode())
         return answer.status, answer.headers.get("location", "")
 
     def task(self, folder: Path, name: str, **more: object) -> None:
@@ -265,5 +266,10 @@ def test_unknown_task_is_a_page_that_says_which_exist(browser: Browser, tmp_path
 
 @pytest.mark.parametrize("path", [*PANELS, "/t/one"])
 def test_panels_are_for_signed_in_people_only(hostile: Browser, path: str) -> None:
-    """Every account of the machine can open the port."""
-    assert hostile.web.ask("GET", path, NAVIGATION).status == 401
+    """Every account of the machine can open the port: what it gets is the same for every address, and holds nothing."""
+    ticket = re.compile('content="[0-9]+[^"]+"')
+    shells = [ticket.sub("", hostile.web.ask("GET", each, NAVIGATION).text) for each in (path, "/no-such-page")]
+    assert shells[0] == shells[1]
+    assert "session.js" in shells[0]
+    for headers in ({}, {"Accept": "*/*", "HX-Request": "true"}):
+        assert hostile.web.ask("GET", path, headers).status == 401

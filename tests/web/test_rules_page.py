@@ -261,12 +261,12 @@ def test_only_the_person_in_the_page_acts(browser: Browser, path: str) -> None:
     ).encode()
     kind = {**NAVIGATION, "Content-Type": "application/x-www-form-urlencoded"}
     web = Web(browser.daemon)
-    cookie = web.signed_in()
+    session = web.signed_in()
     own = {"Origin": web.origin, "Sec-Fetch-Site": "same-origin"}
     assert web.ask("POST", path, {**kind, **own}, fields).status == UNAUTHORIZED
     for foreign in FOREIGN:
-        assert web.ask("POST", path, {**kind, **cookie, **foreign}, fields).status == FORBIDDEN, foreign
-    assert web.ask("GET", path, {**NAVIGATION, **cookie}).status != SEE_OTHER
+        assert web.ask("POST", path, {**kind, **session, **foreign}, fields).status == FORBIDDEN, foreign
+    assert web.ask("GET", path, {**NAVIGATION, **session}).status != SEE_OTHER
     (now,) = browser.daemon.call("actions", message=action["message_id"])["actions"]
     assert (now["state"], browser.daemon.call("rules")["is_paused"]) == ("waiting", False)
 

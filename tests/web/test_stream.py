@@ -57,8 +57,7 @@ def memory(web: Web) -> int:
 
 def test_programs_and_pages_are_told_the_same(web: Web) -> None:
     """The page has no way of its own: what it can show, a program can know."""
-    cookie = {**web.signed_in(), "Sec-Fetch-Site": "same-origin"}
-    with web.stream() as program, Stream(web.address, "/events", cookie) as page:
+    with web.stream() as program, web.page_stream() as page:
         message = send(web, "the build is red")
         web.daemon.call("ack", refs=[message])
         told = program.take(2)

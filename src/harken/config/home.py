@@ -128,6 +128,11 @@ class Home:
         return self.path / "token"
 
     @property
+    def page_sessions_file(self) -> Path:
+        """The browsers that are signed in to the page."""
+        return self.path / "page-sessions.json"
+
+    @property
     def env_file(self) -> Path:
         """Values for `env:` references, because the daemon starts with a small environment."""
         return self.path / "env"

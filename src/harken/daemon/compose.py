@@ -92,7 +92,8 @@ from harken.surfaces.mcp.tool import Means
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import Front
-from harken.surfaces.web.signin import SignIns, cookie_key
+from harken.surfaces.web.page_sessions import PageSessions
+from harken.surfaces.web.signin import SignIns
 from harken.surfaces.wire import Lines
 
 _log = logging.getLogger("harken.daemon")
@@ -278,7 +279,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 tasks=tasks,
                 views=Views(store, tasks, inbox, clock),
                 ticker=ticker,
-                sign_ins=SignIns(cookie_key(_token(home)), clock, home.path / "signed-out"),
+                sign_ins=SignIns(PageSessions(_token(home), clock, home.page_sessions_file), clock),
                 reading_of=reading_of,
                 callers=Callers(agents, inbox.sessions),
                 access=Access(store, policies, pairings, clock),

@@ -36,19 +36,14 @@ def error_answer(error: HarkenError, status: int = 0, *, as_page: bool = False, 
     return answer
 
 
-def plain_page(title: str, hint: str, *, status: int, style: str = "", command: str = "", again: str = "") -> Response:
-    """Return a page that only says something: what to type in a terminal, where to try again.
-
-    `style` is the address of a stylesheet.
-    """
+def plain_page(title: str, hint: str, *, status: int, style: str = "") -> Response:
+    """Return a page that only says something; `style` is the address of a stylesheet."""
     sheet = f'<link rel="stylesheet" href="{escape(style)}">' if style else ""
-    typed = f"<p><code>{escape(command)}</code></p>" if command else ""
-    link = f'<p><a href="{escape(again)}">Try again</a></p>' if again else ""
     page = (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark"><title>{escape(title)} · Harken</title>{sheet}</head>'
-        f'<body class="plain"><main><h1>{escape(title)}</h1><p>{escape(hint)}</p>{typed}{link}</main></body></html>'
+        f'<body class="plain"><main><h1>{escape(title)}</h1><p>{escape(hint)}</p></main></body></html>'
     )
     return Response(page, status_code=status, media_type=HTML)
 

@@ -23,6 +23,7 @@ from harken.surfaces.web.page.routes import page_routes
 from harken.surfaces.web.page.statics import static_files
 from harken.surfaces.web.page.waiting import waiting_routes
 from harken.surfaces.web.probes import probe_routes
+from harken.surfaces.web.shell import Shell
 from harken.surfaces.web.stream import event_routes
 
 NOT_FOUND = 404
@@ -31,13 +32,14 @@ STYLE = "plain.css"
 
 def create_app(front: Front, token: str, hosts: Collection[str], *, is_ours: AccountCheck | None = None) -> ASGIApp:
     """Return the application; `hosts` are the Host headers it answers to, `is_ours` tells other accounts apart."""
-    sheet = static_files().get(STYLE)
-    style = sheet.url if sheet is not None else ""
+    files = static_files()
+    style = files[STYLE].url
+    shell = Shell(files, front.sign_ins.tickets)
     routes = [
         *probe_routes(front),
         *api_routes(front.desk),
         *event_routes(front.ticker),
-        *entry_routes(front.sign_ins, style),
+        *entry_routes(front.sign_ins, shell),
         *page_routes(front),
         *panel_routes(front),
         *reaction_routes(front),
@@ -45,7 +47,7 @@ def create_app(front: Front, token: str, hosts: Collection[str], *, is_ours: Acc
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, token=token, hosts=hosts, sign_ins=front.sign_ins, style=style, is_ours=is_ours)
+    return Guard(app, token=token, hosts=hosts, sign_ins=front.sign_ins, shell=shell, style=style, is_ours=is_ours)
 
 
 async def _failed(style: str, request: Request, error: Exception) -> Response:

@@ -1,54 +1,50 @@
-"""`/sign-in` and `/sign-out`: where a browser gets its cookie, and where it gives it up.
+"""`/sign-in` and `/sign-out`: where a browser gets its key, and where its session ends.
 
-What a code and a cookie are is in `signin.py`. A code is used up only by a browser that is really there: neither by a
-look at the headers nor by one that fetches what the person may open next.
+What is behind a link is in `signin.py`. The page of a link holds no data; what it does is in `page/static/signin.js`.
 """
 
 from __future__ import annotations
 
 from functools import partial
 
+import msgspec
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 
-from harken.surfaces.web.answers import FORBIDDEN, plain_page
-from harken.surfaces.web.signin import COOKIE_SECONDS, SignIns, cookie_name
+from harken.errors import Refused
+from harken.surfaces.web.answers import FORBIDDEN, error_answer, json_answer
+from harken.surfaces.web.browsers import browser_name
+from harken.surfaces.web.shell import Shell
+from harken.surfaces.web.signin import SignInRequest, SignIns
 
-SEE_OTHER = 303
-HOME = "/"
+NO_CONTENT = 204
+SESSION = "page_session"  # in the state of a request: the session that it proved
 
 
-def entry_routes(sign_ins: SignIns, style: str) -> list[Route]:
-    """Return the routes; `style` is the address of a stylesheet."""
+def entry_routes(sign_ins: SignIns, shell: Shell) -> list[Route]:
+    """Return the routes."""
     return [
-        Route("/sign-in", partial(_sign_in, sign_ins, style), methods=["GET"]),
+        Route("/sign-in", partial(_sign_in_page, shell), methods=["GET"]),
+        Route("/sign-in", partial(_sign_in, sign_ins), methods=["POST"]),
         Route("/sign-out", partial(_sign_out, sign_ins), methods=["POST"]),
     ]
 
 
-async def _sign_in(sign_ins: SignIns, style: str, request: Request) -> Response:
-    is_there = request.method == "GET" and "sec-purpose" not in request.headers
-    if not is_there or not sign_ins.redeem(request.query_params.get("code", "")):
-        answer = plain_page(
-            "This link does not work any more.",
-            "Each link works once, for two minutes. Run this in a terminal for a new one.",
-            status=FORBIDDEN,
-            style=style,
-            command="harken open",
-        )
-    else:
-        answer = _home(request, sign_ins.cookie(), COOKIE_SECONDS)
-    return answer
+async def _sign_in_page(shell: Shell, _request: Request) -> Response:
+    return shell.sign_in()
+
+
+async def _sign_in(sign_ins: SignIns, request: Request) -> Response:
+    refused = error_answer(Refused("This link does not work any more.", "For a new one: harken open"), FORBIDDEN)
+    try:
+        asked = msgspec.json.decode(await request.body(), type=SignInRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return refused
+    answer = sign_ins.redeem(asked, request.headers["host"], browser_name(request.headers.get("user-agent", "")))
+    return refused if answer is None else json_answer(answer)
 
 
 async def _sign_out(sign_ins: SignIns, request: Request) -> Response:
-    sign_ins.sign_out(request.headers.get("cookie", ""), request.headers["host"])
-    return _home(request, "", 0)
-
-
-def _home(request: Request, cookie: str, seconds: int) -> Response:
-    answer = RedirectResponse(HOME, SEE_OTHER)
-    name = cookie_name(request.headers["host"])
-    answer.set_cookie(name, cookie, max_age=seconds, path="/", httponly=True, samesite="strict")
-    return answer
+    sign_ins.sessions.end(getattr(request.state, SESSION, ""))
+    return Response(status_code=NO_CONTENT)

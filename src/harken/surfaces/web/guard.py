@@ -1,10 +1,10 @@
-"""Who may speak HTTP to the daemon: the right Host, no foreign Origin, the token or a signed-in browser.
+"""Who may speak HTTP to the daemon: the right Host, no foreign Origin, the token or the proof of a signed-in page.
 
-Host and Origin stop web pages the person happens to visit (also through DNS rebinding); the token and the cookie,
-which only the same user has, stop everyone else. Where the system tells whose program asks, that of another account is
-refused whatever it has; only probes are for everyone. A browser sends the cookie also when another page makes it
-ask, so with the cookie a request must show that it comes from our own page. Every answer leaves with headers that keep
-a page from loading or running anything of others, and others from embedding it.
+Host and Origin stop web pages the person happens to visit (also through DNS rebinding); the token and the proofs,
+which only the same user's programs can have or make, stop everyone else. Nothing that a browser sends by itself
+counts: a browser that only goes to an address gets the shell of the page, which holds no data. Where the system
+tells whose program asks, that of another account is refused whatever it has; only probes are for everyone. Every
+answer leaves with headers that keep a page from loading or running anything of others, and others from embedding it.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from __future__ import annotations
 import hmac
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Final, Self
 
@@ -20,16 +21,23 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.errors import HarkenError, Refused, UserError
-from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, error_answer, plain_page, wants_page
-from harken.surfaces.web.signin import SignIns
+from harken.surfaces.web import proofs, tickets
+from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, error_answer, wants_page
+from harken.surfaces.web.entry import SESSION
+from harken.surfaces.web.proofs import Asking
+from harken.surfaces.web.shell import Shell
+from harken.surfaces.web.signin import SignIns, Visit
 
 MAX_BODY = 1024 * 1024
 PROBES = frozenset({"/healthz", "/readyz"})
 OPEN_PATHS = frozenset({*PROBES, "/sign-in"})
 OPEN_FOLDER = "/static/"
-SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+SAFE_METHODS = frozenset({"GET", "HEAD"})
+OK = 200
+REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, typed or opened by the person
-ONCE = ("host", "origin", "authorization", "content-length")
+ONCE = ("host", "origin", "authorization", "content-length", proofs.HEADER)
+IS_OPEN = "is_page_session_open"  # in the state of a request: tells whether its session has not ended meanwhile
 
 AccountCheck = Callable[[Scope], bool]
 """Tells whether a request comes from a program of our own account."""
@@ -57,7 +65,6 @@ class _Refusal:
 
     status: int
     error: HarkenError
-    again: bool = False  # whether a person who follows a link of the answer may get further
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,6 +73,7 @@ class _Asked:
 
     method: str
     path: str
+    target: str
     headers: Mapping[str, str]
     is_ambiguous: bool
 
@@ -73,14 +81,12 @@ class _Asked:
     def of(cls, scope: Scope) -> Self:
         pairs = [(name.decode("latin-1").lower(), value.decode("latin-1")) for name, value in scope["headers"]]
         names = [name for name, _ in pairs]
-        headers: dict[str, str] = {}
-        for name, value in pairs:
-            # A browser may send its cookies in several headers.
-            headers[name] = f"{headers[name]}; {value}" if name == "cookie" and name in headers else value
+        query = scope["query_string"].decode("latin-1")
         return cls(
             method=scope["method"],
             path=scope["path"],
-            headers=headers,
+            target=scope["raw_path"].decode("latin-1") + (f"?{query}" if query else ""),
+            headers=dict(pairs),
             is_ambiguous=any(names.count(name) > 1 for name in ONCE),
         )
 
@@ -92,13 +98,18 @@ class _Asked:
         return self.path in OPEN_PATHS or self.path.startswith(OPEN_FOLDER)
 
     @property
-    def is_navigation(self) -> bool:
-        """Whether the person's own window goes there, rather than a frame or something inside another page."""
-        return self.get("sec-fetch-mode") == "navigate" and self.get("sec-fetch-dest") == "document"
+    def is_bare(self) -> bool:
+        """Whether it has nothing that could let it through."""
+        return "authorization" not in self.headers and proofs.HEADER not in self.headers
+
+    @property
+    def is_shown(self) -> bool:
+        """Whether a browser would show the answer to a person."""
+        return self.method in SAFE_METHODS and wants_page(self.get("accept"))
 
 
 class Guard:
-    """ASGI middleware that lets only the person's own programs and browsers through."""
+    """ASGI middleware that lets only the person's own programs and pages through."""
 
     def __init__(
         self,
@@ -107,6 +118,7 @@ class Guard:
         token: str,
         hosts: Collection[str],
         sign_ins: SignIns,
+        shell: Shell,
         style: str = "",
         is_ours: AccountCheck | None = None,
     ) -> None:
@@ -115,6 +127,7 @@ class Guard:
         self._token = token.encode()
         self._hosts = frozenset(hosts)
         self._sign_ins = sign_ins
+        self._shell = shell
         self._style = style
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -122,20 +135,45 @@ class Guard:
         if scope["type"] != "http":
             return
         asked = _Asked.of(scope)
-        refusal = self._stranger(scope) or self._refusal(asked)
         dressed = _dressed(send)
-        if refusal is None:
-            await self._app(scope, _bounded(receive), dressed)
-        else:
+        refusal = self._stranger(scope) or self._refusal(asked)
+        if refusal is not None:
             await self._answer(asked, refusal)(scope, receive, dressed)
+        elif asked.is_open or "authorization" in asked.headers:
+            await self._app(scope, _bounded(receive), dressed)
+        elif asked.is_bare:
+            await self._shell.page()(scope, receive, dressed)
+        else:
+            await self._visit(asked, scope, receive, dressed)
+
+    async def _visit(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass on what a signed-in page asks, once what it sent is what it proved."""
+        asking = Asking(method=asked.method, host=asked.get("host"), target=asked.target)
+        visit = self._sign_ins.check(asked.get(proofs.HEADER), asking)
+        if visit is None:
+            await self._answer(asked, _signed_out())(scope, receive, send)
+            return
+        answered = _proven(send, visit)
+        body = await _whole(receive)
+        if isinstance(body, _Refusal):
+            await self._answer(asked, body)(scope, receive, answered)
+        elif proofs.is_same(visit.proof.body, proofs.body_hash(body)):
+            name = visit.session.id
+            scope["state"] = {
+                **scope.get("state", {}),
+                SESSION: name,
+                IS_OPEN: partial(self._sign_ins.sessions.is_open, name),
+            }
+            await self._app(scope, _again(body, receive), answered)
+        else:
+            await self._answer(asked, _signed_out())(scope, receive, send)
 
     def _answer(self, asked: _Asked, refusal: _Refusal) -> ASGIApp:
-        is_page = wants_page(asked.get("accept"))
-        if is_page and refusal.again:
-            title, hint = "You are not signed in.", "Run this in a terminal. It opens this page again, signed in."
-            command, style = "harken open", self._style
-            return plain_page(title, hint, status=refusal.status, style=style, command=command, again="/")
-        return error_answer(refusal.error, refusal.status, as_page=is_page, style=self._style)
+        answer = error_answer(refusal.error, refusal.status, as_page=asked.is_shown, style=self._style)
+        if refusal.status == UNAUTHORIZED:
+            # With it a page that was open while the daemon restarted goes on.
+            answer.headers[tickets.HEADER] = self._sign_ins.tickets.issue()
+        return answer
 
     def _stranger(self, scope: Scope) -> _Refusal | None:
         if self._is_ours is None or scope["path"] in PROBES or self._is_ours(scope):
@@ -152,28 +190,27 @@ class Guard:
             return _Refusal(status=FORBIDDEN, error=Refused("This host name is not served.", hint))
         if origin is not None and origin != f"http://{host}":
             return _foreign()
-        if not asked.is_open and (refusal := self._unknown(asked, host)) is not None:
+        if not asked.is_open and (refusal := self._unknown(asked)) is not None:
             return refusal
         length = asked.get("content-length")
         if length and not (length.isdecimal() and int(length[:20]) <= MAX_BODY):
             return _Refusal(status=TOO_LARGE, error=too_large())
         return None
 
-    def _unknown(self, asked: _Asked, host: str) -> _Refusal | None:
-        """Return why whoever asks is not the person, or None."""
+    def _unknown(self, asked: _Asked) -> _Refusal | None:
+        """Return why whoever asks is not let further, or None; a proof is looked at later."""
         if "authorization" in asked.headers:
             scheme, _, given = asked.get("authorization").partition(" ")
             is_right = hmac.compare_digest(given.strip().encode("latin-1"), self._token)
             if scheme.lower() == "bearer" and is_right:
                 return None
             return _Refusal(status=FORBIDDEN, error=_no_token())
-        if not self._sign_ins.is_signed_in(asked.get("cookie"), host):
-            return _Refusal(status=UNAUTHORIZED, error=_no_token(), again=True)
-        is_own = asked.get("sec-fetch-site") in OWN_SITES
-        if asked.method not in SAFE_METHODS:
-            # Origin was compared before, if it is there.
-            return None if is_own and "origin" in asked.headers else _foreign()
-        return None if is_own or asked.is_navigation else _foreign()
+        if asked.is_bare:
+            return None if asked.is_shown else _Refusal(status=UNAUTHORIZED, error=_no_token())
+        is_own = asked.get("sec-fetch-site") in OWN_SITES and (
+            asked.method in SAFE_METHODS or "origin" in asked.headers
+        )
+        return None if is_own else _foreign()  # Origin was compared before, if it is there
 
 
 def too_large() -> UserError:
@@ -184,6 +221,10 @@ def too_large() -> UserError:
 def _foreign() -> _Refusal:
     error = Refused("Requests from other pages are not served.", "Use the address that `harken status` shows.")
     return _Refusal(status=FORBIDDEN, error=error)
+
+
+def _signed_out() -> _Refusal:
+    return _Refusal(status=UNAUTHORIZED, error=Refused("You are not signed in.", "In a terminal: harken open"))
 
 
 def _no_token() -> Refused:
@@ -203,6 +244,51 @@ def _bounded(receive: Receive) -> Receive:
         return message
 
     return bounded
+
+
+async def _whole(receive: Receive) -> bytes | _Refusal:
+    """Return a body as a whole; it has to be looked at before anybody acts on it."""
+    body = bytearray()
+    while True:
+        message = await receive()
+        body += message.get("body", b"")
+        if len(body) > MAX_BODY:
+            return _Refusal(status=TOO_LARGE, error=too_large())
+        if not message.get("more_body", False):
+            return bytes(body)
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """Return how a body is received that was received before."""
+    is_told = False
+
+    async def again() -> Message:
+        nonlocal is_told
+        if is_told:
+            return await receive()
+        is_told = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return again
+
+
+def _proven(send: Send, visit: Visit) -> Send:
+    """Return how an answer to a page is sent: with the proof that it is ours.
+
+    Where to go next is told in a header: a browser that went there by itself would repeat the proof, which counts once.
+    """
+
+    async def proven(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            if message["status"] in REDIRECTS and "location" in headers:
+                message["status"] = OK
+                headers["hx-redirect"] = headers["location"]
+                del headers["location"]
+            headers[proofs.ANSWER_HEADER] = proofs.answer_of(visit.key, visit.proof, message["status"])
+        await send(message)
+
+    return proven
 
 
 def _dressed(send: Send) -> Send:

@@ -1,113 +1,112 @@
-"""Signing in: a link that works once becomes a cookie, so that no token is ever in an address bar.
+"""Signing in: a link that works once makes a browser hold a key that never leaves it.
 
-`harken open` asks for the link. A code lasts two minutes, works once and is held in memory only. The cookie holds its
-own end and a keyed hash, so it survives a restart of the daemon; whoever changes HOME/token ends all of them, and one
-that was signed out is remembered until its end. It says who is at the browser; whether a request may do what it asks
-is decided in `guard.py`.
+`harken open` asks for the link. Its secret stands behind the `#`, which no browser sends: the page shows that it has
+it, the daemon shows the same, and only then gives the page its key, hidden under the secret. Whoever else listens at
+this port gets nothing of worth, and cannot pass for the daemon. A link lasts two minutes, works once and is held in
+memory only. Each request then proves that its sender holds the key (`proofs.py`); what is refused besides is in
+`guard.py`.
 """
 
 from __future__ import annotations
 
-import hashlib
-import hmac
 import secrets
-from pathlib import Path
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
 
 from harken.clock import Clock
+from harken.surfaces.web.page_sessions import PageSession, PageSessions
+from harken.surfaces.web.proofs import Asking, Proof, encoded, is_same, masked, tagged
+from harken.surfaces.web.tickets import Tickets, Turn
 
-LINK_SECONDS = 120
-COOKIE_SECONDS = 30 * 86_400
-MAX_LINKS = 8
-MAX_CANDIDATES = 8  # other servers of the same host name can set cookies too
-
-_PURPOSE = b"harken sign-in cookie 1"
-
-
-def cookie_key(token: str) -> bytes:
-    """Return the key of the cookies: made from the token, and telling nothing about it."""
-    return hmac.digest(token.encode(), _PURPOSE, hashlib.sha256)
+LINK_SECONDS: Final = 120
+MAX_LINKS: Final = 8
+_SECRET_BYTES: Final = 32
+_MAX_NONCE: Final = 64
 
 
-def cookie_name(host: str) -> str:
-    """Return what the cookie is called at a host: with the port in it, because cookies do not know ports."""
-    return f"harken-{host.rpartition(':')[2]}"
+class SignInRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page says to sign in: which link, a text that it made up, and what only the link's secret can make."""
+
+    link: str
+    nonce: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignInAnswer:
+    """What the daemon says: the session, its key hidden under the link's secret, and that it knows that secret."""
+
+    session: str
+    key: str
+    proof: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Link:
+    """A link that is open."""
+
+    secret: bytes
+    until: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Visit:
+    """A request whose proof is good."""
+
+    session: PageSession
+    proof: Proof
+    key: bytes
 
 
 class SignIns:
-    """The links that are open now, and the cookies they become."""
+    """The links that are open now, the sessions they become, and the proofs of those."""
 
-    def __init__(self, key: bytes, clock: Clock, signed_out: Path) -> None:
-        self._key = key
+    def __init__(self, sessions: PageSessions, clock: Clock) -> None:
+        self.sessions = sessions
+        self.tickets = Tickets(clock)
         self._clock = clock
-        self._file = signed_out
-        self._signed_out = self._read()
-        self._open: dict[bytes, float] = {}  # hash of the code: when it ends
+        self._open: dict[str, _Link] = {}  # by what the page calls it
 
     def link(self, base_url: str) -> str:
         """Return an address that signs one browser in, once; the oldest goes when there are too many."""
-        code = secrets.token_urlsafe(32)
-        until = self._now() + LINK_SECONDS
-        self._open = dict([*self._open.items(), (_hashed(code), until)][-MAX_LINKS:])
-        return f"{base_url}/sign-in?code={code}"
+        secret = secrets.token_bytes(_SECRET_BYTES)
+        link = _Link(secret=secret, until=self._now() + LINK_SECONDS)
+        self._open = dict([*self._open.items(), (tagged(secret, "harken link 1"), link)][-MAX_LINKS:])
+        return f"{base_url}/sign-in#{encoded(secret)}"
 
-    def redeem(self, code: str) -> bool:
-        """Use a code up, and return whether it was good."""
-        given, now = _hashed(code), self._now()
-        until = next((until for known, until in self._open.items() if hmac.compare_digest(known, given)), None)
-        self._open = {known: end for known, end in self._open.items() if known != given and end > now}
-        # A clock that was set back must not make a code last longer than it was made for.
-        return until is not None and now < until <= now + LINK_SECONDS
+    def redeem(self, asked: SignInRequest, host: str, browser: str) -> SignInAnswer | None:
+        """Use a link up, and return what signs its browser in; None when it is not good."""
+        link, now = self._open.get(asked.link), self._now()
+        if link is None or not 0 < len(asked.nonce) <= _MAX_NONCE or "\n" in asked.nonce:
+            return None
+        if not is_same(asked.proof, tagged(link.secret, "harken page 1", asked.nonce, host)):
+            return None
+        self._open = {name: each for name, each in self._open.items() if name != asked.link and each.until > now}
+        # A clock that was set back must not make a link last longer than it was made for.
+        if not now < link.until <= now + LINK_SECONDS:
+            return None
+        session = self.sessions.begin(host, browser)
+        pad = tagged(link.secret, "harken key 1", asked.nonce, session.id, host)
+        key = encoded(masked(self.sessions.key(session), pad))
+        proof = tagged(link.secret, "harken daemon 1", asked.nonce, session.id, host, key)
+        return SignInAnswer(session=session.id, key=key, proof=proof)
 
-    def cookie(self) -> str:
-        """Return the value of a new cookie."""
-        end = int(self._now()) + COOKIE_SECONDS
-        body = f"{end}.{secrets.token_urlsafe(16)}"
-        return f"{body}.{self._sign(body)}"
-
-    def is_signed_in(self, cookies: str, host: str) -> bool:
-        """Whether a Cookie header that was sent to a host holds a cookie of ours that is still good."""
-        return bool(self._good(cookies, host))
-
-    def sign_out(self, cookies: str, host: str) -> None:
-        """Let the cookies of a Cookie header be good no longer, whoever else has a copy of them."""
-        ended = {body for body in (*self._signed_out, *self._good(cookies, host)) if self._now() < _end(body)}
-        if ended != self._signed_out:
-            self._signed_out = ended
-            draft = self._file.with_name(f"{self._file.name}.new")
-            draft.touch(mode=0o600)
-            draft.write_text("".join(f"{body}\n" for body in sorted(ended)))
-            draft.replace(self._file)
-
-    def _good(self, cookies: str, host: str) -> list[str]:
-        """Return what our good cookies in a header say, without their signature."""
-        name = cookie_name(host)
-        pairs = (pair.strip().partition("=") for pair in cookies.split(";"))
-        values = [value for key, _, value in pairs if key == name][:MAX_CANDIDATES]
-        return [value.rpartition(".")[0] for value in values if self._is_good(value)]
-
-    def _is_good(self, value: str) -> bool:
-        body, _, signature = value.rpartition(".")
-        if not hmac.compare_digest(signature.encode(), self._sign(body).encode()):
-            return False
-        return self._now() < _end(body) and body not in self._signed_out
-
-    def _read(self) -> set[str]:
-        try:
-            return set(self._file.read_text().split())
-        except (OSError, UnicodeDecodeError):
-            return set()
-
-    def _sign(self, body: str) -> str:
-        return hmac.new(self._key, body.encode(), hashlib.sha256).hexdigest()
+    def check(self, header: str, asking: Asking) -> Visit | None:
+        """Return whose request it is; None when its proof is not good, or is good no longer."""
+        proof = Proof.parse(header)
+        session = self.sessions.find(proof.session, asking.host) if proof is not None else None
+        if proof is None or session is None:
+            return None
+        key = self.sessions.key(session)
+        if (
+            not proof.is_signed(key, asking)
+            or self.tickets.take(session.id, proof.ticket, proof.number) is not Turn.NEW
+        ):
+            return None
+        self.sessions.use(session.id)
+        return Visit(session=session, proof=proof, key=key)
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
-
-
-def _end(body: str) -> int:
-    end = body.partition(".")[0]
-    return int(end) if end.isdecimal() else 0
-
-
-def _hashed(code: str) -> bytes:
-    return hashlib.sha256(code.encode()).digest()

@@ -8,7 +8,7 @@ that also a reader who was told nothing yet knows where it is. What is told is d
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import anyio
@@ -20,6 +20,7 @@ from harken.errors import HarkenError, UserError
 from harken.inbox.ticker import Follower, Ticker
 from harken.inbox.ticker_events import NAMES, RESET, Step
 from harken.surfaces.web.answers import error_answer
+from harken.surfaces.web.guard import IS_OPEN
 
 _log = logging.getLogger("harken.http")
 
@@ -66,6 +67,7 @@ class EventStream:
         if scope["method"] == "HEAD":
             await send({"type": "http.response.body", "body": b""})
             return
+        is_open: Callable[[], bool] = scope.get("state", {}).get(IS_OPEN, lambda: True)
         with self._ticker.follow(wish.after, names=wish.names, mailbox=wish.mailbox) as follower:
             async with anyio.create_task_group() as tasks:
 
@@ -76,11 +78,11 @@ class EventStream:
 
                 tasks.start_soon(watch)
                 with anyio.move_on_after(LONGEST_SECONDS):
-                    await self._tell(follower, send)
+                    await self._tell(follower, send, is_open)
                 await send({"type": "http.response.body", "body": b""})
                 tasks.cancel_scope.cancel()
 
-    async def _tell(self, follower: Follower, send: Send) -> None:
+    async def _tell(self, follower: Follower, send: Send, is_open: Callable[[], bool]) -> None:
         frame = b"retry: %d\n%s" % (RETRY_MILLISECONDS, _here(follower))
         while True:
             # Waits for a client that does not read; the server ends a connection on which that lasts.
@@ -91,7 +93,7 @@ class EventStream:
                 # It comes again, with the number it has.
                 _log.info("an event stream ends: %s", exc.message)
                 return
-            if self._ticker.is_closed:
+            if self._ticker.is_closed or not is_open():
                 return
             frame = frames(steps) if steps else b": still here\n" + _here(follower)
 

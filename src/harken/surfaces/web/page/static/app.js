@@ -5,11 +5,11 @@
 "use strict";
 
 (() => {
-  const COALESCE_MS = 300, RETRY_MS = 5000, NEAR_PX = 80, PAGE = 50;
+  const COALESCE_MS = 300, RETRY_MS = 5000, FIRST_RETRY_MS = 500, LONGEST_RETRY_MS = 10000, NEAR_PX = 80, PAGE = 50;
   const page = document.body;
   const byId = (id) => document.getElementById(id);
   const list = byId("items"), scroll = byId("scroll"), news = byId("news");
-  const ask = (url, options = {}) => fetch(url, { ...options, headers: { "HX-Request": "true" } });
+  const ask = (url, options = {}) => harken.ask(url, { ...options, headers: { "HX-Request": "true" } });
 
   // Times and days -----------------------------------------------------------------------------------------------
 
@@ -174,7 +174,7 @@
   // The stream -------------------------------------------------------------------------------------------------------
 
   const changed = new Set(), stale = new Set();
-  let stream = null, last = page.dataset.after, timer = 0, hasNews = false, wasLost = false;
+  let stream = null, last = page.dataset.after, timer = 0, hasNews = false, wasLost = false, retry = 0, failures = 0;
 
   function soon(kind) {
     changed.add(kind);
@@ -214,20 +214,32 @@
   for (const name of ["message.judged", "action.changed", "run.changed", "rules.changed"]) TOLD[name] = () => soon("reaction-changed");
   for (const name of ["message.offered", "message.seen", "message.answered"]) TOLD[name] = TOLD["message.changed"];
 
-  function connect() {
+  async function connect() {
     if (stream || document.hidden) return;
-    stream = new EventSource(`/events?after=${last}`);
-    stream.onopen = () => { tell(""); if (wasLost) catchUp(); };
-    stream.onerror = () => {
-      wasLost = true;
-      tell("Not connected. Trying again…");
-      if (stream?.readyState === EventSource.CLOSED) { disconnect(); setTimeout(reconnect, RETRY_MS); }
-    };
-    for (const [name, hear] of Object.entries(TOLD)) {
-      stream.addEventListener(name, (event) => {
-        last = event.lastEventId || last;
-        hear(JSON.parse(event.data));
-      });
+    clearTimeout(retry);
+    const mine = stream = new AbortController();
+    let trouble = "";
+    try {
+      const answer = await ask(`/events?after=${last}`, { signal: mine.signal });
+      if (answer.status === 401) trouble = "You are signed out. In a terminal: harken open";
+      if (answer.ok) await hear(answer);
+    } catch (error) {
+      if (error instanceof harken.Stranger) trouble = "Another program answers at this address. In a terminal: harken open";
+    }
+    if (stream !== mine) return; // it was we who hung up
+    stream = null;
+    wasLost = true;
+    tell(trouble || "Not connected. Trying again…");
+    retry = setTimeout(connect, Math.min(FIRST_RETRY_MS * 2 ** failures++, LONGEST_RETRY_MS) * (1 + Math.random() / 4));
+  }
+
+  async function hear(answer) {
+    failures = 0;
+    tell("");
+    if (wasLost) catchUp();
+    for await (const { id, event, data } of harken.events(answer)) {
+      last = id || last;
+      if (data) TOLD[event]?.(JSON.parse(data));
     }
   }
 
@@ -238,13 +250,9 @@
     ["message-changed", "task-changed", "session-changed", "reaction-changed"].forEach(soon);
   }
 
-  function disconnect() { stream?.close(); stream = null; }
+  function disconnect() { stream?.abort(); stream = null; }
 
-  async function reconnect() {
-    const answer = await ask("/part/sidebar").catch(() => null);
-    if (answer?.status === 401) tell("You are signed out. In a terminal: harken open");
-    connect();
-  }
+  page.addEventListener("not-sent", () => tell("No answer came, so it may not be done. Try again."));
 
   function tell(text) {
     const line = byId("connection");

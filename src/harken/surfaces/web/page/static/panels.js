@@ -7,7 +7,7 @@
   const PATIENCE_MS = 20000;
   const boards = () => [...document.querySelectorAll("form[data-board]")];
   const ask = (url, fields) =>
-    fetch(url, {
+    harken.ask(url, {
       method: "POST",
       headers: { "HX-Request": "true" },
       body: new URLSearchParams(fields),
@@ -40,7 +40,7 @@
   async function follow(form) {
     const told = form.querySelector(".board-said [data-message]")?.dataset.message;
     if (!told) return;
-    const answer = await fetch(`/part/sent/${encodeURIComponent(told)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
+    const answer = await harken.ask(`/part/sent/${encodeURIComponent(told)}`, { headers: { "HX-Request": "true" } }).catch(() => null);
     if (form.querySelector(".board-said [data-message]")?.dataset.message !== told) return;
     if (!answer?.ok) return say(form);
     say(form, ...new DOMParser().parseFromString(await answer.text(), "text/html").body.childNodes);
@@ -150,7 +150,7 @@
   });
 
   for (const kind of ["message-changed", "task-changed", "session-changed"]) document.body.addEventListener(kind, followAll);
-  document.addEventListener("DOMContentLoaded", catchUp);
+  document.addEventListener("page-ready", catchUp);
   document.addEventListener("visibilitychange", markSeen);
   document.addEventListener("scroll", markSeen, { capture: true, passive: true });
   document.body.addEventListener("htmx:afterSettle", announce);

@@ -6,7 +6,7 @@
   const SECOND_MS = 1000, RETRY_MS = 5000, PATIENCE_MS = 40000, NEAR_PX = 40;
   const page = document.body;
   const byId = (id) => document.getElementById(id);
-  const ask = (url, signal) => fetch(url, { headers: { "HX-Request": "true" }, signal });
+  const ask = (url, signal) => harken.ask(url, { headers: { "HX-Request": "true" }, signal });
 
   // How much time is left: counted from what the server said, so that a clock that is wrong does not matter ----------
 

@@ -7,7 +7,7 @@
   const byId = (id) => document.getElementById(id);
   const form = byId("composer"), field = byId("text"), outlook = byId("outlook");
   const items = () => [...document.querySelectorAll(".item")];
-  const ask = (url) => fetch(url, { headers: { "HX-Request": "true" } }).catch(() => null);
+  const ask = (url) => harken.ask(url, { headers: { "HX-Request": "true" } }).catch(() => null);
   const chosen = () => document.activeElement?.closest(".item");
 
   // The composer -----------------------------------------------------------------------------------------------------

@@ -1,0 +1,69 @@
+// Shows the page of this address: asks for it with a proof, and puts what comes in place of the shell. Says so where
+// nobody is signed in, nobody answers, or somebody else does. A plain form of the page is sent the same way.
+"use strict";
+
+(() => {
+  const HTML = { Accept: "text/html" }, LIBRARY = "/htmx.min.js";
+  const settled = (element) => new Promise((done) => { element.onload = element.onerror = done; });
+  const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
+
+  function say(name) {
+    document.getElementById(name).hidden = false;
+  }
+
+  async function show(made) {
+    const scripts = [...made.querySelectorAll("script")].map((script) => script.getAttribute("src"));
+    made.querySelectorAll("script").forEach((script) => script.remove());
+    const before = [...document.head.children], sheets = [...made.querySelectorAll("link[rel=stylesheet]")].map(settled);
+    document.head.append(...made.head.children);
+    await Promise.all(sheets); // nothing is shown, and nothing measured, without its style
+    before.forEach((element) => element.remove());
+    document.body.replaceWith(made.body);
+    // The browser looked for what the address names when there was only the shell.
+    if (location.hash) location.replace(location.hash);
+    await run(scripts);
+    window.addEventListener("submit", send); // last: what the page or htmx sends by itself is prevented when it comes here
+    document.documentElement.dataset.ready = "";
+    document.dispatchEvent(new CustomEvent("page-ready"));
+  }
+
+  // In their order, but htmx last: it begins at once, and looks at what is in sight.
+  async function run(scripts) {
+    const inOrder = [...scripts].sort((one, other) => one.endsWith(LIBRARY) - other.endsWith(LIBRARY));
+    const elements = inOrder.map((src) => Object.assign(document.createElement("script"), { src, async: false }));
+    const loads = elements.map(settled);
+    document.head.append(...elements);
+    await Promise.all(loads);
+  }
+
+  async function send(event) {
+    const form = event.target;
+    if (event.defaultPrevented || form.method !== "post") return;
+    event.preventDefault();
+    const path = form.getAttribute("action"); // `form.action` may be a field of that name
+    try {
+      const answer = await harken.ask(path, { method: "POST", body: new FormData(form, event.submitter), headers: HTML });
+      const next = path === "/sign-out" || answer.status === 401 ? "/" : answer.headers.get("HX-Redirect");
+      if (path === "/sign-out") await harken.forget();
+      if (next) return location.assign(next);
+      const main = (await parsed(answer)).getElementById("main");
+      document.getElementById("main").replaceWith(main);
+      htmx.process(main);
+      document.body.dispatchEvent(new CustomEvent("times-came"));
+    } catch {
+      form.dispatchEvent(new CustomEvent("not-sent", { bubbles: true }));
+    }
+  }
+
+  async function begin() {
+    try {
+      const answer = await harken.ask(location.pathname + location.search, { headers: HTML });
+      const next = answer.headers.get("HX-Redirect");
+      if (next) location.replace(next); else if (answer.status === 401) say("signed-out"); else await show(await parsed(answer));
+    } catch (error) {
+      say(error instanceof harken.Stranger ? "stranger" : "away");
+    }
+  }
+
+  begin();
+})();

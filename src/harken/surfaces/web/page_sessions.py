@@ -1,0 +1,149 @@
+"""The browsers that are signed in to the page: since when, when last used, and the key of each.
+
+Kept in a file of the home, so that a restart signs nobody out. The file holds no key: each is made from the token, so a
+new token ends every session. A session belongs to one address; it ends by itself, by a person, or with its address.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harken.clock import Clock
+from harken.surfaces.web.proofs import tagged
+
+LASTS: Final = timedelta(days=30)
+NOTED_AFTER: Final = timedelta(minutes=1)  # how exactly the file knows when one was last used
+MOST_SESSIONS: Final = 32
+MAX_BROWSER: Final = 40
+
+_PURPOSE: Final = b"harken page keys 1"
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True):
+    """A session as it is kept."""
+
+    id: str
+    host: str
+    browser: str
+    began_at: datetime
+    used_at: datetime
+
+
+class _Records(msgspec.Struct, frozen=True, kw_only=True):
+    """The file."""
+
+    token: str  # tells which token it was, and nothing about it
+    sessions: list[_Record]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageSession:
+    """A browser that is signed in. `host` is the address that it is signed in at."""
+
+    id: str
+    host: str
+    browser: str
+    began_at: datetime
+    used_at: datetime
+
+
+class PageSessions:
+    """The sessions of the page."""
+
+    def __init__(self, token: str, clock: Clock, file: Path) -> None:
+        self._key = hmac.digest(token.encode(), _PURPOSE, hashlib.sha256)
+        self._clock = clock
+        self._file = file
+        self._open = {each.id: each for each in self._read()}
+        self._noted = {each.id: each.used_at for each in self._open.values()}
+
+    def begin(self, host: str, browser: str) -> PageSession:
+        """Begin a session; the one that was unused for longest goes when there are too many."""
+        now = self._clock.now()
+        new = PageSession(id=secrets.token_hex(8), host=host, browser=browser[:MAX_BROWSER], began_at=now, used_at=now)
+        kept = sorted(self.all(), key=lambda each: each.used_at)[-(MOST_SESSIONS - 1) :]
+        self._open = {each.id: each for each in (*kept, new)}
+        self._write()
+        return new
+
+    def key(self, session: PageSession) -> bytes:
+        """Return the key of a session."""
+        return hmac.digest(self._key, f"{session.id}\n{session.host}".encode(), hashlib.sha256)
+
+    def find(self, name: str, host: str) -> PageSession | None:
+        """Return a session that is good at an address, or None."""
+        found = self._open.get(name)
+        return found if found is not None and found.host == host and self._is_good(found) else None
+
+    def is_open(self, name: str) -> bool:
+        """Whether a session is still good."""
+        found = self._open.get(name)
+        return found is not None and self._is_good(found)
+
+    def use(self, name: str) -> None:
+        """Note that a session is used now."""
+        if name not in self._open:
+            return
+        now = self._clock.now()
+        self._open[name] = replace(self._open[name], used_at=now)
+        if abs(now - self._noted[name]) >= NOTED_AFTER:
+            self._write()
+
+    def all(self) -> Sequence[PageSession]:
+        """Return the sessions that are good."""
+        return [each for each in self._open.values() if self._is_good(each)]
+
+    def end(self, name: str) -> bool:
+        """End a session; return whether there was one."""
+        if self._open.pop(name, None) is None:
+            return False
+        self._write()
+        return True
+
+    def end_all(self) -> int:
+        """End every session; return how many there were."""
+        count = len(self.all())
+        self._open = {}
+        if count:
+            self._write()
+        return count
+
+    def _is_good(self, session: PageSession) -> bool:
+        # A clock that was set back must not make one last longer than it was made for.
+        return session.began_at - LASTS < self._clock.now() < session.began_at + LASTS
+
+    def _mark(self) -> str:
+        return tagged(self._key, "which token")
+
+    def _read(self) -> Sequence[PageSession]:
+        try:
+            found = msgspec.json.decode(self._file.read_bytes(), type=_Records)
+        except (OSError, msgspec.DecodeError):
+            return []
+        if found.token != self._mark():
+            return []
+        return [
+            PageSession(id=each.id, host=each.host, browser=each.browser, began_at=each.began_at, used_at=each.used_at)
+            for each in found.sessions
+        ]
+
+    def _write(self) -> None:
+        sessions = self.all()
+        records = [
+            _Record(id=each.id, host=each.host, browser=each.browser, began_at=each.began_at, used_at=each.used_at)
+            for each in sessions
+        ]
+        draft = self._file.with_name(f"{self._file.name}.new")
+        draft.touch(mode=0o600)
+        draft.write_bytes(msgspec.json.encode(_Records(token=self._mark(), sessions=records)))
+        draft.replace(self._file)
+        self._noted = {each.id: each.used_at for each in sessions}
