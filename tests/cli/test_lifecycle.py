@@ -29,7 +29,7 @@ def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
         "  harken mcp --print-command",
     ]
     again = fresh.json("up")
-    assert set(again) == {"state", "pid", "version", "url", "home"}
+    assert set(again) == {"state", "pid", "version", "url", "home", "port_problem"}
     assert (again["state"], again["pid"], again["home"]) == ("running", fresh.pid, str(fresh.home))
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import socket
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from harken.daemon.http import bind
+from harken.daemon.port_holder import UNKNOWN, holder_of
 from harken.errors import UserError
 
 HOST = "127.0.0.1"
@@ -48,3 +51,22 @@ def test_port_that_others_know_is_not_changed(tmp_path: Path, taken: int) -> Non
     assert str(taken) in caught.value.message
     assert "hooks.port" in caught.value.hint
     assert kept.read_text() == f"{taken}\n"
+
+
+def test_who_has_the_port_is_said_as_far_as_the_system_tells(tmp_path: Path, taken: int) -> None:
+    """A person can end their own program; that it is somebody else's they must know as well."""
+    holder = holder_of(taken)
+    assert f"(process {os.getpid()})" in holder
+    assert holder.endswith(f"of the account {pwd.getpwuid(os.geteuid()).pw_name}")
+    told: list[tuple[int, str]] = []
+    with pytest.raises(UserError) as caught:
+        bind(HOST, taken, tmp_path / "port", "http.port", on_taken=lambda *seen: told.append(seen))
+    assert f"{holder} does" in caught.value.message
+    assert told == [(taken, holder)]
+
+
+def test_port_that_nobody_has_belongs_to_nobody_we_know() -> None:
+    """It may be free again by the time somebody looks."""
+    with socket.create_server((HOST, 0)) as gone:
+        port = gone.getsockname()[1]
+    assert holder_of(port) == UNKNOWN

@@ -12,7 +12,7 @@ from time import monotonic, sleep
 
 from harken import __version__
 from harken.cli.client import NoDaemon, Result, dial, no_daemon
-from harken.cli.output import note_to_person
+from harken.cli.output import note_to_person, one_line
 from harken.cli.service_run import installed, start_by_service
 from harken.cli.start import daemon_facts, is_reachable, start
 from harken.cli.verbs import Invocation, verb
@@ -46,6 +46,8 @@ def up(asked: Invocation) -> None:
         asked.print_json({"state": state, **facts})
         return
     words = {"running": "was running already", "started": "runs now", "restarted": f"replaced version {replaced}"}
+    if facts["port_problem"]:
+        note_to_person(one_line(facts["port_problem"]))
     more = shlex.join(asked.home_option)
     prefix = f"harken {more}" if more else "harken"
     asked.screen.line(f"Harken {facts['version']} {words[state]} (process {facts['pid']}).")
@@ -148,7 +150,8 @@ def _running(home: Home) -> Result | None:
     while is_reachable(home):
         said = daemon_facts(home)
         if said.keys() >= set(keys):
-            return {**{key: said[key] for key in keys}, "home": str(home.path)}
+            found = {**{key: said[key] for key in keys}, "home": str(home.path)}
+            return {**found, "port_problem": str(said.get("port_problem", ""))}
         if monotonic() > end:
             break
         sleep(LOOK_SECONDS)  # it listens before it has written who it is

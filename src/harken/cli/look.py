@@ -142,6 +142,8 @@ def _show_status(screen: Screen, found: Result) -> None:
     counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["store"].items())
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
+    if daemon.get("port_problem"):
+        screen.line(screen.paint("Port: ", "31") + screen.fit(daemon["port_problem"], 6))
     _section(screen, "Sessions", [_session_row(item) for item in found["sessions"]], "none is connected")
     unread = [(item["consumer"], item["session"], item["problem"]) for item in found["sessions"] if item["problem"]]
     _section(screen, "Sessions that read nothing", unread)

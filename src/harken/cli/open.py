@@ -23,10 +23,13 @@ def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
     """Open the page in the browser. The link signs you in: it works once, for two minutes."""
     with Daemon(asked.home) as daemon:
         url = str(daemon.ask("sign_in")["url"])
+        problem = str(daemon.ask("status")["daemon"]["port_problem"])
     is_opened = not is_only_printed and has_display() and webbrowser.open(url)
     if asked.as_json:
         asked.print_json({"url": url, "opened": is_opened})
         return
+    if problem:
+        note_to_person(one_line(problem.removesuffix(": harken open")) + ".")
     asked.screen.line(one_line(url))
     if not is_only_printed and not is_opened:
         note_to_person("There is no browser to open here. Open the link yourself: it works once, for two minutes.")

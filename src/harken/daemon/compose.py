@@ -130,6 +130,7 @@ class Daemon:
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
     hooks_url: str = ""
+    port_problem: str = ""
     supervisor: Supervisor | None = None
 
     def facts(self) -> Mapping[str, object]:
@@ -139,6 +140,7 @@ class Daemon:
             "pid": os.getpid(),
             "version": __version__,
             "url": self.url,
+            "port_problem": self.port_problem,
             "hooks_url": self.hooks_url,
             "hooks_public_url": self.settings.hooks.public_url,
             "home": str(self.home.path),
@@ -150,6 +152,13 @@ class Daemon:
             "sources": [shapes.source(each) for each in self.sources()],
             "parked_loops": {name: state.error for name, state in health.items() if state.is_parked},
         }
+
+    def port_taken(self, port: int, holder: str) -> None:
+        """Note that another program listens where the page was: what is open there may be that program's by now."""
+        self.sign_ins.sessions.end_all()
+        self.port_problem = (
+            f"Port {port} is taken by {holder}. The page has moved, and its browsers are signed out: harken open"
+        )
 
     def sources(self) -> Sequence[SourceReport]:
         """What people are told about the sources."""
@@ -327,9 +336,11 @@ async def serve(home: Home, settings: Settings, *, opener: Connect = connect) ->
 async def _serve(daemon: Daemon) -> None:
     home, settings = daemon.home, daemon.settings
     token = _token(home)
-    sock = http.bind(settings.http.host, settings.http.port, home.port_file, "http.port")
+    place = (settings.http.host, settings.http.port, home.port_file, "http.port")
+    sock = http.bind(*place, on_taken=daemon.port_taken)
     daemon.url = http.url_of(sock)
     hosts = http.hosts_of(settings.http.host, sock.getsockname()[1])
+    daemon.sign_ins.sessions.end_elsewhere(hosts)
     # With other machines let in, a server of another account may stand in front.
     is_ours = None if settings.http.allow_remote else account_check()
     web = http.make_server(create_app(daemon.front(), token, hosts, is_ours=is_ours))
@@ -457,7 +468,7 @@ def _post(intake: Intake) -> Post:
 
 def _announce(daemon: Daemon, address: str) -> None:
     """Write where the daemon can be found, when it is ready; what it says of itself comes last."""
-    facts = {"pid": os.getpid(), "version": __version__, "url": daemon.url}
+    facts = {"pid": os.getpid(), "version": __version__, "url": daemon.url, "port_problem": daemon.port_problem}
     write_private(daemon.home.address_file, f"{address}\n")
     write_private(daemon.home.daemon_file, msgspec.json.encode(facts).decode() + "\n")
     _log.info("Harken %s serves %s at %s", __version__, daemon.home.path, daemon.url)

@@ -7,7 +7,7 @@ import errno
 import logging
 import socket
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -17,6 +17,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from harken.config.home import write_private
 from harken.daemon.client_account import CONNECTION
+from harken.daemon.port_holder import holder_of
 from harken.errors import UserError
 from harken.surfaces.doors import WHOLE_BODY
 
@@ -34,6 +35,9 @@ BODY_SECONDS = 60.0
 STALLED_SECONDS = 60.0
 MAX_HEAD_BYTES = 64 * 1024
 SEND_BUFFER_BYTES = 128 * 1024
+
+OnTaken = Callable[[int, str], None]
+"""Is told of a port that is taken, and by whom in words."""
 
 
 class Server(uvicorn.Server):
@@ -175,21 +179,28 @@ def _most_connections() -> int:
     return MAX_CONNECTIONS if soft == resource.RLIM_INFINITY else max(1, min(MAX_CONNECTIONS, soft // 4))
 
 
-def bind(host: str, port: int, kept: Path, setting: str, *, is_known: bool = False) -> socket.socket:
+def bind(
+    host: str, port: int, kept: Path, setting: str, *, is_known: bool = False, on_taken: OnTaken | None = None
+) -> socket.socket:
     """Listen on the configured port, or on the one used last time, or on a free one that is then kept in a file.
 
-    One that others know is not changed: whoever took it would be told what is meant for us.
+    One that others know is not changed: whoever took it would be told what is meant for us. `on_taken` is told of a
+    port that another program has, and which, before anything else happens.
     """
     wanted = port or _remembered(kept)
     try:
         sock = _listen(host, wanted)
     except OSError as exc:
-        if port or is_known or exc.errno != errno.EADDRINUSE:
+        is_taken = exc.errno == errno.EADDRINUSE
+        holder = holder_of(wanted) if is_taken else ""
+        if is_taken and on_taken is not None:
+            on_taken(wanted, holder)
+        if port or is_known or not is_taken:
             raise UserError(
-                f"Cannot listen on {host}:{wanted} ({exc.strerror}).",
+                f"Cannot listen on {host}:{wanted} ({f'{holder} does' if is_taken else exc.strerror}).",
                 f"Choose another port: {setting} in config.toml, 0 for any.",
             ) from exc
-        _log.warning("port %d is taken by another program; choosing a new one", wanted)
+        _log.warning("port %d is taken by %s; choosing a new one", wanted, holder)
         sock = _listen(host, 0)
     write_private(kept, f"{sock.getsockname()[1]}\n")
     return sock

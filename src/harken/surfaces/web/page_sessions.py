@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -108,6 +108,12 @@ class PageSessions:
             return False
         self._write()
         return True
+
+    def end_elsewhere(self, hosts: Collection[str]) -> None:
+        """End the sessions of other addresses than ours: who is there now may be anybody."""
+        for session in self.all():
+            if session.host not in hosts:
+                self.end(session.id)
 
     def end_all(self) -> int:
         """End every session; return how many there were."""
