@@ -69,6 +69,7 @@ Json: TypeAlias = Any
 """Whatever the JSON says: pages show it."""
 
 _ID: Final = re.compile(r"\b(?:([mdr])-[0-9a-hjkmnp-tv-z]{10}|([ar])-[0-9a-hjkmnp-tv-z]{6})\b")
+_BROWSER: Final = re.compile(r"\bb-[0-9a-hjkmnp-tv-z]{8}\b")
 _PAIRING: Final = re.compile(r"\bpair-[0-9a-hjkmnp-tv-z]{8}\b")
 _SECRET: Final = re.compile(r"(?<=/sign-in#)[\w-]+")
 _MARK: Final = re.compile(r"(?:(?<=the mark )|(?<=of message ))[0-9a-hjkmnp-tv-z]{12}\b")
@@ -110,6 +111,7 @@ class Masked:
         """Return a text in which nothing differs from run to run."""
         value = _ID.sub(self._id, value)
         value = _PAIRING.sub("pair-7k3m9x2q", value)
+        value = _BROWSER.sub("b-7k3m9x2q", value)
         value = _SECRET.sub("Jx2…", value)
         value = _MARK.sub("7k3m9x2q4w6p", value)
         for place, shown in PLACES:
@@ -317,6 +319,9 @@ async def play_task_verbs(scene: Scene) -> None:
     await scene.verb("task_done", task="backend")
     await scene.verb("task_rm", task="backend")
     await scene.verb("sign_in")
+    browser = scene.daemon.sign_ins.sessions.begin("127.0.0.1:8780", "Firefox 140 on Linux")
+    await scene.verb("browsers")
+    await scene.verb("sign_out", browsers=[browser.id])
 
 
 async def play_tools(scene: Scene) -> dict[str, tuple[Json, Json]]:

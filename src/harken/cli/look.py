@@ -9,6 +9,7 @@ from time import monotonic, sleep
 
 import click
 
+from harken.cli.browsers import browser_row
 from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.complete import consumers
 from harken.cli.names import short
@@ -151,6 +152,7 @@ def _show_status(screen: Screen, found: Result) -> None:
     short = [place for place in found["consumers"] if place["left_out"] and place["left_out"]["up_to"]]
     rows = [(place["consumer"], *_left_out_row(place["left_out"] | {"mailbox": place["mailbox"]})) for place in short]
     _section(screen, LEFT_OUT, rows)
+    _section(screen, "Browsers that are signed in", [browser_row(each) for each in daemon.get("browsers", [])])
     screen.line("Sources:" if daemon["sources"] else "Sources: none configured")
     show_sources(screen, daemon["sources"], "  ")
     _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])

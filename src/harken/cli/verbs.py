@@ -60,6 +60,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "stats": "look:stats",
             "journal": "look:journal",
             "open": "open:open_page",
+            "browsers": "browsers:browsers",
             "export": "export:export",
             "replay": "replay:replay",
             "retention": "retention:retention",

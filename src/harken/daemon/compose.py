@@ -84,7 +84,7 @@ from harken.store.base import Event, Observer, Store
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
-from harken.surfaces import shapes
+from harken.surfaces import browser_calls, shapes
 from harken.surfaces.claude_channel import Notify
 from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.asking import Ask
@@ -150,6 +150,7 @@ class Daemon:
             "journal_problem": self.journal.problem,
             "store_problem": self.intake.problem,
             "sources": [shapes.source(each) for each in self.sources()],
+            "browsers": browser_calls.shapes_of(self.sign_ins.sessions.all()),
             "parked_loops": {name: state.error for name, state in health.items() if state.is_parked},
         }
 
@@ -181,6 +182,7 @@ class Daemon:
             daemon=self.facts,
             sources=self.sources,
             sign_in=lambda: self.sign_ins.link(self.url),
+            browsers=self.sign_ins.sessions,
         )
 
     def front(self) -> Front:

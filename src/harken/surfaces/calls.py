@@ -15,6 +15,7 @@ from harken.errors import UserError
 from harken.inbox import Role
 from harken.model import DeliveryId, Message, timestamp
 from harken.surfaces import question_calls, reaction_shapes, shapes
+from harken.surfaces.browser_calls import BROWSER_VERBS
 from harken.surfaces.channel_calls import CHANNEL_VERBS
 from harken.surfaces.desk import Arguments, Desk, Verb, about, position
 from harken.surfaces.keeping_calls import KEEPING_VERBS
@@ -183,10 +184,6 @@ class Unmute(Arguments):
 
 class WhoAmI(Arguments):
     """Say for whom the caller is taken: the person, or an agent. Changes nothing."""
-
-
-class SignIn(Arguments):
-    """Make a link that signs a browser in, once."""
 
 
 async def _send(desk: Desk, a: Send) -> object:
@@ -377,11 +374,6 @@ async def _whoami(desk: Desk, _a: WhoAmI) -> object:
     return {"role": desk.caller.role.value, "consumer": desk.caller.consumer}
 
 
-async def _sign_in(desk: Desk, _a: SignIn) -> object:
-    desk.caller.require_owner("sign in to the page")
-    return {"url": desk.sign_in()}
-
-
 VERBS: tuple[tuple[str, Verb], ...] = (
     ("send", Verb(Send, _send)),
     ("list", Verb(List, _list)),
@@ -405,7 +397,7 @@ VERBS: tuple[tuple[str, Verb], ...] = (
     ("mute", Verb(Mute, _mute)),
     ("unmute", Verb(Unmute, _unmute)),
     ("whoami", Verb(WhoAmI, _whoami)),
-    ("sign_in", Verb(SignIn, _sign_in)),
+    *BROWSER_VERBS,
     *TASK_VERBS,
     *CHANNEL_VERBS,
     *question_calls.QUESTION_VERBS,

@@ -9,7 +9,8 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from datetime import datetime
+from typing import Any, Protocol
 
 import msgspec
 
@@ -47,6 +48,47 @@ class Arguments(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Arguments of a verb."""
 
 
+class SignedInBrowser(Protocol):
+    """A browser that is signed in to the page."""
+
+    @property
+    def id(self) -> str:
+        """Its name to people."""
+        ...
+
+    @property
+    def browser(self) -> str:
+        """What it calls itself."""
+        ...
+
+    @property
+    def host(self) -> str:
+        """The address it is signed in at."""
+        ...
+
+    @property
+    def began_at(self) -> datetime:
+        """Since when."""
+        ...
+
+    @property
+    def used_at(self) -> datetime:
+        """When it was used last."""
+        ...
+
+
+class SignedInBrowsers(Protocol):
+    """The browsers that are signed in."""
+
+    def all(self) -> Sequence[SignedInBrowser]:
+        """Return them."""
+        ...
+
+    def end(self, name: str) -> bool:
+        """Sign one out; return whether it was signed in."""
+        ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Desk:
     """What a verb needs: the use cases, who asks, and what the daemon says of itself."""
@@ -65,6 +107,7 @@ class Desk:
     daemon: Callable[[], Mapping[str, object]]
     sources: Callable[[], Sequence[SourceReport]]
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
+    browsers: SignedInBrowsers
 
     @property
     def agent(self) -> Session | None:

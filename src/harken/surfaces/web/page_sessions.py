@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import hmac
-import secrets
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -18,6 +17,7 @@ from typing import Final
 import msgspec
 
 from harken.clock import Clock
+from harken.model import fresh_id
 from harken.surfaces.web.proofs import tagged
 
 LASTS: Final = timedelta(days=30)
@@ -69,7 +69,7 @@ class PageSessions:
     def begin(self, host: str, browser: str) -> PageSession:
         """Begin a session; the one that was unused for longest goes when there are too many."""
         now = self._clock.now()
-        new = PageSession(id=secrets.token_hex(8), host=host, browser=browser[:MAX_BROWSER], began_at=now, used_at=now)
+        new = PageSession(id=fresh_id("b-", 8), host=host, browser=browser[:MAX_BROWSER], began_at=now, used_at=now)
         kept = sorted(self.all(), key=lambda each: each.used_at)[-(MOST_SESSIONS - 1) :]
         self._open = {each.id: each for each in (*kept, new)}
         self._write()
