@@ -7,7 +7,7 @@ scripts.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from html import escape
 
 from starlette.responses import Response
@@ -17,6 +17,8 @@ from harken.surfaces.web.page.statics import StaticFile
 from harken.surfaces.web.tickets import Tickets
 
 _COMMAND = "harken open"
+_STYLES = ("app.css", "panels.css", "reactions.css")
+_SCRIPTS = ("app.js", "writing.js", "reactions.js", "htmx.min.js")
 _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it is you."
 
 
@@ -40,7 +42,9 @@ class Shell:
             ),
             _said("away", "Harken does not answer.", "Run this in a terminal. It starts Harken if need be."),
         )
-        return self._made("Harken", "shell.js", said)
+        # What every page needs comes while the page itself is asked for.
+        ahead = [(name, "style") for name in _STYLES] + [(name, "script") for name in _SCRIPTS]
+        return self._made("Harken", "shell.js", said, ahead)
 
     def sign_in(self) -> Response:
         """Return the page that a link opens."""
@@ -53,15 +57,16 @@ class Shell:
         )
         return self._made("Sign in · Harken", "signin.js", said)
 
-    def _made(self, title: str, script: str, said: tuple[str, ...]) -> Response:
+    def _made(self, title: str, script: str, said: Sequence[str], ahead: Sequence[tuple[str, str]] = ()) -> Response:
         sheet, icon, ticket = self._files["plain.css"].url, self._files["icon.svg"].url, self._tickets.issue()
-        scripts = "".join(f'<script src="{self._files[name].url}" defer></script>' for name in ("session.js", script))
+        scripts = "".join(f'<script src="{self._files[name].url}"></script>' for name in ("session.js", script))
+        early = "".join(f'<link rel="preload" href="{self._files[name].url}" as="{kind}">' for name, kind in ahead)
         page = (
             '<!doctype html><html lang="en"><head><meta charset="utf-8">'
             '<meta name="viewport" content="width=device-width, initial-scale=1, viewport-fit=cover">'
             f'<meta name="color-scheme" content="light dark"><meta name="harken-ticket" content="{ticket}">'
             f'<title>{title}</title><link rel="icon" type="image/svg+xml" href="{icon}">'
-            f'<link rel="stylesheet" href="{sheet}">{scripts}</head><body class="plain">{"".join(said)}'
+            f'{scripts}<link rel="stylesheet" href="{sheet}">{early}</head><body class="plain">{"".join(said)}'
             f"<noscript><main><h1>Harken</h1><p>{_NO_SCRIPT}</p></main></noscript></body></html>"
         )
         return Response(page, media_type=HTML)

@@ -6,6 +6,7 @@
 
 (() => {
   const NAME = "harken", KEYS = "keys", OWN = "own", TRIES = 2;
+  const NOTHING = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"; // the hash of an empty body
   const text = new TextEncoder();
   const HMAC = { name: "HMAC", hash: "SHA-256" };
 
@@ -30,6 +31,7 @@
 
   let held = null; // what was read: the session and its key
   const own = () => held ||= stored("readonly", (keys) => keys.get(OWN)).catch(() => undefined);
+  own(); // it takes a while
   const keep = (session, key) => { held = null; return stored("readwrite", (keys) => keys.put({ session, key }, OWN)); };
   const forget = () => { held = null; return stored("readwrite", (keys) => keys.delete(OWN)); };
 
@@ -50,7 +52,7 @@
     const place = new URL(url, location.href), method = (options.method || "GET").toUpperCase();
     if (place.origin !== location.origin) throw new Stranger(place.origin);
     const headers = { ...options.headers }, data = await bytesOf(options.body, headers);
-    const body = encode(await crypto.subtle.digest("SHA-256", data));
+    const body = data.length ? encode(await crypto.subtle.digest("SHA-256", data)) : NOTHING;
     const who = await own();
     for (let left = TRIES; who && left; left--) {
       const mine = ticket, count = String(++number);

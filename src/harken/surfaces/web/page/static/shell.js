@@ -7,13 +7,17 @@
   const settled = (element) => new Promise((done) => { element.onload = element.onerror = done; });
   const parsed = async (answer) => new DOMParser().parseFromString(await answer.text(), "text/html");
 
-  function say(name) {
+  const parsedShell = new Promise((done) => document.addEventListener("DOMContentLoaded", done));
+
+  async function say(name) {
+    await parsedShell;
     document.getElementById(name).hidden = false;
   }
 
   async function show(made) {
     const scripts = [...made.querySelectorAll("script")].map((script) => script.getAttribute("src"));
     made.querySelectorAll("script").forEach((script) => script.remove());
+    await parsedShell;
     const before = [...document.head.children], sheets = [...made.querySelectorAll("link[rel=stylesheet]")].map(settled);
     document.head.append(...made.head.children);
     await Promise.all(sheets); // nothing is shown, and nothing measured, without its style

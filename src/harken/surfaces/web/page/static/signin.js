@@ -31,5 +31,5 @@
 
   // A second link in this tab changes only what is behind the #.
   window.addEventListener("hashchange", () => location.reload());
-  begin().catch((error) => say(error instanceof TypeError ? "away" : "used"));
+  document.addEventListener("DOMContentLoaded", () => begin().catch((error) => say(error instanceof TypeError ? "away" : "used")));
 })();
