@@ -434,10 +434,11 @@ def journal_page(words: Words, found: Examples) -> Iterator[str]:
     yield (
         "`journal/YYYY-MM-DD.jsonl` in the home has one line per event, in UTC days. A line is written after the "
         "commit it belongs to and before anyone is told. `n` counts events without gaps, `at` is the time, `kind` is "
-        "one of those below. The files are yours alone (0600). The daemon never reads them back, except for the number "
-        "of the last line. Lines that are missing after a crash are written at the next start. The store keeps the "
-        "newest 100,000 events for `harken journal`. The files stay until you remove them; `harken replay` reads "
-        "them.\n\n"
+        "one of those below, `store` says which store the line is of: its id and its epoch, which a restore or a "
+        "recovery raises. The files are yours alone (0600). The daemon reads back where they end, and does not start "
+        "over a database that is older. Lines that are missing after a crash are written at the next start. The "
+        "store keeps the newest 100,000 events for `harken journal`. The files stay until you remove them; "
+        "`harken replay` reads them.\n\n"
     )
     for kind, line in found.lines.items():
         yield f"## `{kind}`\n\n{words.of('kinds', kind, 'about')}\n\n"

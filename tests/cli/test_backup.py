@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import os
+import shutil
 import sqlite3
 import stat
 import tarfile
@@ -149,7 +150,7 @@ def test_a_backup_has_settings_and_rules_and_no_secret(fresh: Rig, tmp_path: Pat
     copy = Rig(tmp_path / "copy")
     copy.ok("restore", str(file))
     assert sorted(path.name for path in copy.home.iterdir()) == [
-        *("config.toml", "harken.db", "journal", "logs", "run", "triggers.json")
+        *("config.toml", "harken.db", "journal", "logs", "run", "store.json", "triggers.json")
     ]
     assert {stat.S_IMODE(path.stat().st_mode) for path in copy.home.rglob("*") if path.is_file()} == {0o600}
 
@@ -165,6 +166,25 @@ def test_lines_of_what_came_after_the_moment_are_not_in_it(fresh: Rig, tmp_path:
     fresh.ok("backup", str(tmp_path / "b.tgz"))
     assert contents(tmp_path / "b.tgz")[f"journal/{day.name}"] == sound
     day.write_bytes(sound)
+
+
+def test_a_restored_store_goes_its_own_way_beside_a_newer_journal(saved: Path, fresh: Rig, tmp_path: Path) -> None:
+    """What came after the backup was left behind by decision; the file of before, put back later, is noticed."""
+    fresh.ok("send", "after the backup")
+    fresh.ok("down")
+    copy = Rig(tmp_path / "copy")
+    copy.ok("restore", str(saved))
+    before, after = (json.loads((each.home / "store.json").read_text()) for each in (fresh, copy))
+    assert (after["id"], after["epoch"]) == (before["id"], before["epoch"] + 1)
+    [day] = (fresh.home / "journal").glob("*.jsonl")
+    shutil.copyfile(day, copy.home / "journal" / day.name)
+    copy.ok("send", "in the copy")
+    copy.ok("down")
+    assert numbers(copy.home) == sorted(set(numbers(copy.home)))
+    shutil.copyfile(fresh.home / "harken.db", copy.home / "harken.db")
+    refused = copy.run("up")
+    assert refused.code == USER_ERROR
+    assert "before a restore" in refused.err
 
 
 def test_a_backup_goes_through_a_pipe(saved: Path, fresh: Rig, tmp_path: Path) -> None:

@@ -33,3 +33,10 @@ class VitalsSuite(StoreSuite):
         await store.outbox_failed(rows[0].id, "no such chat", due_at=None)
         await store.outbox_sent(rows[1].id, "up-1")
         assert await store.outbox_counts() == {"queued": 1, "parked": 1}
+
+    async def test_a_store_is_the_same_as_long_as_nobody_restores_it(self, store: Store) -> None:
+        """Homes and journals name it: two of them must not be taken for one."""
+        first = await store.identity()
+        assert (len(first.id) >= 12, first.epoch) == (True, 1)
+        await fill(store, "one")
+        assert await store.identity() == first

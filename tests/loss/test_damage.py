@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harken.testing import DaemonProcess
-from tests.loss.rig import WAIT_SECONDS, Served, check_journal, journal_lines, received, stubborn, until
+from tests.loss.rig import WAIT_SECONDS, Served, check_journal, received, stubborn, until
 
 MOUNT, UNMOUNT = shutil.which("mount"), shutil.which("umount")
 
@@ -73,17 +73,6 @@ def test_damaged_database_is_refused_untouched(daemon: Served, damage: Callable[
     assert "damaged" in said
     assert "Traceback" not in said
     assert database.read_bytes() == damaged
-
-
-def test_moved_database_starts_an_empty_one_and_the_journal_goes_on(daemon: Served) -> None:
-    """What the hint for a damaged database says to do must not silence the journal until the numbers have caught up."""
-    home = filled(daemon)
-    before = len(journal_lines(home))
-    (home / "harken.db").rename(home / "harken.db.damaged")
-    daemon.start()
-    sent = daemon.call("send", text="new life")
-    added = journal_lines(home)[before:]
-    assert received(added) == [sent["id"]]
 
 
 @pytest.mark.parametrize(

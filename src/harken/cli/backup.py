@@ -19,7 +19,7 @@ import click
 
 from harken.cli.output import QUIET_SECONDS, note_to_person
 from harken.cli.verbs import Invocation, verb
-from harken.config.home import Home, disk_error, ensure
+from harken.config.home import Home, disk_error, ensure, write_private
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"
@@ -79,7 +79,9 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     from harken.cli.restore_powers import park, powers_in
     from harken.cli.restore_show import held_record, show_held, show_parked
     from harken.daemon.lock import single_instance
+    from harken.store.identity import identity_text
     from harken.store.sqlite.holding import hold
+    from harken.store.sqlite.identity import begin_epoch
 
     refuse_agent(asked, "restore backups")
     home = asked.home
@@ -95,6 +97,7 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
                 powers = powers_in(work, DATABASE)
                 is_taken = takes_settings or not powers or _takes(asked, powers, is_agreed=is_agreed)
                 parked = [] if is_taken else park(work, DATABASE)
+                write_private(Home(work).identity_file, identity_text(begin_epoch(work / DATABASE)))
                 _move(work, home)
             except OSError as exc:
                 raise disk_error("write", home.path, exc) from exc

@@ -58,6 +58,11 @@ class Home:
         return self.path / "harken.db"
 
     @property
+    def identity_file(self) -> Path:
+        """Which store this home has, so that one that is gone or exchanged is missed."""
+        return self.path / "store.json"
+
+    @property
     def journal_dir(self) -> Path:
         """The daily journal files."""
         return self.path / "journal"

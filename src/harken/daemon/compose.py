@@ -18,6 +18,7 @@ from functools import partial
 from pathlib import Path
 
 import anyio
+import anyio.to_thread
 import msgspec
 from anyio.abc import SocketStream
 
@@ -81,9 +82,11 @@ from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, tim
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
 from harken.store.base import Event, Observer, Store
+from harken.store.identity import StoreIdentity, identity_text, refusal
 from harken.store.journal import Journal
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
+from harken.store.sqlite.identity import look
 from harken.surfaces import browser_calls, shapes
 from harken.surfaces.claude_channel import Notify
 from harken.surfaces.desk import Desk
@@ -257,8 +260,9 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     ticker = Ticker()
     tally = Tally({LOCAL, *settings.sources})
     observe = _observer(journal, ticker, tally)
+    known = await anyio.to_thread.run_sync(_look, home)
     async with open_store(home.database, clock, observer=observe, herald=bells.foretell, opener=opener) as store:
-        await _recover(journal, store)
+        await _recover(journal, store, home, known)
         await ticker.attach(store)
         await recall_sent(sources, store)
         pairings = Pairings(clock)
@@ -413,8 +417,20 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, upkeep.limits_of(settings)))
 
 
-async def _recover(journal: Journal, store: Store) -> None:
-    missing = await journal.recover(store)
+def _look(home: Home) -> StoreIdentity | None:
+    """Refuse a home whose files do not belong together; return which store the home says it has."""
+    found = look(home.database, home.journal_dir, home.identity_file)
+    if error := refusal(found):
+        raise error
+    return found.home
+
+
+async def _recover(journal: Journal, store: Store, home: Home, known: StoreIdentity | None) -> None:
+    """Let the home and the journal know which store this is, and the journal have all its lines."""
+    identity = await store.identity()
+    if identity != known:
+        write_private(home.identity_file, identity_text(identity))
+    missing = await journal.recover(store, identity)
     if missing:
         _log.info("wrote %d lines of the journal that were missing", missing)
 

@@ -2,7 +2,7 @@
 
 The store's event rows are the truth; a line is their copy for people and audits. So a file that cannot be written
 costs no message: the journal says once that it is behind, shows it in `status`, and catches up from the store.
-A line cut off by a crash is removed and written again at start. It is not the store: nothing is read back from it.
+A line cut off by a crash is removed and written again at start. Reading the files back is `journal_reader.py`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ import msgspec
 
 from harken.model import record, timestamp
 from harken.store.base import Event
+from harken.store.identity import StoreIdentity
 
 _log = logging.getLogger("harken.journal")
 _encode = msgspec.json.Encoder().encode
@@ -29,7 +30,7 @@ _encode = msgspec.json.Encoder().encode
 _REPAIR_BATCH = 500
 _CHUNK_BYTES = 1 << 16
 _MAX_BAD_LINES = 100  # a file that ends in more than these was not left by a crash: it is not ours to cut
-_DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
+DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
 
 
 class EventLog(Protocol):
@@ -56,9 +57,11 @@ class _Stamps(dict[datetime, str]):
         return written
 
 
-def line(event: Event, written: Callable[[datetime], str] = timestamp) -> bytes:
-    """Return an event as one line of the journal. `written` says how times are written."""
+def line(event: Event, written: Callable[[datetime], str] = timestamp, store: str = "") -> bytes:
+    """Return an event as one line of the journal. `written` says how times are written, `store` whose line it is."""
     entry: dict[str, object] = {"n": event.n, "at": written(event.at), "kind": event.kind, **event.data}
+    if store:
+        entry["store"] = store
     if event.message is not None:
         entry["message"] = record(event.message, written=written)
     return _encode(entry) + b"\n"
@@ -69,6 +72,7 @@ class Journal:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
+        self._store = ""
         self._lock = threading.Lock()
         self._last = 0
         self._is_found = False
@@ -93,8 +97,12 @@ class Journal:
             if events[0].n == self._last + 1 and not self._problem:
                 self._write(events)
 
-    async def recover(self, log: EventLog) -> int:
-        """At start: cut what a crash left unfinished, find the last line, write what is missing; return how many."""
+    async def recover(self, log: EventLog, store: StoreIdentity | None = None) -> int:
+        """At start: cut what a crash left unfinished, find the last line, write what is missing; return how many.
+
+        From then on every line says which store it is of.
+        """
+        self._store = "" if store is None else str(store)
         self._is_found = False
         return await self.catch_up(log)
 
@@ -148,7 +156,7 @@ class Journal:
             for day, group in groupby(events, key=lambda event: written(event.at)[:10]):
                 lines = list(group)
                 self._open_file(day)
-                self._append(day, b"".join([line(event, written) for event in lines]))
+                self._append(day, b"".join([line(event, written, self._store) for event in lines]))
                 self._last = lines[-1].n
         except OSError as exc:
             self._close_file()
@@ -198,8 +206,15 @@ def _is_same_file(path: Path, file: int) -> bool:
         return False
 
 
+def last_line(path: Path) -> tuple[int, bytes]:
+    """Return the last line of ours in a file, with its number; 0 and nothing when there is none. Changes nothing."""
+    with path.open("rb") as file:
+        end, number = _sound_end(file, file.seek(0, os.SEEK_END))
+        return (number, _line_before(file, end)) if number else (0, b"")
+
+
 def _last_number(folder: Path) -> int:
-    return max(map(_cut_unfinished, folder.glob(_DAY_FILES)), default=0)
+    return max(map(_cut_unfinished, folder.glob(DAY_FILES)), default=0)
 
 
 def _cut_unfinished(path: Path) -> int:

@@ -8,6 +8,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from harken.store.identity import StoreIdentity
+
 
 class Vitals(Protocol):
     """Whether the store works, and how much waits in it."""
@@ -17,6 +19,10 @@ class Vitals(Protocol):
 
         Idempotent, journals nothing and rings for nobody.
         """
+        ...
+
+    async def identity(self) -> StoreIdentity:
+        """Return which store this is: the same for its life, apart from the epoch that a restore or recovery raises."""
         ...
 
     async def outbox_counts(self) -> Mapping[str, int]:

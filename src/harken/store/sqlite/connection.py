@@ -13,6 +13,7 @@ from importlib import resources
 from pathlib import Path
 
 from harken.errors import UserError
+from harken.store.identity import RECOVER
 from harken.store.sqlite.seam import damaged
 
 Connect = Callable[[str], sqlite3.Connection]
@@ -42,7 +43,7 @@ def prepare_file(path: Path) -> None:
     if not path.exists():
         _create(path)
         return
-    _refuse_damaged(path)
+    refuse_damaged(path)
     connection = connect(str(path))
     try:
         _migrate(connection)
@@ -60,6 +61,8 @@ def open_writer(path: Path, opener: Connect) -> sqlite3.Connection:
         "PRAGMA cache_size = -16000",
         # What a statement or a savepoint would undo: else each of them makes a file of its own and removes it again.
         "PRAGMA temp_store = MEMORY",
+        # From here on the log and its index are there beside the file, so that it can be seen when they go.
+        "SELECT 1 FROM sqlite_master LIMIT 1",
     )
 
 
@@ -78,7 +81,15 @@ def _set_up(connection: sqlite3.Connection, *statements: str) -> sqlite3.Connect
     return connection
 
 
+def log_of(path: Path) -> Path:
+    """Return where SQLite keeps what is not in the database file yet."""
+    return path.with_name(path.name + "-wal")
+
+
 def _create(path: Path) -> None:
+    if log_of(path).exists() and log_of(path).stat().st_size:
+        # SQLite would apply the log of another database to the new one.
+        raise UserError(f"{path.name} is gone, and its log {log_of(path).name} is there; nothing was changed.", RECOVER)
     draft = path.with_name(path.name + ".new")
     for leftover in (draft, draft.with_name(draft.name + "-wal"), draft.with_name(draft.name + "-shm")):
         leftover.unlink(missing_ok=True)
@@ -98,7 +109,8 @@ def _create(path: Path) -> None:
         os.close(folder)
 
 
-def _refuse_damaged(path: Path) -> None:
+def refuse_damaged(path: Path) -> None:
+    """Raise `UserError` for a file that is no whole database, without opening it as one."""
     size = path.stat().st_size
     with path.open("rb") as file:
         header = file.read(_HEADER_BYTES)
@@ -108,7 +120,7 @@ def _refuse_damaged(path: Path) -> None:
     page_size = 65536 if page_size == 1 else page_size
     pages = int.from_bytes(header[28:32], "big")
     # A kill while SQLite copies its log into the file leaves the file short and the log whole: no damage.
-    log = path.with_name(path.name + "-wal")
+    log = log_of(path)
     has_log = log.exists() and log.stat().st_size > 0
     if size < pages * page_size and not has_log:
         raise damaged(f"{path.name} has {size} bytes where its header says {pages * page_size}")

@@ -42,7 +42,7 @@ def damaged(detail: str) -> UserError:
     """Return the error for a database file that must not be touched further."""
     return UserError(
         f"The database is damaged ({detail}); nothing was changed.",
-        "Restore harken.db from a backup, or move it away to start empty. The journal folder has what was received.",
+        "Build it anew from what is left and from the journal: harken recover",
     )
 
 

@@ -64,6 +64,7 @@ from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
 from harken.store.sqlite.asked import Asked
 from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
+from harken.store.sqlite.files import OpenFiles
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
@@ -495,8 +496,12 @@ async def open_store(
     with translated():
         await anyio.to_thread.run_sync(prepare_file, path)
         connection = await anyio.to_thread.run_sync(open_writer, path, opener)
+        files = OpenFiles(path)
+        files.remember()
         standing = StandingOffers()
-        writer = Writer(connection, clock, standing, observer=observer, herald=herald, announce=changes.ring)
+        writer = Writer(
+            connection, clock, standing, files=files, observer=observer, herald=herald, announce=changes.ring
+        )
         readers = Readers(path)
         readers.start()
     writer.start()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sqlite3
 
+from harken.store.identity import StoreIdentity
+from harken.store.sqlite.identity import identity_of
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction
 from harken.store.sqlite.writer import Writer
@@ -22,6 +24,10 @@ class VitalSigns:
         """Write one row."""
         # Not durable: a full disk refuses the write itself, and the sync would cost whoever writes meanwhile.
         await self._writer.run(_touch, is_durable=False)
+
+    async def identity(self) -> StoreIdentity:
+        """Return which store this is."""
+        return await self._readers.run(identity_of)
 
     async def outbox_counts(self) -> dict[str, int]:
         """Count what waits to leave."""

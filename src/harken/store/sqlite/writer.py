@@ -24,6 +24,7 @@ from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
 from harken.store.base import Event, Herald, Observer
+from harken.store.sqlite.files import OpenFiles
 from harken.store.sqlite.seam import translate, unspeakable
 from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
@@ -60,12 +61,14 @@ class Writer:
         clock: Clock,
         standing: StandingOffers,
         *,
+        files: OpenFiles,
         observer: Observer,
         herald: Herald,
         announce: Callable[[Collection[Mailbox]], None],
     ) -> None:
         self._connection = connection
         self._clock = clock
+        self._files = files
         self._observer = observer
         self._herald = herald
         self._announce = announce
@@ -143,12 +146,15 @@ class Writer:
         transaction = Transaction(self._connection, self._clock.now())
         served: Sequence[Standing] = ()
         try:
+            self._files.check()
             self._choose_sync(is_full=any(job.is_durable for job in batch))
             self._connection.execute("BEGIN IMMEDIATE")
             self._run_all(batch, transaction)
             self._standing.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
             self._foretell(transaction.grown)
             self._connection.execute("COMMIT")
+            # A moment ago is not now: what went into a file that has no name any more is not accepted.
+            self._files.check()
             served = self._standing.commit()
             is_committed = True
         except Exception as exc:

@@ -1,0 +1,139 @@
+"""Which store is which, and whether what lies in a home belongs together.
+
+A store has an id for its life and an epoch, which a restore or a recovery raises. The database, a file of the home and
+every line of the journal carry both. So a database that is gone, is another home's or is older than its journal is
+noticed at start, while copies of a whole home open. `refusal` is pure; what it judges is found by
+`store/sqlite/identity.py`.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final, Self
+
+import msgspec
+
+from harken.errors import UserError
+
+_TAG: Final = re.compile(r"(?P<id>[0-9a-z]{1,40})\.(?P<epoch>[0-9]{1,9})")
+_TOGETHER: Final = "harken.db, harken.db-wal and harken.db-shm"
+RECOVER: Final = f"Put {_TOGETHER} back together, or build the database anew from the journal: harken recover"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoreIdentity:
+    """The id of a store, and how often it was restored or recovered since it began, counted from 1."""
+
+    id: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.id}.{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: object) -> Self | None:
+        """Return the identity that `str` wrote; None for anything else."""
+        found = _TAG.fullmatch(text) if isinstance(text, str) else None
+        return cls(found["id"], int(found["epoch"])) if found else None
+
+    def may_follow(self, other: StoreIdentity | None) -> bool:
+        """Whether this is the other one, or a later epoch of it."""
+        return other is None or (self.id == other.id and self.epoch >= other.epoch)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreTraces:
+    """What lies in a home: what the database, the home's own file and the journal's last line say of the store.
+
+    `unknown_events` of the journal are not in the database and were synced to disk before anyone was told of them;
+    `unknown_messages` of those are messages.
+    """
+
+    has_database: bool
+    has_log: bool  # a write-ahead log with something in it
+    database: StoreIdentity | None = None
+    home: StoreIdentity | None = None
+    journal: StoreIdentity | None = None
+    journal_end: int = 0
+    unknown_events: int = 0
+    unknown_messages: int = 0
+
+
+def refusal(found: StoreTraces) -> UserError | None:
+    """Return why a daemon must not start over what lies there; None when it may."""
+    if not found.has_database:
+        return _without_database(found)
+    if found.database is None and found.home is not None:
+        return UserError("harken.db was written by an older Harken than this home.", RECOVER)
+    if found.database is None:
+        return _behind(found)
+    if not (found.database.may_follow(found.home) and found.database.may_follow(found.journal)):
+        return _foreign(found, found.database)
+    if found.journal is not None and found.database.epoch > found.journal.epoch:
+        return None  # the journal is of the time before a restore: what it has beyond was left behind by decision
+    return _behind(found)
+
+
+def _without_database(found: StoreTraces) -> UserError | None:
+    if found.has_log:
+        return UserError("harken.db is gone, and its log harken.db-wal is there; nothing was changed.", RECOVER)
+    if found.journal_end:
+        return UserError(
+            f"harken.db is gone; the journal has {_count(found.journal_end, 'event')}. Nothing was changed.", RECOVER
+        )
+    if found.home is not None:
+        return UserError("harken.db is gone, and so is what the journal had of it; nothing was changed.", RECOVER)
+    return None
+
+
+def _foreign(found: StoreTraces, database: StoreIdentity) -> UserError:
+    expected = found.journal if database.may_follow(found.home) else found.home
+    if expected is not None and expected.id == database.id:
+        return UserError(
+            f"harken.db is from before a restore or recovery (epoch {database.epoch}, this home has {expected.epoch}).",
+            RECOVER,
+        )
+    return UserError(f"harken.db is the database of another home ({database.id}); nothing was changed.", RECOVER)
+
+
+def _behind(found: StoreTraces) -> UserError | None:
+    if not found.unknown_events:
+        return None
+    return UserError(
+        f"harken.db is older than the journal, which has {_count(found.unknown_events, 'event')} more, "
+        f"{_count(found.unknown_messages, 'message')} among them; nothing was changed.",
+        RECOVER,
+    )
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def is_volatile(kind: str, data: object) -> bool:
+    """Whether a power cut may take an event of this kind from the database and leave its line: it happens again."""
+    if kind in {"offered", "seen", "withdrawn", "consumer", "expired", "pruned"}:
+        return True
+    said = data if isinstance(data, dict) else {}
+    return (kind, said.get("state")) == ("action", "expired") or (kind, said.get("by")) == ("settled", "retention")
+
+
+class _IdentityFile(msgspec.Struct):
+    id: str
+    epoch: int
+
+
+def read_identity(file: Path) -> StoreIdentity | None:
+    """Return what a home says its store is; None when it does not, or in words nobody understands."""
+    try:
+        said = msgspec.json.decode(file.read_bytes(), type=_IdentityFile)
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
+    return StoreIdentity.parse(f"{said.id}.{said.epoch}")
+
+
+def identity_text(identity: StoreIdentity) -> str:
+    """Return the contents of the home's file."""
+    return msgspec.json.encode(_IdentityFile(identity.id, identity.epoch)).decode() + "\n"
