@@ -120,7 +120,8 @@ class Masked:
 
     def json(self, value: Json) -> Json:
         """Return a JSON value in which nothing differs from run to run."""
-        fixed = {"pid": 4242, "bytes": 110592, "python": "3.12.4", "home": EXAMPLE_HOME, "toasts": "shown"}
+        fixed = {"pid": 4242, "pids": [4242], "bytes": 110592, "python": "3.12.4"}
+        fixed |= {"home": EXAMPLE_HOME, "toasts": "shown"}
         if isinstance(value, dict):
             return {
                 self.text(key): fixed[key] if key in fixed and item is not None else self.json(item)

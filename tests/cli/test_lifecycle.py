@@ -40,7 +40,7 @@ def test_down_stops_and_is_content_when_there_is_nothing_to_stop(fresh: Rig) -> 
     assert fresh.ok("down") == f"Harken stopped (process {pid}).\n"
     assert not is_locked(fresh.home / "run" / "lock")
     assert fresh.ok("down") == f"No daemon runs for {fresh.home}.\n"
-    assert fresh.json("down") == {"state": "not_running", "pid": None}
+    assert fresh.json("down") == {"state": "not_running", "pid": None, "pids": []}
 
 
 def test_a_verb_starts_the_daemon(fresh: Rig) -> None:
@@ -149,7 +149,7 @@ def test_everything_works_over_a_loopback_port_too(fresh: Rig) -> None:
     assert (fresh.home / "run" / "address").read_text().startswith("tcp:127.0.0.1:")
     fresh.ok("send", "over the wire")
     assert "over the wire" in fresh.ok("pull")
-    assert fresh.json("down") == {"state": "stopped", "pid": pid}
+    assert fresh.json("down") == {"state": "stopped", "pid": pid, "pids": [pid]}
 
 
 def test_a_home_that_cannot_be_had_is_said_so(tmp_path: Path) -> None:

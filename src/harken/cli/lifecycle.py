@@ -70,11 +70,13 @@ def down(asked: Invocation) -> None:
     refuse_agent(asked, "stop Harken")
     if asked.home.run_dir.is_dir():
         write_private(asked.home.down_file, "")
-    pid = stop(asked.home)
+    stopped = stop_all(asked.home)
     if asked.as_json:
-        asked.print_json({"state": "stopped" if pid else "not_running", "pid": pid or None})
-    elif pid:
-        asked.screen.line(f"Harken stopped (process {pid}).")
+        state = "stopped" if stopped else "not_running"
+        asked.print_json({"state": state, "pid": stopped[0] if stopped else None, "pids": stopped})
+    elif stopped:
+        for pid in stopped:
+            asked.screen.line(f"Harken stopped (process {pid}).")
     else:
         asked.screen.line(f"No daemon runs for {asked.home.path}.")
     if not asked.as_json and installed(asked.home, os.environ) is not None:
@@ -90,6 +92,17 @@ def version(asked: Invocation) -> None:
         return
     other = f" (the running daemon: {daemon})" if daemon and daemon != __version__ else ""
     asked.screen.line(f"harken {__version__}{other}")
+
+
+def stop_all(home: Home) -> list[int]:
+    """Stop every daemon of a home, also one that cannot be found in it any more; return their process ids."""
+    from harken.cli.processes import daemons_of, end
+
+    first = stop(home)
+    others = [pid for pid in daemons_of(home) if pid != first]
+    if left := end(others, STOP_SECONDS):
+        raise _does_not_stop(home, left[0])
+    return [pid for pid in (first, *others) if pid]
 
 
 def stop(home: Home, only: int = 0) -> int:
@@ -136,11 +149,15 @@ def _listener(sock: socket.socket) -> int:
 def _await_end(home: Home, pid: int, end: float) -> None:
     while is_locked(home.lock_file):
         if monotonic() > end:
-            raise Unavailable(
-                f"The daemon (process {pid}) did not stop within {STOP_SECONDS:.0f} seconds.",
-                f"Look at {home.daemon_log}, or end it with kill -9 {pid}: nothing that was accepted is lost.",
-            )
+            raise _does_not_stop(home, pid)
         sleep(LOOK_SECONDS)
+
+
+def _does_not_stop(home: Home, pid: int) -> Unavailable:
+    return Unavailable(
+        f"The daemon (process {pid}) did not stop within {STOP_SECONDS:.0f} seconds.",
+        f"Look at {home.daemon_log}, or end it with kill -9 {pid}: nothing that was accepted is lost.",
+    )
 
 
 def _running(home: Home) -> Result | None:

@@ -20,7 +20,7 @@ import click
 from harken.cli.agree import agree, agree_by_word
 from harken.cli.backup import human
 from harken.cli.client import Result
-from harken.cli.lifecycle import stop
+from harken.cli.lifecycle import stop_all
 from harken.cli.names import short
 from harken.cli.output import note_to_person, one_line
 from harken.cli.service import remove_service
@@ -178,7 +178,7 @@ def _undo(asked: Invocation, found: _Found) -> _Done:
     if found.service is not None:
         service = found.service
         _try(lambda: remove_service(service), found.problems)
-    _try(lambda: stop(home), found.problems)
+    _try(lambda: stop_all(home), found.problems)
     return done
 
 

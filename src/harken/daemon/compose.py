@@ -37,6 +37,7 @@ from harken.daemon.escalating import escalation
 from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.metrics import Metrics
+from harken.daemon.ownership import Ownership
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.reach import Reaching
 from harken.daemon.reacting import Reacting, join
@@ -255,14 +256,9 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     """Open the store and join the parts over it."""
     refuse_missing(settings)
     sources = make_sources(settings, home, clock, os.environ)
-    journal = Journal(home.journal_dir)
-    bells = Bells(home.bells_dir)
-    ticker = Ticker()
+    journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
     tally = Tally({LOCAL, *settings.sources})
-    observe = _observer(journal, ticker, tally)
-    known = await anyio.to_thread.run_sync(_look, home)
-    async with open_store(home.database, clock, observer=observe, herald=bells.foretell, opener=opener) as store:
-        await _recover(journal, store, home, known)
+    async with _opened(home, clock, journal, opener, observer=_observer(journal, ticker, tally), bells=bells) as store:
         await ticker.attach(store)
         await recall_sent(sources, store)
         pairings = Pairings(clock)
@@ -314,6 +310,20 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
             await close_sources(sources)
 
 
+@asynccontextmanager
+async def _opened(
+    home: Home, clock: Clock, journal: Journal, opener: Connect, *, observer: Observer, bells: Bells
+) -> AsyncIterator[Store]:
+    """Open the store if what lies in the home belongs together, and let the journal have all its lines."""
+    known = await anyio.to_thread.run_sync(_look, home)
+    herald, watched = bells.foretell, [home.lock_file]
+    async with open_store(
+        home.database, clock, observer=observer, herald=herald, opener=opener, watched=watched
+    ) as store:
+        await _recover(journal, store, home, known)
+        yield store
+
+
 async def _inherit(reaching: Reaching, files: SessionFiles) -> None:
     """Know the sessions of an earlier daemon again, and keep a record of each from now on."""
     left = files.read()
@@ -352,9 +362,11 @@ async def _serve(daemon: Daemon) -> None:
     web = http.make_server(create_app(daemon.front(), token, hosts, is_ours=is_ours))
     doors = open_doors(daemon.feeding.sources, daemon.intake, settings.hooks, home)
     daemon.hooks_url = doors.url if doors is not None else ""
+    lock = Ownership(home.lock_file)
     try:
         async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
             supervisor = Supervisor(tasks)
+            own = Ownership(home.lock_file, *endpoint.files)
             daemon.readiness.serves_at(endpoint.address)
             _start_loops(daemon, supervisor)
             surfaces = {
@@ -373,7 +385,7 @@ async def _serve(daemon: Daemon) -> None:
             # What was built until now stays: the collector need not look at it again and again.
             gc.collect()
             gc.freeze()
-            await _until_signalled()
+            await _until_told(own)
             web.should_exit = True
             if doors is not None:
                 doors.server.should_exit = True
@@ -382,7 +394,8 @@ async def _serve(daemon: Daemon) -> None:
     finally:
         with anyio.CancelScope(shield=True):
             await daemon.desktop.close()
-        for leftover in (home.address_file, home.daemon_file):
+        # What lies there now may be another daemon's.
+        for leftover in () if lock.is_lost else (home.address_file, home.daemon_file):
             leftover.unlink(missing_ok=True)
 
 
@@ -506,6 +519,20 @@ def _token(home: Home) -> str:
         token = secrets.token_urlsafe(32)
         write_private(home.token_file, token + "\n")
     return token
+
+
+async def _until_told(own: Ownership) -> None:
+    """Return when a signal says so, or when the home is not this daemon's any more."""
+    async with anyio.create_task_group() as tasks:
+
+        async def leave() -> None:
+            lost = await own.until_lost()
+            _log.warning("stopping: %s is gone or another daemon's", lost)
+            tasks.cancel_scope.cancel()
+
+        tasks.start_soon(leave)
+        await _until_signalled()
+        tasks.cancel_scope.cancel()
 
 
 async def _until_signalled() -> None:

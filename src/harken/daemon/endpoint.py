@@ -12,11 +12,13 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from pathlib import Path
 
 import anyio
 from anyio.abc import Listener, SocketAttribute, SocketStream
 
 from harken.config.home import Home, socket_path
+from harken.store.files import FileKey, file_key
 
 LOOPBACK = "127.0.0.1"
 
@@ -28,6 +30,7 @@ class Endpoint:
     listener: Listener[SocketStream]
     address: str
     token: str = ""
+    files: tuple[Path, ...] = ()  # by which others find it
 
 
 @asynccontextmanager
@@ -40,11 +43,14 @@ async def open_endpoint(home: Home, transport: str) -> AsyncIterator[Endpoint]:
             yield Endpoint(listener=listener, address=f"tcp:{LOOPBACK}:{port}:{token}", token=token)
         return
     path = anyio.Path(socket_path(home, os.environ))
+    own: FileKey | None = None
     # We hold the lock, so a socket file that is here was left by a daemon that is gone.
     await path.unlink(missing_ok=True)
     try:
         async with await anyio.create_unix_listener(path, mode=0o600) as unix:
-            yield Endpoint(listener=unix, address=f"unix:{path}")
+            own = file_key(Path(path))
+            yield Endpoint(listener=unix, address=f"unix:{path}", files=(Path(path),))
     finally:
         with anyio.CancelScope(shield=True):
-            await path.unlink(missing_ok=True)
+            if own is None or file_key(Path(path)) == own:  # else another daemon has made its own there
+                await path.unlink(missing_ok=True)

@@ -86,6 +86,11 @@ def log_of(path: Path) -> Path:
     return path.with_name(path.name + "-wal")
 
 
+def files_of(path: Path) -> tuple[Path, ...]:
+    """Return the files that belong together: the database, its log, and the index of that."""
+    return path, log_of(path), path.with_name(path.name + "-shm")
+
+
 def _create(path: Path) -> None:
     if log_of(path).exists() and log_of(path).stat().st_size:
         # SQLite would apply the log of another database to the new one.

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from harken.errors import HarkenError, Unavailable, UserError
 
@@ -43,6 +44,15 @@ def damaged(detail: str) -> UserError:
     return UserError(
         f"The database is damaged ({detail}); nothing was changed.",
         "Build it anew from what is left and from the journal: harken recover",
+    )
+
+
+def moved(path: Path) -> Unavailable:
+    """Return the error for a file that was taken away from under the store."""
+    return Unavailable(
+        f"{path.name} was moved, deleted or replaced while Harken had it open; nothing was stored.",
+        "Put the file back where it was, or stop Harken and build the database anew: harken down, then harken recover",
+        retry_after=RETRY_SECONDS,
     )
 
 

@@ -51,6 +51,7 @@ from harken.store.base import (
     SurfaceRecord,
     Unread,
 )
+from harken.store.files import OpenFiles
 from harken.store.keeping import Excess
 from harken.store.looking import ChannelState, MailboxState, Part, Place, Pulse
 from harken.store.outbox import CallKey, OutboxRow
@@ -63,8 +64,7 @@ from harken.store.sqlite import outbox as outbox_rows
 from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
 from harken.store.sqlite.asked import Asked
-from harken.store.sqlite.connection import Connect, connect, open_writer, prepare_file
-from harken.store.sqlite.files import OpenFiles
+from harken.store.sqlite.connection import Connect, connect, files_of, open_writer, prepare_file
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.seam import translated
@@ -490,13 +490,17 @@ async def open_store(
     observer: Observer = no_observer,
     herald: Herald = no_herald,
     opener: Connect = connect,
+    watched: Collection[Path] = (),
 ) -> AsyncIterator[SqliteStore]:
-    """Open the store at `path`, creating it when there is none; close it with every write finished."""
+    """Open the store at `path`, creating it when there is none; close it with every write finished.
+
+    Nothing is written any more when one of its files, or of those that are `watched`, is not the one that was opened.
+    """
     changes = LocalChanges()
     with translated():
         await anyio.to_thread.run_sync(prepare_file, path)
         connection = await anyio.to_thread.run_sync(open_writer, path, opener)
-        files = OpenFiles(path)
+        files = OpenFiles(*files_of(path), *watched)
         files.remember()
         standing = StandingOffers()
         writer = Writer(

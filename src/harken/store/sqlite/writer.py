@@ -24,8 +24,8 @@ from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
 from harken.store.base import Event, Herald, Observer
-from harken.store.sqlite.files import OpenFiles
-from harken.store.sqlite.seam import translate, unspeakable
+from harken.store.files import OpenFiles
+from harken.store.sqlite.seam import moved, translate, unspeakable
 from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
 
@@ -146,7 +146,7 @@ class Writer:
         transaction = Transaction(self._connection, self._clock.now())
         served: Sequence[Standing] = ()
         try:
-            self._files.check()
+            self._refuse_moved()
             self._choose_sync(is_full=any(job.is_durable for job in batch))
             self._connection.execute("BEGIN IMMEDIATE")
             self._run_all(batch, transaction)
@@ -154,7 +154,7 @@ class Writer:
             self._foretell(transaction.grown)
             self._connection.execute("COMMIT")
             # A moment ago is not now: what went into a file that has no name any more is not accepted.
-            self._files.check()
+            self._refuse_moved()
             served = self._standing.commit()
             is_committed = True
         except Exception as exc:
@@ -171,6 +171,10 @@ class Writer:
             self._tell(transaction.events)
         self._post(batch, served, transaction.grown)
         return is_committed
+
+    def _refuse_moved(self) -> None:
+        if (path := self._files.missing()) is not None:
+            raise moved(path)
 
     def _foretell(self, grown: Collection[Mailbox]) -> None:
         if not grown:
