@@ -33,7 +33,7 @@ from harken.reaction import (
     Standing,
     Verdict,
 )
-from harken.store.base import Limits, Store
+from harken.store.base import RECOVERY, Limits, Store
 from harken.store.reactions import CONFIRM_EXPIRES, Settlement
 from harken.testing import FakeClock
 from tests.contracts.store_journal import Ear
@@ -215,10 +215,11 @@ class JudgingSuite(StoreSuite):
         held = replace(verdict(message, "held", outcome=Outcome.QUIET), reason="until 07:00")
         [action] = await settle(store, clock, [verdict(message), held])
         told = {"message_id": message.id, "mode": "confirm", "earlier": None}
-        assert [event.data for event in journal.of("judged")] == [
+        assert [event.told for event in journal.of("judged")] == [
             {**told, "rule": "red", "outcome": "fired", "reason": "", "action": action.id},
             {**told, "rule": "held", "outcome": "quiet hours", "reason": "until 07:00", "action": None},
         ]
+        assert {str(event.data[RECOVERY]) for event in journal.of("judged")} == {str({"digest": FIRST.hex()})}
 
     async def test_counts_say_what_came_of_each_rule(self, store: Store, clock: FakeClock) -> None:
         """Counted for ever; when a rule fired last is when its message was received."""

@@ -11,7 +11,7 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, OUTBOX, WATCH, Mailbox, MessageId, Reader, SessionKey, State
-from harken.store.base import ConsumerState, Filter, Limits, Mute, Pruned, Store
+from harken.store.base import RECOVERY, Checkpoint, ConsumerState, Filter, Limits, Mute, Pruned, Store
 from harken.store.keeping import Excess
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
@@ -170,6 +170,19 @@ class JournalSuite(StoreSuite):
         assert (stats["messages"], stats["deliveries"], stats["mailboxes"]) == (3, 1, 2)
         assert stats["events"] == await store.last_event()
         assert stats["bytes"] > 0
+
+    async def test_what_only_a_lost_database_needs_is_journaled_and_not_told(
+        self, store: Store, journal: Journal
+    ) -> None:
+        """Without its key a message would come twice, without the checkpoint all would; people need not read that."""
+        place, later = Checkpoint("teams", "chat", "p1"), Checkpoint("teams", "chat", "p2")
+        await store.append([new_message("one", key=b"\x01"), new_message("two", key=b"\x02")], place)
+        await store.append([new_message("two", key=b"\x02")], later)
+        first, second = journal.of("received")
+        assert first.data == {RECOVERY: {"key": "01"}}
+        assert second.data == {RECOVERY: {"key": "02", "checkpoint": ["teams", "chat", "p1"]}}
+        assert (first.told, second.told) == ({}, {})
+        assert await store.events(0, 10) == [first, second]
 
     async def test_events_go_on_above_a_number_that_was_used(self, store: Store, journal: Journal) -> None:
         """A number stands for one event for ever, also when the database lost its last ones."""

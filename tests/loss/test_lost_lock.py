@@ -96,6 +96,8 @@ def test_down_stops_every_daemon_of_the_home(home: Path) -> None:
         ("/usr/bin/python3 -I -m harken serve --home /h --detached", True),
         ("/venv/bin/python /venv/bin/harken serve", True),
         ("/venv/bin/harken serve --home /h", True),
+        ("/venv/bin/harken --json --home serve serve", True),
+        ("/venv/bin/harken --home serve up", False),
         ("python3 -I -S edge/launch.py python3 -I -m harken serve --home /h", False),
         ("/venv/bin/harken send serve", False),
         ("vim harken serve", False),

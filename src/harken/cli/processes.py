@@ -64,7 +64,11 @@ def is_daemon(words: Sequence[str]) -> bool:
         del rest[0]
     if rest[:1] == ["-m"]:
         del rest[0]
-    return rest[1:2] == ["serve"] and Path(rest[0]).name == "harken"
+    is_ours = bool(rest) and Path(rest[0]).name == "harken"
+    del rest[:1]
+    while rest and rest[0].startswith("-"):
+        del rest[: 2 if rest[0] == "--home" else 1]
+    return is_ours and rest[:1] == ["serve"]
 
 
 def _served(words: Sequence[str], environ: Mapping[str, str], folder: str) -> Path | None:

@@ -121,7 +121,7 @@ def _parts(event: Event) -> Iterator[tuple[str, _Fields]]:
         case "settled" | "reminded" | "escalated":
             yield QUESTION_CHANGED, {"message_id": data["message_id"], "state": event.kind}
         case "task":
-            yield TASK_CHANGED, {**data, "mailbox": f"{TASK}{data['task']}"}
+            yield TASK_CHANGED, {**event.told, "mailbox": f"{TASK}{data['task']}"}
         case _:
             yield from _reaction(event)
 

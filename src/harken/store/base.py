@@ -67,6 +67,10 @@ class Appended:
     is_new: bool
 
 
+RECOVERY = "recovery"
+"""What a line of the journal has for `harken recover` alone, beside what it tells people."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """One line of the journal. `n` is gap-free in commit order; `message` is set for `received`."""
@@ -76,6 +80,11 @@ class Event:
     kind: str
     data: Mapping[str, object]
     message: Message | None = None
+
+    @property
+    def told(self) -> Mapping[str, object]:
+        """The data without what is in the journal for its recovery alone."""
+        return {name: value for name, value in self.data.items() if name != RECOVERY}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

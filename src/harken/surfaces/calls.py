@@ -311,7 +311,7 @@ async def _journal(desk: Desk, a: Journal) -> object:
         return {"events": [], "last": await desk.inbox.last_event()}
     events = await desk.inbox.journal(a.after, a.limit)
     lines = [
-        {"n": e.n, "at": timestamp(e.at), "kind": e.kind, **e.data}
+        {"n": e.n, "at": timestamp(e.at), "kind": e.kind, **e.told}
         | ({"message": shapes.message(e.message)} if e.message else {})
         for e in events
         if e.message is None or desk.may_read(e.message)

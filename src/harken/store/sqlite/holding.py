@@ -20,10 +20,12 @@ from harken.store.sqlite.connection import connect, prepare_file
 from harken.store.sqlite.seam import translated
 from harken.store.sqlite.transaction import Transaction
 
-MAY_HAVE_LEFT: Final = "It waited to leave when the backup was taken, and may have left since."
-MAY_HAVE_RUN: Final = "it was queued when the backup was taken, and may have run since"
-MAY_BE_ANSWERED: Final = "it waited for your answer when the backup was taken, and may have run since"
-RAN: Final = "it ran when the backup was taken; how it ended is not known here"
+MAY_HAVE_LEFT: Final = "It waited to leave when {moment}, and may have left since."
+MAY_HAVE_RUN: Final = "it was queued when {moment}, and may have run since"
+MAY_BE_ANSWERED: Final = "it waited for your answer when {moment}, and may have run since"
+RAN: Final = "it ran when {moment}; how it ended is not known here"
+BACKED_UP: Final = "the backup was taken"
+LOST: Final = "the database was lost"
 QUEUED_REPLIES: Final = "SELECT id FROM outbox WHERE state = 'queued'"
 PARK: Final = "UPDATE outbox SET state = 'parked', error = ? WHERE id = ?"
 # What was received and not judged yet was judged after the copy was taken: its rule may have run, too.
@@ -47,7 +49,7 @@ class Held:
     unjudged: int  # messages that rules may not have looked at yet: they do not any more
 
 
-def hold(database: Path) -> Held:
+def hold(database: Path, moment: str = BACKED_UP) -> Held:
     """Hold back what a copy that is to be used would do again, and bring it to the newest schema before.
 
     One transaction; doing it twice holds nothing back the second time. Queued replies become `parked`, queued actions
@@ -60,32 +62,39 @@ def hold(database: Path) -> Held:
             connection.execute("BEGIN IMMEDIATE")
             tx = Transaction(connection, datetime.now(UTC))
             unjudged = int(tx.execute(UNJUDGED).fetchone()[0])
-            held = Held(replies=_park(tx), actions=_end_actions(tx), runs=_end_runs(tx), unjudged=unjudged)
+            held = Held(
+                replies=_park(tx, moment),
+                actions=_end_actions(tx, moment),
+                runs=_end_runs(tx, moment),
+                unjudged=unjudged,
+            )
             tx.execute(SKIP)
             connection.execute("COMMIT")
     return held
 
 
-def _park(tx: Transaction) -> int:
+def _park(tx: Transaction, moment: str) -> int:
+    error = MAY_HAVE_LEFT.format(moment=moment)
     waiting = [str(row[0]) for row in tx.execute(QUEUED_REPLIES)]
     for reply in waiting:
-        tx.execute(PARK, (MAY_HAVE_LEFT, reply))
-        tx.note("parked", {"reply": reply, "error": MAY_HAVE_LEFT})
+        tx.execute(PARK, (error, reply))
+        tx.note("parked", {"reply": reply, "error": error})
     return len(waiting)
 
 
-def _end_actions(tx: Transaction) -> list[Action]:
+def _end_actions(tx: Transaction, moment: str) -> list[Action]:
     """End what waits. A question too: the answer to it may come once more, out of a chat that is read again."""
     count = actions.waiting(tx.connection)
     found = actions.newest(tx.connection, (ActionState.QUEUED, ActionState.WAITING), None, count)
     return [
-        actions.refuse(tx, each.id, MAY_HAVE_RUN)
+        actions.refuse(tx, each.id, MAY_HAVE_RUN.format(moment=moment))
         if each.state is ActionState.QUEUED
-        else actions.withdraw(tx, each.id, MAY_BE_ANSWERED)
+        else actions.withdraw(tx, each.id, MAY_BE_ANSWERED.format(moment=moment))
         for each in reversed(found)
     ]
 
 
-def _end_runs(tx: Transaction) -> list[Run]:
+def _end_runs(tx: Transaction, moment: str) -> list[Run]:
     found = runs.newest(tx.connection, is_running=True, message=None, limit=ALL)
-    return [runs.end(tx, each.id, RunEnd(state=RunState.INTERRUPTED, reason=RAN)) for each in reversed(found)]
+    how = RunEnd(state=RunState.INTERRUPTED, reason=RAN.format(moment=moment))
+    return [runs.end(tx, each.id, how) for each in reversed(found)]

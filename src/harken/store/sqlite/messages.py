@@ -120,7 +120,12 @@ class Wanted:
 
 def append(tx: Transaction, wanted: Sequence[Wanted]) -> list[list[Appended]]:
     """Store what is new of several callers, in order, and the checkpoints that follow; return what each one gets."""
-    stored = iter(_Batch(tx).store([new for each in wanted for new in each.messages]))
+    ends, count = dict[int, Checkpoint](), 0
+    for each in wanted:
+        count += len(each.messages)
+        if each.checkpoint is not None:
+            ends[count] = each.checkpoint
+    stored = iter(_Batch(tx).store([new for each in wanted for new in each.messages], ends))
     result = []
     for each in wanted:
         result.append(list(islice(stored, len(each.messages))))
@@ -141,9 +146,10 @@ class _Batch:
         self._ids: Collection[str] = frozenset()
         self._new: dict[str, Message] = {}
         self._heads: dict[Mailbox, int] = {}
+        self._needed: dict[str, dict[str, object]] = {}
 
-    def store(self, messages: Sequence[NewMessage]) -> list[Appended]:
-        """Take messages in, or recognise them."""
+    def store(self, messages: Sequence[NewMessage], ends: Mapping[int, Checkpoint]) -> list[Appended]:
+        """Take messages in, or recognise them. `ends` are the checkpoints, by how many of the messages precede them."""
         ids = [fresh_id("m-") for _ in messages]
         self._ids = frozenset(ids)
         known = self._take_keys(messages, ids)
@@ -153,6 +159,7 @@ class _Batch:
             else Appended(self._add(new, own_id), is_new=True)
             for own_id, new in zip(ids, messages, strict=True)
         ]
+        self._note_checkpoints(result, ends)
         self._write()
         return result
 
@@ -168,14 +175,28 @@ class _Batch:
     def _add(self, new: NewMessage, own_id: str) -> Message:
         seq = self._heads[new.mailbox] = self._head(new.mailbox) + 1
         message = self._new[own_id] = _stored(self._tx, new, own_id, seq, self._referred(new, own_id))
+        self._needed[own_id] = _needed(new)
         return message
+
+    def _note_checkpoints(self, result: Sequence[Appended], ends: Mapping[int, Checkpoint]) -> None:
+        """Let the line of the last new message before a checkpoint carry it.
+
+        A checkpoint without a new message before it is not journaled: from the one before, the source yields again what
+        is known.
+        """
+        last: MessageId | None = None
+        for count, appended in enumerate(result, start=1):
+            last = appended.message.id if appended.is_new else last
+            if last is not None and (end := ends.get(count)) is not None:
+                self._needed[last]["checkpoint"] = [end.source, end.feed, end.value]
+            last = None if count in ends else last
 
     def _write(self) -> None:
         for mailbox, head in self._heads.items():
             self._tx.execute(SET_HEAD, (mailbox, head))
         messages = list(self._new.values())
-        self._tx.insert(INSERT, [_row(message, self._tx.now_micros) for message in messages])
-        self._tx.note_received(messages)
+        self._tx.insert(INSERT, [row_of(message, self._tx.now_micros) for message in messages])
+        self._tx.note_received([(message, self._needed[message.id]) for message in messages])
         self._tx.grown.update(self._heads)
 
     def _head(self, mailbox: Mailbox) -> int:
@@ -205,7 +226,22 @@ class _Batch:
         return None if is_later else found
 
 
-def _row(message: Message, now: int) -> tuple[object, ...]:
+def _needed(new: NewMessage) -> dict[str, object]:
+    """Return what the record of a message does not tell, and whoever recovers it needs."""
+    needed: dict[str, object] = {}
+    if new.dedup_key is not None:
+        needed["key"] = new.dedup_key.hex()
+    if new.upstream_id:
+        needed["upstream_id"] = new.upstream_id
+    if new.author is not None:
+        needed["author"] = new.author
+    if new.is_question:
+        needed["is_question"] = True
+    return needed
+
+
+def row_of(message: Message, now: int) -> tuple[object, ...]:
+    """Return the values of `INSERT`."""
     return (
         message.id, message.mailbox, message.seq, now, message.source, message.channel, message.conversation,
         message.thread, message.kind.value, message.trust.value, message.attention.value, message.priority.value,

@@ -9,6 +9,7 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
+from harken.store.base import RECOVERY
 from harken.store.outbox import CallKey, OutboxRow
 from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
@@ -97,7 +98,7 @@ def add_reply(
     tx.note(
         "answered",
         {"consumer": consumer, "delivery": delivery, "message_id": message.id, "reply": row_id, "author": author,
-         "characters": len(body)},
+         "characters": len(body), RECOVERY: {"text": body}},
     )  # fmt: skip
     tx.grown.add(OUTBOX)
     return _row(tx.execute(BY_OUTBOX_ID, (row_id,)).fetchone())

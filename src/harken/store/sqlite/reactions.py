@@ -13,6 +13,7 @@ from datetime import datetime
 from harken.errors import Conflict
 from harken.model import Message, MessageId
 from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, Standing, Verdict
+from harken.store.base import RECOVERY
 from harken.store.reactions import Settlement
 from harken.store.sqlite import actions
 from harken.store.sqlite.messages import COLUMNS, from_row
@@ -172,6 +173,6 @@ def _follow(tx: Transaction, verdict: Verdict) -> list[Action]:
         "judged",
         {"message_id": verdict.message, "rule": verdict.rule, "mode": verdict.mode.value,
          "outcome": verdict.outcome.value, "reason": verdict.reason, "earlier": verdict.earlier,
-         "action": made[0].id if made else None},
+         "action": made[0].id if made else None, RECOVERY: {"digest": verdict.digest.hex()}},
     )  # fmt: skip
     return made

@@ -9,6 +9,7 @@ from typing import Any
 
 from harken.errors import Conflict, NotFound
 from harken.model import TASK, Mailbox, Task, TaskId
+from harken.store.base import RECOVERY
 from harken.store.sqlite.deliveries import advance
 from harken.store.sqlite.enrollment import enroll
 from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment
@@ -58,9 +59,11 @@ def add(tx: Transaction, task: Task, peers: Collection[TaskId]) -> Task:
     tx.execute(INSERT, row)
     for peer in peers:
         _stored(tx.connection, peer)
-        tx.execute(LINK, _pair(task.id, peer))
+        tx.execute(LINK, pair(task.id, peer))
     enroll(tx, task.consumer, task.mailbox, BEGINNING)
-    tx.note("task", {"task": task.id, "change": "created", "title": task.title, "peers": sorted(peers)})
+    needed = {name: getattr(task, name) for name in ("dir", "repo", "branch", "agent", "has_worktree")}
+    created = {"task": task.id, "change": "created", "title": task.title, "peers": sorted(peers)}
+    tx.note("task", {**created, RECOVERY: needed})
     return find(tx.connection, task.id)
 
 
@@ -85,7 +88,7 @@ def link(tx: Transaction, task: TaskId, other: TaskId, *, is_on: bool) -> bool:
     """Begin or end a link."""
     _stored(tx.connection, task)
     _stored(tx.connection, other)
-    changed = bool(tx.execute(LINK if is_on else UNLINK, _pair(task, other)).rowcount)
+    changed = bool(tx.execute(LINK if is_on else UNLINK, pair(task, other)).rowcount)
     if changed:
         tx.note("task", {"task": task, "change": "linked" if is_on else "unlinked", "other": other})
     return changed
@@ -168,5 +171,6 @@ def _peers(links: Collection[Sequence[str]]) -> dict[str, list[TaskId]]:
     return peers
 
 
-def _pair(task: TaskId, other: TaskId) -> tuple[str, str]:
+def pair(task: TaskId, other: TaskId) -> tuple[str, str]:
+    """Return the ids of two tasks as their link is stored."""
     return (task, other) if task < other else (other, task)

@@ -14,14 +14,14 @@ from itertools import chain
 import msgspec
 
 from harken.model import Mailbox, Message
-from harken.store.base import Event
+from harken.store.base import RECOVERY, Event
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 
 INSERT_EVENT = "INSERT INTO events (at, kind, message, data) VALUES (?, ?, ?, ?)"
 MAX_ROWS_AT_ONCE = 32
-_EVENT = "(?, ?, 'received', ?, '{}')"
+_EVENT = "(?, ?, 'received', ?, ?)"
 LAST_EVENT = "SELECT coalesce(max(n), 0) FROM events"
 
 
@@ -94,14 +94,20 @@ class Transaction:
         self.events.append(event)
         return event
 
-    def note_received(self, messages: Sequence[Message]) -> None:
-        """Add the journal events of new messages, all with one statement."""
+    def note_received(self, messages: Sequence[tuple[Message, Mapping[str, object]]]) -> None:
+        """Add the journal events of new messages, each with what is needed to recover it, all with one statement."""
         if not messages:
             return
         first = 1 + int(self.execute(LAST_EVENT).fetchone()[0])
-        rows = [(first + i, self.now_micros, message.id) for i, message in enumerate(messages)]
-        self.insert(INSERT_RECEIVED, rows)
-        self.events += [
-            Event(n=first + i, at=self.now, kind="received", data={}, message=message)
-            for i, message in enumerate(messages)
+        events = [
+            Event(n=n, at=self.now, kind="received", data={RECOVERY: needed} if needed else {}, message=message)
+            for n, (message, needed) in enumerate(messages, start=first)
         ]
+        self.insert(
+            INSERT_RECEIVED,
+            [
+                (event.n, self.now_micros, message.id, encode_json(event.data) if event.data else "{}")
+                for event, (message, _) in zip(events, messages, strict=True)
+            ],
+        )
+        self.events += events
