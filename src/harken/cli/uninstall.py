@@ -206,8 +206,7 @@ def _try(work: Callable[[], object], problems: list[str]) -> None:
 
 def _delete(home: Home) -> None:
     """Delete what is Harken's own in a home, and the home when nothing else is in it."""
-    for name in OWN:
-        path = home.path / name
+    for path in [*(home.path / name for name in OWN), *home.path.glob("harken.db.lost-*")]:
         try:
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)

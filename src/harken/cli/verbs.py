@@ -88,6 +88,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "service": "service:service",
             "backup": "backup:backup",
             "restore": "backup:restore",
+            "recover": "recover:recover",
             "uninstall": "uninstall:uninstall",
             "completion": "completion:completion",
             "demo": "demo:demo",
