@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -101,3 +103,34 @@ async def test_older_database_goes_on_above_the_journal(tmp_path: Path) -> None:
     journal.observe([event(6)])
     assert [line["n"] for line in journal_lines(tmp_path)] == [1, 2, 3, 4, 5, 6]
     journal.close()
+
+
+class SyncedFiles:
+    """Notes what was synced, and how long it was then."""
+
+    def __init__(self) -> None:
+        self.sizes: list[tuple[str, int]] = []
+
+    def __call__(self, file: int) -> None:
+        """Sync a file."""
+        path = Path(f"/proc/self/fd/{file}").readlink()
+        if path.is_file():
+            self.sizes.append((path.name, path.stat().st_size))
+        os.fsync(file)
+
+
+def test_lines_are_synced_when_asked_at_the_end_of_a_day_and_at_the_end(tmp_path: Path) -> None:
+    """What recovery needs must be on disk soon; and a sync with nothing new would only hold up the store's."""
+    synced = SyncedFiles()
+    journal = Journal(tmp_path, sync=synced)
+    first, second = tmp_path / "2026-01-05.jsonl", tmp_path / "2026-01-06.jsonl"
+    journal.observe([event(1)])
+    assert synced.sizes == []
+    journal.sync()
+    journal.sync()
+    assert synced.sizes == [(first.name, first.stat().st_size)]
+    journal.observe([event(2)])
+    journal.observe([replace(event(3), at=MOMENT + timedelta(days=1))])
+    assert synced.sizes[1:] == [(first.name, first.stat().st_size)]
+    journal.close()
+    assert synced.sizes[2:] == [(second.name, second.stat().st_size)]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection
 from dataclasses import replace
 
 import anyio
+import anyio.to_thread
 
 from harken.config.settings import Settings
 from harken.errors import Unavailable
@@ -17,6 +18,7 @@ from harken.store.journal import Journal
 INDEX_EVERY_SECONDS = 1.0
 INDEX_BATCH = 200
 CATCH_UP_EVERY_SECONDS = 2.0
+SYNC_EVERY_SECONDS = 10.0
 FIRST_PRUNE_SECONDS = 300.0
 PRUNE_EVERY_SECONDS = 3600.0
 EXPIRED_STAYS_SECONDS = 7 * 86_400.0
@@ -39,10 +41,14 @@ async def keep_index(store: Store) -> None:
 
 
 async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
-    """Write lines that could not be written, and store drafts that could not be stored."""
+    """Write lines that could not be written, sync those that were, and store drafts that could not be stored."""
+    synced_at = anyio.current_time()
     while True:
         await anyio.sleep(CATCH_UP_EVERY_SECONDS)
         await journal.catch_up(store)
+        if anyio.current_time() - synced_at >= SYNC_EVERY_SECONDS:
+            await anyio.to_thread.run_sync(journal.sync)
+            synced_at = anyio.current_time()
         try:
             await intake.flush()
         except Unavailable:

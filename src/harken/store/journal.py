@@ -70,8 +70,10 @@ def line(event: Event, written: Callable[[datetime], str] = timestamp, store: st
 class Journal:
     """Appends lines to `folder/YYYY-MM-DD.jsonl`. `observe` runs in the store's writing thread."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *, sync: Callable[[int], None] = os.fsync) -> None:
         self._folder = folder
+        self._sync = sync
+        self._is_synced = True
         self._store = ""
         self._lock = threading.Lock()
         self._last = 0
@@ -119,8 +121,20 @@ class Journal:
                 break
         return written
 
+    def sync(self) -> None:
+        """Let the lines that were written survive a power cut. Blocks, and does not hold up whoever writes more."""
+        with self._lock:
+            if self._is_synced or self._file < 0:
+                return
+            self._is_synced = True
+            file = os.dup(self._file)
+        try:
+            self._sync_file(file)
+        finally:
+            os.close(file)
+
     def close(self) -> None:
-        """Close the file."""
+        """Close the file, with all its lines on disk."""
         with self._lock:
             self._close_file()
 
@@ -170,6 +184,7 @@ class Journal:
         size = os.fstat(self._file).st_size
         # Whole lines of a write that failed half-way would be written a second time: the file is cut back first.
         self._cut = day, size
+        self._is_synced = False
         while data:
             data = data[os.write(self._file, data) :]
         self._cut = None
@@ -189,8 +204,23 @@ class Journal:
 
     def _close_file(self) -> None:
         if self._file >= 0:
+            if not self._is_synced:
+                self._sync_file(self._file)
+                self._is_synced = True
             os.close(self._file)
             self._file = -1
+
+    def _sync_file(self, file: int) -> None:
+        # The database has been synced long ago: a copy that cannot be is worth a word, and no more.
+        try:
+            self._sync(file)
+            folder = os.open(self._folder, os.O_RDONLY)
+            try:
+                self._sync(folder)  # a new day's file has a new name there
+            finally:
+                os.close(folder)
+        except OSError as exc:
+            _log.warning("the journal cannot be synced to disk (%s)", exc.strerror)
 
     def _report(self, error: OSError) -> None:
         if not self._problem:
