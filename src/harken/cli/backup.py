@@ -27,7 +27,7 @@ THOUSAND: Final = 1000
 WORKING: Final = ".restore-"
 LEFT_OUT: Final = "tokens, sign-ins, secrets, the file env, logs, and what connects your agents"
 DATABASE: Final = "harken.db"
-MAY_BE_THERE: Final = frozenset({"run", "logs"})  # what a daemon leaves, and nobody would miss
+MAY_BE_THERE: Final = frozenset({"run", "logs", "reserve"})  # what a daemon leaves, and nobody would miss
 
 
 @verb("backup")

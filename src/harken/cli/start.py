@@ -23,6 +23,7 @@ START_SECONDS = 15.0
 AGAIN_SECONDS = 0.5
 LOOK_SECONDS = 0.02
 LOG_LINES = 5
+LITTLE_BYTES = 65_536
 LOG_BYTES = 32_768
 LINE_CHARS = 300
 VARIABLES = (
@@ -95,7 +96,17 @@ def failure(home: Home, pid: int, code: int) -> HarkenError:
         left = {}
     if left.get("pid") == pid:
         return as_error(left["error"])
+    if _is_full(home):
+        return Unavailable("The disk is full: the daemon cannot start.", "Free some space.", retry_after=60.0)
     return Unavailable(f"The daemon could not start (it ended with code {code}).", _log_hint(home))
+
+
+def _is_full(home: Home) -> bool:
+    """Whether there was no room, not even to leave a reason."""
+    if not hasattr(os, "statvfs"):
+        return False
+    found = os.statvfs(home.path)
+    return found.f_bavail * found.f_frsize < LITTLE_BYTES
 
 
 def log_tail(home: Home, lines: int = LOG_LINES) -> list[str]:

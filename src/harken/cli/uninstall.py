@@ -38,8 +38,8 @@ if TYPE_CHECKING:  # it brings what reads and writes settings of hosts, and `--h
 NEEDS_FIXING: Final = 1  # the exit code when something could not be taken back
 OWN: Final = (
     *("config.toml", "triggers.json", "harken.db", "harken.db-wal", "harken.db-shm", "harken.db.new", "token", "env"),
-    *("store.json", "signed-out", "page-sessions.json", "journal", "logs", "run", "runs", "workdirs", "trial"),
-    *("connected", "seeded", "plugins"),
+    *("store.json", "reserve", "reserve.new", "signed-out", "page-sessions.json"),
+    *("journal", "logs", "run", "runs", "workdirs", "trial", "connected", "seeded", "plugins"),
     *("sign-ins", "secrets", "parked-config.toml", "parked-triggers.json", "parked-decisions.json"),
 )
 """What Harken keeps in a home. Anything else there is somebody else's."""

@@ -63,6 +63,11 @@ class Home:
         return self.path / "store.json"
 
     @property
+    def reserve_file(self) -> Path:
+        """Space that is given up when the disk is full."""
+        return self.path / "reserve"
+
+    @property
     def journal_dir(self) -> Path:
         """The daily journal files."""
         return self.path / "journal"

@@ -85,6 +85,7 @@ from harken.sources.local import LocalSender, Post
 from harken.store.base import Event, Observer, Store
 from harken.store.identity import StoreIdentity, identity_text, refusal
 from harken.store.journal import Journal
+from harken.store.reserve import DiskReserve
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.identity import look
@@ -315,10 +316,12 @@ async def _opened(
     home: Home, clock: Clock, journal: Journal, opener: Connect, *, observer: Observer, bells: Bells
 ) -> AsyncIterator[Store]:
     """Open the store if what lies in the home belongs together, and let the journal have all its lines."""
+    reserve = DiskReserve(home.reserve_file)
+    await anyio.to_thread.run_sync(reserve.begin)
     known = await anyio.to_thread.run_sync(_look, home)
     herald, watched = bells.foretell, [home.lock_file]
     async with open_store(
-        home.database, clock, observer=observer, herald=herald, opener=opener, watched=watched
+        home.database, clock, observer=observer, herald=herald, opener=opener, watched=watched, reserve=reserve
     ) as store:
         await _recover(journal, store, home, known)
         yield store

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from contextlib import suppress
 from dataclasses import replace
 
 import anyio
@@ -35,8 +36,9 @@ async def keep_index(store: Store) -> None:
     """Make new messages searchable."""
     while True:
         # One that is not full was all there was: what came since goes with the next, and not a few at a time.
-        while await store.index(INDEX_BATCH) >= INDEX_BATCH:
-            pass
+        with suppress(Unavailable):  # a full disk: it goes on when there is space
+            while await store.index(INDEX_BATCH) >= INDEX_BATCH:
+                pass
         await anyio.sleep(INDEX_EVERY_SECONDS)
 
 

@@ -8,6 +8,7 @@ what will happen. Methods take the caller or reader they act for and raise only 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -16,7 +17,7 @@ import anyio
 import anyio.lowlevel
 
 from harken.clock import Clock
-from harken.errors import NotFound, UserError
+from harken.errors import NotFound, Unavailable, UserError
 from harken.inbox.bounds import Bounds, bounded, fitting, printable
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
@@ -454,7 +455,8 @@ class Inbox:
         """Return messages that contain all the words, newest first; `among` bounds where an agent may look."""
         where = Filter(mailbox=mailbox, among=tuple(among), channel=channel, sender=sender)
         # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
-        await self._store.index(INDEX_BEFORE_SEARCH)
+        with suppress(Unavailable):  # what is indexed can be found, also on a full disk
+            await self._store.index(INDEX_BEFORE_SEARCH)
         return printable(await self._store.search(text, where, bounded(limit, MAX_PAGE, "limit")))
 
     async def journal(self, after: int, limit: int) -> Sequence[Event]:

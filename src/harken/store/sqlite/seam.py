@@ -19,10 +19,8 @@ def translate(error: sqlite3.Error) -> HarkenError:
     name = getattr(error, "sqlite_errorname", "") or ""
     if any(name.startswith(damaged) for damaged in _DAMAGED):
         return damaged(str(error))
-    if name.startswith("SQLITE_FULL"):
-        return Unavailable(
-            "The disk is full.", "Free some space; what was not accepted can be sent again.", retry_after=RETRY_SECONDS
-        )
+    if is_full(error):
+        return full()
     if name.startswith("SQLITE_READONLY"):
         return Unavailable(
             "The database cannot be written.", "Check the permissions of Harken's home.", retry_after=RETRY_SECONDS
@@ -31,6 +29,19 @@ def translate(error: sqlite3.Error) -> HarkenError:
         f"The database does not answer ({error}).",
         "Try again; see logs/daemon.log if it stays so.",
         retry_after=RETRY_SECONDS,
+    )
+
+
+def is_full(error: BaseException) -> bool:
+    """Whether a write failed because there is no room; the index of the log can only fail for that."""
+    name = getattr(error, "sqlite_errorname", "") or ""
+    return name in {"SQLITE_FULL", "SQLITE_IOERR_SHMSIZE"}
+
+
+def full() -> Unavailable:
+    """Return the error for a disk without room."""
+    return Unavailable(
+        "The disk is full.", "Free some space; what was not accepted can be sent again.", retry_after=RETRY_SECONDS
     )
 
 

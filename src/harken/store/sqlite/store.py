@@ -55,6 +55,7 @@ from harken.store.files import OpenFiles
 from harken.store.keeping import Excess
 from harken.store.looking import ChannelState, MailboxState, Part, Place, Pulse
 from harken.store.outbox import CallKey, OutboxRow
+from harken.store.reserve import DiskReserve
 from harken.store.sqlite import access, enrollment, looking, retention, search
 from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
@@ -157,7 +158,7 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Make more messages searchable."""
         if not await self._readers.run(search.is_behind):
             return 0
-        return await self._writer.run(lambda tx: search.index(tx, limit), is_durable=False)
+        return await self._writer.run(lambda tx: search.index(tx, limit), is_durable=False, needs_room=True)
 
     async def checkpoint(self, source: str, feed: str) -> str:
         """Return a stored checkpoint."""
@@ -470,7 +471,7 @@ class SqliteStore(Reacting, Asked, VitalSigns):
 
     async def prune(self, limits: Limits) -> Pruned:
         """Do one bounded round of retention."""
-        return await self._writer.run(lambda tx: retention.prune(tx, limits), is_durable=False)
+        return await self._writer.run(lambda tx: retention.prune(tx, limits), is_durable=False, needs_room=True)
 
     async def excess(self, limits: Limits) -> Sequence[Excess]:
         """Return what is over the limits."""
@@ -491,9 +492,11 @@ async def open_store(
     herald: Herald = no_herald,
     opener: Connect = connect,
     watched: Collection[Path] = (),
+    reserve: DiskReserve | None = None,
 ) -> AsyncIterator[SqliteStore]:
     """Open the store at `path`, creating it when there is none; close it with every write finished.
 
+    On a full disk, what agents are given is still written into the `reserve`, if there is one, and new mail is refused.
     Nothing is written any more when one of its files, or of those that are `watched`, is not the one that was opened.
     """
     changes = LocalChanges()
@@ -504,7 +507,14 @@ async def open_store(
         files.remember()
         standing = StandingOffers()
         writer = Writer(
-            connection, clock, standing, files=files, observer=observer, herald=herald, announce=changes.ring
+            connection,
+            clock,
+            standing,
+            files=files,
+            reserve=reserve,
+            observer=observer,
+            herald=herald,
+            announce=changes.ring,
         )
         readers = Readers(path)
         readers.start()

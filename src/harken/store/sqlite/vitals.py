@@ -23,7 +23,7 @@ class VitalSigns:
     async def check_writable(self) -> None:
         """Write one row."""
         # Not durable: a full disk refuses the write itself, and the sync would cost whoever writes meanwhile.
-        await self._writer.run(_touch, is_durable=False)
+        await self._writer.run(_touch, is_durable=False, needs_room=True)
 
     async def identity(self) -> StoreIdentity:
         """Return which store this is."""

@@ -25,7 +25,8 @@ from harken.errors import Unavailable
 from harken.model import Mailbox
 from harken.store.base import Event, Herald, Observer
 from harken.store.files import OpenFiles
-from harken.store.sqlite.seam import moved, translate, unspeakable
+from harken.store.reserve import DiskReserve
+from harken.store.sqlite.seam import full, is_full, moved, translate, unspeakable
 from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 from harken.store.sqlite.transaction import Transaction
 
@@ -46,6 +47,7 @@ class _Job(Generic[T]):
     run: Callable[[Transaction], T]
     future: asyncio.Future[T]
     is_durable: bool
+    needs_room: bool = True
     together: Together[Any, T] | None = None
     wanted: object = None
     result: T | None = None
@@ -62,6 +64,7 @@ class Writer:
         standing: StandingOffers,
         *,
         files: OpenFiles,
+        reserve: DiskReserve | None,
         observer: Observer,
         herald: Herald,
         announce: Callable[[Collection[Mailbox]], None],
@@ -69,6 +72,7 @@ class Writer:
         self._connection = connection
         self._clock = clock
         self._files = files
+        self._reserve = reserve
         self._observer = observer
         self._herald = herald
         self._announce = announce
@@ -93,14 +97,18 @@ class Writer:
         self._thread.join()
         self._connection.close()
 
-    async def run(self, job: Callable[[Transaction], T], *, is_durable: bool = True) -> T:
+    async def run(
+        self, job: Callable[[Transaction], T], *, is_durable: bool = True, needs_room: bool | None = None
+    ) -> T:
         """Run a job in a transaction and return its result once that is committed.
 
         A durable job survives a power cut; any other survives a crash of the process, and is safe from a power cut as
         soon as a durable one follows. It saves the fsync where losing the write only means doing it again.
-        Cancelling the caller does not undo the job: whoever can be cancelled and cares must shield.
+        On a full disk only what does not need room is still written, into the reserve: what is not durable, if nobody
+        says otherwise. Cancelling the caller does not undo the job: whoever can be cancelled and cares must shield.
         """
-        return await self._submit(_Job(job, self._loop.create_future(), is_durable))
+        is_big = is_durable if needs_room is None else needs_room
+        return await self._submit(_Job(job, self._loop.create_future(), is_durable, is_big))
 
     async def run_together(self, run: Together[A, T], wanted: A) -> T:
         """Like `run`, durable, for many callers that want the same kind of thing: those that meet are run as one.
@@ -125,7 +133,7 @@ class Writer:
             batch, is_stopping = self._next_batch(pause if self._standing.unserved else None)
             if batch or self._standing.unserved:
                 # While nothing can be written (a full disk), trying without end would only burn a core.
-                pause = 0.0 if self._commit(batch) else RETRY_SECONDS
+                pause = 0.0 if self._write(batch) else RETRY_SECONDS
 
     def _next_batch(self, patience: float | None) -> tuple[list[_Job[Any]], bool]:
         """Return the jobs that are here or come within some seconds (None: wait), and whether they are the last."""
@@ -140,8 +148,29 @@ class Writer:
             batch.append(job)
         return batch, False
 
-    def _commit(self, batch: Sequence[_Job[Any]]) -> bool:
-        """Run jobs in one transaction, and tell everyone; return whether it was committed."""
+    def _write(self, batch: Sequence[_Job[Any]]) -> bool:
+        """Commit jobs; when the disk is full, those that may use the reserve. Return whether it was committed."""
+        reserve = self._reserve
+        if reserve is None or not reserve.is_used:
+            return self._commit(batch, last=reserve is None)
+        if any(job.needs_room for job in batch) and not reserve.keep():
+            return self._write_small(batch, full())
+        return self._commit(batch, last=reserve.is_used)
+
+    def _write_small(self, batch: Sequence[_Job[Any]], failure: Exception) -> bool:
+        """Refuse the jobs that need room, and commit the others."""
+        refused = [job for job in batch if job.needs_room]
+        for job in refused:
+            job.error = job.error or failure
+        self._post(refused, (), ())
+        others = [job for job in batch if not job.needs_room]
+        return self._commit(others, last=True) if others or self._standing.unserved else False
+
+    def _commit(self, batch: Sequence[_Job[Any]], *, last: bool) -> bool:
+        """Run jobs in one transaction, and tell everyone; return whether it was committed.
+
+        If it is not the `last` try and the disk is full, the reserve is given up and it is tried once more in that.
+        """
         is_committed = False
         transaction = Transaction(self._connection, self._clock.now())
         served: Sequence[Standing] = ()
@@ -163,6 +192,9 @@ class Writer:
             self._standing.roll_back()
             failure = translate(exc) if isinstance(exc, sqlite3.Error) else exc
             failure.__cause__ = exc if failure is not exc else None
+            if not last and is_full(exc) and self._reserve is not None and self._reserve.release():
+                _log.warning("the disk is full: new mail is refused until there is space")
+                return self._write_small(batch, failure)
             for job in batch:
                 job.error = job.error or failure
             transaction.events.clear()
