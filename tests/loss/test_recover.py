@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.cli.rig import Json, Rig
-from tests.loss.rig import Nursery, Served, check_journal, export, journal_lines, texts
+from tests.loss.rig import Nursery, Served, check_journal, export, journal_lines, texts, until
 from tests.loss.test_damage import cut, empty, filled, garbage, torn
 from tests.loss.test_moved_files import contents, identity, strip
 
@@ -31,6 +31,7 @@ def used(daemon: Served) -> Path:
     pulled = daemon.call("pull", consumer="someone", limit=5)["messages"]
     daemon.call("ack", consumer="someone", refs=[message["id"] for message in pulled[:3]])
     daemon.call("reply", ref=pulled[0]["id"], body="answered")
+    until(lambda: not daemon.call("outbox")["replies"], "the answer has left")
     daemon.kill()
     return daemon.home
 
