@@ -106,6 +106,20 @@ def test_a_session_that_nobody_would_see_is_not_promised_a_wake() -> None:
     assert forecast(message(), [closed, hooked(is_busy=False)], []).outlook is Outlook.WAKE
 
 
+def test_beside_a_session_that_nobody_sees_another_one_is_shown_it_with_its_prompt() -> None:
+    """It does not wait for a next session while one is here that only cannot be woken."""
+    closed, copilot = hooked("codex", is_busy=False), hooked("copilot-cli", is_busy=False, can_wake=False)
+    closed.hindrance = "no terminal shows its conversation any more"
+    said = forecast(message(), [closed, copilot], [])
+    assert (said.outlook, "copilot-cli" in said.sentence, "codex" in said.sentence) == (Outlook.PROMPT, True, False)
+
+
+def test_a_session_that_no_hook_has_spoken_for_is_not_called_idle() -> None:
+    """Whether it works is not known."""
+    assert "unless it is at work" in forecast(message(), [hooked(is_busy=None)], []).sentence
+    assert "which is idle" in forecast(message(), [hooked(is_busy=False)], []).sentence
+
+
 def test_a_run_that_answers_one_prompt_is_not_promised_a_wake() -> None:
     """It gets what waits with its prompt."""
     run = hooked(is_busy=False)

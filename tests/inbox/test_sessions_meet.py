@@ -12,6 +12,7 @@ import pytest
 
 from harken.hosts.base import Hello, Host, hook_key, named, session_key
 from harken.inbox import Presence, Session, Sessions
+from harken.inbox.sessions import UNANSWERED
 from harken.inbox.turns import Carriage
 from harken.model import INBOX, Consumer, DeliveryId, Mailbox, SessionKey
 from tests.inbox.rig import Quiet
@@ -360,3 +361,19 @@ def test_what_an_agent_started_beside_itself_is_its_helper(room: Room) -> None:
     beside = room.hook(CLAUDE, "n3", pid=PID + 6, pids=(1,))
     assert [each.is_helper for each in (outer, inner, beside)] == [False, True, False]
     assert list(room.sessions.listeners(INBOX)) == [outer, beside]
+
+
+# -- looking whether a session can be woken -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fault", [RuntimeError("circle"), OSError(5, "x"), ExceptionGroup("x", [ValueError("y")])])
+async def test_host_that_fails_to_say_whether_it_can_be_woken_fails_nobody_else(room: Room, fault: Exception) -> None:
+    """A message is accepted whatever a host's program does; what is not known is said so."""
+    session = room.hook(CODEX, "t1")
+
+    async def probe() -> str:
+        raise fault
+
+    session.probe = probe
+    await room.sessions.probe(session, 5.0)
+    assert session.hindrance == UNANSWERED

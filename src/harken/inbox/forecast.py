@@ -94,10 +94,11 @@ def _reached(message: Message, here: Sequence[Session], waiting: Collection[Sess
     if may_push and (left := [s for s in hooked if s.is_inherited and s.is_busy]):
         return _after_restart(left[0])
     idle = [s for s in here if s.wakers and not s.is_one_shot and s.presence is not Presence.BUSY]
-    if message.attention is Attention.WAKE and idle:
+    prompted = [s for s in hooked if not s.hindrance]  # of one that nobody may see any more, no prompt is promised
+    if message.attention is Attention.WAKE and idle and (any(s.can_be_woken for s in idle) or not prompted):
         return _woken(message, idle)
     if hooked:
-        return _with_prompt(message, hooked)
+        return _with_prompt(message, prompted or hooked)
     return Forecast(Outlook.NEXT_CALL, f"is shown to {_names(here)} with its next Harken call")
 
 
@@ -137,9 +138,10 @@ def _woken(message: Message, idle: Sequence[Session]) -> Forecast:
             Outlook.UNCERTAIN,
             f"wakes {session.consumer} if it is idle: Harken was restarted, and that is not known yet",
         )
+    standing = "which is idle" if session.presence is Presence.IDLE else "unless it is at work"
     if session.shows(message, "bell"):
-        return Forecast(Outlook.WAKE, f"wakes {session.consumer}, which is idle")
-    return Forecast(Outlook.WAKE, f"wakes {session.consumer}, which is idle, to read it by inbox_pull")
+        return Forecast(Outlook.WAKE, f"wakes {session.consumer}, {standing}")
+    return Forecast(Outlook.WAKE, f"wakes {session.consumer}, {standing}, to read it by inbox_pull")
 
 
 def _with_prompt(message: Message, hooked: Sequence[Session]) -> Forecast:

@@ -8,6 +8,7 @@ come first.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +39,8 @@ from harken.model import (
     WakeResult,
 )
 from harken.store.base import Mute
+
+_log = logging.getLogger("harken.sessions")
 
 MOST_LISTED = 1_000
 _AROUND_BYTES = 1_500  # what a result has beside the text of a message
@@ -510,10 +513,14 @@ class Sessions:
         """Look whether a session can be woken, where its host has to be asked for that."""
         if session.probe is None:
             return
-        with move_on_after(seconds) as scope:
-            session.hindrance = await session.probe()
-        if scope.cancelled_caught:
-            session.hindrance = UNANSWERED
+        hindrance = UNANSWERED
+        with move_on_after(seconds):
+            try:
+                hindrance = await session.probe()
+            except (HarkenError, OSError, ValueError, RuntimeError, ExceptionGroup):
+                # A host's program says what it likes: a message is accepted all the same.
+                _log.exception("looking whether %s can be woken failed", session.key)
+        session.hindrance = hindrance
 
     def open(self, session: Session, edge: str, pusher: Pusher) -> Session:
         """Register a connection; a second one of the same session joins it."""

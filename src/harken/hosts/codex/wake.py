@@ -97,7 +97,8 @@ class CodexWaker:
             return "it is at work"
         home = _home(target.env)
         # In this order: the thread of a terminal that begins meanwhile must not be missing beside its terminal.
-        starts = await anyio.to_thread.run_sync(self._terminals, home)
+        # Whoever sends a message does not wait for it: a process may be slow to say what it is.
+        starts = await anyio.to_thread.run_sync(self._terminals, home, abandon_on_cancel=True)
         return doubt(target.native, await self._loaded_threads(server, home), starts)
 
     async def _loaded_threads(self, server: AppServer, home: Path) -> Sequence[LoadedThread]:
@@ -244,9 +245,9 @@ def _terminal_start(process: psutil.Process, home: Path) -> float | None:
         own = process.environ()
         words = process.cmdline()[1:]
         start = process.create_time()
-    except (psutil.Error, OSError):
+        is_ours = not _ALONE.intersection(words) and codex_home(own).resolve() == home.resolve()
+    except (psutil.Error, OSError, RuntimeError):  # the last: links that lead in a circle
         return None
-    is_ours = not _ALONE.intersection(words) and codex_home(own).resolve() == home.resolve()
     return start if is_ours else None
 
 
