@@ -70,6 +70,8 @@ def test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it(fresh: Rig) -
         assert lines[lines.index(row) - 1].startswith("Not given when the consumer began")
     below = fresh.json("list", "--mailbox", "inbox", "--before", "3")["messages"]
     assert [each["content_text_sanitized"] for each in below] == ["one", "two"]
+    assert [fresh.json("read", ref)["not_given"] for ref in ("#2", "#3")] == [["late"], []]
+    assert "  late   not given  older, or one of too many, when it began" in fresh.ok("read", "#2").splitlines()
 
 
 def test_stats_of_a_consumer_that_does_not_exist_creates_none(rig: Rig) -> None:
@@ -195,7 +197,7 @@ def test_pair_gives_a_code_with_an_end(rig: Rig) -> None:
     [
         (("mute", "channel", "ci", "--for", "3y"), "'3y' is not a length of time.", "Write it like"),
         (("mute", "planet", "mars"), "Invalid value for", "See: harken mute --help"),
-        (("sned", "x"), "There is no verb 'sned'. Did you mean send?", "See: harken --help"),
+        (("sned", "x"), "There is no command 'sned'. Did you mean send?", "See: harken --help"),
         (("list", "--limit", "0"), "limit must be at least 1.", "Give a number"),
         (("list", "--colour"), "No such option", "See: harken list --help"),
         (("--home", "", "list"), "The home folder given by --home is empty.", "Name a folder"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from pathlib import Path
 from tempfile import TemporaryFile
@@ -110,7 +111,7 @@ def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:
     lines = rig.ok("read", sent["id"]).splitlines()
     assert lines[0].endswith("] amy: please look")
     assert lines[1] == "    at this"
-    assert "from amy · known" in lines[2]
+    assert "from amy · trust known" in lines[2]
     ledger = next(line for line in lines if line.startswith("  reader "))
     assert "seen" in ledger
     assert "by pull" in ledger
@@ -118,7 +119,39 @@ def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:
     assert any(line.startswith(f"Reply {answer['reply_id']} ") for line in lines)
     assert lines[-1] == "    I did"
     details = rig.json("read", sent["id"])
-    assert set(details) == {"message", "ledger", "replies", "question"}
+    assert set(details) == {"message", "ledger", "not_given", "replies", "question"}
+
+
+def test_ledger_line_of_what_was_never_offered_has_its_time_and_reason_only(rig: Rig, tmp_path: Path) -> None:
+    """Whoever reads "offered by" looks for a surface: here there was none."""
+    rig.ok("task", "new", "Short one", "--id", "short", "--dir", str(tmp_path))
+    sent = rig.json("send-to-task", "short", "too late")
+    rig.ok("task", "done", "short")
+    lines = rig.ok("read", sent["id"]).splitlines()
+    (line,) = [line for line in lines if line.startswith("  task:short  ")]
+    assert re.fullmatch(r"  task:short  refused  [0-9:]+, the task is done", line), line
+
+
+def test_beginning_of_several_ids_says_how_many_there_are(rig: Rig) -> None:
+    """One more character of the id is all that is needed, and nothing is missing."""
+    beginnings: list[str] = []
+    while len(set(beginnings)) == len(beginnings):
+        beginnings.append(rig.ask("send", text="one of many")["id"][:3])
+    beginning = beginnings[-1]
+    everything = rig.ask("list", limit=1000)["messages"]
+    count = len([each for each in everything if each["id"].startswith(beginning)])
+    done = rig.run("read", beginning)
+    assert done.code == 2
+    assert done.err == f"harken: {count} message ids begin with '{beginning}'.\n  Give more of the id.\n"
+
+
+def test_next_piece_is_asked_for_with_the_same_length(rig: Rig) -> None:
+    """The command that is named continues what the person began."""
+    sent = _send(rig, "abcdefghijklmnop")
+    done = rig.run("read", sent["id"], "--offset", "4", "--limit", "5")
+    assert done.err == f"Up to character 9 of 16. The next: harken read {sent['id']} --offset 9 --limit 5\n"
+    done = rig.run("read", sent["id"], "--limit", "5", "--home", str(rig.home))
+    assert f"harken --home {rig.home} read {sent['id']} --offset 5 --limit 5" in done.err
 
 
 def test_an_unknown_message_is_not_found(rig: Rig) -> None:

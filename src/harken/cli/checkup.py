@@ -17,6 +17,7 @@ import click
 from harken import __version__
 from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.connecting import NEEDS_FIXING, Target, targets
+from harken.cli.hints import at_home
 from harken.cli.names import short
 from harken.cli.output import BOLD, DIM, Screen, clock_time, one_line
 from harken.cli.planned import finding_record, found_record, heading, show_findings
@@ -123,7 +124,7 @@ def _harken(asked: Invocation) -> tuple[Result, list[Finding], list[Result]]:
     except NoDaemon:
         if asked.home.down_file.exists():
             hint = "It was stopped with `harken down`: agents do not start it. Run: harken up"
-            findings.append(Finding(what="the daemon may run", is_good=False, hint=hint))
+            findings.append(Finding(what="the daemon is allowed to start", is_good=False, hint=hint))
     except HarkenError as exc:
         findings.append(Finding(what="the daemon answers", is_good=False, hint=f"{exc.message} {exc.hint}"))
     if facts["daemon"] and facts["daemon"]["version"] != __version__:
@@ -179,7 +180,7 @@ def _show_host(screen: Screen, health: Health, surfaces: Sequence[Result]) -> No
     screen.line(heading(screen, target.connector.name, target.found, None))
     if not health.is_connected:
         if target.found:
-            screen.line(screen.paint(f"  Not connected. Run: harken connect {target.connector.name}", DIM))
+            screen.line(screen.paint(at_home(f"  Not connected. Run: harken connect {target.connector.name}"), DIM))
         return
     for project in dict.fromkeys(project for project, _ in health.findings):
         screen.line(f"  In {short(project)}:" if project else "  In every session:")

@@ -103,7 +103,7 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
     if asked.as_json:
         asked.print_json(found)
     elif "offset" in found:
-        _show_piece(asked.screen, found)
+        _show_piece(asked.screen, found, limit)
     else:
         _show_details(asked.screen, found)
 
@@ -141,7 +141,7 @@ def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> Non
                 break
         _hand_over(asked, daemon, found)
     if not found["messages"] and not asked.as_json:
-        note_to_person(f"Nothing came within {timeout:g} seconds.")
+        note_to_person(f"Nothing came within {timeout:g} second{'' if timeout == 1 else 's'}.")
 
 
 @verb("ack")
@@ -198,11 +198,16 @@ def _hand_over(asked: Invocation, daemon: Daemon, offered: Result) -> None:
                 asked.screen.message(record, _note(record))
         note_cut(offered["messages"])
         if offered["messages"] and offered["unread_remaining"]:
-            note_to_person(f"{offered['unread_remaining']} more wait.")
+            note_more(offered["unread_remaining"])
     sys.stdout.flush()
     shown = [record["delivery_id"] for record in offered["messages"] if record["delivery_id"]]
     if shown:
         daemon.ask("prove", deliveries=shown)
+
+
+def note_more(count: int) -> None:
+    """Say that this was not all."""
+    note_to_person("1 more waits." if count == 1 else f"{count} more wait.")
 
 
 def note_cut(records: list[Result]) -> None:
@@ -229,18 +234,24 @@ def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
         note_to_person(nothing)
 
 
-def _show_piece(screen: Screen, found: Result) -> None:
+def _show_piece(screen: Screen, found: Result, limit: int | None) -> None:
     screen.message(found["message"])
     ref, following, length = one_line(found["message"]["id"]), found["next_offset"], found["length"]
     if following is not None:
-        note_to_person(f"Up to character {following} of {length}. The next: harken read {ref} --offset {following}")
+        more = f"--offset {following}" + (f" --limit {limit}" if limit else "")
+        note_to_person(f"Up to character {following} of {length}. The next: harken read {ref} {more}")
 
 
 def _show_details(screen: Screen, details: Result) -> None:
     record = details["message"]
     screen.message(record)
-    facts = [record["mailbox"] + " " + place_of(record).split()[-1], f"from {record['sender_id']}", record["trust"]]
-    facts += [record["kind"], f"{record['priority']} priority", f"attention {record['attention']}"]
+    facts = [record["mailbox"] + " " + place_of(record).split()[-1], f"from {record['sender_id']}"]
+    facts += [
+        f"trust {record['trust']}",
+        record["kind"],
+        f"{record['priority']} priority",
+        f"attention {record['attention']}",
+    ]
     facts += [f"refers to {record['refers_to']}"] if record["refers_to"] else []
     screen.line("  " + screen.paint(screen.fit(" · ".join(facts), 2), "2"))
     if question := details["question"]:
@@ -248,6 +259,7 @@ def _show_details(screen: Screen, details: Result) -> None:
 
         screen.line(f"Waits for an answer, for {one_line(question['how_long'])}: {standing(question)}")
     rows = [_ledger_row(entry) for entry in details["ledger"]]
+    rows += [(name, "not given", "older, or one of too many, when it began") for name in details.get("not_given", ())]
     screen.line("Ledger:" if rows else "Ledger: nobody reads this mailbox yet.")
     screen.table(rows)
     for answer in details["replies"]:
@@ -260,8 +272,10 @@ def _show_details(screen: Screen, details: Result) -> None:
 def _ledger_row(entry: Result) -> tuple[str, ...]:
     if "delivery_id" not in entry:
         return (entry["consumer"], entry["state"], "")
-    words = [f"offered {clock_time(entry['offered_at'])} by {entry['surface']}"]
+    is_over = entry["state"] in ("expired", "refused")
+    words = [f"offered {clock_time(entry['offered_at'])} by {entry['surface']}"] if entry["offers"] else []
     words += [f"{entry['offers']} times"] if entry["offers"] > 1 else []
+    words += [clock_time(entry["offered_at"])] if is_over and not entry["offers"] else []
     words += [f"seen {clock_time(entry['seen_at'])} ({entry['evidence']})"] if entry["seen_at"] else []
     words += [f"answered {clock_time(entry['answered_at'])}"] if entry["answered_at"] else []
     words += [entry["reason"]] if entry["reason"] else []

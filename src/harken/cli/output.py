@@ -19,6 +19,8 @@ from time import monotonic
 from types import MappingProxyType
 from typing import Any, Final
 
+from harken.cli.hints import at_home
+
 MIN_WIDTH = 20
 NARROW = 70
 QUIET_SECONDS = 1.0
@@ -258,7 +260,7 @@ def place_of(record: Record) -> str:
 def note_to_person(text: str) -> None:
     """Print a remark that is not a result, on stderr; after the results so far, which a pipe or file gets later."""
     sys.stdout.flush()
-    print(visible(text), file=sys.stderr)
+    print(visible(at_home(text)), file=sys.stderr)
 
 
 class Patience:

@@ -12,6 +12,7 @@ from difflib import unified_diff
 from pathlib import Path
 
 from harken.cli.client import Result
+from harken.cli.hints import at_home
 from harken.cli.names import short, title_of
 from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, one_line, visible
 from harken.hosts.apply import is_change
@@ -62,7 +63,7 @@ def show_findings(screen: Screen, findings: Sequence[Finding]) -> None:
         mark = screen.paint("ok", GREEN) if finding.is_good else screen.paint("no", RED)
         screen.line(f"  {mark}  {screen.fit(finding.what, 6)}")
         if finding.hint and not finding.is_good:
-            screen.text("  " + finding.hint)
+            screen.text("  " + at_home(finding.hint))
 
 
 def diff_lines(change: FileChange) -> Iterator[str]:
@@ -103,7 +104,7 @@ def found_record(found: Found | None) -> Result | None:
 
 def finding_record(finding: Finding) -> Result:
     """Return something that was looked at as JSON."""
-    return {"what": finding.what, "is_good": finding.is_good, "hint": finding.hint}
+    return {"what": finding.what, "is_good": finding.is_good, "hint": at_home(finding.hint)}
 
 
 def _deed(change: FileChange) -> str:

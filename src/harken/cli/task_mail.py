@@ -14,7 +14,7 @@ import click
 
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
-from harken.cli.messages import note_cut, text_or_stdin
+from harken.cli.messages import note_cut, note_more, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, one_line
 from harken.cli.verbs import Invocation, verb
 
@@ -107,7 +107,7 @@ def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:
             _show(asked.screen, record)
         note_cut(found["messages"])
         if found["messages"] and found["pending"]:
-            note_to_person(f"{found['pending']} more wait.")
+            note_more(found["pending"])
     sys.stdout.flush()
     shown = [record["delivery_id"] for record in found["messages"] if record["delivery_id"]]
     if shown:

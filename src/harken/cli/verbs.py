@@ -18,8 +18,10 @@ from typing import Final
 import click
 
 from harken import __version__
+from harken.cli.hints import HOME_OPTION, at_home
 from harken.cli.output import Screen
 from harken.config.home import Home, find_home
+from harken.errors import HarkenError
 
 PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended
 
@@ -151,12 +153,16 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
         @click.pass_context
         def run(context: click.Context, /, **values: object) -> None:
             asked = invocation(context)
+            context.meta[HOME_OPTION] = asked.home_option
             del values["home"], values["as_json"]
             try:
                 body(asked, **values)
                 sys.stdout.flush()
             except BrokenPipeError:
                 raise click.exceptions.Exit(PIPE_CLOSED) from None
+            except HarkenError as exc:
+                exc.hint = at_home(exc.hint)
+                raise
 
         command = click.command(name)(run)
         command.params += _options()
@@ -203,7 +209,7 @@ class Verbs(click.Group):
 
             close = get_close_matches(args[0], self.list_commands(context), 1)
             guess = f" Did you mean {close[0]}?" if close else ""
-            raise click.UsageError(f"There is no verb {args[0][:40]!r}.{guess}", context)
+            raise click.UsageError(f"There is no command {args[0][:40]!r}.{guess}", context)
         return super().resolve_command(context, args)
 
     def format_commands(self, context: click.Context, formatter: click.HelpFormatter) -> None:

@@ -435,12 +435,13 @@ class Inbox:
         message = await self._store.message(ref)
         deliveries = {delivery.consumer: delivery for delivery in await self._store.ledger(message.id)}
         ledger = [Entry(consumer=name, state=d.state, delivery=d) for name, d in deliveries.items()]
-        ledger += [
-            Entry(consumer=place.consumer, state=State.QUEUED)
-            for place in await self._store.consumers()
-            if place.mailbox == message.mailbox and place.cursor < message.seq and place.consumer not in deliveries
-        ]
-        return Details(message=message, ledger=ledger, replies=await self._store.replies(message.id))
+        here = [place for place in await self._store.consumers() if place.mailbox == message.mailbox]
+        others = [place for place in here if place.consumer not in deliveries]
+        ledger += [Entry(consumer=p.consumer, state=State.QUEUED) for p in others if p.cursor < message.seq]
+        not_given = [p.consumer for p in others if p.left_out and message.seq <= min(p.left_out.up_to, p.cursor)]
+        return Details(
+            message=message, ledger=ledger, not_given=not_given, replies=await self._store.replies(message.id)
+        )
 
     async def search(
         self,

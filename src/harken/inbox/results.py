@@ -71,10 +71,11 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Details:
-    """A message, its ledger, and the replies to it."""
+    """A message, its ledger, who was not given it when they began, and the replies to it."""
 
     message: Message
     ledger: Sequence[Entry]
+    not_given: Sequence[Consumer]
     replies: Sequence[ReplyRow]
 
 

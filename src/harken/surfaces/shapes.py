@@ -115,7 +115,8 @@ def details(value: Details) -> dict[str, object]:
     replies = [reply(row) for row in value.replies]
     seen_by = [line.consumer for line in value.ledger if line.state in (State.SEEN, State.ANSWERED)]
     ledger = [entry(line) for line in value.ledger]
-    return {"message": record(value.message, seen_by), "ledger": ledger, "replies": replies}
+    message = record(value.message, seen_by)
+    return {"message": message, "ledger": ledger, "not_given": list(value.not_given), "replies": replies}
 
 
 def reply(row: ReplyRow) -> dict[str, object]:

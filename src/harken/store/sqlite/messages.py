@@ -64,6 +64,9 @@ ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
 """
 BY_ID = f"SELECT {COLUMNS} FROM messages m WHERE m.id = ?"
 BY_BEGINNING = f"SELECT {COLUMNS} FROM messages m WHERE m.id >= ? AND m.id < ? LIMIT 2"
+# So many are counted at most: a beginning of one letter may be that of every id.
+MOST_COUNTED = 1000
+COUNT_BEGINNING = f"SELECT count(*) FROM (SELECT 1 FROM messages WHERE id >= ? AND id < ? LIMIT {MOST_COUNTED})"
 BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
 CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
 WHERE = """
@@ -82,7 +85,7 @@ PAGE_OLDEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n LIMI
 PAGE_NEWEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n DESC LIMIT :limit"
 
 _SEQ_REF = re.compile(r"(?P<mailbox>[^#]*)#(?P<seq>[0-9]{1,15})|(?P<bare>[0-9]{1,9})")
-_ID_BEGINNING = re.compile(r"m-[0-9a-z]{2,}")
+_ID_BEGINNING = re.compile(r"m-[0-9a-z]+")
 
 
 def from_row(row: Sequence[Any]) -> Message:
@@ -282,7 +285,9 @@ def find(connection: sqlite3.Connection, ref: str) -> Message:
     elif row is None and _ID_BEGINNING.fullmatch(ref):
         rows = connection.execute(BY_BEGINNING, (ref, ref + "~")).fetchall()
         if len(rows) > 1:
-            raise UserError(f"More than one message id begins with {ref}.", "Give more of the id.")
+            (count,) = connection.execute(COUNT_BEGINNING, (ref, ref + "~")).fetchone()
+            many = f"{count} or more" if count == MOST_COUNTED else str(count)
+            raise UserError(f"{many} message ids begin with {ref[:80]!r}.", "Give more of the id.")
         row = rows[0] if rows else None
     if row is None:
         raise NotFound(f"There is no message {ref[:80]!r}.", "See the ids with: harken list")
