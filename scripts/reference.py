@@ -236,8 +236,8 @@ def sizes_section() -> Iterator[str]:
     """How much each host is given at once: in a result, and by what hands messages over."""
     yield (
         "## Sizes\n\nWhat a result may have, whichever tool gives it; what a command prints in an agent's shell, too. "
-        "And about how long a message may be that a hook or a wake hands over whole, with nothing beside it, in units "
-        "of UTF-16. What is longer is announced.\n\n"
+        "And about how long a message may be that a hook or a wake hands over whole, with nothing beside it, in "
+        "UTF-16 code units. What is longer is announced.\n\n"
     )
     rows: list[tuple[str, ...]] = []
     for host in HOSTS:

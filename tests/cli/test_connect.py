@@ -216,6 +216,18 @@ def test_doctor_says_what_is_not_connected_and_starts_nothing(person: Rig) -> No
     assert not person.home.exists()
 
 
+def test_doctor_finds_settings_with_which_nothing_starts(person: Rig) -> None:
+    """That no daemon runs only follows from it; and what is advised is about the home that was named."""
+    person.home.mkdir()
+    (person.home / "config.toml").write_text("[limits\n")
+    (person.home / "run").mkdir()
+    (person.home / "run/down").touch()
+    done = person.run("doctor", "codex", "--home", str(person.home))
+    assert done.code == NEEDS_FIXING
+    assert "no  config.toml can be used" in done.out
+    assert f"Run: harken --home {person.home} up" in " ".join(done.out.split())
+
+
 def test_doctor_finds_what_is_stale_or_gone(person: Rig) -> None:
     """What no longer fits is named, with the command that repairs it, and the exit code says so to scripts."""
     person.ok("connect", "codex", "--yes")

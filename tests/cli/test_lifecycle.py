@@ -26,7 +26,7 @@ def test_up_starts_and_says_what_to_try(fresh: Rig) -> None:
     assert lines[-3:] == [
         '  harken send "the build is red" --from ci-bot --channel ci',
         "  harken status",
-        "  harken mcp --print-command",
+        "  harken connect",
     ]
     again = fresh.json("up")
     assert set(again) == {"state", "pid", "version", "url", "home", "port_problem"}

@@ -10,6 +10,8 @@ from tempfile import TemporaryFile
 
 import pytest
 
+from harken.cli.messages import MOST_SHOWN, MOST_TAKEN
+from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from tests.cli.rig import SECONDS, Json, Rig
 
 RECORD = {
@@ -100,6 +102,14 @@ def test_an_empty_list_says_so_on_stderr_only(rig: Rig) -> None:
     done = rig.run("list", "--channel", "no-such")
     assert (done.code, done.out, done.err) == (0, "", "No messages.\n")
     assert rig.json("list", "--channel", "no-such") == {"messages": []}
+    assert rig.run("list", "--mailbox", "nosuch").err == "There is no mailbox 'nosuch'.\n"
+
+
+def test_more_than_one_answer_carries_is_not_passed_over_in_silence(rig: Rig) -> None:
+    """Whoever asks for more than they get takes what they got for everything."""
+    assert (MOST_SHOWN, MOST_TAKEN) == (MAX_PAGE, MAX_OFFER)
+    done = rig.run("list", "--limit", str(MOST_SHOWN + 1))
+    assert done.err == f"At most {MOST_SHOWN} are shown at once. Older ones: --before SEQ\n"
 
 
 def test_read_shows_the_message_its_ledger_and_replies(rig: Rig) -> None:

@@ -22,6 +22,7 @@ from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
 from harken.hosts.plan import FileChange, Place, Plan, Wishes
+from harken.surfaces.mcp.tools import TOOLS
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})
 CARRYING = (Moment.PROMPT, Moment.TOOL, Moment.STOP)
@@ -323,3 +324,9 @@ def test_waiter_is_asked_for_and_allowed_by_the_same_letters(place: Place) -> No
     assert allowing[-2:] == ["--allow", command]
     assert reminding[-2:] == ["--remind", command]
     assert len(hooks["agentStop"]) == 2
+
+
+def test_every_tool_that_copilot_asks_about_is_named() -> None:
+    """Whoever allows what is named is not asked about another one in the middle of the work."""
+    asked = [tool.name for tool in TOOLS if not tool.is_read_only]
+    assert sorted([*plugin.QUIET_TOOLS, *plugin.TELLING_TOOLS]) == sorted(asked)

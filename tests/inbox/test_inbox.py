@@ -45,7 +45,7 @@ async def test_the_same_words_twice_are_two_messages(bench: Bench) -> None:
     [
         ({"text": "  "}, "A message needs a text"),
         ({"text": "x", "priority": "urgent"}, "There is no priority 'urgent'"),
-        ({"text": "x", "to": "my mailbox"}, "There can be no mailbox"),
+        ({"text": "x", "to": "my mailbox"}, "is not a mailbox name"),
     ],
 )
 async def test_what_cannot_be_sent_is_refused_and_not_stored(

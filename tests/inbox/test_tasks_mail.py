@@ -171,8 +171,9 @@ async def test_a_task_that_is_done_says_that_it_is(shop: Workshop, api: Task) ->
     elsewhere = shop.session("/", "codex")
     await shop.tasks.finish(OWNER, api.id)
     for caller in (OWNER, says(elsewhere)):
-        with pytest.raises(Refused, match="done"):
+        with pytest.raises(Refused, match="done") as caught:
             await shop.tasks.send(caller, "api", "hello")
+        assert caught.value.hint == 'No task is open. Make one: harken task new "TITLE"'
         with pytest.raises(Refused, match="done"):
             await shop.inbox.send(caller, "hello", to=api.mailbox)
     assert await shop.mail(api) == []

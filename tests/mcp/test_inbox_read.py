@@ -108,7 +108,15 @@ def test_piece_says_whose_word_it_is_and_how_to_read_on(daemon: DaemonProcess, a
         "unread_from": end,
         "text": text[:end],
     }
-    assert note.splitlines()[0] == f"The text goes on: inbox_read with offset {end} gives the next piece."
+    assert note == f"The text goes on: inbox_read with offset {end} gives the next piece."
+
+
+def test_piece_says_that_messages_wait_only_if_others_do(daemon: DaemonProcess, agent: Agent) -> None:
+    """An agent that is told of a message it is reading asks for it again."""
+    message = send(daemon, body(20_000))
+    assert "wait" not in blocks(agent, message_id=message)[1]
+    send(daemon, "another one")
+    assert "2 messages wait in Harken" in blocks(agent, message_id=message)[1]
 
 
 def test_all_pieces_prove_the_message_with_the_next_call(daemon: DaemonProcess, agent: Agent, name: str) -> None:

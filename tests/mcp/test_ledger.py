@@ -274,5 +274,5 @@ def test_a_reply_to_an_unknown_message_is_a_clear_error(connect: Connect) -> Non
     assert agent.tool("reply", message_id="m-none", body="on it") == {
         "code": "not_found",
         "message": "There is no message 'm-none'.",
-        "hint": "See the ids with: harken list",
+        "hint": "Find its id with inbox_search; inbox_pull gives what waits.",
     }

@@ -21,7 +21,7 @@ async def test_two_tasks_that_are_peers_ask_and_answer_until_one_is_done(tour: T
     api, web = in_task("api"), in_task("web-page")
 
     sent = await tasks.send_to_peer(web, "Does the login answer with a token?")
-    assert sent.forecast.sentence == "waits until a session starts in the task's folder: none runs now"
+    assert sent.forecast.sentence == "waits until a session of the task starts: none runs now"
     assert await tasks.pending(api) == 2
 
     prompt, question = await check(tour, api)

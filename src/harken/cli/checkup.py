@@ -22,6 +22,7 @@ from harken.cli.names import short
 from harken.cli.output import BOLD, DIM, Screen, clock_time, one_line
 from harken.cli.planned import finding_record, found_record, heading, show_findings
 from harken.cli.verbs import Invocation
+from harken.config.load import load
 from harken.errors import HarkenError, UserError
 from harken.hosts.apply import is_change, verify
 from harken.hosts.plan import CommandStep, Finding, Wishes
@@ -116,6 +117,7 @@ def _harken(asked: Invocation) -> tuple[Result, list[Finding], list[Result]]:
     facts: Result = {"version": __version__, "home": str(asked.home.path), "python": sys.executable, "daemon": None}
     findings = [_interpreter(record.python, record.host) for record in records(asked.home.path) if record.python]
     findings = [finding for finding in findings if not finding.is_good]
+    findings += _settings(asked)
     surfaces: list[Result] = []
     try:
         with Daemon(asked.home, can_start=False) as daemon:
@@ -131,6 +133,15 @@ def _harken(asked: Invocation) -> tuple[Result, list[Finding], list[Result]]:
         hint = f"It is version {facts['daemon']['version']}. Run: harken up"
         findings.append(Finding(what="the daemon is of this version", is_good=False, hint=hint))
     return facts, findings, surfaces
+
+
+def _settings(asked: Invocation) -> list[Finding]:
+    """Return what is wrong with the settings: with those a daemon cannot start."""
+    try:
+        load(asked.home, {}, {})
+    except HarkenError as exc:
+        return [Finding(what="config.toml can be used", is_good=False, hint=f"{exc.message} {exc.hint}")]
+    return []
 
 
 def _evidence(daemon: Daemon) -> list[Result]:

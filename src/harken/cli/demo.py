@@ -72,14 +72,14 @@ class Stage:
 def demo(asked: Invocation, *, fast: bool) -> None:
     """Show in a minute what Harken does, in a home of its own that is removed again.
 
-    A real daemon and a real agent connection: a message reaches a busy agent, an idle one is woken, and the daemon
-    is killed in between without loss. With --json only what was measured is printed.
+    A real daemon and a real agent connection: a message reaches a busy agent, a waiting one gets it at once, and the
+    daemon is killed in between without loss. With --json only what was measured is printed.
     """
     stage = Stage(0.0 if fast else PAUSE_SECONDS, asked.as_json)
     with _stage_home() as home:
         _play(stage, home)
     stage.scene("Done. The daemon is stopped and its home is removed.")
-    stage.line("next", "harken up, then harken mcp --print-command: give that command to your agent as an MCP server")
+    stage.line("next", "harken up, then harken connect: it connects the agents that are installed here")
     if asked.as_json:
         asked.print_json(stage.measured)
 
@@ -129,7 +129,7 @@ def _while_busy(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
 
 
 def _while_idle(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
-    stage.scene("2. An idle agent is woken")
+    stage.scene("2. A waiting agent gets a message at once")
     waiting = agent.ask_tool("wait_for_inbound_message", timeout_s=50)
     _until_waiting(daemon)
     stage.line("agent", "has nothing to do and waits")
@@ -138,7 +138,7 @@ def _while_idle(stage: Stage, daemon: DaemonProcess, agent: Agent) -> None:
     got = agent.result(waiting)
     took = (time.perf_counter() - began) * 1000
     stage.line("you", f"please also update the changelog   {_dim(sent)}")
-    stage.line("agent", f"woken after {took:.1f} ms, durable write included: {got[0]['content']!r}")
+    stage.line("agent", f"has it after {took:.1f} ms, durable write included: {got[0]['content']!r}")
     stage.measured["wake_ms"] = round(took, 1)
 
 

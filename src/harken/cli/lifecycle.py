@@ -55,7 +55,7 @@ def up(asked: Invocation) -> None:
     asked.screen.line("Try:")
     asked.screen.line(f'  {prefix} send "the build is red" --from ci-bot --channel ci')
     asked.screen.line(f"  {prefix} status")
-    asked.screen.line(f"  {prefix} mcp --print-command")
+    asked.screen.line(f"  {prefix} connect")
 
 
 @verb("down")

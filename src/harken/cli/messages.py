@@ -15,6 +15,8 @@ from harken.cli.output import Screen, clock_time, note_to_person, one_line, plac
 from harken.cli.verbs import Invocation, verb
 from harken.errors import UserError
 
+MOST_SHOWN = 1_000  # by one answer, whatever was asked for
+MOST_TAKEN = 100
 MAX_INPUT_BYTES = 8 * 1024 * 1024
 SPARE_SECONDS = 15.0
 WAIT_SECONDS = 50.0
@@ -69,12 +71,16 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
 @click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
 @click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
 @click.option("--sender", default="", help="Only from this sender.")
-@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@click.option("--limit", default=20, show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
 @click.option("--before", default=0, metavar="SEQ", help="Only sequence numbers below this.")
 def list_messages(asked: Invocation, **options: str | int) -> None:
     """Show the newest messages, the newest last."""
     with Daemon(asked.home) as daemon:
-        _show_rows(asked, daemon.ask("list", **options), "No messages.")
+        found = daemon.ask("list", **options)
+        mailbox = str(options["mailbox"])
+        is_known = not mailbox or bool(found["messages"]) or mailbox in daemon.ask("mailboxes")["mailboxes"]
+    _show_rows(asked, found, "No messages." if is_known else f"There is no mailbox {mailbox[:80]!r}.")
+    _note_most(asked, options["limit"], "Older ones: --before SEQ")
 
 
 @verb("search")
@@ -82,11 +88,13 @@ def list_messages(asked: Invocation, **options: str | int) -> None:
 @click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
 @click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
 @click.option("--sender", default="", help="Only from this sender.")
-@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@click.option("--limit", default=20, show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
 def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -> None:
     """Find messages that contain all the words, the newest first."""
     with Daemon(asked.home) as daemon:
-        _show_rows(asked, daemon.ask("search", text=" ".join(words), **options), "No message contains all of that.")
+        found = daemon.ask("search", text=" ".join(words), **options)
+    _show_rows(asked, found, "No message contains all of that.")
+    _note_most(asked, options["limit"], "More words find fewer.")
 
 
 @verb("read")
@@ -111,7 +119,7 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
 @verb("pull")
 @_consumer
 @click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
-@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@click.option("--limit", default=20, show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
 @click.option("--peek", is_flag=True, help="Look without taking.")
 def pull(asked: Invocation, **options: str | int | bool) -> None:
     """Take what is unread. It counts as seen when it was printed."""
@@ -125,7 +133,7 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
 @verb("wait")
 @_consumer
 @click.option("--timeout", default=WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
-@click.option("--limit", default=10, show_default=True, help="At most this many.")
+@click.option("--limit", default=10, show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
 def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> None:
     """Take what is unread, waiting for it.
 
@@ -232,6 +240,11 @@ def _show_rows(asked: Invocation, found: Result, nothing: str) -> None:
         asked.screen.row(record)
     if not found["messages"]:
         note_to_person(nothing)
+
+
+def _note_most(asked: Invocation, limit: str | int, hint: str) -> None:
+    if int(limit) > MOST_SHOWN and not asked.as_json:
+        note_to_person(f"At most {MOST_SHOWN} are shown at once. {hint}")
 
 
 def _show_piece(screen: Screen, found: Result, limit: int | None) -> None:

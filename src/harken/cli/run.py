@@ -61,7 +61,7 @@ def _run(arguments: list[str]) -> int:
         return _show(exc, as_json=as_json)
     except click.UsageError as exc:
         verb = exc.ctx.command_path if exc.ctx else "harken"
-        return _show(UserError(exc.format_message(), f"See: {verb} --help"), as_json=as_json)
+        return _show(UserError(_plain(exc.format_message()), f"See: {verb} --help"), as_json=as_json)
     except OSError as exc:
         if exc.filename is None:
             raise
@@ -71,6 +71,14 @@ def _run(arguments: list[str]) -> int:
     except (click.Abort, KeyboardInterrupt):
         return INTERRUPTED
     return code if isinstance(code, int) else 0
+
+
+def _plain(message: str) -> str:
+    """Return what click says of a number in plain words."""
+    for kind, words in (("integer", "whole number"), ("float", "number")):
+        message = message.replace(f"is not a valid {kind} range", f"is not a {words}")
+        message = message.replace(f"is not a valid {kind}", f"is not a {words}")
+    return message
 
 
 def _show(error: HarkenError, *, as_json: bool) -> int:

@@ -145,6 +145,18 @@ def or_subcommand(command: click.Command) -> click.Group:
     )
 
 
+class VerbCommand(click.Command):
+    """A verb. What is wrong with its words is said with the verb's own help, also where click names none."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Read the words that follow the verb."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.UsageError as exc:
+            exc.ctx = exc.ctx or ctx
+            raise
+
+
 def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
     """Make a command of a function, with the options that every verb has."""
 
@@ -164,7 +176,7 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
                 exc.hint = at_home(exc.hint)
                 raise
 
-        command = click.command(name)(run)
+        command = click.command(name, cls=VerbCommand)(run)
         command.params += _options()
         return command
 

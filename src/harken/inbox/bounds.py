@@ -43,5 +43,5 @@ def fitting(sizes: Sequence[int]) -> int:
 def bounded(value: int, most: int, name: str) -> int:
     """Return what was asked for, at most so many; refuses what makes no sense."""
     if value < 1:
-        raise UserError(f"{name} must be at least 1.", f"Give a number from 1 to {most}.")
+        raise UserError(f"{name} must be at least 1.", f"Give 1 or more; you get {most} at once at most.")
     return min(value, most)

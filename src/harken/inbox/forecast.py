@@ -37,7 +37,7 @@ class Forecast:
 
 
 _NOBODY = Forecast(Outlook.NEXT_SESSION, "waits for the next session: none is connected now")
-_NOT_RUNNING = Forecast(Outlook.NEXT_SESSION, "waits until a session starts in the task's folder: none runs now")
+_NOT_RUNNING = Forecast(Outlook.NEXT_SESSION, "waits until a session of the task starts: none runs now")
 
 
 def forecast(

@@ -14,7 +14,7 @@ BLOCK_CHARS = 300  # of a text that goes with a prompt on one line
 
 
 def width(text: str) -> int:
-    """Return the length of a text as most hosts count it: in units of UTF-16."""
+    """Return the length of a text as most hosts count it: in UTF-16 code units."""
     return len(text.encode("utf-16-le", "replace")) // 2
 
 

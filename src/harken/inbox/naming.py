@@ -35,6 +35,6 @@ def given_id(name: str) -> TaskId:
     """Return an id that a person chose, or raise what is wrong with it."""
     if not _ID.fullmatch(name):
         raise UserError(
-            f"{name[:60]!r} cannot be the id of a task.", "Use up to 40 small letters, digits, dots and hyphens."
+            f"{name[:60]!r} cannot be the id of a task.", "Use up to 40 lower-case letters, digits, dots and hyphens."
         )
     return TaskId(name)

@@ -139,7 +139,7 @@ class TaskBook:
     def listed(self) -> str:
         """Say which tasks there are, for whoever named one that is not."""
         names = [task for task in self._tasks.values() if task.done_at is None]
-        return f"The tasks are: {_names(names)}." if names else 'There is none yet: harken task new "TITLE"'
+        return f"The tasks are: {_names(names)}." if names else 'No task is open. Make one: harken task new "TITLE"'
 
 
 def _names(tasks: Sequence[Task]) -> str:

@@ -116,7 +116,7 @@ def check_mailbox(name: str) -> Mailbox:
     """Return the name as a mailbox, or raise `UserError`."""
     if not _MAILBOX.fullmatch(name):
         raise UserError(
-            f"There can be no mailbox '{one_line(name, 60)}'.",
+            f"'{one_line(name, 60)}' is not a mailbox name.",
             "Use inbox, task:<id> or project:<name>, with letters, digits, dots, hyphens and underscores.",
         )
     return Mailbox(name)

@@ -176,7 +176,9 @@ class Desk:
                 raise self.caller.refusal(f"read as {name[:40]!r}")
             return self.inbox.agent(self.caller, self.session)
         if not CONSUMER_NAME.fullmatch(consumer):
-            raise UserError(f"{name[:40]!r} is no name of a consumer.", "Use small letters, digits, dots and hyphens.")
+            raise UserError(
+                f"{name[:40]!r} is not a valid consumer name.", "Use lower-case letters, digits, dots and hyphens."
+            )
         if must_exist and consumer not in await self.inbox.consumers():
             raise NotFound(f"There is no consumer {name[:40]!r}.", "See them with: harken status")
         return await self.inbox.person(self.session, consumer)

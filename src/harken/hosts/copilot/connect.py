@@ -244,10 +244,11 @@ def _chosen_wake(place: Place) -> str:
 
 
 def _notes(place: Place, wishes: Wishes) -> Sequence[str]:
-    quiet = ", ".join(plugin.QUIET_TOOLS)
+    quiet, telling = ", ".join(plugin.QUIET_TOOLS), ", ".join(plugin.TELLING_TOOLS)
     allowing = f"--allow-tool '{plugin.SERVER}({plugin.QUIET_TOOLS[0]})'"
     notes = [
-        f"Copilot asks before it calls {quiet} and reply. All but reply reach nobody: allow them there, or {allowing}.",
+        f"Copilot asks before it calls {quiet}; these reach nobody: allow them there, or {allowing}.",
+        f"It also asks before {telling}.",
         "While any plugin is enabled, Copilot loads extensions in interactive sessions, also those of your own.",
         "Sessions that are open now are reached after they are started again.",
     ]

@@ -44,7 +44,7 @@ from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.greeting import GREETINGS, client_name, instructions_for
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
-from harken.surfaces.mcp.tool import Call, Means, Tool, result_of
+from harken.surfaces.mcp.tool import Call, Means, Tool, result_of, tool_hint
 from harken.surfaces.mcp.tools import TOOLS, find
 
 _log = logging.getLogger("harken.mcp")
@@ -274,7 +274,7 @@ class AgentServer:
                     with anyio.CancelScope(shield=True):
                         await self._inbox.withdraw(session.key, call.carrier)
         except HarkenError as exc:
-            return types.CallToolResult(content=[_json(exc.as_dict())], is_error=True)
+            return types.CallToolResult(content=[_json({**exc.as_dict(), "hint": tool_hint(exc.hint)})], is_error=True)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
 
     def _call(self, context: Context, session: Session) -> Call:

@@ -12,7 +12,7 @@ from typing import Annotated
 import msgspec
 
 from harken.errors import UserError
-from harken.model import Consumer, DeliveryId, Offer, fresh_id, timestamp
+from harken.model import Attention, Consumer, DeliveryId, Offer, fresh_id, timestamp
 from harken.surfaces import render, shapes
 from harken.surfaces.budget import ResultBudget, longest_piece
 from harken.surfaces.mcp.task_tools import TASK_TOOLS
@@ -107,7 +107,10 @@ async def _read(call: Call, arguments: InboxRead) -> Answer:
     call.note([offer] if offer else [])
     # A piece that did not arrive would leave a hole in a text that is called seen.
     call.when_proven(lambda: coverage.add(message.id, span))
-    return Answer(render.for_read(piece, unread_from, offer), note=render.read_line(piece, unread_from))
+    # Of what waits, the message that is being read needs no word.
+    itself = () if offer else await call.inbox.waiting(call.reader, frozenset(Attention), 1, only=[message.id])
+    note = render.read_line(piece, unread_from)
+    return Answer(render.for_read(piece, unread_from, offer), note=note, too_long=len(itself))
 
 
 async def _wait(call: Call, arguments: WaitForInboundMessage) -> Answer:
