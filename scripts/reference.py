@@ -28,7 +28,7 @@ from harken.cli.run import INTERRUPTED
 from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
 from harken.daemon.metrics import FAMILIES
-from harken.errors import HarkenError
+from harken.errors import HarkenError, Uncertain
 from harken.hosts.base import GENERIC, HOSTS
 from harken.hosts.registry import TITLES, hook_host
 from harken.inbox.frames import FRAME_CHARS, OPENING_CHARS
@@ -158,8 +158,11 @@ def cli_page(words: Words) -> Iterator[str]:
             if command is not None:
                 yield from command_section(command, f"harken {name}")
     yield "## Exit codes\n\n"
-    codes = [("0", "Done. Also when there was nothing to show."), ("1", words.of("errors", "HarkenError", "next"))]
-    codes += [(str(kind.exit_code), words.of("errors", kind.__name__, "next")) for kind in error_kinds()[1:]]
+    needy = "`doctor`, `probe`, `connect`, `disconnect`, `uninstall`: something needs fixing."
+    fault = f"{needy} Else: {words.of('errors', 'HarkenError', 'next')}"
+    codes = [("0", "Done. Also when there was nothing to show."), ("1", fault)]
+    ending = [kind for kind in error_kinds()[1:] if kind is not Uncertain]  # no command ends with that
+    codes += [(str(kind.exit_code), words.of("errors", kind.__name__, "next")) for kind in ending]
     codes += [(str(INTERRUPTED), "Ctrl-C."), (str(PIPE_CLOSED), "Whoever read the output went away.")]
     yield table(("code", "what it means, or what to do"), codes)
 

@@ -62,8 +62,8 @@ def up(asked: Invocation) -> None:
 def down(asked: Invocation) -> None:
     """Stop the daemon; nothing that was accepted is lost.
 
-    It stays down until `harken up` or another verb starts it: agents that are still open do not. A service starts it
-    again when you log in.
+    It stays down until `harken up` or another command starts it: agents do not, neither open ones nor new ones. A
+    service starts it again when you log in.
     """
     from harken.cli.authority import refuse_agent
 
