@@ -70,6 +70,7 @@ def test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it(fresh: Rig) -
         assert lines[lines.index(row) - 1].startswith("Not given when the consumer began")
     below = fresh.json("list", "--mailbox", "inbox", "--before", "3")["messages"]
     assert [each["content_text_sanitized"] for each in below] == ["one", "two"]
+    assert "3 messages, 1 delivery, 1 mailbox, " in fresh.ok("status")
     assert [fresh.json("read", ref)["not_given"] for ref in ("#2", "#3")] == [["late"], []]
     assert "  late   not given  older, or one of too many, when it began" in fresh.ok("read", "#2").splitlines()
 

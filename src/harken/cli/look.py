@@ -140,7 +140,7 @@ def _show_status(screen: Screen, found: Result) -> None:
     daemon = found["daemon"]
     since = clock_time(daemon["started_at"])
     screen.line(f"Harken {one_line(daemon['version'])} runs since {since} (process {daemon['pid']}).")
-    counts = ", ".join(f"{count} {name.replace('_', ' ')}" for name, count in found["store"].items())
+    counts = ", ".join(_counted(count, name.replace("_", " ")) for name, count in found["store"].items())
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
     if daemon.get("port_problem"):
@@ -212,6 +212,12 @@ def _consumer_row(place: Result) -> tuple[str, ...]:
         f"{place['unread']} unread",
         f"at #{place['cursor']} of {place['head']}",
     )
+
+
+def _counted(count: int, names: str) -> str:
+    """Return a number of things, of which the plural is given."""
+    singular = {"deliveries": "delivery", "mailboxes": "mailbox"}.get(names, names.removesuffix("s"))
+    return f"{count} {singular if count == 1 else names}"
 
 
 def _left_out_row(left_out: Result) -> tuple[str, ...]:
