@@ -207,3 +207,21 @@ def test_key_cannot_be_read_by_scripts(site: Site) -> None:
     )
     assert window.page.evaluate(asked) == "InvalidAccessError"
     assert window.page.context.cookies() == []
+
+
+def test_key_is_renewed_and_every_tab_goes_on(site: Site) -> None:
+    """A copy of the browser's files is worth less each day; the person notices nothing."""
+    window = site.window()
+    other = Window(window.page.context.new_page(), site.origin)
+    other.goto("/m/inbox")
+    aged = "async () => { const { session, key } = await harken.own(); await harken.keep(session, key, 1); }"
+    window.page.evaluate(aged)
+    window.reload()
+    until(lambda: window.page.evaluate("async () => (await harken.own()).since > 1"), "the key is renewed")
+    for each in (window, other):
+        each.say("goes on")
+        expect(each.outlook).to_contain_text("Sent")
+    site.daemon.kill()
+    site.restart()
+    other.reload()
+    expect(other.items).to_have_count(2)

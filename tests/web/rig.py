@@ -119,6 +119,14 @@ class Web:
         self.keys[session] = bytes(each ^ other for each, other in zip(data_of(hidden), pad, strict=True))
         return {SESSION: session}
 
+    def renewed(self, session: str, nonce: str = "n") -> bytes:
+        """Ask for the next key of a session; return it."""
+        body = json.dumps({"nonce": nonce}).encode()
+        told = self.ask("POST", "/renew-key", {SESSION: session, "Origin": self.origin}, body)
+        assert told.status == 200, told
+        pad = data_of(tag(self.keys[session], "harken next key 1", nonce))
+        return bytes(each ^ other for each, other in zip(data_of(told.json["key"]), pad, strict=True))
+
     def ticket(self) -> str:
         """Return a new ticket, as the shell of a page holds it."""
         found = re.search(r'name="harken-ticket" content="([^"]+)"', self.ask("GET", "/", NAVIGATION).text)

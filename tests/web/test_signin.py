@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.surfaces.web.browsers import browser_name
-from harken.surfaces.web.page_sessions import LASTS, MOST_SESSIONS, NOTED_AFTER, PageSession, PageSessions
+from harken.surfaces.web.page_sessions import LASTS, MOST_SESSIONS, NOTED_AFTER, OTHER_TABS, PageSession, PageSessions
 from harken.surfaces.web.proofs import Asking, Proof
 from harken.surfaces.web.signin import LINK_SECONDS, MAX_LINKS, SignInAnswer, SignInRequest, SignIns
 from harken.surfaces.web.tickets import BEGIN_SECONDS, MOST_OPEN, WINDOW, Tickets, Turn
@@ -184,6 +184,31 @@ def test_last_use_is_kept_to_the_minute(sign_ins: SignIns, clock: FakeClock, fil
     assert kept.used_at - session.used_at == NOTED_AFTER + timedelta(seconds=1)
 
 
+def test_key_before_is_good_until_the_next_was_used_and_a_minute_more(
+    sign_ins: SignIns, clock: FakeClock, file: Path
+) -> None:
+    """The answer that brings a key may be lost, and another tab may not know it yet; after that it is worth nothing."""
+    session = begun(sign_ins)
+    sessions = sign_ins.sessions
+    next_key = sessions.renew(session.id, 0)
+    assert next_key not in (None, sessions.key(session))
+    clock.advance(86_400)
+    assert sessions.renew(session.id, 0) == next_key, "whoever did not get it asks again"
+    found = sessions.find(session.id, HOST)
+    assert found is not None
+    assert sessions.turns(found) == [1, 0]
+    sessions.use(session.id, 1)
+    for again in (sessions, PageSessions("a token", clock, file)):
+        found = again.find(session.id, HOST)
+        assert found is not None
+        assert again.key(found) == next_key
+        assert again.turns(found) == [1, 0]
+    clock.advance(OTHER_TABS.total_seconds())
+    assert sessions.turns(found) == [1]
+    assert sessions.renew(session.id, 0) is None
+    assert sessions.renew("b-nobody", 0) is None
+
+
 @pytest.mark.parametrize("content", ["", "{", "[]", '{"token": 1}', '{"token": "x", "sessions": []}', "\udcff"])
 def test_file_that_is_damaged_signs_everyone_out_and_no_more(clock: FakeClock, file: Path, content: str) -> None:
     """The daemon starts, and people sign in again."""
@@ -312,6 +337,20 @@ def test_request_of_an_earlier_run_is_worth_nothing_and_says_how_to_go_on(web: W
     fresh = web.proof(session, "GET", "/m/inbox", ticket=answer.headers["harken-ticket"], number=1)
     assert web.ask("GET", "/m/inbox", {"Harken-Proof": fresh}).status == 200
     assert web.daemon.call("list")["messages"] == []
+
+
+def test_page_gets_its_next_key_and_goes_on_with_it(web: Web) -> None:
+    """No key is used for long, and the new one does not travel either."""
+    session = web.signed_in()[SESSION]
+    old, new = web.keys[session], web.renewed(session)
+    assert old != new
+    for key in (old, new, old):
+        web.keys[session] = key
+        assert web.ask("GET", "/m/inbox", {**NAVIGATION, SESSION: session}).status == 200
+    own = {SESSION: session, "Origin": web.origin}
+    for body in (b"", b"{}", b'{"nonce": ""}', b'{"nonce": "a\\nb"}', b"[" * 10_000):
+        assert web.ask("POST", "/renew-key", own, body).status == 403
+    assert web.ask("POST", "/renew-key", web.bearer, b'{"nonce": "n"}').status == 403
 
 
 def test_signing_out_ends_the_session_and_its_stream(web: Web) -> None:

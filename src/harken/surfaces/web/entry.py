@@ -1,4 +1,4 @@
-"""`/sign-in` and `/sign-out`: where a browser gets its key, and where its session ends.
+"""`/sign-in`, `/renew-key` and `/sign-out`: where a browser gets its key, the next one, and where its session ends.
 
 What is behind a link is in `signin.py`. The page of a link holds no data; what it does is in `page/static/signin.js`.
 """
@@ -16,10 +16,10 @@ from harken.errors import Refused
 from harken.surfaces.web.answers import FORBIDDEN, error_answer, json_answer
 from harken.surfaces.web.browsers import browser_name
 from harken.surfaces.web.shell import Shell
-from harken.surfaces.web.signin import SignInRequest, SignIns
+from harken.surfaces.web.signin import RenewRequest, SignInRequest, SignIns, Visit
 
 NO_CONTENT = 204
-SESSION = "page_session"  # in the state of a request: the session that it proved
+VISIT = "visit"  # in the state of a request: what it proved
 
 
 def entry_routes(sign_ins: SignIns, shell: Shell) -> list[Route]:
@@ -27,6 +27,7 @@ def entry_routes(sign_ins: SignIns, shell: Shell) -> list[Route]:
     return [
         Route("/sign-in", partial(_sign_in_page, shell), methods=["GET"]),
         Route("/sign-in", partial(_sign_in, sign_ins), methods=["POST"]),
+        Route("/renew-key", partial(_renew, sign_ins), methods=["POST"]),
         Route("/sign-out", partial(_sign_out, sign_ins), methods=["POST"]),
     ]
 
@@ -45,6 +46,19 @@ async def _sign_in(sign_ins: SignIns, request: Request) -> Response:
     return refused if answer is None else json_answer(answer)
 
 
+async def _renew(sign_ins: SignIns, request: Request) -> Response:
+    refused = error_answer(Refused("There is no key to renew.", "Load the page again."), FORBIDDEN)
+    visit: Visit | None = getattr(request.state, VISIT, None)
+    try:
+        asked = msgspec.json.decode(await request.body(), type=RenewRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return refused
+    key = sign_ins.renew(visit, asked.nonce) if visit is not None else None
+    return refused if key is None else json_answer({"key": key})
+
+
 async def _sign_out(sign_ins: SignIns, request: Request) -> Response:
-    sign_ins.sessions.end(getattr(request.state, SESSION, ""))
+    visit: Visit | None = getattr(request.state, VISIT, None)
+    if visit is not None:
+        sign_ins.sessions.end(visit.session.id)
     return Response(status_code=NO_CONTENT)

@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from harken.errors import HarkenError, Refused, UserError
 from harken.surfaces.web import proofs, tickets
 from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, error_answer, wants_page
-from harken.surfaces.web.entry import SESSION
+from harken.surfaces.web.entry import VISIT
 from harken.surfaces.web.proofs import Asking
 from harken.surfaces.web.shell import Shell
 from harken.surfaces.web.signin import SignIns, Visit
@@ -161,7 +161,7 @@ class Guard:
             name = visit.session.id
             scope["state"] = {
                 **scope.get("state", {}),
-                SESSION: name,
+                VISIT: visit,
                 IS_OPEN: partial(self._sign_ins.sessions.is_open, name),
             }
             await self._app(scope, _again(body, receive), answered)

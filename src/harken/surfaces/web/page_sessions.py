@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
@@ -22,6 +22,7 @@ from harken.surfaces.web.proofs import tagged
 
 LASTS: Final = timedelta(days=30)
 NOTED_AFTER: Final = timedelta(minutes=1)  # how exactly the file knows when one was last used
+OTHER_TABS: Final = timedelta(minutes=1)  # so long they may go on with the key before
 MOST_SESSIONS: Final = 32
 MAX_BROWSER: Final = 40
 
@@ -36,6 +37,9 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     browser: str
     began_at: datetime
     used_at: datetime
+    turn: int = 0
+    turned_at: datetime | None = None
+    is_turn_used: bool = True
 
 
 class _Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,13 +51,20 @@ class _Records(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSession:
-    """A browser that is signed in. `host` is the address that it is signed in at."""
+    """A browser that is signed in. `host` is the address that it is signed in at.
+
+    `turn` counts its keys. The one before is good too, until the newest was used and for a while after: the answer that
+    brought it may be lost, and other tabs may not know it yet.
+    """
 
     id: str
     host: str
     browser: str
     began_at: datetime
     used_at: datetime
+    turn: int = 0
+    turned_at: datetime | None = None
+    is_turn_used: bool = True
 
 
 class PageSessions:
@@ -75,9 +86,30 @@ class PageSessions:
         self._write()
         return new
 
-    def key(self, session: PageSession) -> bytes:
-        """Return the key of a session."""
-        return hmac.digest(self._key, f"{session.id}\n{session.host}".encode(), hashlib.sha256)
+    def key(self, session: PageSession, turn: int | None = None) -> bytes:
+        """Return the newest key of a session, or that of a turn."""
+        which = session.turn if turn is None else turn
+        return hmac.digest(self._key, f"{session.id}\n{session.host}\n{which}".encode(), hashlib.sha256)
+
+    def turns(self, session: PageSession) -> Sequence[int]:
+        """Return the turns whose keys are good now, the newest first."""
+        turned_at = session.turned_at
+        if turned_at is None:
+            return [session.turn]
+        is_fresh = abs(self._clock.now() - turned_at) < OTHER_TABS
+        return [session.turn, session.turn - 1] if is_fresh or not session.is_turn_used else [session.turn]
+
+    def renew(self, name: str, turn: int) -> bytes | None:
+        """Return the key that comes after that of a turn; the same again until it was used."""
+        found = self._open.get(name)
+        if found is None or turn not in self.turns(found):
+            return None
+        if turn == found.turn:
+            now = self._clock.now()
+            found = replace(found, turn=turn + 1, turned_at=now, is_turn_used=False)
+            self._open[name] = found
+            self._write()
+        return self.key(found)
 
     def find(self, name: str, host: str) -> PageSession | None:
         """Return a session that is good at an address, or None."""
@@ -89,13 +121,17 @@ class PageSessions:
         found = self._open.get(name)
         return found is not None and self._is_good(found)
 
-    def use(self, name: str) -> None:
-        """Note that a session is used now."""
-        if name not in self._open:
+    def use(self, name: str, turn: int = 0) -> None:
+        """Note that a session is used now, with the key of a turn."""
+        found = self._open.get(name)
+        if found is None:
             return
-        now = self._clock.now()
-        self._open[name] = replace(self._open[name], used_at=now)
-        if abs(now - self._noted[name]) >= NOTED_AFTER:
+        now, is_first = self._clock.now(), turn == found.turn and not found.is_turn_used
+        # What came before it is good for a while from now on, whenever it was given.
+        turned_at = now if is_first else found.turned_at
+        is_turn_used = found.is_turn_used or is_first
+        self._open[name] = replace(found, used_at=now, turned_at=turned_at, is_turn_used=is_turn_used)
+        if is_first or abs(now - self._noted[name]) >= NOTED_AFTER:
             self._write()
 
     def all(self) -> Sequence[PageSession]:
@@ -137,17 +173,11 @@ class PageSessions:
             return []
         if found.token != self._mark():
             return []
-        return [
-            PageSession(id=each.id, host=each.host, browser=each.browser, began_at=each.began_at, used_at=each.used_at)
-            for each in found.sessions
-        ]
+        return [PageSession(**msgspec.structs.asdict(each)) for each in found.sessions]
 
     def _write(self) -> None:
         sessions = self.all()
-        records = [
-            _Record(id=each.id, host=each.host, browser=each.browser, began_at=each.began_at, used_at=each.used_at)
-            for each in sessions
-        ]
+        records = [_Record(**asdict(each)) for each in sessions]
         draft = self._file.with_name(f"{self._file.name}.new")
         draft.touch(mode=0o600)
         draft.write_bytes(msgspec.json.encode(_Records(token=self._mark(), sessions=records)))

@@ -26,6 +26,12 @@ _SECRET_BYTES: Final = 32
 _MAX_NONCE: Final = 64
 
 
+class RenewRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a page says to get its next key: a text that it made up."""
+
+    nonce: str
+
+
 class SignInRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a page says to sign in: which link, a text that it made up, and what only the link's secret can make."""
 
@@ -53,11 +59,12 @@ class _Link:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Visit:
-    """A request whose proof is good."""
+    """A request whose proof is good, and the key that made it."""
 
     session: PageSession
     proof: Proof
     key: bytes
+    turn: int
 
 
 class SignIns:
@@ -99,14 +106,19 @@ class SignIns:
         session = self.sessions.find(proof.session, asking.host) if proof is not None else None
         if proof is None or session is None:
             return None
-        key = self.sessions.key(session)
-        if (
-            not proof.is_signed(key, asking)
-            or self.tickets.take(session.id, proof.ticket, proof.number) is not Turn.NEW
-        ):
+        keys = {turn: self.sessions.key(session, turn) for turn in self.sessions.turns(session)}
+        turn = next((each for each, key in keys.items() if proof.is_signed(key, asking)), None)
+        if turn is None or self.tickets.take(session.id, proof.ticket, proof.number) is not Turn.NEW:
             return None
-        self.sessions.use(session.id)
-        return Visit(session=session, proof=proof, key=key)
+        self.sessions.use(session.id, turn)
+        return Visit(session=session, proof=proof, key=keys[turn], turn=turn)
+
+    def renew(self, visit: Visit, nonce: str) -> str | None:
+        """Return the next key of a session, hidden under the one that its page has."""
+        if not 0 < len(nonce) <= _MAX_NONCE or "\n" in nonce:
+            return None
+        key = self.sessions.renew(visit.session.id, visit.turn)
+        return None if key is None else encoded(masked(key, tagged(visit.key, "harken next key 1", nonce)))
 
     def _now(self) -> float:
         return self._clock.now().timestamp()

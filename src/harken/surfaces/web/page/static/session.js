@@ -5,7 +5,7 @@
 "use strict";
 
 (() => {
-  const NAME = "harken", KEYS = "keys", OWN = "own", TRIES = 2;
+  const NAME = "harken", KEYS = "keys", OWN = "own", TRIES = 2, RENEWED_MS = 86400000;
   const NOTHING = "47DEQpj8HBSa-_TImW-5JCeuQeRkm5NMpJWZG3hSuFU"; // the hash of an empty body
   const text = new TextEncoder();
   const HMAC = { name: "HMAC", hash: "SHA-256" };
@@ -32,7 +32,10 @@
   let held = null; // what was read: the session and its key
   const own = () => held ||= stored("readonly", (keys) => keys.get(OWN)).catch(() => undefined);
   own(); // it takes a while
-  const keep = (session, key) => { held = null; return stored("readwrite", (keys) => keys.put({ session, key }, OWN)); };
+  const keep = (session, key, since = Date.now()) => {
+    held = null;
+    return stored("readwrite", (keys) => keys.put({ session, key, since }, OWN));
+  };
   const forget = () => { held = null; return stored("readwrite", (keys) => keys.delete(OWN)); };
 
   // Asking -------------------------------------------------------------------------------------------------------------
@@ -53,7 +56,7 @@
     if (place.origin !== location.origin) throw new Stranger(place.origin);
     const headers = { ...options.headers }, data = await bytesOf(options.body, headers);
     const body = data.length ? encode(await crypto.subtle.digest("SHA-256", data)) : NOTHING;
-    const who = await own();
+    let who = await own();
     for (let left = TRIES; who && left; left--) {
       const mine = ticket, count = String(++number);
       const proof = await tag(who.key, "harken proof 1", who.session, mine, count, method, location.host, place.pathname + place.search, body);
@@ -71,9 +74,25 @@
       const next = answer.headers.get("Harken-Ticket");
       if (answer.status !== 401 || !next) throw new Stranger(answer.status);
       if (ticket === mine) { ticket = next; number = 0; }
+      held = null; // another tab may have signed in again, or renewed the key
+      who = await own();
     }
-    held = null; // another tab may sign in again
     return new Response(null, { status: 401 }); // nothing of what came is shown: anybody could say it
+  }
+
+  // No key is used for long: a copy of the browser's files that somebody took is worth less each day.
+  async function renew() {
+    const who = await own();
+    if (!who || Date.now() - who.since < RENEWED_MS) return;
+    await navigator.locks.request("harken-renew", { ifAvailable: true }, async (lock) => {
+      const { session, key, since } = lock ? await stored("readonly", (keys) => keys.get(OWN)) : who;
+      if (!lock || since !== who.since) return; // another tab does it, or has done it
+      const nonce = encode(crypto.getRandomValues(new Uint8Array(16)));
+      const answer = await ask("/renew-key", { method: "POST", body: JSON.stringify({ nonce }) });
+      if (!answer.ok) return;
+      const pad = decode(await tag(key, "harken next key 1", nonce)), hidden = decode((await answer.json()).key);
+      await keep(session, await keyOf(hidden.map((each, place) => each ^ pad[place])));
+    });
   }
 
   // A stream of events, as a browser would read it; yields also where it is when it is told nothing.
@@ -140,5 +159,5 @@
   }
 
   window.XMLHttpRequest = ProvenRequest;
-  window.harken = Object.freeze({ ask, decode, encode, events, forget, keep, keyOf, own, Stranger, tag });
+  window.harken = Object.freeze({ ask, decode, encode, events, forget, keep, keyOf, own, renew, Stranger, tag });
 })();

@@ -29,6 +29,7 @@
     window.addEventListener("submit", send); // last: what the page or htmx sends by itself is prevented when it comes here
     document.documentElement.dataset.ready = "";
     document.dispatchEvent(new CustomEvent("page-ready"));
+    harken.renew().catch(() => {}); // the next page tries again
   }
 
   // In their order, but htmx last: it begins at once, and looks at what is in sight.
