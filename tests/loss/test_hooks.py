@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import socket
 import subprocess
-from contextlib import ExitStack, suppress
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import pytest
 
 from harken.hosts.hook import Moment
+from harken.testing import Agent
 from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, QWEN, Conversation, Inn, Kind, RawHook, run_hook
-from tests.loss.rig import Chance, Nursery, Served, check_journal, export, stubborn, texts, until
+from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until
 
 MESSAGE = "INSERT INTO mailboxes"
 OFFER = "INSERT INTO deliveries"
@@ -25,6 +28,22 @@ REPEAT = "Repeat: offered before without proof that it arrived"
 NUMBER = 12
 KILLS = 8
 every_host = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
+
+
+@contextmanager
+def held_up(pid: int) -> Iterator[None]:
+    """Let a process stand still, as one that the system gives no time."""
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(pid, signal.SIGCONT)
+
+
+def pulled(guest: Conversation, agent: Agent) -> list[Json]:
+    """Pull as Codex does, whose calls name the conversation; the others need no name."""
+    params = {"name": "inbox_pull", "arguments": {}, "_meta": {"threadId": guest.native}}
+    return list(json.loads(agent.request("tools/call", params)["result"]["content"][0]["text"])["messages"])
 
 
 def send_into(daemon: Served, text: str) -> None:
@@ -302,6 +321,66 @@ def test_another_conversation_of_the_process_proves_nothing_of_the_one_before_th
         guest.tool()
         assert agent.tool("inbound_queue_stats")
         assert inn.ledger(message, kind.name)["state"] == "offered"
+
+
+@every_host
+def test_prompt_before_the_edge_is_back_lets_go_of_what_a_tool_gave_in_the_turn_before(
+    daemon: Served, kind: Kind
+) -> None:
+    """That turn was interrupted: the end of the next one, heard with the edge, is no sign that its result was read."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(kind)
+    with guest.agent() as agent:
+        guest.prompt(turn="t1")
+        message = inn.send("please look", sender="bob", channel="x")
+        assert texts(pulled(guest, agent)) == ["please look"]
+        with held_up(agent.pid):
+            daemon.kill()
+            daemon.start()
+            again = guest.prompt("something else", turn="t2")
+            assert inn.ledger(message, kind.name)["offers"] == (2 if "please look" in again else 1)
+        agent.request("tools/list", {})
+        if "please look" not in again:
+            (repeat,) = pulled(guest, agent)
+            assert repeat["repeat"]
+
+
+def test_stop_proves_nothing_of_an_edge_that_came_back_after_another_one(daemon: Served) -> None:
+    """That the session works is known by a call of the first edge; in which turn the second had its result, is not."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    with guest.agent() as one, guest.agent() as two:
+        guest.prompt(turn="t1")
+        message = inn.send("please look", sender="bob", channel="x")
+        assert texts(two.tool("inbox_pull")["messages"]) == ["please look"]
+        with held_up(two.pid):
+            daemon.kill()
+            daemon.start()
+            one.tool("inbound_queue_stats")
+        two.request("tools/list", {})
+        guest.turn = "t2"
+        guest.stop()
+        assert inn.state(message, CLAUDE.name) == "offered"
+
+
+def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it(daemon: Served) -> None:
+    """It was not interrupted: that a hook of it was quicker than the edge takes no proof away."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    with guest.agent() as agent:
+        guest.prompt(turn="t1")
+        message = inn.send("please look", sender="bob", channel="x")
+        assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
+        with held_up(agent.pid):
+            daemon.kill()
+            daemon.start()
+            guest.tool()
+        agent.request("tools/list", {})
+        guest.stop()
+        assert inn.state(message, CLAUDE.name) == "seen"
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])

@@ -204,6 +204,7 @@ class Session:
     is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
     is_replaced: bool = False  # another conversation has taken its place: what that one had is offered again
     edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back
+    awaited: frozenset[str] = frozenset()  # of those, the ones that have not: what they carried is of the turn then
     hindrance: str = ""  # why it cannot be woken now; empty when it can, as far as is known
     probe: Callable[[], Awaitable[str]] | None = None  # looks whether it can be woken; returns the hindrance
     waits: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # what ends its long polls
@@ -414,6 +415,7 @@ class Session:
             moment_chars=record.moment_chars,
             result_bytes=record.result_bytes,
             edges=frozenset(record.edges),
+            awaited=frozenset(record.edges),
             turns=TurnLog.inherited(record.carriers),
             noticed=set(record.noticed),
             oversize=set(record.oversize),
@@ -669,6 +671,7 @@ class Sessions:
             return False
         session.connections.pop(edge, None)
         session.edges -= {edge}
+        session.awaited -= {edge}
         if session.connections or (session.is_hooked and not session.has_many):
             # Hooks know it without a connection; it ends when they say so, or with its process.
             return False

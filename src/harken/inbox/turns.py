@@ -123,12 +123,12 @@ class TurnLog:
         if deliveries and len(self._open) < MAX_CARRIERS:
             self._open[carrier] = _Carried(deliveries=tuple(deliveries), carriage=carriage, turn=turn)
 
-    def inherit(self, carrier: str, delivery: DeliveryId, turn: str) -> None:
+    def inherit(self, carrier: str, delivery: DeliveryId, turn: str, *, is_printed: bool = True) -> None:
         """Before a restart, the result of a call carried this, in a turn that may have been interrupted since."""
         known = self._open.get(carrier)
         deliveries = (*known.deliveries, delivery) if known is not None else (delivery,)
         self._open[carrier] = _Carried(
-            deliveries=deliveries, carriage=Carriage.STEP, turn=turn, is_printed=True, is_inherited=True
+            deliveries=deliveries, carriage=Carriage.STEP, turn=turn, is_printed=is_printed, is_inherited=True
         )
 
     def confirm(self, carrier: str) -> None:

@@ -213,6 +213,7 @@ class HookDesk:
         await self._judge(session, session.turns.written(await self._read(session)))
 
     async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
+        await self._release_awaited(session, occasion)
         if occasion.is_interrupted:
             session.rest(occasion.turn)
             session.forget_notices()
@@ -295,6 +296,21 @@ class HookDesk:
             is_new_turn=moment is Moment.PROMPT and not is_own,
         )
         return await self._teller.tell(session, manner, turn=occasion.turn)
+
+    async def _release_awaited(self, session: Session, occasion: Occasion) -> None:
+        """After a restart another turn is told of before an edge is back: what that one carried was in none of it."""
+        is_same = occasion.turn == session.turn and not occasion.is_interrupted
+        is_first = occasion.moment in (Moment.START, Moment.PROMPT) and not occasion.turn
+        if not session.awaited or (is_same and not is_first):
+            return
+        edges, session.awaited = session.awaited, frozenset[str]()
+        offers = [each for each in await self._inbox.open_offers(session.key) if each.carrier.split("/")[0] in edges]
+        if occasion.moment is Moment.PROMPT:
+            # The host's own record may show it; else the prompt lets go of it.
+            for offer in offers:
+                session.turns.inherit(offer.carrier, offer.delivery_id, session.turn, is_printed=False)
+        elif offers:
+            await self._inbox.release(session.key, {offer.carrier for offer in offers})
 
     async def _follow_turn(self, session: Session, occasion: Occasion) -> None:
         """Note in which turn a session is; what tool results carried in another one is proven no more."""

@@ -218,14 +218,21 @@ class AgentServer:
             # Somebody waits for the answer of a call: it is still in the turn that it was in.
             session.work()
         unanswered = {self.carrier(request) for request in self._hello.resent}
-        for offer in await self._own_offers(session.key):
-            if offer.carrier in unanswered:
-                await self._inbox.release(session.key, [offer.carrier])
-            elif session.is_inherited and session.is_hooked:
+        offers = await self._own_offers(session.key)
+        is_awaited = self._hello.edge in session.awaited
+        session.awaited -= {self._hello.edge}
+        lost = set[str]()
+        for offer in offers:
+            if offer.carrier in unanswered or (session.is_hooked and not is_awaited):
+                # A hook that came first has told of another turn, or nobody knows which one had it.
+                lost.add(offer.carrier)
+            elif session.is_hooked:
                 # Whether the turn that had it still goes on, its hooks or its host's record say.
                 session.turns.inherit(offer.carrier, offer.delivery_id, session.turn)
             else:
                 self._evidence.restore(offer.carrier, offer.delivery_id, resent=self._hello.resent)
+        if lost:
+            await self._inbox.release(session.key, lost)
 
     async def _own_offers(self, key: SessionKey) -> Sequence[OpenOffer]:
         """Return what went through this edge; another edge of the same session answers for the rest."""
