@@ -210,3 +210,17 @@ def test_what_is_to_be_done_after_an_answer_is_done_once_it_is_written() -> None
     for request in (A, B, B, C):
         log.answer(request)
     assert done == [B]
+
+
+def test_cancelling_a_call_that_was_refused_takes_no_proof_from_an_earlier_one() -> None:
+    """It has carried nothing itself: what it would have proven had it run is still proven by the next call."""
+    log = CarrierLog()
+    log.begin(A)
+    log.carry(A, [D1])
+    log.answer(A)
+    log.begin(B)
+    log.answer(B)
+    assert not log.discard(B)
+    assert not log.cancel(B)
+    log.begin(C)
+    assert list(log.proven_by(C)) == [D1]

@@ -7,7 +7,7 @@ belong to one step), and neither does the answer to a call that was cancelled be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 from harken.model import DeliveryId
 
@@ -20,7 +20,7 @@ class CarrierLog:
     def __init__(self) -> None:
         self._open: dict[str, list[DeliveryId]] = {}
         self._answered: dict[str, list[DeliveryId]] = {}
-        self._proven: dict[str, list[DeliveryId]] = {}
+        self._proven: dict[str, dict[str, list[DeliveryId]]] = {}  # by the call that proves it, and the one that had it
         self._lost: set[str] = set()  # of those that are still being worked on
         self._afterwards: dict[str, list[Callable[[], None]]] = {}
         self._when_proven: dict[str, list[Callable[[], None]]] = {}
@@ -32,11 +32,11 @@ class CarrierLog:
             return
         self._open[request] = []
         if self._answered:
-            self._proven[request] = self._take_answered()
+            self._proven[request], self._answered = self._answered, {}
 
     def proven_by(self, request: str) -> Collection[DeliveryId]:
         """Return, once, what a call proved when it arrived."""
-        return self._proven.pop(request, ())
+        return self._read(self._proven.pop(request, {}))
 
     def carry(self, request: str, deliveries: Collection[DeliveryId]) -> None:
         """A call's result has these. Of a call that is not open, nothing can be proven any more."""
@@ -62,15 +62,17 @@ class CarrierLog:
 
     def answer(self, request: str) -> None:
         """A call's answer was written."""
-        carried = self._open.pop(request, []) + self._untaken(request)
+        self._leave_to_next(request)
+        carried = self._open.pop(request, [])
         if carried or request in self._when_proven:
-            self._answered[request] = carried
+            self._answered.setdefault(request, []).extend(carried)
         for do in self._afterwards.pop(request, ()):
             do()
 
     def settle(self) -> Collection[DeliveryId]:
         """The turn ended: return, once, what was answered in it."""
-        return self._take_answered()
+        answered, self._answered = self._answered, {}
+        return self._read(answered)
 
     def abandon(self) -> Collection[str]:
         """The turn was interrupted: return, once, the requests whose answers nothing proves any more."""
@@ -82,8 +84,7 @@ class CarrierLog:
 
     def cancel(self, request: str) -> bool:
         """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
-        if untaken := self._untaken(request):
-            self._answered[request] = untaken
+        self._leave_to_next(request)
         self._afterwards.pop(request, None)
         if request not in self._answered:
             self._when_proven.pop(request, None)
@@ -109,18 +110,18 @@ class CarrierLog:
         A call that came while the store was asked for it proves it; one that was only sent again does not.
         """
         if (newer := next((request for request in self._open if request not in resent), None)) is not None:
-            self._proven.setdefault(newer, []).append(delivery)
+            self._proven.setdefault(newer, {}).setdefault(carrier, []).append(delivery)
         else:
             self._answered.setdefault(carrier, []).append(delivery)
 
-    def _take_answered(self) -> list[DeliveryId]:
-        """Return, once, what was answered, and do what waited for its proof."""
-        answered, self._answered = self._answered, {}
+    def _leave_to_next(self, request: str) -> None:
+        """A call that was refused as malformed has not run: what it would have proven, the next one does."""
+        for carrier, carried in self._proven.pop(request, {}).items():
+            self._answered.setdefault(carrier, []).extend(carried)
+
+    def _read(self, answered: Mapping[str, Collection[DeliveryId]]) -> list[DeliveryId]:
+        """It is proven that these answers were read: do what waited for that, and return what they carried."""
         for request in answered:
             for do in self._when_proven.pop(request, ()):
                 do()
         return [delivery for deliveries in answered.values() for delivery in deliveries]
-
-    def _untaken(self, request: str) -> list[DeliveryId]:
-        """Return what a call would have proven had it run: refused as malformed, it leaves that to the next."""
-        return self._proven.pop(request, [])
