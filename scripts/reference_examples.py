@@ -147,12 +147,14 @@ class _Silent:
         """Forget the notification."""
         return bool(method or params)
 
-    def settle(self) -> Collection[DeliveryId]:
+    def settle(self, turn: str = "") -> Collection[DeliveryId]:
         """Nothing was answered here."""
+        del turn
         return ()
 
-    def abandon(self) -> Collection[str]:
+    def abandon(self, but_of: str = "") -> Collection[str]:
         """Nothing was answered here."""
+        del but_of
         return ()
 
 

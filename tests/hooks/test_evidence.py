@@ -227,6 +227,49 @@ def test_what_a_tool_gave_in_an_interrupted_turn_is_not_proven_by_the_next_one(
         assert inn.state(message, kind.name) == "seen"
 
 
+def pulled_by_thread(thread: str, agent: Agent) -> list[str]:
+    """Pull as Codex does, naming the thread."""
+    params = {"name": "inbox_pull", "arguments": {}, "_meta": {"threadId": thread}}
+    return texts(json.loads(agent.request("tools/call", params)["result"]["content"][0]["text"])["messages"])
+
+
+naming_turns = pytest.mark.parametrize("kind", [CLAUDE, CODEX, QWEN], ids=lambda kind: kind.name)
+
+
+@naming_turns
+@pytest.mark.parametrize("moment", [Moment.TOOL, Moment.STOP], ids=lambda moment: moment.value)
+def test_turn_whose_prompt_was_lost_proves_nothing_of_the_one_before(inn: Inn, kind: Kind, moment: Moment) -> None:
+    """Its name says that the other one was interrupted, although no hook has told of the prompt between the two."""
+    guest = inn.guest(kind)
+    with guest.agent() as agent:
+        guest.prompt(turn="t1")
+        message = inn.send("please look", sender="ann", channel="ci")
+        assert pulled_by_thread(guest.native, agent) == ["please look"]
+        guest.turn = "t2"
+        guest.run(moment)
+        guest.stop()
+        line = inn.ledger(message, kind.name)
+        # Told again by a hook, it may be proven by the end of the same turn.
+        assert (line["state"], line["offers"]) == ("offered", 1) or line["offers"] == 2
+
+
+@naming_turns
+def test_end_of_a_turn_that_comes_late_proves_nothing_of_the_next_one(inn: Inn, kind: Kind) -> None:
+    """The result is of the turn that goes on: its own end proves it."""
+    guest = inn.guest(kind)
+    with guest.agent() as agent:
+        guest.prompt(turn="t1")
+        guest.prompt("something else", turn="t2")
+        message = inn.send("please look", sender="ann", channel="ci")
+        assert pulled_by_thread(guest.native, agent) == ["please look"]
+        guest.turn = "t1"
+        guest.stop()
+        assert inn.state(message, kind.name) == "offered"
+        guest.turn = "t2"
+        guest.stop()
+        assert inn.state(message, kind.name) == "seen"
+
+
 # -- hooks that die ------------------------------------------------------------------------------------------------
 
 
@@ -440,12 +483,6 @@ def test_mail_for_a_session_that_has_ended_rings_for_nobody(inn: Inn) -> None:
     guest.run(Moment.END)
     inn.send("please look")
     inn.wait_bell(COPILOT.name, is_on=False)
-
-
-def pulled_by_thread(thread: str, agent: Agent) -> list[str]:
-    """Pull as Codex does, naming the thread."""
-    params = {"name": "inbox_pull", "arguments": {}, "_meta": {"threadId": thread}}
-    return texts(json.loads(agent.request("tools/call", params)["result"]["content"][0]["text"])["messages"])
 
 
 def test_two_threads_of_one_codex_are_told_apart_by_their_calls(inn: Inn) -> None:

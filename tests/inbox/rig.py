@@ -55,12 +55,14 @@ class Quiet:
         del method, params
         return False
 
-    def abandon(self) -> Sequence[str]:
+    def abandon(self, but_of: str = "") -> Sequence[str]:
         """Return that no answer is unproven."""
+        del but_of
         return ()
 
-    def settle(self) -> Sequence[DeliveryId]:
+    def settle(self, turn: str = "") -> Sequence[DeliveryId]:
         """Nothing was answered here."""
+        del turn
         return ()
 
 

@@ -224,3 +224,18 @@ def test_cancelling_a_call_that_was_refused_takes_no_proof_from_an_earlier_one()
     assert not log.cancel(B)
     log.begin(C)
     assert list(log.proven_by(C)) == [D1]
+
+
+def test_end_of_a_turn_settles_what_was_answered_in_it_and_no_other() -> None:
+    """A result whose turn is not known is settled by any end; one of another turn waits for its own."""
+    log = CarrierLog()
+    for request, delivery, turn in ((A, D1, "t1"), (B, D2, "t2"), (C, DeliveryId("d-3"), "")):
+        log.begin(request)
+        log.proven_by(request)
+        log.carry(request, [delivery], turn)
+    for request in (A, B, C):
+        log.answer(request)
+    assert list(log.settle("t2")) == [D2, "d-3"]
+    assert list(log.abandon("t1")) == []
+    assert list(log.abandon("t2")) == [A]
+    assert list(log.settle()) == []

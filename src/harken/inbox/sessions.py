@@ -101,12 +101,12 @@ class Pusher(Protocol):
         """Send any notification, as a probe does; return whether there was room for it."""
         ...
 
-    def settle(self) -> Collection[DeliveryId]:
+    def settle(self, turn: str = "") -> Collection[DeliveryId]:
         """Return, once, what answers that were written have carried: the end of the turn proves it."""
         ...
 
-    def abandon(self) -> Collection[str]:
-        """Return, once, the carriers of answers that were written: the turn was interrupted, and proves nothing."""
+    def abandon(self, but_of: str = "") -> Collection[str]:
+        """Return, once, the carriers of answers that were written in a turn that is over, and proves nothing."""
         ...
 
 

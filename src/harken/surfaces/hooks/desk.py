@@ -253,7 +253,7 @@ class HookDesk:
     async def _take_proof(self, session: Session, occasion: Occasion) -> None:
         await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
         if occasion.moment is Moment.STOP and not session.shares_connection:
-            await self._inbox.prove(_settled(session), "end of turn")
+            await self._inbox.prove(_settled(session, occasion.turn), "end of turn")
 
     async def _note_results(self, session: Session, occasion: Occasion) -> None:
         """Note what a result of Harken's own tools carried: the next step of this turn, or its end, proves it."""
@@ -320,14 +320,17 @@ class HookDesk:
         is_same = bool(occasion.turn) and occasion.turn == session.turn
         if occasion.moment in (Moment.START, Moment.PROMPT) and not is_same:
             await self._abandon_results(session)
+        elif occasion.moment is Moment.TOOL and occasion.turn:
+            # The hook of its prompt was lost.
+            await self._abandon_results(session, but_of=occasion.turn)
         if occasion.moment in (Moment.PROMPT, Moment.TOOL):
             session.turn = occasion.turn
 
-    async def _abandon_results(self, session: Session) -> None:
+    async def _abandon_results(self, session: Session, *, but_of: str = "") -> None:
         """Another turn begins, or this one was interrupted: what tool results carried in it is offered again."""
         if session.shares_connection:
             return  # whose results they were, the hooks tell
-        carriers = [carrier for pusher in session.connections.values() for carrier in pusher.abandon()]
+        carriers = [carrier for pusher in session.connections.values() for carrier in pusher.abandon(but_of)]
         if carriers:
             await self._inbox.release(session.key, carriers)
 
@@ -377,8 +380,8 @@ def _is_late(session: Session, occasion: Occasion) -> bool:
     return occasion.moment is Moment.TOOL and occasion.turn == session.broken_turn != ""
 
 
-def _settled(session: Session) -> Collection[DeliveryId]:
-    return [delivery for pusher in session.connections.values() for delivery in pusher.settle()]
+def _settled(session: Session, turn: str) -> Collection[DeliveryId]:
+    return [delivery for pusher in session.connections.values() for delivery in pusher.settle(turn)]
 
 
 def _notice_moments(adapter: HookHost) -> frozenset[str]:

@@ -96,15 +96,16 @@ class Connection:
         """Send any notification, as a probe does."""
         return self._outlet.hint(method, params)
 
-    def settle(self) -> Collection[DeliveryId]:
-        """Return, once, what answers that were written have carried."""
-        return self._evidence.settle()
+    def settle(self, turn: str = "") -> Collection[DeliveryId]:
+        """Return, once, what answers that were written have carried in a turn."""
+        return self._evidence.settle(turn)
 
-    def abandon(self) -> Collection[str]:
+    def abandon(self, but_of: str = "") -> Collection[str]:
         """Return, once, the carriers of answers that were written and that nothing proves any more."""
         # What was restored after a restart is known by its whole carrier.
         own = self._agent.carrier("")
-        return [name if name.startswith(own) else self._agent.carrier(name) for name in self._evidence.abandon()]
+        names = self._evidence.abandon(but_of)
+        return [name if name.startswith(own) else self._agent.carrier(name) for name in names]
 
     async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:

@@ -8,19 +8,35 @@ belong to one step), and neither does the answer to a call that was cancelled be
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
 
 from harken.model import DeliveryId
 
 MAX_CARRIERS = 1_000
 
 
+@dataclass(slots=True)
+class _Carried:
+    deliveries: list[DeliveryId] = field(default_factory=list[DeliveryId])
+    turn: str = ""  # in which the call was made, where hooks tell of turns
+
+    def add(self, other: _Carried) -> None:
+        """Have what another answer to the same request has."""
+        self.deliveries += other.deliveries
+        self.turn = self.turn or other.turn
+
+    def is_of(self, turn: str) -> bool:
+        """Whether an event of a turn can be one of the turn that carried this."""
+        return not (self.turn and turn) or self.turn == turn
+
+
 class CarrierLog:
     """Which requests of one connection carried which deliveries, and which of them were answered."""
 
     def __init__(self) -> None:
-        self._open: dict[str, list[DeliveryId]] = {}
-        self._answered: dict[str, list[DeliveryId]] = {}
-        self._proven: dict[str, dict[str, list[DeliveryId]]] = {}  # by the call that proves it, and the one that had it
+        self._open: dict[str, _Carried] = {}
+        self._answered: dict[str, _Carried] = {}
+        self._proven: dict[str, dict[str, _Carried]] = {}  # by the call that proves it, and the one that had it
         self._lost: set[str] = set()  # of those that are still being worked on
         self._afterwards: dict[str, list[Callable[[], None]]] = {}
         self._when_proven: dict[str, list[Callable[[], None]]] = {}
@@ -30,7 +46,7 @@ class CarrierLog:
         self._lost.discard(request)
         if len(self._open) >= MAX_CARRIERS:
             return
-        self._open[request] = []
+        self._open[request] = _Carried()
         if self._answered:
             self._proven[request], self._answered = self._answered, {}
 
@@ -38,10 +54,10 @@ class CarrierLog:
         """Return, once, what a call proved when it arrived."""
         return self._read(self._proven.pop(request, {}))
 
-    def carry(self, request: str, deliveries: Collection[DeliveryId]) -> None:
-        """A call's result has these. Of a call that is not open, nothing can be proven any more."""
+    def carry(self, request: str, deliveries: Collection[DeliveryId], turn: str = "") -> None:
+        """A call's result, in a turn, has these. Of a call that is not open, nothing can be proven any more."""
         if request in self._open:
-            self._open[request].extend(deliveries)
+            self._open[request].add(_Carried(list(deliveries), turn))
 
     def afterwards(self, request: str, do: Callable[[], None]) -> None:
         """Do something when a call's answer is written, and only then. Of a call that is not open, it is never."""
@@ -55,30 +71,36 @@ class CarrierLog:
 
     def drop(self, request: str) -> bool:
         """A call gets another result than the one that had something; return whether it had."""
-        had = bool(self._open.get(request))
-        if had:
-            self._open[request] = []
-        return had
+        carried = self._open.get(request)
+        if carried is None or not carried.deliveries:
+            return False
+        self._open[request] = _Carried()
+        return True
 
     def answer(self, request: str) -> None:
         """A call's answer was written."""
         self._leave_to_next(request)
-        carried = self._open.pop(request, [])
-        if carried or request in self._when_proven:
-            self._answered.setdefault(request, []).extend(carried)
+        carried = self._open.pop(request, None)
+        if carried is not None and (carried.deliveries or request in self._when_proven):
+            self._answered.setdefault(request, _Carried()).add(carried)
         for do in self._afterwards.pop(request, ()):
             do()
 
-    def settle(self) -> Collection[DeliveryId]:
-        """The turn ended: return, once, what was answered in it."""
-        answered, self._answered = self._answered, {}
-        return self._read(answered)
+    def settle(self, turn: str = "") -> Collection[DeliveryId]:
+        """A turn ended: return, once, what was answered in it. What is known to be of another one stays."""
+        ended = {request: carried for request, carried in self._answered.items() if carried.is_of(turn)}
+        for request in ended:
+            del self._answered[request]
+        return self._read(ended)
 
-    def abandon(self) -> Collection[str]:
-        """The turn was interrupted: return, once, the requests whose answers nothing proves any more."""
-        requests = tuple(self._answered)
-        self._answered.clear()
+    def abandon(self, but_of: str = "") -> Collection[str]:
+        """Return, once, the requests whose answers nothing proves any more: a turn was interrupted, or is another now.
+
+        What may be of the turn `but_of`, which goes on, stays.
+        """
+        requests = [name for name, carried in self._answered.items() if not but_of or not carried.is_of(but_of)]
         for request in requests:
+            del self._answered[request]
             self._when_proven.pop(request, None)
         return requests
 
@@ -110,18 +132,18 @@ class CarrierLog:
         A call that came while the store was asked for it proves it; one that was only sent again does not.
         """
         if (newer := next((request for request in self._open if request not in resent), None)) is not None:
-            self._proven.setdefault(newer, {}).setdefault(carrier, []).append(delivery)
+            self._proven.setdefault(newer, {}).setdefault(carrier, _Carried()).deliveries.append(delivery)
         else:
-            self._answered.setdefault(carrier, []).append(delivery)
+            self._answered.setdefault(carrier, _Carried()).deliveries.append(delivery)
 
     def _leave_to_next(self, request: str) -> None:
         """A call that was refused as malformed has not run: what it would have proven, the next one does."""
         for carrier, carried in self._proven.pop(request, {}).items():
-            self._answered.setdefault(carrier, []).extend(carried)
+            self._answered.setdefault(carrier, _Carried()).add(carried)
 
-    def _read(self, answered: Mapping[str, Collection[DeliveryId]]) -> list[DeliveryId]:
+    def _read(self, answered: Mapping[str, _Carried]) -> list[DeliveryId]:
         """It is proven that these answers were read: do what waited for that, and return what they carried."""
         for request in answered:
             for do in self._when_proven.pop(request, ()):
                 do()
-        return [delivery for deliveries in answered.values() for delivery in deliveries]
+        return [delivery for carried in answered.values() for delivery in carried.deliveries]

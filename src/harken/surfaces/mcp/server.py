@@ -285,7 +285,7 @@ class AgentServer:
         return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
 
     def _call(self, context: Context, session: Session) -> Call:
-        request = request_key(context.request_id)
+        request, turn = request_key(context.request_id), session.turn
         return Call(
             inbox=self._inbox,
             tasks=self._tasks,
@@ -294,7 +294,7 @@ class AgentServer:
             edge=self._hello.edge,
             request=request,
             carrier=self.carrier(request),
-            carry=lambda deliveries: self._evidence.carry(request, deliveries),
+            carry=lambda deliveries: self._evidence.carry(request, deliveries, turn),
             drop=lambda: self._evidence.drop(request),
             afterwards=lambda do: self._evidence.afterwards(request, do),
             when_proven=lambda do: self._evidence.when_proven(request, do),
