@@ -147,6 +147,26 @@ def test_a_cancelled_request_is_not_sent_again(home: Path, daemon: FakeDaemon) -
             assert message != request(1)
 
 
+def test_new_daemon_is_told_what_the_host_cancelled_after_the_answer(home: Path, daemon: FakeDaemon) -> None:
+    """The two may have crossed while no daemon was there to hear of it; a number that is used again means a new one."""
+    with started(home) as host:
+        first = daemon.accept()
+        shake_hands(host, first)
+        for number in (1, 2, 3):
+            exchange(host, first, request(number), result(number))
+        first.close()
+        for cancelled in (2, 3, "never", None):
+            host.send({"jsonrpc": "2.0", "method": "notifications/cancelled", "params": {"requestId": cancelled}})
+        host.send(request(3))
+        second = daemon.accept()
+        while second.message() != request(3):
+            pass
+        second.close()
+        third = daemon.accept()
+        assert third.hello["cancelled"] == [2, "never"]
+        assert facts(third) == (True, [3])
+
+
 def test_the_ids_1_and_text_1_are_different_requests(home: Path, daemon: FakeDaemon) -> None:
     """JSON-RPC says so; mixing them up loses one of two answers."""
     with started(home) as host:

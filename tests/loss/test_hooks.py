@@ -383,6 +383,33 @@ def test_turn_that_goes_on_before_the_edge_is_back_proves_what_a_tool_gave_in_it
         assert inn.state(message, CLAUDE.name) == "seen"
 
 
+@pytest.mark.parametrize("is_hooked", [False, True], ids=["", "hooked"])
+@pytest.mark.parametrize("is_back", [False, True], ids=["away", "back"])
+def test_call_that_is_cancelled_around_a_restart_is_proven_by_nothing(
+    daemon: Served, *, is_hooked: bool, is_back: bool
+) -> None:
+    """Its answer was on the way when the host gave it up: whoever gives a call up ignores its answer."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest = inn.guest(CLAUDE)
+    with guest.agent() as agent:
+        if is_hooked:
+            guest.prompt(turn="t1")
+        inn.send("please look", sender="bob", channel="x")
+        request = agent.ask_tool("inbox_pull")
+        assert texts(agent.result(request)["messages"]) == ["please look"]
+        daemon.kill()
+        if is_back:
+            daemon.start()
+            agent.request("tools/list", {})
+        agent.notify("notifications/cancelled", {"requestId": request, "reason": "Esc"})
+        if not is_back:
+            daemon.start()
+        agent.request("tools/list", {})
+        (again,) = agent.tool("inbox_pull")["messages"]
+        assert again["delivery_id"]
+
+
 @pytest.mark.parametrize("kind", ["folder", "fifo"])
 def test_whatever_has_the_name_of_a_record_does_not_hold_up_the_start(daemon: Served, kind: str) -> None:
     """It is no file: opened, it might never end."""

@@ -158,7 +158,7 @@ def test_a_call_that_was_cancelled_carries_nothing() -> None:
 def test_what_was_carried_before_a_restart_is_proven_by_the_next_call() -> None:
     """The store remembers open offers; the connection that comes back can still prove them."""
     log = CarrierLog()
-    log.restore("edge/1", D1)
+    log.restore("0", D1)
     log.begin(A)
     assert list(log.proven_by(A)) == [D1]
 
@@ -167,8 +167,8 @@ def test_a_call_that_came_while_the_past_was_looked_up_proves_it() -> None:
     """The host knows nothing of the restart: its next step may be faster than the store."""
     log = CarrierLog()
     log.begin(A)
-    log.restore("edge/1", D1)
-    log.restore("edge/1", D2)
+    log.restore("0", D1)
+    log.restore("0", D2)
     assert list(log.proven_by(A)) == [D1, D2]
 
 
@@ -176,7 +176,7 @@ def test_a_call_that_was_sent_again_proves_nothing_of_the_past() -> None:
     """It may have run beside the one that carried the message; the next one proves it."""
     log = CarrierLog()
     log.begin(A)
-    log.restore("edge/1", D1, resent=[A])
+    log.restore("0", D1, resent=[A])
     assert list(log.proven_by(A)) == []
     log.begin(B)
     assert list(log.proven_by(B)) == [D1]

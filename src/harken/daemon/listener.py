@@ -43,6 +43,7 @@ class HelloLine(msgspec.Struct):
     task: str = ""
     resumed: bool = False
     resent: list[msgspec.Raw] = []
+    cancelled: list[msgspec.Raw] = []
     env: dict[str, str] = {}
     token: str = ""
     host: str = ""
@@ -137,6 +138,10 @@ class Listener:
         return serve
 
 
+def _keys(ids: list[msgspec.Raw]) -> tuple[str, ...]:
+    return tuple(bytes(item).decode("utf-8", "replace") for item in ids)
+
+
 def _as_hello(line: HelloLine) -> Hello:
     return Hello(
         # A client that gives itself no name gets one: all without would be one session.
@@ -147,7 +152,8 @@ def _as_hello(line: HelloLine) -> Hello:
         consumer=line.consumer,
         task=line.task,
         is_resumed=line.resumed,
-        resent=tuple(bytes(item).decode("utf-8", "replace") for item in line.resent),
+        resent=_keys(line.resent),
+        cancelled=_keys(line.cancelled),
         env=line.env,
         host=line.host,
         moment=line.moment,

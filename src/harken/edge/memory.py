@@ -5,6 +5,7 @@ from __future__ import annotations
 from harken.edge.codec import MAX_LINE, Codec, fields
 
 MAX_WAITING, MAX_WAITING_BYTES = 1024, 2 * MAX_LINE  # requests without an answer
+MAX_KEY = 256  # of a request that is only noted as cancelled
 
 
 class Memory:
@@ -14,6 +15,7 @@ class Memory:
         self.waiting: dict[str, bytes] = {}
         self.sends: dict[str, int] = {}
         self.given_up: list[str] = []
+        self.cancelled: list[str] = []
         self.initialized = b""
         self._bytes = 0
         self._settings: dict[str, bytes] = {}
@@ -23,6 +25,9 @@ class Memory:
     def add(self, key: str, line: bytes) -> bool:
         """Keep a request until it is answered; return whether there is room for it."""
         self.drop(key)
+        if key in self.given_up or key in self.cancelled:  # The host uses its number again.
+            self.given_up = [each for each in self.given_up if each != key]
+            self.cancelled = [each for each in self.cancelled if each != key]
         if len(self.waiting) >= MAX_WAITING or self._bytes + len(line) > MAX_WAITING_BYTES:
             return False
         self.waiting[key], self.sends[key] = line, 0
@@ -45,6 +50,13 @@ class Memory:
         """Forget a request that has no answer yet: what a daemon that died had offered to it has reached nobody."""
         if self.drop(key):
             self.given_up = [*self.given_up, key][-MAX_WAITING:]
+
+    def cancel(self, key: str) -> None:
+        """Note that the host cancelled a request; one that was answered too, as the two may have crossed."""
+        if key in self.waiting:
+            self.give_up(key)
+        elif 0 < len(key) <= MAX_KEY:
+            self.cancelled = [*self.cancelled, key][-MAX_WAITING:]
 
     def settle(self, key: str, codec: Codec, *, is_ok: bool) -> bool:
         """Note an answer, and return whether it is for the host; answers to replays are not."""

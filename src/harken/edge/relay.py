@@ -196,7 +196,7 @@ class Edge:
         if message.get("method") == "notifications/initialized":
             self._memory.initialized = line
         elif message.get("method") == "notifications/cancelled":
-            self._memory.give_up(codec.key(fields(message.get("params")).get("requestId")))
+            self._memory.cancel(codec.key(fields(message.get("params")).get("requestId")))
 
     def _request(self, key: str, line: bytes, *, is_relayed: bool) -> None:
         if self._is_stopped and not self._starter.is_forbidden():
@@ -256,12 +256,13 @@ class Edge:
         except OSError:
             folder = ""
         resent = ",".join(self._memory.resent) if self._has_served else ""
+        cancelled = ",".join(self._memory.cancelled) if self._has_served else ""
         environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(SESSION_VARIABLES).items())
         proof = f',"token":{quote(token)}' if token else ""
         return (
             f'{{"harken":1,"kind":"mcp","edge":"{self._name}","pid":{posix.getpid()},"ppid":{self._parent},'
             f'"cwd":{quote(folder)},"consumer":{quote(self._consumer)},"task":{quote(self._task)},"resumed":{str(self._has_served).lower()},'
-            f'"resent":[{resent}],"env":{{{environment}}}{proof}}}\n'
+            f'"resent":[{resent}],"cancelled":[{cancelled}],"env":{{{environment}}}{proof}}}\n'
         ).encode()
 
     def _connect(self, *, is_asked: bool) -> None:

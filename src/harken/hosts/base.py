@@ -66,6 +66,7 @@ class Hello:
     task_said_by: str = ""  # of a hook: the agent that named it, which the daemon finds out; empty for the person
     is_resumed: bool = False
     resent: tuple[str, ...] = ()
+    cancelled: tuple[str, ...] = ()  # requests that the host has cancelled although they were answered
     env: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

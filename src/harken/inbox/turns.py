@@ -136,9 +136,9 @@ class TurnLog:
         if carried := self._open.get(carrier):
             carried.is_printed = True
 
-    def forget(self, carrier: str) -> None:
-        """A carrier did not arrive."""
-        self._open.pop(carrier, None)
+    def forget(self, carrier: str) -> bool:
+        """A carrier did not arrive; return whether it had no proof yet."""
+        return self._open.pop(carrier, None) is not None
 
     def submitted(self, prompt: str, turn: str = "", *, recorded: Collection[str] = ()) -> Verdict:
         """A prompt came. What the host has `recorded` is proven; what the prompt itself shows begins this turn.

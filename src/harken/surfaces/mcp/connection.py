@@ -102,10 +102,7 @@ class Connection:
 
     def abandon(self, but_of: str = "") -> Collection[str]:
         """Return, once, the carriers of answers that were written and that nothing proves any more."""
-        # What was restored after a restart is known by its whole carrier.
-        own = self._agent.carrier("")
-        names = self._evidence.abandon(but_of)
-        return [name if name.startswith(own) else self._agent.carrier(name) for name in names]
+        return [self._agent.carrier(request) for request in self._evidence.abandon(but_of)]
 
     async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:
@@ -155,10 +152,17 @@ class Connection:
             return
         request = request_key(message.params.get("requestId"))
         session = self._agent.session
-        if session is not None and not named(session.host).cancels_answered and self._evidence.discard(request):
+        if session is None:
+            self._agent.note_cancelled(request)
+        elif not named(session.host).cancels_answered and self._discard(session, request):
             # The two have crossed: whoever has given a call up ignores its answer. Whether it did, nobody knows.
             self._give_again(session.key, request)
         self._note_loss(request)
+
+    def _discard(self, session: Session, request: str) -> bool:
+        """Let go of what an answered call has carried; return whether that was unproven."""
+        # What was answered before a restart is with the session's turns.
+        return self._evidence.discard(request) or session.turns.forget(self._agent.carrier(request))
 
     def _note_loss(self, request: str) -> None:
         """A request will get no answer: what was offered to it has reached nobody."""

@@ -126,15 +126,15 @@ class CarrierLog:
         self._lost.discard(request)
         return is_lost
 
-    def restore(self, carrier: str, delivery: DeliveryId, *, resent: Collection[str] = ()) -> None:
+    def restore(self, request: str, delivery: DeliveryId, *, resent: Collection[str] = ()) -> None:
         """Before a restart of the daemon, an answered call carried this.
 
         A call that came while the store was asked for it proves it; one that was only sent again does not.
         """
-        if (newer := next((request for request in self._open if request not in resent), None)) is not None:
-            self._proven.setdefault(newer, {}).setdefault(carrier, _Carried()).deliveries.append(delivery)
+        if (newer := next((each for each in self._open if each not in resent), None)) is not None:
+            self._proven.setdefault(newer, {}).setdefault(request, _Carried()).deliveries.append(delivery)
         else:
-            self._answered.setdefault(carrier, _Carried()).deliveries.append(delivery)
+            self._answered.setdefault(request, _Carried()).deliveries.append(delivery)
 
     def _leave_to_next(self, request: str) -> None:
         """A call that was refused as malformed has not run: what it would have proven, the next one does."""

@@ -7,6 +7,7 @@ each result carried. It knows nothing of sockets; `connection.py` does.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -51,6 +52,7 @@ _log = logging.getLogger("harken.mcp")
 
 INBOX_URI = "harken://inbox"
 NEWEST_IN_RESOURCE = 5
+MAX_CANCELLED = 1_000
 _QUIETER_THAN_INFO = frozenset({"notice", "warning", "error", "critical", "alert", "emergency"})
 
 Context = ServerRequestContext[Any, Any]
@@ -81,6 +83,7 @@ class AgentServer:
         self._greeted = greeted
         self._bus = InMemorySubscriptionBus()
         self._entering = anyio.Lock()
+        self._cancelled: deque[str] = deque(maxlen=MAX_CANCELLED)  # before the session was known
         self.session: Session | None = None
         self.is_subscribed = False
         self.wants_pings = True
@@ -120,6 +123,10 @@ class AgentServer:
     async def _initialized(self, context: Context, _params: object) -> None:
         """Register the session of a client that may say nothing more for hours: it is here and can be hinted."""
         await self._enter(context)
+
+    def note_cancelled(self, request: str) -> None:
+        """The client has cancelled a call before it is known what an earlier daemon has answered to it."""
+        self._cancelled.append(request)
 
     def carrier(self, request: str) -> str:
         """Return what the store knows a request of this edge by."""
@@ -217,8 +224,9 @@ class AgentServer:
         if self._hello.resent and session.is_busy:
             # Somebody waits for the answer of a call: it is still in the turn that it was in.
             session.work()
-        unanswered = {self.carrier(request) for request in self._hello.resent}
         offers = await self._own_offers(session.key)
+        ignored = () if named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
+        unanswered = {self.carrier(request) for request in (*self._hello.resent, *ignored)}
         is_awaited = self._hello.edge in session.awaited
         session.awaited -= {self._hello.edge}
         lost = set[str]()
@@ -230,7 +238,9 @@ class AgentServer:
                 # Whether the turn that had it still goes on, its hooks or its host's record say.
                 session.turns.inherit(offer.carrier, offer.delivery_id, session.turn)
             else:
-                self._evidence.restore(offer.carrier, offer.delivery_id, resent=self._hello.resent)
+                self._evidence.restore(
+                    offer.carrier.removeprefix(self.carrier("")), offer.delivery_id, resent=self._hello.resent
+                )
         if lost:
             await self._inbox.release(session.key, lost)
 
