@@ -14,7 +14,7 @@ from harken.surfaces.web.browsers import browser_name
 from harken.surfaces.web.page_sessions import LASTS, MOST_SESSIONS, NOTED_AFTER, OTHER_TABS, PageSession, PageSessions
 from harken.surfaces.web.proofs import Asking, Proof
 from harken.surfaces.web.signin import LINK_SECONDS, MAX_LINKS, SignInAnswer, SignInRequest, SignIns
-from harken.surfaces.web.tickets import BEGIN_SECONDS, MOST_OPEN, WINDOW, Tickets, Turn
+from harken.surfaces.web.tickets import BEGIN_SECONDS, MOST_OPEN, WINDOW, NumberState, Tickets
 from harken.testing import FakeClock
 from tests.loss.rig import Served
 from tests.web.rig import NAVIGATION, SESSION, Web, data_of, tag
@@ -196,15 +196,15 @@ def test_key_before_is_good_until_the_next_was_used_and_a_minute_more(
     assert sessions.renew(session.id, 0) == next_key, "whoever did not get it asks again"
     found = sessions.find(session.id, HOST)
     assert found is not None
-    assert sessions.turns(found) == [1, 0]
+    assert sessions.generations(found) == [1, 0]
     sessions.use(session.id, 1)
     for again in (sessions, PageSessions("a token", clock, file)):
         found = again.find(session.id, HOST)
         assert found is not None
         assert again.key(found) == next_key
-        assert again.turns(found) == [1, 0]
+        assert again.generations(found) == [1, 0]
     clock.advance(OTHER_TABS.total_seconds())
-    assert sessions.turns(found) == [1]
+    assert sessions.generations(found) == [1]
     assert sessions.renew(session.id, 0) is None
     assert sessions.renew("b-nobody", 0) is None
 
@@ -221,7 +221,11 @@ def test_number_under_a_ticket_counts_once_in_any_order(clock: FakeClock) -> Non
     tickets = Tickets(clock)
     ticket = tickets.issue()
     turns = [tickets.take("s", ticket, number) for number in (3, 1, 2, 3, 1, 2, 4 + WINDOW, 4, 5, 5)]
-    expected = [Turn.NEW] * 3 + [Turn.SPENT] * 3 + [Turn.NEW, Turn.SPENT, Turn.NEW, Turn.SPENT]
+    expected = (
+        [NumberState.NEW] * 3
+        + [NumberState.SPENT] * 3
+        + [NumberState.NEW, NumberState.SPENT, NumberState.NEW, NumberState.SPENT]
+    )
     assert turns == expected
 
 
@@ -230,7 +234,7 @@ def test_no_order_of_numbers_lets_one_count_twice(numbers: list[int]) -> None:
     """What is replayed is never new, however it is mixed with what is."""
     tickets = Tickets(FakeClock())
     ticket = tickets.issue()
-    new = [number for number in numbers if tickets.take("s", ticket, number) is Turn.NEW]
+    new = [number for number in numbers if tickets.take("s", ticket, number) is NumberState.NEW]
     assert len(new) == len(set(new))
 
 
@@ -238,25 +242,25 @@ def test_ticket_is_begun_soon_or_never_and_by_this_run_only(clock: FakeClock) ->
     """What was captured long ago, or of another run, is stale; what began goes on for as long as the page is open."""
     tickets = Tickets(clock)
     begun_in_time, late = tickets.issue(), tickets.issue()
-    assert tickets.take("s", begun_in_time, 1) is Turn.NEW
-    assert Tickets(clock).take("s", begun_in_time, 2) is Turn.STALE
+    assert tickets.take("s", begun_in_time, 1) is NumberState.NEW
+    assert Tickets(clock).take("s", begun_in_time, 2) is NumberState.STALE
     clock.advance(BEGIN_SECONDS + 1)
-    assert tickets.take("s", late, 1) is Turn.STALE
-    assert tickets.take("s", begun_in_time, 2) is Turn.NEW
-    assert [tickets.take("s", each, 1) for each in ("", "x", "1.2.3", f"{late}x")] == [Turn.STALE] * 4
+    assert tickets.take("s", late, 1) is NumberState.STALE
+    assert tickets.take("s", begun_in_time, 2) is NumberState.NEW
+    assert [tickets.take("s", each, 1) for each in ("", "x", "1.2.3", f"{late}x")] == [NumberState.STALE] * 4
 
 
 def test_ticket_that_was_forgotten_does_not_begin_again(clock: FakeClock) -> None:
     """What is remembered is bounded: forgetting must cost a round trip, never a replay."""
     tickets = Tickets(clock)
     old = tickets.issue()
-    assert tickets.take("s", old, 1) is Turn.NEW
+    assert tickets.take("s", old, 1) is NumberState.NEW
     for number in range(MOST_OPEN - 1):
-        assert tickets.take(f"s{number}", tickets.issue(), 1) is Turn.NEW
-    assert tickets.take("more", tickets.issue(), 1) is Turn.STALE, "none is old enough to be forgotten"
+        assert tickets.take(f"s{number}", tickets.issue(), 1) is NumberState.NEW
+    assert tickets.take("more", tickets.issue(), 1) is NumberState.STALE, "none is old enough to be forgotten"
     clock.advance(BEGIN_SECONDS + 1)
-    assert tickets.take("more", tickets.issue(), 1) is Turn.NEW
-    assert tickets.take("s", old, 1) is Turn.STALE
+    assert tickets.take("more", tickets.issue(), 1) is NumberState.NEW
+    assert tickets.take("s", old, 1) is NumberState.STALE
 
 
 @given(st.text(max_size=200))

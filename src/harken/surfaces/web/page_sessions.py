@@ -37,9 +37,9 @@ class _Record(msgspec.Struct, frozen=True, kw_only=True):
     browser: str
     began_at: datetime
     used_at: datetime
-    turn: int = 0
-    turned_at: datetime | None = None
-    is_turn_used: bool = True
+    generation: int = 0
+    renewed_at: datetime | None = None
+    is_newest_used: bool = True
 
 
 class _Records(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,8 +53,8 @@ class _Records(msgspec.Struct, frozen=True, kw_only=True):
 class PageSession:
     """A browser that is signed in. `host` is the address that it is signed in at.
 
-    `turn` counts its keys. The one before is good too, until the newest was used and for a while after: the answer that
-    brought it may be lost, and other tabs may not know it yet.
+    `generation` counts its keys. The one before is good too, until the newest was used and for a while after: the
+    answer that brought it may be lost, and other tabs may not know it yet.
     """
 
     id: str
@@ -62,9 +62,9 @@ class PageSession:
     browser: str
     began_at: datetime
     used_at: datetime
-    turn: int = 0
-    turned_at: datetime | None = None
-    is_turn_used: bool = True
+    generation: int = 0
+    renewed_at: datetime | None = None
+    is_newest_used: bool = True
 
 
 class PageSessions:
@@ -86,27 +86,31 @@ class PageSessions:
         self._write()
         return new
 
-    def key(self, session: PageSession, turn: int | None = None) -> bytes:
-        """Return the newest key of a session, or that of a turn."""
-        which = session.turn if turn is None else turn
+    def key(self, session: PageSession, generation: int | None = None) -> bytes:
+        """Return the newest key of a session, or that of a generation."""
+        which = session.generation if generation is None else generation
         return hmac.digest(self._key, f"{session.id}\n{session.host}\n{which}".encode(), hashlib.sha256)
 
-    def turns(self, session: PageSession) -> Sequence[int]:
-        """Return the turns whose keys are good now, the newest first."""
-        turned_at = session.turned_at
-        if turned_at is None:
-            return [session.turn]
-        is_fresh = abs(self._clock.now() - turned_at) < OTHER_TABS
-        return [session.turn, session.turn - 1] if is_fresh or not session.is_turn_used else [session.turn]
+    def generations(self, session: PageSession) -> Sequence[int]:
+        """Return the generations whose keys are good now, the newest first."""
+        renewed_at = session.renewed_at
+        if renewed_at is None:
+            return [session.generation]
+        is_fresh = abs(self._clock.now() - renewed_at) < OTHER_TABS
+        return (
+            [session.generation, session.generation - 1]
+            if is_fresh or not session.is_newest_used
+            else [session.generation]
+        )
 
-    def renew(self, name: str, turn: int) -> bytes | None:
-        """Return the key that comes after that of a turn; the same again until it was used."""
+    def renew(self, name: str, generation: int) -> bytes | None:
+        """Return the key that comes after that of a generation; the same again until it was used."""
         found = self._open.get(name)
-        if found is None or turn not in self.turns(found):
+        if found is None or generation not in self.generations(found):
             return None
-        if turn == found.turn:
+        if generation == found.generation:
             now = self._clock.now()
-            found = replace(found, turn=turn + 1, turned_at=now, is_turn_used=False)
+            found = replace(found, generation=generation + 1, renewed_at=now, is_newest_used=False)
             self._open[name] = found
             self._write()
         return self.key(found)
@@ -121,16 +125,16 @@ class PageSessions:
         found = self._open.get(name)
         return found is not None and self._is_good(found)
 
-    def use(self, name: str, turn: int = 0) -> None:
-        """Note that a session is used now, with the key of a turn."""
+    def use(self, name: str, generation: int = 0) -> None:
+        """Note that a session is used now, with the key of a generation."""
         found = self._open.get(name)
         if found is None:
             return
-        now, is_first = self._clock.now(), turn == found.turn and not found.is_turn_used
+        now, is_first = self._clock.now(), generation == found.generation and not found.is_newest_used
         # What came before it is good for a while from now on, whenever it was given.
-        turned_at = now if is_first else found.turned_at
-        is_turn_used = found.is_turn_used or is_first
-        self._open[name] = replace(found, used_at=now, turned_at=turned_at, is_turn_used=is_turn_used)
+        renewed_at = now if is_first else found.renewed_at
+        is_newest_used = found.is_newest_used or is_first
+        self._open[name] = replace(found, used_at=now, renewed_at=renewed_at, is_newest_used=is_newest_used)
         if is_first or abs(now - self._noted[name]) >= NOTED_AFTER:
             self._write()
 

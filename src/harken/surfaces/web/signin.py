@@ -18,7 +18,7 @@ import msgspec
 from harken.clock import Clock
 from harken.surfaces.web.page_sessions import PageSession, PageSessions
 from harken.surfaces.web.proofs import Asking, Proof, encoded, is_same, masked, tagged
-from harken.surfaces.web.tickets import Tickets, Turn
+from harken.surfaces.web.tickets import NumberState, Tickets
 
 LINK_SECONDS: Final = 120
 MAX_LINKS: Final = 8
@@ -64,7 +64,7 @@ class Visit:
     session: PageSession
     proof: Proof
     key: bytes
-    turn: int
+    generation: int
 
 
 class SignIns:
@@ -106,18 +106,18 @@ class SignIns:
         session = self.sessions.find(proof.session, asking.host) if proof is not None else None
         if proof is None or session is None:
             return None
-        keys = {turn: self.sessions.key(session, turn) for turn in self.sessions.turns(session)}
-        turn = next((each for each, key in keys.items() if proof.is_signed(key, asking)), None)
-        if turn is None or self.tickets.take(session.id, proof.ticket, proof.number) is not Turn.NEW:
+        keys = {generation: self.sessions.key(session, generation) for generation in self.sessions.generations(session)}
+        generation = next((each for each, key in keys.items() if proof.is_signed(key, asking)), None)
+        if generation is None or self.tickets.take(session.id, proof.ticket, proof.number) is not NumberState.NEW:
             return None
-        self.sessions.use(session.id, turn)
-        return Visit(session=session, proof=proof, key=keys[turn], turn=turn)
+        self.sessions.use(session.id, generation)
+        return Visit(session=session, proof=proof, key=keys[generation], generation=generation)
 
     def renew(self, visit: Visit, nonce: str) -> str | None:
         """Return the next key of a session, hidden under the one that its page has."""
         if not 0 < len(nonce) <= _MAX_NONCE or "\n" in nonce:
             return None
-        key = self.sessions.renew(visit.session.id, visit.turn)
+        key = self.sessions.renew(visit.session.id, visit.generation)
         return None if key is None else encoded(masked(key, tagged(visit.key, "harken next key 1", nonce)))
 
     def _now(self) -> float:

@@ -21,7 +21,7 @@ MOST_OPEN: Final = 1_000
 WINDOW: Final = 1_024  # requests of one page may overtake each other by so much
 
 
-class Turn(Enum):
+class NumberState(Enum):
     """What a number under a ticket is."""
 
     NEW = "new"
@@ -62,16 +62,16 @@ class Tickets:
         body = f"{self._now()}.{secrets.token_urlsafe(12)}"
         return f"{body}.{tagged(self._key, 'ticket', body)}"
 
-    def take(self, session: str, ticket: str, number: int) -> Turn:
+    def take(self, session: str, ticket: str, number: int) -> NumberState:
         """Use a number of a session's ticket up. The proof that names them has been checked."""
         name = (session, ticket)
         count = self._counts.pop(name, None)
         if count is None:
             if not self._may_begin(ticket) or not self._has_room():
-                return Turn.STALE
+                return NumberState.STALE
             count = _Count()
         self._counts[name] = count
-        return Turn.NEW if count.take(number) else Turn.SPENT
+        return NumberState.NEW if count.take(number) else NumberState.SPENT
 
     def _may_begin(self, ticket: str) -> bool:
         body, _, signature = ticket.rpartition(".")
