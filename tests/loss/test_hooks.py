@@ -19,7 +19,7 @@ import pytest
 
 from harken.hosts.hook import Moment
 from harken.testing import Agent
-from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, QWEN, Conversation, Inn, Kind, RawHook, run_hook
+from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, OPENCODE, QWEN, Conversation, Inn, Kind, RawHook, run_hook
 from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until
 
 MESSAGE = "INSERT INTO mailboxes"
@@ -408,6 +408,25 @@ def test_call_that_is_cancelled_around_a_restart_is_proven_by_nothing(
         agent.request("tools/list", {})
         (again,) = agent.tool("inbox_pull")["messages"]
         assert again["delivery_id"]
+
+
+def test_result_that_opencode_had_not_reported_is_proven_by_no_conversation_after_a_restart(daemon: Served) -> None:
+    """It was taken for the last active one's, and whose it was is not told any more: the other one may have had it."""
+    daemon.start()
+    inn = Inn(daemon)
+    first, second = inn.guest(OPENCODE, "ses_1", turn="t1"), inn.guest(OPENCODE, "ses_2", turn="t2")
+    with second.agent() as agent:
+        second.run(Moment.PROMPT, prompt="go")
+        first.run(Moment.PROMPT, prompt="go")
+        second.run(Moment.TOOL)
+        message = inn.send("please look", sender="bob", channel="x")
+        assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
+        daemon.kill()
+        daemon.start()
+        agent.request("tools/list", {})
+        given = second.run(Moment.TOOL).out
+        line = inn.ledger(message, OPENCODE.name)
+        assert (line["state"], REPEAT in given) == ("offered", True)
 
 
 @pytest.mark.parametrize("kind", ["folder", "fifo"])

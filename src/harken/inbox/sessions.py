@@ -610,7 +610,11 @@ class Sessions:
 
     def of_process(self, host: str, pid: int) -> Session | None:
         """Return the session of a host's process, of several the last active."""
-        return next((each for each in self.live() if each.host == host and each.pid == pid > 1), None)
+        return next(iter(self.all_of_process(host, pid)), None)
+
+    def all_of_process(self, host: str, pid: int) -> Sequence[Session]:
+        """Return the sessions of a host's process, the last active first."""
+        return [each for each in self.live() if each.host == host and each.pid == pid > 1]
 
     def bind(self, session: Session, edge: str, key: SessionKey, native: str) -> tuple[Session, SessionKey | None]:
         """Let a connection be of the conversation that it names; return that, and the key it had if that changes."""

@@ -146,9 +146,7 @@ class AgentServer:
             _log.info("session %s is gone", key)
             return
         # The session goes on, by its hooks or another edge; they cannot prove what went through this one.
-        carriers = [offer.carrier for offer in await self._own_offers(key)]
-        if carriers:
-            await self._inbox.release(key, carriers)
+        await self._release_own(key)
 
     async def _enter(self, context: Context) -> Session:
         """Return the session, registered with the first thing the client says."""
@@ -224,6 +222,11 @@ class AgentServer:
         if self._hello.resent and session.is_busy:
             # Somebody waits for the answer of a call: it is still in the turn that it was in.
             session.work()
+        if session.shares_connection:
+            # Of which conversation they were, its hooks have not told, and do not any more.
+            for each in self._inbox.sessions.all_of_process(session.host, session.pid):
+                await self._release_own(each.key)
+            return
         offers = await self._own_offers(session.key)
         ignored = () if named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
         unanswered = {self.carrier(request) for request in (*self._hello.resent, *ignored)}
@@ -243,6 +246,11 @@ class AgentServer:
                 )
         if lost:
             await self._inbox.release(session.key, lost)
+
+    async def _release_own(self, key: SessionKey) -> None:
+        """Offer again what went through this edge and is unproven."""
+        if carriers := {offer.carrier for offer in await self._own_offers(key)}:
+            await self._inbox.release(key, carriers)
 
     async def _own_offers(self, key: SessionKey) -> Sequence[OpenOffer]:
         """Return what went through this edge; another edge of the same session answers for the rest."""
