@@ -38,6 +38,29 @@ def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(inn: Inn)
         assert inn.ledger(message, OPENCODE.name)["offers"] == 2
 
 
+@pytest.mark.parametrize("is_told", [False, True], ids=["silent", "interruption"])
+@pytest.mark.parametrize("is_late", [False, True], ids=["never", "late"])
+def test_result_that_was_not_reported_before_an_interruption_is_offered_with_the_next_prompt(
+    inn: Inn, *, is_told: bool, is_late: bool
+) -> None:
+    """Interrupted in the call, the plugin says nothing of its result, or too late: no model is known to have it."""
+    guest = inn.guest(OPENCODE)
+    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(Moment.TOOL)
+    with guest.agent() as agent:
+        message = inn.send("please look")
+        pulled = agent.tool("inbox_pull")["messages"]
+        if is_told:
+            guest.run(Moment.STOP, is_interrupted=True)
+        if is_late:
+            guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
+        guest.turn = "t2"
+        again = guest.run(Moment.PROMPT, prompt="something else").out
+        assert "please look" in again
+        assert REPEAT in again
+        assert inn.ledger(message, OPENCODE.name)["offers"] == 2
+
+
 def test_result_belongs_to_the_conversation_that_had_it(inn: Inn) -> None:
     """The connection cannot tell two conversations apart: with the one that had the result, its lease ends."""
     first, second = inn.guest(OPENCODE, "ses_1"), inn.guest(OPENCODE, "ses_2")

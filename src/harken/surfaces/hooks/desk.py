@@ -329,10 +329,21 @@ class HookDesk:
     async def _abandon_results(self, session: Session, *, but_of: str = "") -> None:
         """Another turn begins, or this one was interrupted: what tool results carried in it is offered again."""
         if session.shares_connection:
-            return  # whose results they were, the hooks tell
+            await self._abandon_unreported(session, is_going_on=bool(but_of))
+            return
         carriers = [carrier for pusher in session.connections.values() for carrier in pusher.abandon(but_of)]
         if carriers:
             await self._inbox.release(session.key, carriers)
+
+    async def _abandon_unreported(self, session: Session, *, is_going_on: bool) -> None:
+        """Let go of results that no hook has told of; while the turn goes on, one may still do so."""
+        if is_going_on:
+            return
+        # Any conversation of the process may have been taken for the one that called.
+        for each in self._inbox.sessions.all_of_process(session.host, session.pid):
+            offers = await self._inbox.open_offers(each.key)
+            if carriers := {offer.carrier for offer in offers if not offer.carrier.startswith(_TOLD)}:
+                await self._inbox.release(each.key, carriers)
 
     async def _judge(self, session: Session, verdict: Verdict) -> None:
         # What a payload names may be anybody's: a session proves what its own reader was given.
