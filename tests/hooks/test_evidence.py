@@ -191,6 +191,21 @@ def test_late_tool_takes_nothing_from_the_turn_that_goes_on(inn: Inn, kind: Kind
     assert (inn.presence(guest), inn.state(first, kind.name)) == ("busy", "seen")
 
 
+@pytest.mark.parametrize("kind", [CODEX, OPENCODE], ids=lambda kind: kind.name)
+def test_interruption_that_comes_late_leaves_the_next_turn_at_work(inn: Inn, kind: Kind) -> None:
+    """It is of the turn before: a session that works must not be woken, and its own end is still to come."""
+    guest = inn.guest(kind)
+    guest.run(Moment.PROMPT, prompt="go")
+    guest.turn = "t2"
+    guest.run(Moment.PROMPT, prompt="something else")
+    guest.turn = "t1"
+    guest.interrupt()
+    assert inn.presence(guest) == "busy"
+    guest.turn = "t2"
+    guest.interrupt()
+    assert inn.presence(guest) == "idle"
+
+
 @pytest.mark.parametrize(("kind", "has_prompt"), [(CODEX, True), (QWEN, False)], ids=["codex", "qwen-code"])
 def test_turn_that_goes_on_after_all_is_heard(inn: Inn, kind: Kind, *, has_prompt: bool) -> None:
     """A prompt of the very turn shows that the host goes on with it; and Qwen only says that its screen is idle."""

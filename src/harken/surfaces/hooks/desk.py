@@ -98,7 +98,8 @@ class HookDesk:
         session = await self.meet(hello, occasion, pids)
         if not session.is_hooked:
             await self.settle_past(session)
-        if _is_late(session, occasion):
+        if _is_late(session, occasion) or _is_past(session, occasion):
+            session.broken_turn = occasion.turn
             return Heard()
         session.moments.add(occasion.moment.value)
         session.notice_moments = _notice_moments(adapter)
@@ -301,7 +302,7 @@ class HookDesk:
         """After a restart another turn is told of before an edge is back: what that one carried was in none of it."""
         is_same = occasion.turn == session.turn and not occasion.is_interrupted
         is_first = occasion.moment in (Moment.START, Moment.PROMPT) and not occasion.turn
-        if not session.awaited or (is_same and not is_first):
+        if not session.awaited or occasion.moment is Moment.BELL or (is_same and not is_first):
             return
         edges, session.awaited = session.awaited, frozenset[str]()
         offers = [each for each in await self._inbox.open_offers(session.key) if each.carrier.split("/")[0] in edges]
@@ -384,6 +385,13 @@ def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) ->
             return turns.ended(turn, recorded=recorded)
         case _:
             return Verdict()
+
+
+def _is_past(session: Session, occasion: Occasion) -> bool:
+    """Whether an interruption is of a turn that another one has followed: it came late, and ends nothing."""
+    is_end = occasion.is_interrupted or (occasion.moment is Moment.START and session.reports_interrupts)
+    is_named = bool(occasion.turn) and bool(session.turn)
+    return is_end and is_named and occasion.turn != session.turn and not session.is_inherited
 
 
 def _is_late(session: Session, occasion: Occasion) -> bool:
