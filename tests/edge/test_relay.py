@@ -47,6 +47,7 @@ def test_hello_says_who_the_edge_and_its_host_are(
             "task": "api",
             "resumed": False,
             "resent": [],
+            "cancelled": [],
             "env": {"CLAUDE_PROJECT_DIR": "/src/a b", "AI_AGENT": 'x"\\\n', "CODEX_THREAD_ID": ""},
         }
     assert hello == (expected | {"token": PROOF} if transport == "tcp" else expected)

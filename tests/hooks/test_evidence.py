@@ -511,3 +511,25 @@ def test_two_threads_of_one_codex_are_told_apart_by_their_calls(inn: Inn) -> Non
         assert pulled_by_thread(first.native, one) == []
         sessions = {each["session"]: each["surfaces"] for each in inn.sessions()}
         assert set(sessions) == {"codex:thread-1", "codex:thread-2"}
+
+
+@pytest.mark.parametrize("ends", ["end", "interruption"])
+def test_call_of_one_thread_proves_nothing_of_another_on_the_same_connection(inn: Inn, ends: str) -> None:
+    """Each thread has read its own results: the end of its turn proves them, and an interruption lets go of them."""
+    first, second = inn.guest(CODEX, "thread-1", turn="t1"), inn.guest(CODEX, "thread-2", turn="t2")
+    with first.agent() as agent:
+        first.prompt()
+        second.prompt()
+        message = inn.send("please look", sender="ann")
+        assert pulled_by_thread(first.native, agent) == ["please look"]
+        assert pulled_by_thread(second.native, agent) == []
+        second.stop()
+        assert inn.state(message, CODEX.name) == "offered"
+        if ends == "end":
+            first.stop()
+            assert inn.state(message, CODEX.name) == "seen"
+        else:
+            first.interrupt()
+            first.prompt("something else", turn="t3")
+            assert pulled_by_thread(first.native, agent) == ["please look"]
+            assert inn.ledger(message, CODEX.name)["offers"] == 2

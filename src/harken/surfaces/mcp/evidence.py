@@ -7,9 +7,10 @@ belong to one step), and neither does the answer to a call that was cancelled be
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from harken.inbox import Session
 from harken.model import DeliveryId
 
 MAX_CARRIERS = 1_000
@@ -19,15 +20,21 @@ MAX_CARRIERS = 1_000
 class _Carried:
     deliveries: list[DeliveryId] = field(default_factory=list[DeliveryId])
     turn: str = ""  # in which the call was made, where hooks tell of turns
+    session: Session | None = None  # that made it: one connection may serve several
 
     def add(self, other: _Carried) -> None:
         """Have what another answer to the same request has."""
         self.deliveries += other.deliveries
         self.turn = self.turn or other.turn
+        self.session = self.session or other.session
 
     def is_of(self, turn: str) -> bool:
         """Whether an event of a turn can be one of the turn that carried this."""
         return not (self.turn and turn) or self.turn == turn
+
+    def is_of_another(self, session: Session | None) -> bool:
+        """Whether another session than this one made the call."""
+        return None not in (self.session, session) and self.session is not session
 
 
 class CarrierLog:
@@ -50,14 +57,32 @@ class CarrierLog:
         if self._answered:
             self._proven[request], self._answered = self._answered, {}
 
-    def proven_by(self, request: str) -> Collection[DeliveryId]:
-        """Return, once, what a call proved when it arrived."""
-        return self._read(self._proven.pop(request, {}))
+    def proven_by(self, request: str, session: Session | None = None) -> Collection[DeliveryId]:
+        """Return, once, what a call of a session proved when it arrived. What another session had stays."""
+        proven = self._proven.pop(request, {})
+        foreign = {name: carried for name, carried in proven.items() if carried.is_of_another(session)}
+        for name, carried in foreign.items():
+            self._answered.setdefault(name, _Carried()).add(carried)
+        return self._read({name: carried for name, carried in proven.items() if name not in foreign})
 
-    def carry(self, request: str, deliveries: Collection[DeliveryId], turn: str = "") -> None:
+    def hand_over(self, to: Session) -> Sequence[tuple[Session, str, Collection[DeliveryId], str]]:
+        """Another session speaks now: return, once, what others had whose hooks tell of turns.
+
+        That is who had it, in which request, what, and in which turn.
+        """
+        foreign = [(n, c) for n, c in self._answered.items() if c.is_of_another(to)]
+        hooked = [(c.session, n, c.deliveries, c.turn) for n, c in foreign if c.session and c.session.is_hooked]
+        for _session, request, _deliveries, _turn in hooked:
+            del self._answered[request]
+            self._when_proven.pop(request, None)
+        return hooked
+
+    def carry(
+        self, request: str, deliveries: Collection[DeliveryId], turn: str = "", session: Session | None = None
+    ) -> None:
         """A call's result, in a turn, has these. Of a call that is not open, nothing can be proven any more."""
         if request in self._open:
-            self._open[request].add(_Carried(list(deliveries), turn))
+            self._open[request].add(_Carried(list(deliveries), turn, session))
 
     def afterwards(self, request: str, do: Callable[[], None]) -> None:
         """Do something when a call's answer is written, and only then. Of a call that is not open, it is never."""

@@ -37,6 +37,7 @@ from harken.hosts.process import command_line, identity_of
 from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
 from harken.inbox.sessions import NamedTask
+from harken.inbox.turns import Carriage
 from harken.model import SessionKey
 from harken.surfaces.budget import newest_that_fit
 from harken.surfaces.mcp.asking import Ask
@@ -287,7 +288,9 @@ class AgentServer:
                 session.work()
             session.require_reading()
             call = self._call(context, session)
-            proven = self._evidence.proven_by(call.request)
+            # Where nobody says which conversation calls, its hooks tell which of them had a result.
+            proven = self._evidence.proven_by(call.request, None if session.shares_connection else session)
+            self._hand_over(session)
             # Where conversations share a connection, the call may be of another one than the result before it.
             await self._inbox.prove(() if session.reports_results else proven, "later call")
             tool = find(params.name)
@@ -302,6 +305,14 @@ class AgentServer:
             return types.CallToolResult(content=[_json({**exc.as_dict(), "hint": tool_hint(exc.hint)})], is_error=True)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
 
+    def _hand_over(self, session: Session) -> None:
+        """Let the hooks of other conversations of the connection prove what those had: a call of this one does not."""
+        if session.shares_connection:
+            return
+        for other, request, deliveries, turn in self._evidence.hand_over(session):
+            other.turns.carry(self.carrier(request), deliveries, Carriage.STEP, turn=turn)
+            other.turns.confirm(self.carrier(request))
+
     def _call(self, context: Context, session: Session) -> Call:
         request, turn = request_key(context.request_id), session.turn
         return Call(
@@ -312,7 +323,7 @@ class AgentServer:
             edge=self._hello.edge,
             request=request,
             carrier=self.carrier(request),
-            carry=lambda deliveries: self._evidence.carry(request, deliveries, turn),
+            carry=lambda deliveries: self._evidence.carry(request, deliveries, turn, session),
             drop=lambda: self._evidence.drop(request),
             afterwards=lambda do: self._evidence.afterwards(request, do),
             when_proven=lambda do: self._evidence.when_proven(request, do),
