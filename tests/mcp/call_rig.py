@@ -11,7 +11,6 @@ from tests.inbox.tasks_rig import Workshop, says
 def called(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> Call:
     """Return a call that has just arrived, of a session whose host shows so much."""
     log.begin(request)
-    log.proven_by(request)
     return Call(
         inbox=shop.inbox,
         tasks=shop.tasks,

@@ -13,7 +13,7 @@ from harken.inbox import Session
 from harken.inbox.coverage import Coverage
 from harken.model import SessionKey
 from harken.surfaces.mcp.evidence import CarrierLog
-from harken.surfaces.mcp.tool import result_of
+from harken.surfaces.mcp.tool import Call, result_of
 from harken.surfaces.mcp.tools import find
 from harken.testing.agent import Json
 from tests.inbox.rig import Quiet
@@ -23,12 +23,19 @@ from tests.mcp.call_rig import called
 BYTES = 10_000
 
 
+def arrived(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> Call:
+    """Return a call that has just arrived, and has proven what it could."""
+    call = called(shop, session, log, request, result_bytes=result_bytes)
+    log.proven_by(request)
+    return call
+
+
 async def read_on(shop: Workshop, session: Session, log: CarrierLog, message: str) -> Json:
     """Read a message to its end, each piece written before the next is asked for; return the last one."""
     offset, number = 0, 0
     while True:
         number += 1
-        call = called(shop, session, log, str(number), result_bytes=BYTES)
+        call = arrived(shop, session, log, str(number), result_bytes=BYTES)
         text, *_ = await result_of(find("inbox_read"), call, {"message_id": message, "offset": offset})
         log.answer(str(number))
         piece = json.loads(text)
@@ -60,7 +67,7 @@ async def test_piece_that_may_not_have_arrived_leaves_a_hole(tmp_path: Path, how
         log, pieces = CarrierLog(), list[Json]()
         while not pieces or pieces[-1]["next_offset"] is not None:
             number = str(len(pieces))
-            call = called(shop, session, log, number, result_bytes=BYTES)
+            call = arrived(shop, session, log, number, result_bytes=BYTES)
             asked = {"message_id": message, "offset": pieces[-1]["next_offset"] if pieces else 0}
             text, *_ = await result_of(find("inbox_read"), call, asked)
             pieces.append(json.loads(text))
@@ -82,7 +89,7 @@ async def test_connection_without_a_name_is_the_one_conversation_that_speaks_thr
         message = (await shop.inbox.send(OWNER, "x" * 12_000)).message.id
         log, pieces = CarrierLog(), list[Json]()
         for number, session in enumerate((nameless, named)):
-            call = called(shop, session, log, str(number), result_bytes=BYTES)
+            call = arrived(shop, session, log, str(number), result_bytes=BYTES)
             asked = {"message_id": message, "offset": pieces[-1]["next_offset"] if pieces else 0}
             text, *_ = await result_of(find("inbox_read"), call, asked)
             log.answer(str(number))
@@ -104,6 +111,6 @@ async def test_long_mail_of_a_task_without_a_session_is_read_by_whoever_may_chec
         line = await shop.ledger(message, task)
         assert (line.state.value, line.consumer) == ("offered", task.consumer)
         inside = shop.session(other.dir)
-        call = called(shop, inside, CarrierLog(), "1", result_bytes=BYTES)
+        call = arrived(shop, inside, CarrierLog(), "1", result_bytes=BYTES)
         with pytest.raises(NotFound, match="for you"):
             await result_of(find("inbox_read"), call, {"message_id": message.id})
