@@ -41,7 +41,7 @@ async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path
             await result_of(EVERYTHING, called(shop, session, log, "1", result_bytes=BYTES), {})
         log.answer("1")
         called(shop, session, log, "2", result_bytes=BYTES)
-        assert log.proven_by("2") == ()
+        assert list(log.proven_by("2")) == []
         again = await shop.inbox.pull(session.reader, surface="pull", carrier="edge/2")
         assert [(offer.message.text[:5], offer.is_repeat) for offer in again.offers] == [
             ("xxxxx", False),
