@@ -199,7 +199,7 @@ def test_presence_and_forecast_follow_the_session(site: Site) -> None:
     window = site.window(f"/m/{mailbox}")
     sessions = site.window("/sessions")
     stays(window, sessions)
-    expect(window.outlook).to_contain_text("waits until a session starts")
+    expect(window.outlook).to_contain_text("waits until a session of the task starts")
     expect(window.place("api")).to_have_accessible_name(re.compile("^api.*not started yet"))
 
     claude = site.conversation("api")

@@ -48,7 +48,7 @@ def test_part_of_a_text_says_where_the_next_begins(rig: Rig) -> None:
     assert rig.json("read", message, "--limit", "4")["message"]["content_text_sanitized"] == "0000"
     done = rig.run("read", message, "--offset", "400", "--limit", "8")
     assert "01000101" in done.out
-    assert done.err == f"Up to character 408 of 4000. The next: harken read {message} --offset 408\n"
+    assert done.err == f"Up to character 408 of 4000. The next: harken read {message} --offset 408 --limit 8\n"
     assert rig.json("read", message)["message"]["content_text_sanitized"] == text
     done = rig.run("read", message, "--offset", "4000")
     assert (done.code, done.err) == (
