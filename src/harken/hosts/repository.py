@@ -82,7 +82,7 @@ def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
     """
     if not runs_git(tools):
         return NOWHERE
-    if found := next(startling(workdir), None):
+    if found := next(risky_settings(workdir), None):
         file, name = found
         hint = f"Remove `{name}` from that file, or run the rule in another folder or without git."
         raise UserError(f"Git could run programs that the settings of the folder name: {name} in {file}.", hint)
@@ -91,11 +91,11 @@ def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
 
 def starts_at_checkout(folder: Path) -> str:
     """Return a setting by which git could start a program when files of a folder are checked out; empty: none."""
-    found = ((file, name) for file, name in startling(folder) if _AT_CHECKOUT.fullmatch(name))
+    found = ((file, name) for file, name in risky_settings(folder) if _AT_CHECKOUT.fullmatch(name))
     return next((f"{name} in {file}" for file, name in found), "")
 
 
-def startling(workdir: Path) -> Iterator[tuple[Path, str]]:
+def risky_settings(workdir: Path) -> Iterator[tuple[Path, str]]:
     """Yield the settings of a folder's repository, and of its submodules, that could make git start a program.
 
     Each is the file and the name of the setting. Of a file that cannot be read, the name says so.
