@@ -9,12 +9,12 @@ from __future__ import annotations
 import hashlib
 import hmac
 from collections.abc import Collection, Sequence
-from dataclasses import asdict, dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from msgspec.structs import replace
 
 from harken.clock import Clock
 from harken.model import fresh_id
@@ -29,28 +29,7 @@ MAX_BROWSER: Final = 40
 _PURPOSE: Final = b"harken page keys 1"
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True):
-    """A session as it is kept."""
-
-    id: str
-    host: str
-    browser: str
-    began_at: datetime
-    used_at: datetime
-    generation: int = 0
-    renewed_at: datetime | None = None
-    is_newest_used: bool = True
-
-
-class _Records(msgspec.Struct, frozen=True, kw_only=True):
-    """The file."""
-
-    token: str  # tells which token it was, and nothing about it
-    sessions: list[_Record]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageSession:
+class PageSession(msgspec.Struct, frozen=True, kw_only=True):
     """A browser that is signed in. `host` is the address that it is signed in at.
 
     `generation` counts its keys. The one before is good too, until the newest was used and for a while after: the
@@ -65,6 +44,13 @@ class PageSession:
     generation: int = 0
     renewed_at: datetime | None = None
     is_newest_used: bool = True
+
+
+class _SessionFile(msgspec.Struct, frozen=True, kw_only=True):
+    """What is kept."""
+
+    token: str  # tells which token it was, and nothing about it
+    sessions: list[PageSession]
 
 
 class PageSessions:
@@ -172,18 +158,17 @@ class PageSessions:
 
     def _read(self) -> Sequence[PageSession]:
         try:
-            found = msgspec.json.decode(self._file.read_bytes(), type=_Records)
+            found = msgspec.json.decode(self._file.read_bytes(), type=_SessionFile)
         except (OSError, msgspec.DecodeError):
             return []
         if found.token != self._mark():
             return []
-        return [PageSession(**msgspec.structs.asdict(each)) for each in found.sessions]
+        return found.sessions
 
     def _write(self) -> None:
-        sessions = self.all()
-        records = [_Record(**asdict(each)) for each in sessions]
+        sessions = list(self.all())
         draft = self._file.with_name(f"{self._file.name}.new")
         draft.touch(mode=0o600)
-        draft.write_bytes(msgspec.json.encode(_Records(token=self._mark(), sessions=records)))
+        draft.write_bytes(msgspec.json.encode(_SessionFile(token=self._mark(), sessions=sessions)))
         draft.replace(self._file)
         self._noted = {each.id: each.used_at for each in sessions}
