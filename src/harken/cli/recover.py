@@ -178,7 +178,7 @@ def _show(screen: Screen, done: Recovered) -> None:
     from harken.cli.restore_show import show_held
 
     report = done.report
-    screen.line(f"Recovered: the database has {report.messages} messages. Lines of the journal read: {report.lines}.")
+    screen.line(f"Recovered. Messages in the database: {report.messages}; lines of the journal read: {report.lines}.")
     if done.salvaged_rows:
         screen.line(f"Read from the damaged database: {done.salvaged_rows} rows.")
     for count, words in (
