@@ -17,12 +17,12 @@ MAX_CARRIERS = 1_000
 
 
 @dataclass(slots=True)
-class _Carried:
+class _AnsweredResult:
     deliveries: list[DeliveryId] = field(default_factory=list[DeliveryId])
     turn: str = ""  # in which the call was made, where hooks tell of turns
     session: Session | None = None  # that made it: one connection may serve several
 
-    def add(self, other: _Carried) -> None:
+    def add(self, other: _AnsweredResult) -> None:
         """Have what another answer to the same request has."""
         self.deliveries += other.deliveries
         self.turn = self.turn or other.turn
@@ -41,9 +41,9 @@ class CarrierLog:
     """Which requests of one connection carried which deliveries, and which of them were answered."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Carried] = {}
-        self._answered: dict[str, _Carried] = {}
-        self._proven: dict[str, dict[str, _Carried]] = {}  # by the call that proves it, and the one that had it
+        self._open: dict[str, _AnsweredResult] = {}
+        self._answered: dict[str, _AnsweredResult] = {}
+        self._proven: dict[str, dict[str, _AnsweredResult]] = {}  # by the call that proves it, and the one that had it
         self._lost: set[str] = set()  # of those that are still being worked on
         self._afterwards: dict[str, list[Callable[[], None]]] = {}
         self._when_proven: dict[str, list[Callable[[], None]]] = {}
@@ -53,7 +53,7 @@ class CarrierLog:
         self._lost.discard(request)
         if len(self._open) >= MAX_CARRIERS:
             return
-        self._open[request] = _Carried()
+        self._open[request] = _AnsweredResult()
         if self._answered:
             self._proven[request], self._answered = self._answered, {}
 
@@ -62,7 +62,7 @@ class CarrierLog:
         proven = self._proven.pop(request, {})
         foreign = {name: carried for name, carried in proven.items() if carried.is_of_another(session)}
         for name, carried in foreign.items():
-            self._answered.setdefault(name, _Carried()).add(carried)
+            self._answered.setdefault(name, _AnsweredResult()).add(carried)
         return self._read({name: carried for name, carried in proven.items() if name not in foreign})
 
     def hand_over(self, to: Session) -> Sequence[tuple[Session, str, Collection[DeliveryId], str]]:
@@ -82,7 +82,7 @@ class CarrierLog:
     ) -> None:
         """A call's result, in a turn, has these. Of a call that is not open, nothing can be proven any more."""
         if request in self._open:
-            self._open[request].add(_Carried(list(deliveries), turn, session))
+            self._open[request].add(_AnsweredResult(list(deliveries), turn, session))
 
     def afterwards(self, request: str, do: Callable[[], None]) -> None:
         """Do something when a call's answer is written, and only then. Of a call that is not open, it is never."""
@@ -99,7 +99,7 @@ class CarrierLog:
         carried = self._open.get(request)
         if carried is None or not carried.deliveries:
             return False
-        self._open[request] = _Carried()
+        self._open[request] = _AnsweredResult()
         return True
 
     def answer(self, request: str) -> None:
@@ -107,7 +107,7 @@ class CarrierLog:
         self._leave_to_next(request)
         carried = self._open.pop(request, None)
         if carried is not None and (carried.deliveries or request in self._when_proven):
-            self._answered.setdefault(request, _Carried()).add(carried)
+            self._answered.setdefault(request, _AnsweredResult()).add(carried)
         for do in self._afterwards.pop(request, ()):
             do()
 
@@ -157,16 +157,16 @@ class CarrierLog:
         A call that came while the store was asked for it proves it; one that was only sent again does not.
         """
         if (newer := next((each for each in self._open if each not in resent), None)) is not None:
-            self._proven.setdefault(newer, {}).setdefault(request, _Carried()).deliveries.append(delivery)
+            self._proven.setdefault(newer, {}).setdefault(request, _AnsweredResult()).deliveries.append(delivery)
         else:
-            self._answered.setdefault(request, _Carried()).deliveries.append(delivery)
+            self._answered.setdefault(request, _AnsweredResult()).deliveries.append(delivery)
 
     def _leave_to_next(self, request: str) -> None:
         """A call that was refused as malformed has not run: what it would have proven, the next one does."""
         for carrier, carried in self._proven.pop(request, {}).items():
-            self._answered.setdefault(carrier, _Carried()).add(carried)
+            self._answered.setdefault(carrier, _AnsweredResult()).add(carried)
 
-    def _read(self, answered: Mapping[str, _Carried]) -> list[DeliveryId]:
+    def _read(self, answered: Mapping[str, _AnsweredResult]) -> list[DeliveryId]:
         """It is proven that these answers were read: do what waited for that, and return what they carried."""
         for request in answered:
             for do in self._when_proven.pop(request, ()):
