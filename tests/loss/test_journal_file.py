@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import resource
-from collections.abc import Iterator, Sequence
+import shutil
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -75,17 +76,67 @@ async def test_write_that_was_cut_short_is_not_repeated_in_part(tmp_path: Path, 
     journal.close()
 
 
+def moved(file: Path) -> None:
+    """Move the file to an archive."""
+    file.rename(file.with_name("archive"))
+
+
+def deleted(file: Path) -> None:
+    """Remove the file."""
+    file.unlink()
+
+
+def cut(file: Path) -> None:
+    """Cut the file off in the middle of a line."""
+    os.truncate(file, file.stat().st_size - 50)
+
+
+def emptied(file: Path) -> None:
+    """Leave nothing in the file."""
+    os.truncate(file, 0)
+
+
+def folder_deleted(file: Path) -> None:
+    """Remove the folder with everything in it."""
+    shutil.rmtree(file.parent)
+
+
 @pytest.mark.anyio
-async def test_file_that_was_moved_away_is_not_written_to(tmp_path: Path) -> None:
-    """Someone who moves a journal to an archive must not take the next lines with it, unseen."""
+@pytest.mark.parametrize("lose", [moved, deleted, cut, emptied, folder_deleted])
+async def test_file_that_somebody_touched_is_written_again(tmp_path: Path, lose: Callable[[Path], None]) -> None:
+    """A journal that lacks lines is of no use when the database goes: it takes them from the store, in order.
+
+    Whoever moved the file to an archive must not take the next lines with it either, unseen.
+    """
     journal = Journal(tmp_path / "journal")
     (tmp_path / "journal").mkdir()
-    journal.observe([event(1)])
+    await journal.recover(Rows([]))
+    rows = Rows([event(number) for number in range(1, 6)])
+    journal.observe(rows.rows[:3])
     (file,) = (tmp_path / "journal").iterdir()
-    file.rename(tmp_path / "archive")
-    journal.observe([event(2)])
-    assert [line["n"] for line in journal_lines(tmp_path)] == [2]
-    assert (tmp_path / "archive").read_bytes().count(b"\n") == 1
+    lose(file)
+    journal.observe(rows.rows[3:])
+    assert "moved, deleted or changed" in journal.problem
+    await journal.catch_up(rows)
+    assert journal.problem == ""
+    assert [line["n"] for line in journal_lines(tmp_path)] == [1, 2, 3, 4, 5]
+    if lose is moved:
+        assert file.with_name("archive").read_bytes().count(b"\n") == 3
+    journal.close()
+
+
+@pytest.mark.anyio
+async def test_file_that_goes_while_nothing_happens_is_missed(tmp_path: Path) -> None:
+    """The next event may be a day away, and the database may go before."""
+    journal = Journal(tmp_path / "journal")
+    (tmp_path / "journal").mkdir()
+    rows = Rows([event(1), event(2)])
+    assert await journal.recover(rows) == 2
+    (file,) = (tmp_path / "journal").iterdir()
+    file.unlink()
+    assert await journal.catch_up(rows) == 2
+    assert (journal.problem, len(journal_lines(tmp_path))) == ("", 2)
+    assert await journal.catch_up(rows) == 0
     journal.close()
 
 

@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harken.cli.recover import exchange
+from harken.config.home import Home
+from harken.store.sqlite import recovery
 from tests.cli.rig import Json, Rig
 from tests.loss.rig import Nursery, Served, check_journal, export, journal_lines, texts, until
 from tests.loss.test_damage import cut, empty, filled, garbage, torn
@@ -146,6 +149,35 @@ def test_what_the_journal_has_not_is_read_from_the_damaged_database(
     daemon.start()
     assert texts(daemon.call("export", mailbox="inbox", limit=500)["messages"]) == lived["texts"][lost:]
     assert daemon.call("send", text=NUMBERS[7], upstream_id="n7", channel="dev")["id"] == lived["ids"][7]
+
+
+@pytest.mark.parametrize("done", range(5))
+def test_recovery_that_is_stopped_while_it_puts_files_in_place_is_done_again(
+    daemon: Served, lived: Json, done: int
+) -> None:
+    """Between any two steps the old database is there under its name, or the new one: what only it has is not lost."""
+    database = closed(daemon)
+    database.with_name("harken.db-wal").write_bytes(b"the end of a log")
+    [day] = (daemon.home / "journal").glob("*.jsonl")
+    day.write_bytes(b"".join(day.read_bytes().splitlines(keepends=True)[20:]))
+    with closing(sqlite3.connect(database)) as connection:
+        [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchall()
+    database.write_bytes(page(root - 1)(database.read_bytes()))
+    home, work = Home(daemon.home), daemon.home / "work"
+    work.mkdir()
+    plan = recovery.survey(home.database, home.journal_dir, home.identity_file, work)
+    built = recovery.recover(plan, home.journal_dir, work)
+    steps = exchange(home, work / recovery.NEW, built, "harken.db.lost-1")
+    assert len(steps) == 5
+    for step in steps[:done]:
+        step()
+    if done < 4:
+        said = recovered(daemon)
+        assert (said["found"], said["messages"], said["lost"]["messages"]) == ("damaged", STORED, 0)
+    else:
+        assert Rig(daemon.home).json("recover") == {"state": "whole"}
+    daemon.start()
+    assert texts(export(daemon, "inbox")) == lived["texts"]
 
 
 def test_older_database_gets_what_it_lacks(daemon: Served) -> None:

@@ -6,9 +6,10 @@ It shows first what it found and what it would do. The old files stay, together,
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
@@ -73,7 +74,9 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
             return
         agree(asked, "Recover it now?", is_agreed=yes)
         done = recovery.recover(plan, home.journal_dir, work)
-        files = _exchange(home, work / recovery.NEW, done, kept)
+        for step in exchange(home, work / recovery.NEW, done, kept):
+            step()
+        files = sorted(path.name for path in home.path.glob(f"{kept}*"))
     if asked.as_json:
         asked.print_json({"state": "recovered", **_plan_record(plan), "kept": files, **_record(done)})
     else:
@@ -108,20 +111,38 @@ def _folder(home: Home) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def _exchange(home: Home, new: Path, done: Recovered, kept: str) -> list[str]:
-    """Put the new database in place, and the old files aside, together; return their names."""
+def exchange(home: Home, new: Path, done: Recovered, kept: str) -> Sequence[Callable[[], object]]:
+    """Return the steps that put the new database in place, and the old files aside, together.
+
+    Whoever is stopped between two of them finds the old database or the new one under the name, and can begin again.
+    """
     from harken.store.identity import identity_text
     from harken.store.sqlite.connection import files_of
 
-    moved = []
-    # The log first: without its database it is noticed at start, and a new one under the old log would be no such case.
-    for path, place in reversed(list(zip(files_of(home.database), files_of(home.path / kept), strict=True))):
-        if path.exists():
-            path.rename(place)
-            moved.append(place.name)
-    write_private(home.identity_file, identity_text(done.identity))
-    new.rename(home.database)
-    return sorted(moved)
+    (old, aside), *beside = zip(files_of(home.database), files_of(home.path / kept), strict=True)
+    # The log before the database: a new one under the old log would be taken for the old one.
+    return [
+        partial(_give_second_name, old, aside),
+        *(partial(_put_aside, path, place) for path, place in beside),
+        partial(new.replace, home.database),
+        # Last: a database of a later epoch opens in a home that does not know it yet, and not the other way round.
+        partial(write_private, home.identity_file, identity_text(done.identity)),
+    ]
+
+
+def _give_second_name(path: Path, name: Path) -> None:
+    """Let a file have another name too; where a disk has no such thing, copy it."""
+    if not path.exists() or name.exists():
+        return
+    try:
+        name.hardlink_to(path)
+    except OSError:
+        shutil.copyfile(path, name)
+
+
+def _put_aside(path: Path, name: Path) -> None:
+    if path.exists():
+        path.rename(name)
 
 
 def _say_whole(asked: Invocation) -> None:

@@ -2,11 +2,13 @@
 
 The store's event rows are the truth; a line is their copy for people and audits. So a file that cannot be written
 costs no message: the journal says once that it is behind, shows it in `status`, and catches up from the store.
-A line cut off by a crash is removed and written again at start. Reading the files back is `journal_reader.py`.
+A line cut off by a crash is removed and written again at start. So is what somebody took away: a file that was moved,
+deleted or changed under the daemon is looked at anew. Reading the files back is `journal_reader.py`.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -80,6 +82,7 @@ class Journal:
         self._is_found = False
         self._day, self._path = "", folder
         self._file = -1
+        self._end = 0  # where the open file ends, as we left it
         self._cut: tuple[str, int] | None = None
         self._problem = ""
 
@@ -109,7 +112,10 @@ class Journal:
         return await self.catch_up(log)
 
     async def catch_up(self, log: EventLog) -> int:
-        """Write the lines that are missing; return how many. Cheap when none are."""
+        """Write the lines that are missing, also those that somebody took away; return how many. Cheap when none."""
+        with self._lock:
+            if not self._problem:
+                self._notice_touched()
         if not self._is_found and not await self._find_last(log):
             return 0
         written = 0
@@ -188,19 +194,38 @@ class Journal:
         while data:
             data = data[os.write(self._file, data) :]
         self._cut = None
+        self._end = os.fstat(self._file).st_size
 
     def _open_file(self, day: str) -> None:
-        if day == self._day and self._file >= 0 and _is_same_file(self._path, self._file):
+        if day == self._day and self._file >= 0:
+            self._refuse_touched()
             return
         path = self._folder / f"{day}.jsonl"
         self._close_file()
+        self._folder.mkdir(mode=0o700, exist_ok=True)
         if self._cut is not None and self._cut[0] == day and path.exists() and path.stat().st_size > self._cut[1]:
             os.truncate(path, self._cut[1])
         self._cut = None
         if path.exists():
             _cut_unfinished(path)
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._end = os.fstat(self._file).st_size
         self._day, self._path = day, path
+
+    def _notice_touched(self) -> None:
+        try:
+            self._refuse_touched()
+        except OSError as exc:
+            self._close_file()
+            self._report(exc)
+
+    def _refuse_touched(self) -> None:
+        """Raise `OSError` when the open file is not as we left it, and let the end of the journal be found anew."""
+        if self._file < 0 or (_is_same_file(self._path, self._file) and os.fstat(self._file).st_size == self._end):
+            return
+        # Lines may be gone that were there: which ones, the files and the store say together.
+        self._is_found, self._cut = False, None
+        raise OSError(errno.ESTALE, "its file was moved, deleted or changed")
 
     def _close_file(self) -> None:
         if self._file >= 0:
