@@ -13,8 +13,19 @@ from playwright.sync_api import Browser, expect, sync_playwright
 from tests.browser.rig import WAIT_MS, Site
 from tests.loss.conftest import daemon, home, no_runtime_folder, nursery
 from tests.loss.rig import Served
+from tests.second_account import account_name, second_account
 
-__all__ = ["browser", "chromium", "daemon", "home", "no_runtime_folder", "nursery", "site"]
+__all__ = [
+    "account_name",
+    "browser",
+    "chromium",
+    "daemon",
+    "home",
+    "no_runtime_folder",
+    "nursery",
+    "second_account",
+    "site",
+]
 
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 

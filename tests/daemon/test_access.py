@@ -5,46 +5,10 @@ from __future__ import annotations
 import os
 import pwd
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
-import pytest
-
 from tests.loss.rig import WAIT_SECONDS, Served, agent_of
-
-# Run as another user: says what happened when it tried to talk to the socket.
-STRANGER = """
-import os, socket, sys
-os.chdir(sys.argv[3])
-os.setgroups([]); os.setgid(int(sys.argv[2])); os.setuid(int(sys.argv[2]))
-sock = socket.socket(socket.AF_UNIX)
-sock.settimeout(10)
-try:
-    sock.connect(sys.argv[1])
-except PermissionError:
-    sys.exit("no permission")
-try:
-    sock.sendall(b'{"harken":1,"kind":"call"}\\n{"id":1,"method":"list"}\\n')
-except BrokenPipeError:
-    pass
-sys.exit(sock.makefile().readline())
-"""
-
-needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
-
-
-def as_stranger(home: Path) -> str:
-    """Talk to a home's socket as the user nobody, from the folder that the home is in."""
-    nobody = pwd.getpwnam("nobody").pw_uid
-    done = subprocess.run(
-        [sys.executable, "-I", "-S", "-c", STRANGER, f"{home.name}/run/harken.sock", str(nobody), str(home.parent)],
-        capture_output=True,
-        check=False,
-        timeout=WAIT_SECONDS,
-        text=True,
-    )
-    return done.stderr.strip()
+from tests.second_account import SecondAccount, open_way_to
 
 
 def test_everything_in_the_home_is_private(daemon: Served) -> None:
@@ -76,33 +40,45 @@ def test_modes_do_not_depend_on_the_umask(daemon: Served) -> None:
     assert open_to_others == []
 
 
-@needs_root
-def test_another_user_cannot_connect(daemon: Served) -> None:
+def test_another_user_cannot_connect(daemon: Served, second_account: SecondAccount) -> None:
     """The folder is closed, so the socket cannot even be named."""
     daemon.start()
-    daemon.home.parent.chmod(0o755)
-    assert as_stranger(daemon.home) == "no permission"
+    open_way_to(daemon.home)
+    assert second_account.do("dial", path=daemon.socket) == {"error": "PermissionError"}
 
 
-@needs_root
-def test_another_user_is_refused_when_the_folders_were_opened_by_mistake(daemon: Served) -> None:
+def test_another_user_reads_and_changes_nothing_in_the_home(daemon: Served, second_account: SecondAccount) -> None:
+    """Neither a message nor the token, the lock or the journal; also not when it knows every name."""
+    daemon.start()
+    daemon.call("send", text="private")
+    open_way_to(daemon.home)
+    found = [daemon.home, *daemon.home.rglob("*")]
+    assert {daemon.home / name for name in ("harken.db", "token", "run", "run/lock", "journal")} <= set(found)
+    for path in found:
+        for deed in ("read", "write"):
+            assert second_account.do(deed, path=str(path)) == {"error": "PermissionError"}, (deed, path)
+
+
+def test_another_user_is_refused_when_the_folders_were_opened_by_mistake(
+    daemon: Served, second_account: SecondAccount
+) -> None:
     """`chmod -R 777` happens; the daemon asks the kernel who is calling and does not serve others."""
     daemon.start()
     daemon.call("send", text="private")
-    for path in [daemon.home.parent, daemon.home, *daemon.home.rglob("*")]:
+    open_way_to(daemon.home)
+    for path in [daemon.home, *daemon.home.rglob("*")]:
         path.chmod(0o777)
-    said = as_stranger(daemon.home)
+    said = second_account.do("dial", path=daemon.socket)["answer"]
     assert '"code":"refused"' in said
     assert "private" not in said
     assert daemon.call("list")["messages"]
 
 
-@needs_root
-def test_folder_of_another_user_is_not_used(daemon: Served, home: Path) -> None:
+def test_folder_of_another_user_is_not_used(daemon: Served, home: Path, account_name: str) -> None:
     """Whoever owns the folder could replace what is in it."""
     home.mkdir(mode=0o700)
-    nobody = pwd.getpwnam("nobody")
-    os.chown(home, nobody.pw_uid, nobody.pw_gid)
+    other = pwd.getpwnam(account_name)
+    os.chown(home, other.pw_uid, other.pw_gid)
     daemon.start(side="after", at=1_000_000)
     assert daemon.is_gone(WAIT_SECONDS)
     assert "belongs to another user" in daemon.errors()

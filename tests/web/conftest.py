@@ -3,5 +3,6 @@
 from __future__ import annotations
 
 from tests.loss.conftest import daemon, home, no_runtime_folder, nursery
+from tests.second_account import account_name, second_account
 
-__all__ = ["daemon", "home", "no_runtime_folder", "nursery"]
+__all__ = ["account_name", "daemon", "home", "no_runtime_folder", "nursery", "second_account"]
