@@ -75,6 +75,28 @@ def test_damaged_database_is_refused_untouched(daemon: Served, damage: Callable[
     assert database.read_bytes() == damaged
 
 
+@pytest.mark.parametrize("part", [0.5, 0.8, 0.95])
+def test_database_that_was_cut_off_beside_its_log_is_refused_untouched(daemon: Served, part: float) -> None:
+    """A log makes up for pages that it has, as after a kill in the middle of copying it; not for those of long ago."""
+    daemon.start()
+    with daemon.caller() as caller:
+        for number in range(100):
+            caller.call("send", text=f"{number} {'x' * 1_000}")
+    daemon.stop()
+    daemon.start()
+    daemon.call("send", text="in the log")
+    daemon.kill()
+    database = daemon.home / "harken.db"
+    whole = database.read_bytes()
+    damaged = whole[: int(len(whole) * part)]
+    database.write_bytes(damaged)
+    code, said = refusal(daemon.home)
+    assert code == 2, said
+    assert "damaged" in said
+    assert said.endswith(" recover\n")
+    assert database.read_bytes() == damaged
+
+
 @pytest.mark.parametrize(
     "tail",
     [

@@ -20,6 +20,8 @@ Connect = Callable[[str], sqlite3.Connection]
 """Opens a file; tests pass one that stops the process at a chosen commit."""
 
 _HEADER_BYTES = 100
+_LOG_HEADER_BYTES = 32
+_FRAME_HEADER_BYTES = 24
 MAX_STATEMENTS = 512  # kept ready: some of ours are there once for every number of rows
 _MAGIC = b"SQLite format 3\x00"
 
@@ -124,11 +126,26 @@ def refuse_damaged(path: Path) -> None:
     page_size = int.from_bytes(header[16:18], "big")
     page_size = 65536 if page_size == 1 else page_size
     pages = int.from_bytes(header[28:32], "big")
+    if size >= pages * page_size:
+        return
     # A kill while SQLite copies its log into the file leaves the file short and the log whole: no damage.
-    log = log_of(path)
-    has_log = log.exists() and log.stat().st_size > 0
-    if size < pages * page_size and not has_log:
+    missing = range(size // page_size + 1, pages + 1)
+    if not _pages_in(log_of(path)).issuperset(missing):
         raise damaged(f"{path.name} has {size} bytes where its header says {pages * page_size}")
+
+
+def _pages_in(log: Path) -> set[int]:
+    """Return the numbers of the pages that a write-ahead log holds; of what it held before it began anew, none."""
+    found = set[int]()
+    if not log.exists():
+        return found
+    with log.open("rb") as file:
+        header = file.read(_LOG_HEADER_BYTES)
+        page_size = int.from_bytes(header[8:12], "big")
+        while len(frame := file.read(_FRAME_HEADER_BYTES)) == _FRAME_HEADER_BYTES and frame[8:16] == header[16:24]:
+            found.add(int.from_bytes(frame[:4], "big"))
+            file.seek(page_size, os.SEEK_CUR)
+    return found
 
 
 def _migrate(connection: sqlite3.Connection) -> None:
