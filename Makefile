@@ -44,7 +44,8 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 	$(BIN)/python scripts/ratchets.py
 	$(BIN)/python scripts/reference.py --check
 
-# SOAK_SITUATIONS=3 plays that many on each host instead of 20; SOAK_SEED repeats a run.
+# SOAK_SITUATIONS=3 plays that many on each host instead of 20, SOAK_KILLS=20 so many kills instead of 300; SOAK_SEED
+# repeats a run.
 soak: $(VENV)/.installed-dev $(HOSTS)/node_modules/.installed ## run the tests that take minutes, up to an hour
 	$(BIN)/python scripts/apart.py $(BIN)/python -m pytest -q -m "slow or soak" $(ARGS)
 
