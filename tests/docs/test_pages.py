@@ -103,3 +103,19 @@ def test_no_page_names_a_machine_of_its_writers() -> None:
     """Paths of one machine help nobody else."""
     for page in pages():
         assert not re.search(r"/work/|/root/|/tmp/", page.read_text(encoding="utf-8")), name_of(page)
+
+
+def test_every_attack_names_the_tests_that_show_what_stops_it() -> None:
+    """A claim about safety that nothing tries is a hope; and a table without what remains possible is advertising."""
+    text = (DOCS / "explanation" / "attacks.md").read_text(encoding="utf-8")
+    parts = re.split(r"^## ", text, flags=re.MULTILINE)[1:]
+    assert len(parts) == 10
+    for part in parts:
+        rows = [line for line in part.splitlines() if line.startswith("| ") and not line.endswith("| test |")]
+        assert rows, part
+        assert "**What remains.**" in part, part
+        for row in rows:
+            named = re.findall(r"`(tests/[\w/]+\.py)`", row.split(" | ")[-1])
+            assert named, row
+            for path in named:
+                assert re.search(r"^(async )?def test_", (ROOT / path).read_text(encoding="utf-8"), re.MULTILINE), path
