@@ -55,7 +55,7 @@ class Tally:
     def note(self, said: str) -> None:
         """Count what a start was refused with, whatever numbers and places it names."""
         words = re.sub(r"\d+", "N", re.sub(r"/\S+", "…", said.removeprefix("harken: ")))
-        self.outcomes[re.split(r" \(|[;.,]", words)[0]] += 1
+        self.outcomes[re.split(r" \(|[;:,] |\. ?$", words)[0]] += 1
 
     def __str__(self) -> str:
         words = "; ".join(f"{count} times {what!r}" for what, count in sorted(self.outcomes.items()))
@@ -197,7 +197,16 @@ class Life:
                     os.close(handle)
 
     def _kill_in_start(self) -> None:
-        """Start a daemon that dies at one of its first commits, or is killed when it serves."""
+        """Start a daemon that dies at one of its first commits, or some time before it serves."""
+        if self.chance.random() < 1 / 2:
+            with self._rig.begin("serve") as command:
+                select.select([], [], [], self.chance.random())
+                if command.poll() is not None:
+                    return
+            self._tally.kills += 1
+            self._tally.in_start += 1
+            self._story.append("killed some time after its start")
+            return
         side = self.chance.choice(("before", "after"))
         with self._nursery.daemon(self.home) as served:
             before = served.errors()

@@ -16,7 +16,9 @@ from enum import Enum
 from pathlib import Path
 from typing import Final, Protocol
 
+from tests.cli.rig import Rig
 from tests.loss.rig import Chance
+from tests.loss.test_moved_files import strip
 
 PAGE: Final = 4096
 CHUNK: Final = 1 << 20
@@ -138,6 +140,12 @@ def take_away(place: Place) -> None:
         place.put_back.append(lambda: place.home.chmod(0o700))
 
 
+def start_second(place: Place) -> None:
+    """Let a second daemon start beside the first, which nothing leads to any more."""
+    remove(place.home / "run")
+    Rig(place.home).run("up")
+
+
 def fill(place: Place) -> None:
     """Leave no room on the disk."""
     place.disk.fill()
@@ -248,7 +256,9 @@ NEITHER: Final[Sequence[Mishap]] = (
     *both("identity removed", lambda place: remove(place.home / "store.json"), Touched.NOTHING),
     *both("disk full", fill, Touched.NOTHING),
     *both("home taken away", take_away, Touched.NOTHING),
+    Mishap(name="second daemon started", do=start_second, is_live=True),
     Mishap(name="home copied", do=copy_home),
+    Mishap(name="home as the version before left it", do=lambda place: strip(place.home)),
     Mishap(name="reserve removed and disk full", do=_no_room_at_all),
 )
 

@@ -13,7 +13,7 @@ import select
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Final
 from urllib.parse import urlsplit
@@ -103,7 +103,8 @@ class Traffic:
         """Return when nobody waits for an answer, and let nobody begin."""
         self._gate.clear()
         if (agent := self._agent) is not None:
-            os.kill(agent.pid, signal.SIGKILL)  # its edge would wait for the next daemon
+            with suppress(ProcessLookupError):
+                os.kill(agent.pid, signal.SIGKILL)  # its edge would wait for the next daemon
         for lock in self._busy:
             assert lock.acquire(timeout=2 * WAIT_SECONDS), "somebody waits for ever"
             lock.release()
