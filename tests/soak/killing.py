@@ -50,6 +50,7 @@ class Tally:
     put_back: int = 0
     offered_again: int = 0
     late_damage: int = 0  # the daemon served, and only reading showed the damage
+    latent_damage: int = 0  # nothing that was read showed it, only SQLite's own check
     outcomes: Counter[str] = field(default_factory=Counter[str])
 
     def note(self, said: str) -> None:
@@ -62,8 +63,9 @@ class Tally:
         return (
             f"{self.kills} kills, {self.in_start} of them in a start, {self.in_recover} in a recovery and "
             f"{self.in_backup} in a backup; {self.accepted} messages accepted, 0 lost; recovered {self.recovered} "
-            f"times, put back {self.put_back} times; {self.late_damage} times damage was met only by reading; "
-            f"{self.offered_again} proofs made again; not started {sum(self.outcomes.values())} times: {words}"
+            f"times, put back {self.put_back} times; damage met by reading {self.late_damage} times, only by a "
+            f"check {self.latent_damage} times; {self.offered_again} proofs made again; "
+            f"not started {sum(self.outcomes.values())} times: {words}"
         )
 
 
@@ -311,8 +313,10 @@ class Life:
         except (CallFailed, sqlite3.DatabaseError) as exc:
             hint = f"{exc.error['message']} {exc.error['hint']}" if isinstance(exc, CallFailed) else "harken recover"
             assert "harken recover" in hint, f"{self._story}: {hint}"
-            self._tally.late_damage += 1
-            self._story.append(f"damage met by reading ({type(exc).__name__})")
+            is_said = isinstance(exc, CallFailed)
+            self._tally.late_damage += is_said
+            self._tally.latent_damage += not is_said
+            self._story.append("damage met by reading" if is_said else "damage met by a check only")
             self._rig.ok("down")
             self._recover()
             self._rig.ok("up")
