@@ -9,10 +9,12 @@ import json
 import os
 import pty
 import re
+import sqlite3
 import stat
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -226,6 +228,28 @@ def test_doctor_finds_settings_with_which_nothing_starts(person: Rig) -> None:
     assert done.code == NEEDS_FIXING
     assert "no  config.toml can be used" in done.out
     assert f"Run: harken --home {person.home} up" in " ".join(done.out.split())
+
+
+def test_doctor_finds_damage_that_nothing_has_met_yet(person: Rig) -> None:
+    """A page of an old message may not be read for a year, and by then the journal may not have it any more."""
+    person.ok("up")
+    for number in range(30):
+        person.ask("send", text=f"{number} {'x' * 2_000}")
+    assert person.run("doctor", "codex").code == 0
+    person.ok("down")
+    database = person.home / "harken.db"
+    with closing(sqlite3.connect(database)) as connection:
+        [[page]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'verdicts'").fetchall()
+    with database.open("r+b") as file:
+        file.seek((page - 1) * 4096)
+        file.write(bytes(4096))
+    person.ok("up")
+    done = person.run("doctor", "codex")
+    assert (done.code, "harken recover" in done.out) == (1, True), done
+    person.ok("down")
+    assert "harken recover" in person.run("doctor", "codex").out
+    assert person.json("recover", "--yes")["found"] == "damaged"
+    assert "harken recover" not in person.run("doctor", "codex").out
 
 
 def test_doctor_finds_what_is_stale_or_gone(person: Rig) -> None:

@@ -118,6 +118,7 @@ def _harken(asked: Invocation) -> tuple[Result, list[Finding], list[Result]]:
     findings = [_interpreter(record.python, record.host) for record in records(asked.home.path) if record.python]
     findings = [finding for finding in findings if not finding.is_good]
     findings += _settings(asked)
+    findings += _database(asked)
     surfaces: list[Result] = []
     try:
         with Daemon(asked.home, can_start=False) as daemon:
@@ -141,6 +142,18 @@ def _settings(asked: Invocation) -> list[Finding]:
         load(asked.home, {}, {})
     except HarkenError as exc:
         return [Finding(what="config.toml can be used", is_good=False, hint=f"{exc.message} {exc.hint}")]
+    return []
+
+
+def _database(asked: Invocation) -> list[Finding]:
+    """Return what is wrong inside the database: what nobody reads for long nobody misses for long."""
+    from harken.store.sqlite.connection import refuse_damage_inside
+
+    try:
+        if asked.home.database.exists():
+            refuse_damage_inside(asked.home.database)
+    except HarkenError as exc:
+        return [Finding(what="the database is whole", is_good=False, hint=f"{exc.message} {exc.hint}")]
     return []
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from importlib import resources
 from pathlib import Path
 
 from harken.errors import UserError
 from harken.store.identity import RECOVER
-from harken.store.sqlite.seam import damaged
+from harken.store.sqlite.seam import damaged, translated
 
 Connect = Callable[[str], sqlite3.Connection]
 """Opens a file; tests pass one that stops the process at a chosen commit."""
@@ -132,6 +133,15 @@ def refuse_damaged(path: Path) -> None:
     missing = range(size // page_size + 1, pages + 1)
     if not _pages_in(log_of(path)).issuperset(missing):
         raise damaged(f"{path.name} has {size} bytes where its header says {pages * page_size}")
+
+
+def refuse_damage_inside(path: Path) -> None:
+    """Raise `UserError` for a file that is damaged anywhere. Reads all of it, beside a daemon or without; no change."""
+    refuse_damaged(path)
+    with translated(), closing(sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)) as connection:
+        [said] = connection.execute("PRAGMA quick_check(1)").fetchone()
+    if said != "ok":
+        raise damaged(" ".join(str(said).split()))
 
 
 def _pages_in(log: Path) -> set[int]:
