@@ -113,9 +113,7 @@ class Journal:
 
     async def catch_up(self, log: EventLog) -> int:
         """Write the lines that are missing, also those that somebody took away; return how many. Cheap when none."""
-        with self._lock:
-            if not self._problem:
-                self._notice_touched()
+        await anyio.to_thread.run_sync(self._notice_touched)
         if not self._is_found and not await self._find_last(log):
             return 0
         written = 0
@@ -213,11 +211,12 @@ class Journal:
         self._day, self._path = day, path
 
     def _notice_touched(self) -> None:
-        try:
-            self._refuse_touched()
-        except OSError as exc:
-            self._close_file()
-            self._report(exc)
+        with self._lock:
+            try:
+                self._refuse_touched()
+            except OSError as exc:
+                self._close_file()
+                self._report(exc)
 
     def _refuse_touched(self) -> None:
         """Raise `OSError` when the open file is not as we left it, and let the end of the journal be found anew."""
