@@ -19,6 +19,7 @@ REFUSED = 7
 VERBS = [
     ("down",),
     ("backup", "-"),
+    ("recover", "--yes"),
     ("restore", "-"),
     ("uninstall", "--yes"),
     ("service", "install", "--yes"),

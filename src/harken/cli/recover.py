@@ -51,8 +51,10 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     The old files are kept under another name. Replies and runs that were not over may have been since: they are held
     back, and shown.
     """
+    from harken.cli.authority import refuse_agent
     from harken.store.sqlite import recovery
 
+    refuse_agent(asked, "recover the database")
     home = asked.home
     if not home.path.is_dir():
         raise NotFound(f"There is no home {home.path}.", "Name another one with --home.")
