@@ -105,7 +105,8 @@ def test_run_that_a_killed_daemon_left_is_interrupted_ended_and_not_begun_again(
         run = the_run(daemon, "running")
         output = until(lambda: daemon.call("run_output", run=run["id"], after=1)["lines"], "its words")
         assert output[0]["tool"] == "read_file"
-        (agent,) = [p for p in psutil.Process(daemon.pid).children(recursive=True) if "gemini" in " ".join(p.cmdline())]
+        processes = psutil.Process(daemon.pid).children(recursive=True)
+        agent = [each for each in processes if "gemini" in " ".join(each.cmdline())][-1]
         daemon.kill()
         daemon.start()
         after = the_run(daemon, "interrupted")

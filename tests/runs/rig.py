@@ -152,6 +152,10 @@ class Noted:
         """Forget it."""
         self.agents.pop(run, None)
 
+    def left_over(self, run: RunId) -> int:
+        """Return the process that it has noted: nobody, after a restart."""
+        return self.agents.get(run, 0)
+
     async def answer(self, run: Run) -> None:
         """Note an answer."""
         self.answers.append(run.id)

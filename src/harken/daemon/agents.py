@@ -7,6 +7,7 @@ processes are remembered in a file, for as long as they live. It is no register 
 from __future__ import annotations
 
 import logging
+import os
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from harken.config.home import write_private
-from harken.daemon.peers import ancestors, descends_from
+from harken.daemon.peers import ancestors, descends_from, held_limit, run_of
 from harken.errors import HarkenError
 from harken.hosts.base import GENERIC
 from harken.hosts.process import identity_of, is_alive
@@ -56,6 +57,23 @@ class Agents:
         self._here: dict[int, Agent] = {}
         self._in_tasks: dict[int, Agent] = {}  # other programs in the folders of tasks
         self._runs: dict[RunId, Agent] = {}
+        self._own_limit = held_limit(os.getpid())
+
+    def run_of(self, pid: int) -> str:
+        """Return the run that a process is of, whatever it did to its environment or session; empty when of none.
+
+        Raises `Unavailable` when nobody can look now.
+        """
+        runs = {agent.pid: agent for agent in self._before.values() if agent.session.startswith(RUN)}
+        runs |= {agent.pid: agent for agent in self._runs.values()}
+        above = ancestors(pid) if runs else ()
+        agent = next((runs[each] for each in above or () if each in runs and runs[each].is_here), None)
+        return agent.session.removeprefix(RUN) if agent else run_of(pid, self._own_limit)
+
+    def left_over(self, run: RunId) -> int:
+        """Return the process of a run of an earlier daemon, if it is still there and known not to be another."""
+        found = (agent for agent in self._before.values() if agent.session == f"{RUN}{run}")
+        return next((agent.pid for agent in found if is_alive(agent.pid, agent.identity)), 0)
 
     def above(self, pid: int) -> Agent | None:
         """Return the agent that a process descends from."""

@@ -1,8 +1,9 @@
 """Who asks over the socket: the person, a run, or an agent with what it has started.
 
-The nearest agent that a process descends from counts first. One that has left its parents is known by what its host
-has put into its environment; as which session, that says too, if the session is here. What is not clear is an agent: it
-gets less than the person.
+What a run has started is the run's, whatever it did to its environment, session and parents (`runs/mark.py`). Else the
+nearest agent that a process descends from counts. One that has left its parents is known by what its host has put into
+its environment; as which session, that says too, if the session is here. What is not clear is an agent: it gets less
+than the person.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ class Callers:
         # Where the system does not tell who is at the other end, its word is all there is.
         pid = peer or hello.pid
         environ = {**hello.env, **environment_of(pid)}
-        if run := environ.get(MARK):
+        if run := self.agents.run_of(pid) or environ.get(MARK):
             return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"))
         if agent := self.agents.above(pid):
             consumer, session = agent.reads_as

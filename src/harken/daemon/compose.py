@@ -378,7 +378,8 @@ async def _serve(daemon: Daemon) -> None:
                 "hook": daemon.reaching.serve_hook,
                 "wake": daemon.reaching.serve_wake,
             }
-            listener = Listener(surfaces, endpoint.token, max_connections=most_connections())
+            find_run = daemon.callers.agents.run_of
+            listener = Listener(surfaces, endpoint.token, max_connections=most_connections(), find_run=find_run)
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             tasks.start_soon(partial(web.serve, sockets=[sock]))

@@ -76,11 +76,13 @@ class Listener:
         *,
         hello_seconds: float = HELLO_SECONDS,
         max_connections: int = MAX_CONNECTIONS,
+        find_run: Callable[[int], str] = run_of,
     ) -> None:
         self._surfaces = surfaces
         self._token = token
         self._hello_seconds = hello_seconds
         self._max_connections = max_connections
+        self._find_run = find_run
         self._open = 0
 
     async def handle(self, stream: SocketStream) -> None:
@@ -102,7 +104,7 @@ class Listener:
             if line is None:
                 return
             serve = self._surface(line)
-            if line.kind != "call" and run_of(peer):
+            if line.kind != "call" and self._find_run(peer):
                 # What a run says would pass for an agent's word, and it would take mail that is for others.
                 raise Refused("A run has no session of its own.", "What it is about stands in its prompt.")
         except HarkenError as exc:

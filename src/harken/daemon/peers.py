@@ -7,13 +7,15 @@ import socket
 import struct
 import sys
 from collections.abc import Collection, Mapping, Sequence
+from typing import Final
 
 import psutil
 from anyio.abc import SocketAttribute, SocketStream
 
 from harken.errors import Refused, Unavailable
-from harken.runs.mark import MARK
+from harken.runs.mark import MARK, UNLIMITED, limit_held, run_of_limit
 
+UNKNOWN: Final = "unknown"  # stands for a run of which nobody knows which it is
 _CREDENTIALS = struct.Struct("3i")
 
 
@@ -41,9 +43,26 @@ def lineage(pid: int) -> list[int]:
         return [pid]
 
 
-def run_of(pid: int) -> str:
-    """Return the run that a process was started in, however far it went from it; empty when in none."""
+def run_of(pid: int, usual_limit: int = UNLIMITED) -> str:
+    """Return the run that a process was started in, however far it went from it; empty when in none.
+
+    A limit that is lower than usual and marks no run has been lowered by a process of one: nobody else knows of it.
+    Raises `Unavailable` when nobody can look now.
+    """
+    limit = held_limit(pid)
+    if limit < usual_limit:
+        return run_of_limit(limit) or UNKNOWN
     return environment_of(pid).get(MARK, "")
+
+
+def held_limit(pid: int) -> int:
+    """Return the limit by which what a run has started is known; raises `Unavailable` when nobody can look now."""
+    try:
+        return limit_held(pid)
+    except (FileNotFoundError, ProcessLookupError, PermissionError):
+        return UNLIMITED
+    except OSError as exc:
+        raise _unknown(exc) from exc
 
 
 def environment_of(pid: int) -> Mapping[str, str]:
@@ -56,9 +75,11 @@ def environment_of(pid: int) -> Mapping[str, str]:
     except psutil.Error:
         return {}
     except OSError as exc:
-        raise Unavailable(
-            f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again."
-        ) from exc
+        raise _unknown(exc) from exc
+
+
+def _unknown(exc: OSError) -> Unavailable:
+    return Unavailable(f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again.")
 
 
 def ancestors(pid: int) -> Sequence[int] | None:

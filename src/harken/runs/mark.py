@@ -1,7 +1,46 @@
-"""The variable that marks what a run has started, however far it went from it."""
+"""What marks a process as one of a run, however far it went from it: a variable, and on Linux a limit.
+
+The variable is taken away by whoever wants to. The limit is not: every process inherits those of its parent, and the
+system lets nobody raise a hard one again, whatever they do to their environment, session or parents. The one that is
+used has had no effect since Linux 2.4: how many locks on files a process may hold. Its value says which run it is of.
+"""
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
 from typing import Final
 
 MARK: Final = "HARKEN_RUN"  # which run a process is of
+PREFIX: Final = "r-"  # how the id of a run begins
+LETTERS: Final = 6  # that follow in it
+
+LOCKS: Final = 10  # RLIMIT_LOCKS: Python has no name for it
+UNLIMITED: Final = (1 << 64) - 1
+_BITS: Final = 8 * LETTERS
+_OURS: Final = int.from_bytes(b"HR", "big") << _BITS  # more locks than anybody has, and a number that nobody chooses
+_LINE: Final = b"Max file locks"
+
+
+def limit_of(run: str) -> int:
+    """Return the limit that marks what a run has started."""
+    letters = run.removeprefix(PREFIX).encode("ascii", "replace")[:LETTERS]
+    return _OURS | int.from_bytes(letters.ljust(LETTERS, b"-"), "big")
+
+
+def run_of_limit(limit: int) -> str:
+    """Return the run that a limit marks; empty when it marks none."""
+    if limit >> _BITS != _OURS >> _BITS:
+        return ""
+    return PREFIX + (limit ^ _OURS).to_bytes(LETTERS, "big").decode("ascii", "replace")
+
+
+def limit_held(pid: int) -> int:
+    """Return the limit that a process has, and cannot raise; raises `OSError` when nobody can look."""
+    if sys.platform != "linux" or pid <= 0:
+        return UNLIMITED
+    lines = Path(f"/proc/{pid}/limits").read_bytes().splitlines()
+    line = next((line for line in lines if line.startswith(_LINE)), b"")
+    words = line[len(_LINE) :].split()
+    hard = words[1] if len(words) > 1 else b""
+    return int(hard) if hard.isdigit() else UNLIMITED

@@ -1,13 +1,15 @@
 """One process of a run: started in a group of its own, read line by line, ended with everything it started.
 
-It knows nothing of agents: bytes in, lines out. Whatever it started ends with it: its group, those that descend from
-it, and those that left both but carry the mark of the run in their environment.
+It knows nothing of agents: bytes in, lines out. Whatever it started ends with it. On Linux a reaper stands between
+(`reaper.py`), from which nothing gets away. Where there is none, and where it was killed, what is left is found by its
+group, by descent and by the marks of the run (`mark.py`).
 """
 
 from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
@@ -21,12 +23,21 @@ from anyio.abc import ByteReceiveStream, Process
 
 from harken.errors import UserError
 from harken.runs.jail import Cell
-from harken.runs.mark import MARK
+from harken.runs.mark import MARK, limit_held, limit_of
+
+if sys.platform == "linux":
+    from harken.runs.reaper import kill_all
 
 MOST_LINE_BYTES: Final = 1_000_000
 MOST_STDERR_BYTES: Final = 16_000
-GRACE_SECONDS: Final = 5.0
+GRACE_SECONDS: Final = 8.0  # longer than a reaper takes to end what can be ended
 LAST_WORDS_SECONDS: Final = 5.0
+BEGIN_SECONDS: Final = 10.0
+AWAKE_SECONDS: Final = 3.0
+MOST_ROUNDS: Final = 20  # of ending what is left
+ROUND_SECONDS: Final = 0.5
+
+_REAPER: Final = Path(__file__).with_name("reaper.py")
 
 
 class Child:
@@ -36,6 +47,7 @@ class Child:
         self._process = process
         self._mark = mark
         self._stderr = bytearray()
+        self._is_over = False  # and nothing of it is left
         self._stdout_over = anyio.Event()
         self._stderr_over = anyio.Event()
 
@@ -55,8 +67,9 @@ class Child:
             talks.start_soon(self._give, given)
             talks.start_soon(self._keep_stderr, take if has_errors else _nobody)
             talks.start_soon(self._take_stdout, take)
-            code = await self._process.wait()
-            # Somebody it left behind may hold its output open for ever.
+            code = await self._exit_code()
+            # Somebody it left behind may hold its output open for ever, and go on in its name.
+            await self._end_rest(())
             with anyio.move_on_after(LAST_WORDS_SECONDS):
                 await self._stdout_over.wait()
                 await self._stderr_over.wait()
@@ -65,14 +78,35 @@ class Child:
 
     async def end(self) -> None:
         """End it and what it started: asked first, made to after a while."""
+        if self._is_over:
+            return
         with anyio.CancelScope(shield=True):
             left = descendants(self.pid)
-            _signal_group(self.pid, signal.SIGTERM)
+            _signal_group(self._leader, signal.SIGTERM)
+            if sys.platform != "win32":
+                _signal_group(self._leader, signal.SIGCONT)  # it may have stopped the one who is to end it
             with anyio.move_on_after(GRACE_SECONDS):
                 await self._process.wait()
-            await anyio.to_thread.run_sync(end_group, self.pid, self._mark, left)
+            await self._end_rest(left)
             with anyio.move_on_after(GRACE_SECONDS):
                 await self._process.wait()
+
+    async def _exit_code(self) -> int:
+        while True:
+            with anyio.move_on_after(AWAKE_SECONDS):
+                return await self._process.wait()
+            if sys.platform == "linux":
+                # A run may stop its reaper, which then does not see that the program has ended.
+                _signal_group(self.pid, signal.SIGCONT)
+
+    @property
+    def _leader(self) -> int:
+        """Whose group it is; none when that was a reaper, which has no other in it, and is gone."""
+        return 0 if sys.platform == "linux" and self._process.returncode is not None else self.pid
+
+    async def _end_rest(self, left: Sequence[psutil.Process]) -> None:
+        await anyio.to_thread.run_sync(end_group, self._leader, self._mark, left)
+        self._is_over = self._process.returncode is not None
 
     async def _give(self, given: bytes) -> None:
         if self._process.stdin is None:
@@ -101,18 +135,44 @@ class Child:
 @asynccontextmanager
 async def started(cell: Cell, workdir: Path, mark: str) -> AsyncIterator[Child]:
     """Start a cell's program in a folder; whatever happens, it has ended when the context is left."""
+    ours, theirs = socket.socketpair()
+    with ours:
+        with theirs:
+            process = await _opened(cell, workdir, mark, theirs)
+        child = Child(process, mark)
+        try:
+            if sys.platform == "linux" and (error := await _error_of(ours)):
+                raise _not_started(cell, os.strerror(error))
+            yield child
+        finally:
+            await child.end()
+            with anyio.CancelScope(shield=True):
+                await process.aclose()
+
+
+async def _opened(cell: Cell, workdir: Path, mark: str, line: socket.socket) -> Process:
     env = {**cell.env, MARK: mark}
+    reaper = (sys.executable, "-I", "-S", str(_REAPER), str(line.fileno()), str(limit_of(mark)))
+    argv = (*reaper, *cell.argv) if sys.platform == "linux" else cell.argv
+    passed = [line.fileno()] if sys.platform == "linux" else []
     try:
-        process = await anyio.open_process(cell.argv, cwd=workdir, env=env, start_new_session=True)
+        return await anyio.open_process(argv, cwd=workdir, env=env, start_new_session=True, pass_fds=passed)
     except OSError as exc:
-        raise UserError(f"{cell.argv[0]} could not be started: {exc.strerror}.", "Is it installed?") from exc
-    child = Child(process, mark)
-    try:
-        yield child
-    finally:
-        await child.end()
-        with anyio.CancelScope(shield=True):
-            await process.aclose()
+        raise _not_started(cell, exc.strerror or str(exc)) from exc
+
+
+async def _error_of(line: socket.socket) -> int:
+    """Return the number of the error for which a reaper could not start its program; 0 when it could."""
+    line.settimeout(0)
+    with anyio.move_on_after(BEGIN_SECONDS):
+        await anyio.wait_readable(line)
+        with suppress(OSError, ValueError):
+            return int(line.recv(16))
+    return 0  # it was killed, or the machine is very slow: how it ends tells
+
+
+def _not_started(cell: Cell, reason: str) -> UserError:
+    return UserError(f"{cell.argv[0]} could not be started: {reason}.", "Is it installed?")
 
 
 def descendants(pid: int) -> Sequence[psutil.Process]:
@@ -126,26 +186,37 @@ def descendants(pid: int) -> Sequence[psutil.Process]:
 
 
 def marked(mark: str) -> Sequence[psutil.Process]:
-    """Return the processes that carry the mark of a run, wherever they are now."""
+    """Return the processes that carry the mark of a run, wherever they are now, and are more than a number."""
     # Not ourselves: somebody may have started this daemon from inside a run.
-    return [each for each in psutil.process_iter() if each.pid != os.getpid() and mark_of(each) == mark]
+    return [each for each in psutil.process_iter() if each.pid != os.getpid() and _is_marked(each, mark)]
 
 
-def mark_of(process: psutil.Process) -> str:
-    """Return the mark of the run that a process was started in; empty for any other, and for what we may not see."""
+def _is_marked(process: psutil.Process, mark: str) -> bool:
     try:
-        return process.environ().get(MARK, "")
+        has_limit = limit_held(process.pid) == limit_of(mark)
+        if not has_limit and process.environ().get(MARK, "") != mark:
+            return False
+        return process.status() != psutil.STATUS_ZOMBIE or process.num_threads() > 1
     except (psutil.Error, OSError):
-        return ""
+        return False
 
 
 def end_group(pid: int, mark: str, left: Sequence[psutil.Process]) -> None:
     """End a group at once, and what may have left it; without a leader (0) only that."""
+    if sys.platform == "linux":
+        kill_all(lambda: [each.pid for each in marked(mark)])
     _signal_group(pid, signal.SIGTERM if sys.platform == "win32" else signal.SIGKILL)
-    for process in [*left, *marked(mark)]:
-        # psutil knows a process by its time of birth too: another one that got the number is left alone.
-        with suppress(psutil.Error):
-            process.kill()
+    for _ in range(MOST_ROUNDS):
+        # What is found may have been started while others were ended.
+        found = [*left, *marked(mark)]
+        if not found:
+            return
+        for process in found:
+            # psutil knows a process by its time of birth too: another one that got the number is left alone.
+            with suppress(psutil.Error):
+                process.kill()
+        psutil.wait_procs(found, ROUND_SECONDS)
+        left = ()
 
 
 def _signal_group(pid: int, number: signal.Signals) -> None:

@@ -19,7 +19,6 @@ from typing import Final, Protocol
 
 import anyio
 import anyio.to_thread
-import psutil
 from anyio.abc import TaskGroup
 
 from harken.clock import Clock
@@ -29,6 +28,7 @@ from harken.reaction import ACTIONS, Action, ActionState, Order, OutputPart, Run
 from harken.runs.choosing import Choosing, Chosen
 from harken.runs.furnish import furnished
 from harken.runs.jail import Cell, Jail, Told, Work
+from harken.runs.mark import LETTERS, PREFIX
 from harken.runs.output import Output, Outputs
 from harken.runs.process import descendants, end_group, started
 from harken.runs.reading import Record
@@ -40,7 +40,6 @@ _log = logging.getLogger("harken.runs")
 LOOK_EVERY_SECONDS: Final = 5.0
 MOST_QUEUED: Final = 64
 MOST_RUNS_KEPT: Final = 5_000
-BORN_WITHIN_SECONDS: Final = 60.0
 ABORTED_WITHIN_SECONDS: Final = 20.0
 MOST_ANSWERED_AGAIN: Final = 50
 
@@ -54,6 +53,10 @@ class Registry(Protocol):
 
     def run_ended(self, run: RunId) -> None:
         """It has none any more."""
+        ...
+
+    def left_over(self, run: RunId) -> int:
+        """Return the process of a run of an earlier daemon, if it is still there; 0 when it is not, or who knows."""
         ...
 
 
@@ -155,7 +158,7 @@ class Runner:
         for run in await self._store.runs(is_running=True):
             if run.id in self._live:
                 continue
-            leader = run.pid if _is_left_over(run) else 0
+            leader = self._registry.left_over(run.id)
             await anyio.to_thread.run_sync(end_group, leader, run.id, descendants(leader))
             reason = "the daemon ended while it ran"
             await self._store.end_run(run.id, RunEnd(state=RunState.INTERRUPTED, reason=reason))
@@ -213,7 +216,7 @@ class Runner:
         jail = chosen.jail
         if jail is None:
             return
-        run_id = RunId(fresh_id("r-", 6))
+        run_id = RunId(fresh_id(PREFIX, LETTERS))
         private = self._places.cells / run_id
         tools = tuple(parse_tool(text) for text in order.tools)
         work = Work(
@@ -351,17 +354,6 @@ class Runner:
                 await self._answer(run)
         except HarkenError as exc:
             _log.warning("the answer of run %s could not be sent: %s", run.id, exc.message)
-
-
-def _is_left_over(run: Run) -> bool:
-    """Whether the process of a run of an earlier daemon is still there, and not another with its number."""
-    if run.pid <= 1:
-        return False
-    try:
-        born = psutil.Process(run.pid).create_time()
-    except psutil.Error:
-        return False
-    return abs(born - run.started_at.timestamp()) < BORN_WITHIN_SECONDS
 
 
 def _overlap(run: Run, folder: Path) -> bool:

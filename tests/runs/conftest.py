@@ -1,0 +1,7 @@
+"""The same homes as the loss tests."""
+
+from __future__ import annotations
+
+from tests.loss.conftest import home, no_runtime_folder
+
+__all__ = ["home", "no_runtime_folder"]
