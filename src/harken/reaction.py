@@ -158,7 +158,7 @@ class Run:
     ended_at: datetime | None = None
     exit_code: int | None = None
     turns: int = 0
-    denied: tuple[str, ...] = ()  # tools it asked for and was denied
+    denied: tuple[str, ...] = ()  # each call that it was denied: the tool, and what it was about
     answer: str = ""
     reason: str = ""  # why it failed or was ended
 

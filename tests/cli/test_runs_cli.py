@@ -85,14 +85,14 @@ def test_a_yes_starts_the_run_and_its_record_tells_everything(rig: Rig) -> None:
     run = begun(rig, action)
     lines = rig.ok("run", "follow", run).splitlines()
     assert lines[0].startswith(f"━━ AUTO ━━ run {run}  ask  Gemini CLI in ")
-    assert "┃ DENIED run_shell_command not allowed" in lines
+    assert "┃ DENIED run_shell_command touch x: not allowed" in lines
     assert "┃ answer: It was \\x1b[31mthe cache." in lines
     assert lines[-1].startswith("━━ AUTO ━━ done, exit code 0, ")
     assert all(line.startswith("┃ ") for line in lines[1:-1])
     record = rig.json("run", "show", run)
-    assert (record["state"], record["denied"], record["rule"]) == ("done", ["run_shell_command"], "ask")
+    assert (record["state"], record["denied"], record["rule"]) == ("done", ["run_shell_command touch x"], "ask")
     words = rig.ok("run", "show", run)
-    assert "┃ denied     run_shell_command\n" in words
+    assert "┃ denied     run_shell_command touch x\n" in words
     assert "┃ tools      read_file, list_files, search_files\n" in words
     output = rig.json("run", "show", run, "--output")["output"]
     assert [line["n"] for line in output] == list(range(1, len(output) + 1))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import signal
 import socket
@@ -83,6 +84,11 @@ class Ran:
         return [told.tool for told in self.of(Happening.DENIED)]
 
     @property
+    def targets(self) -> list[tuple[str, str]]:
+        """The calls that were denied: the tool of each, and what it was about."""
+        return [(told.tool, told.target) for told in self.of(Happening.DENIED)]
+
+    @property
     def answer(self) -> str:
         """The agent's last word."""
         return "".join(told.text for told in self.of(Happening.ANSWER)[-1:])
@@ -97,8 +103,12 @@ def run_cell(jail: Jail, work: Work) -> Ran:
     out, err, exit_code = _run(cell.argv, cell.env, cell.stdin, work.workdir)
     transcript = jail.transcript()
     lines = out.splitlines()
-    told = [each for line in lines for each in transcript.feed(line)]
-    stderr = err.decode(errors="replace")
+    errors = err.splitlines()
+    # Each comes on a way of its own; the log of a host that is read there begins before it says anything.
+    fed = [*(errors if cell.has_told_errors else ()), *lines]
+    told = [each for line in fed for each in transcript.feed(line)]
+    log_line = re.compile(cell.log_line.encode() or b"(?!)")
+    stderr = b"\n".join(line for line in errors if not log_line.match(line)).decode(errors="replace")
     told.extend(transcript.finish(stderr, exit_code))
     return Ran(told, exit_code, stderr, lines, cell.leftover)
 

@@ -95,7 +95,7 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
     ran = run(lived_in, ("lab/note",), Say.call("note"), *(Say.literal(name, {"cmd": "touch made"}) for name in others))
     offered = {name for name in lived_in.model.conversation[0].tool_names if name != "mcp__lab/note"}
     assert offered <= set(ran.leftover)
-    assert ran.denied == list(others)
+    assert ran.targets == [(name, "touch made") for name in others]
     assert [told.tool for told in ran.of(Happening.TOOL)] == ["lab/note"]
     assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation)
     assert marks(lived_in.folder, "lab") == {"note"}
@@ -104,6 +104,21 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
     matrix.note(JAIL.host, "shell write", "no such tool")
     matrix.note(JAIL.host, "other tool of the server", "no such tool")
     matrix.note(JAIL.host, "server of the person", "no such tool")
+
+
+@pytest.mark.parametrize("model_name", [PLAIN, PATCHING])
+def test_turns_are_the_requests_that_the_model_got(lived_in: Stage, model_name: str) -> None:
+    """Several calls in one answer are one turn, whatever becomes of them; and an answer that only failed is one too."""
+    choose(lived_in, model_name)
+    note = Call("note", {"text": "x"})
+    refused = Call("exec_command", {"cmd": "touch made"}, is_literal=True)
+    absent = Call("view_image", {"path": "a.png"}, is_literal=True)
+    broken = patch("*** Update File: inside.txt", "@@", "-no such line", "+x")
+    says = (Say(calls=(note, note, note)), Say(calls=(refused, absent, refused)), broken, Say(calls=(note, refused)))
+    ran = run(lived_in, ("lab/note",), *says)
+    assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation) == len(says) + 1
+    expected = [("exec_command", "touch made")] * 3 + [("view_image", "a.png")]
+    assert sorted(each for each in ran.targets if each[0] != "apply_patch") == expected
 
 
 def test_program_of_the_model_has_the_tools_of_the_rule_only(lived_in: Stage) -> None:
@@ -129,7 +144,9 @@ def test_program_of_the_model_has_the_tools_of_the_rule_only(lived_in: Stage) ->
     assert "Unsupported import" in files
     assert "undefined,undefined,undefined" in world
     assert "patch rejected" in patched
-    assert ran.denied == ["apply_patch"]
+    ((tool, target),) = ran.targets
+    assert (tool, target) == ("apply_patch", lines[-1])
+    assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation)
     assert tree(lived_in.project) == before
 
 
@@ -148,7 +165,10 @@ def test_files_in_the_folder_are_changed_and_no_others(lived_in: Stage, matrix: 
     )
     change = patch("*** Update File: inside.txt", "@@", f"-{INSIDE}", "+changed")
     ran = run(lived_in, ("edit_file",), *denied, change, patch("*** Add File: new.txt", "+new"))
-    assert ran.denied.count("apply_patch") == len(ran.denied) >= len(denied)
+    folder = lived_in.project.resolve()
+    files = ["../made", f"{lived_in.folder}/made", f"{folder}/out/made", f"{folder}/link.txt", "../outside.txt"]
+    files += ["inside.txt, ../made", ".git/hooks/post-checkout", ".codex/made"]
+    assert sorted(ran.targets) == sorted(("apply_patch", file) for file in files)
     assert (lived_in.project / "inside.txt").read_text(encoding="utf-8") == "changed\n"
     assert (lived_in.project / "new.txt").read_text(encoding="utf-8") == "new\n"
     assert (lived_in.folder / "outside.txt").read_text(encoding="utf-8") == f"{OUTSIDE}\n"

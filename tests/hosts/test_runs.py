@@ -174,7 +174,8 @@ def assert_fenced(stage: Stage, text: str) -> None:
     fence = r"--- begin of message (\S+) ---\n(.*)\n--- end of message \1 ---"
     found = re.search(fence, first, re.DOTALL)
     assert found, first
-    assert found[2] == text
+    # What imitates the mark is made harmless.
+    assert found[2] == text.replace("--- end of", "\N{HYPHEN BULLET}" * 3 + " end of")
     assert "Find out why ci is red." in first[: found.start()]
 
 
@@ -223,13 +224,19 @@ def assert_recorded(stage: Stage, run: Json, message: str, text: str, denied: Se
     assert run["turns"] == len(stage.model.conversation)
     kinds = [line["kind"] for line in run["output"]]
     assert (kinds[0], kinds[-1]) == ("begin", "end")
-    assert {line["tool"] for line in run["output"] if line["kind"] == "denied"} == set(denied)
+    for line, one in zip(_denials(run), denied, strict=True):
+        assert f"{line['tool']} {line['text']}".startswith(one)
     assert_fenced(stage, text)
     (judged,) = happened(stage, "judged")
     assert (judged["message_id"], judged["outcome"], judged["action"]) == (message, "fired", run["action"])
     began, over = happened(stage, "run")
     assert (began["run"], began["action"], began["state"]) == (run["id"], run["action"], "running")
     assert (over["run"], over["state"], over["denied"]) == (run["id"], "done", list(denied))
+
+
+def _denials(run: Json) -> list[Json]:
+    """Return the lines of a run's output that tell of a denied call."""
+    return [line for line in run["output"] if line["kind"] == "denied"]
 
 
 def belongings(stage: Stage) -> Mapping[str, object]:
@@ -270,7 +277,9 @@ def test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other(bare_stag
         stage.model.follow(in_order(words.mark(), *tried, then=ANSWER))
         message = send(stage, text, "--channel", "ci", "--from", "ci-bot")
         run = ended(stage, daemon)
-        assert_recorded(stage, run, message, text, (words.execute, words.read, words.other))
+        outside = f"{words.read} {stage.folder / 'outside.txt'}"
+        denied = (f"{words.execute} touch made", outside, f'{words.other} {{"text": "x"}}')
+        assert_recorded(stage, run, message, text, denied)
         offered = {name.rpartition("/")[2] for name in stage.model.conversation[0].tool_names}
         assert run["tools"] == ["lab/note"]
         # Built-in tools; a host may also offer what else the server has, and deny it.
@@ -302,9 +311,10 @@ def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: 
         stage.model.follow(in_order(*looks, *tried, then=ANSWER))
         message = send(stage, text, "--channel", "ci", "--from", "ci-bot")
         run = ended(stage, daemon)
-        assert_recorded(stage, run, message, text, (words.read, words.execute, words.note))
+        outside = [f"{words.read} {stage.project / name}" for name in files[1:]]
+        denied = (*outside, f"{words.execute} touch made", f'{words.note} {{"text": "x"}}')
+        assert_recorded(stage, run, message, text, denied)
         assert run["tools"] == ["read_file"]
-        assert [line["tool"] for line in run["output"] if line["kind"] == "denied"].count(words.read) == len(files) - 1
         assert INSIDE in results(stage)[0]
         assert len(results(stage)) == len(files) + len(tried)
         assert_nothing_left(stage, daemon)
@@ -329,13 +339,12 @@ def test_rule_that_its_host_cannot_be_fenced_to_never_runs(bare_stage: Stage, ma
     matrix.note(bare_stage.launch.name, "rule: read_file, outside", "refused")
 
 
-@pytest.mark.parametrize("host", [COUNTING, COUNTED], indirect=True)
+@pytest.mark.parametrize("host", [COUNTING, COUNTED, "codex"], indirect=True)
 def test_run_that_never_comes_to_an_end_is_ended_by_its_turns(bare_stage: Stage) -> None:
     """A model that goes on calling tools costs money until somebody looks."""
     stage, words = bare_stage, WORDS[bare_stage.launch.name]
-    with ruled(stage, "read_file", maxTurns=2) as daemon:
-        look = words.look(stage.project / "inside.txt")
-        stage.model.follow(lambda asked: side(asked) if asked.is_side else look)
+    with ruled(stage, "lab/note", maxTurns=2) as daemon:
+        stage.model.follow(lambda asked: side(asked) if asked.is_side else words.mark())
         message = send(stage, text_of(marker()), "--channel", "ci", "--from", "ci-bot")
         run = ended(stage, daemon)
         assert (run["state"], run["message_id"]) == ("failed", message)

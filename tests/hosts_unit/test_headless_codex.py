@@ -98,7 +98,9 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
         "TMPDIR": str(tmp_path / "private" / "scratch"),
         "OPENAI_API_KEY": "a",
         "MY_KEY": "b",
+        "RUST_LOG": cell.env["RUST_LOG"],
     }
+    assert cell.env["RUST_LOG"].startswith("error,codex_otel.trace_safe=info,")
 
 
 def test_broken_settings_of_the_person_carry_nothing(tmp_path: Path) -> None:
@@ -215,6 +217,39 @@ def test_calls_that_run_together_are_one_turn() -> None:
     second = STARTED.replace(b"item_1", b"item_2")
     told = [each for line in (STARTED, second, ENDED, second) for each in transcript.feed(line)]
     assert [each.kind for each in told].count(Happening.TURN) == 1
+
+
+def logged(*calls: Sequence[str]) -> Sequence[bytes]:
+    """Return what Codex logs of an answer with some calls, each a tool with its arguments, and denies all of them."""
+    head = "2026-11-16T05:38:50.2Z  INFO codex_otel.trace_safe: event.name="
+    lines = []
+    for number, (name, arguments) in enumerate(calls):
+        item = {"type": "function_call", "call_id": f"c{number}", "name": name, "arguments": arguments}
+        event = json.dumps({"type": "response.output_item.done", "item": item})
+        lines.append(f"2026-11-16T05:38:50.2Z TRACE codex_api::sse::responses: SSE event: {event}")
+    lines.append(f'{head}"codex.sse_event" event.kind=response.completed input_token_count=10')
+    for number, (name, _) in reversed(list(enumerate(calls))):
+        lines.append(f'{head}"codex.tool_result" tool_name={name} call_id=c{number} duration_ms=0 success=false x=1')
+        lines.append(UNSUPPORTED.replace("exec_command", name))
+    return [line.encode() for line in lines]
+
+
+def test_log_says_what_was_denied_and_how_often_the_model_was_asked() -> None:
+    """Two calls in one answer are one turn, and of two calls of one tool each is told with its own target."""
+    transcript = JAIL.transcript()
+    log = logged(("exec_command", '{"cmd": "ls /a"}'), ("exec_command", '{"cmd": "ls /b"}'), ("view_image", "odd"))
+    told = [each for line in (*log, STARTED, ENDED, SAID, DONE) for each in transcript.feed(line)]
+    told += transcript.finish(b"\n".join(log).decode(), 0)
+    denied = [(each.tool, each.target) for each in told if each.kind is Happening.DENIED]
+    assert denied == [("view_image", "odd"), ("exec_command", "ls /b"), ("exec_command", "ls /a")]
+    assert [each.kind for each in told].count(Happening.TURN) == 1
+
+
+def test_text_that_looks_like_the_log_inside_a_line_tells_nothing() -> None:
+    """An error may quote what a stranger wrote."""
+    transcript = JAIL.transcript()
+    for line in logged(("exec_command", "{}")):
+        assert transcript.feed(b"2026-11-16T05:38:50.2Z ERROR codex_core::exec: error=" + line) == ()
 
 
 @pytest.mark.parametrize(

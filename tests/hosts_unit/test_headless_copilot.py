@@ -229,7 +229,7 @@ def test_recorded_output_is_told_in_order() -> None:
     assert told == [
         Told(Happening.TEXT, "I look."),
         Told(Happening.TOOL, '{"path": "/x"}', "view"),
-        Told(Happening.DENIED, tool="view"),
+        Told(Happening.DENIED, tool="view", target="/x"),
         Told(Happening.TURN),
         Told(Happening.TOOL, "{}", "rg"),
         Told(Happening.TOOL, "{}", "view"),

@@ -326,7 +326,7 @@ def test_output_is_told_step_by_step() -> None:
         Told(Happening.TOOL, '{"file_path": "/etc/passwd"}', "read_file"),
         Told(Happening.TOOL, "{}", "write_file"),
         Told(Happening.TURN),
-        Told(Happening.DENIED, outside, "read_file"),
+        Told(Happening.DENIED, outside, "read_file", "/etc/passwd"),
         Told(Happening.DENIED, "none", "write_file"),
         Told(Happening.TEXT, "done"),
         Told(Happening.TURN),

@@ -153,7 +153,11 @@ def test_output_is_told_step_by_step() -> None:
     ]
     lines = (
         line("system", subtype="init"),
-        line("assistant", {"type": "text", "text": "I look."}, {"type": "tool_use", "id": "1", "name": "read_file"}),
+        line(
+            "assistant",
+            {"type": "text", "text": "I look."},
+            {"type": "tool_use", "id": "1", "name": "read_file", "input": {"file_path": "/x"}},
+        ),
         line("user", result),
         line("user", {"type": "tool_result", "tool_use_id": "3", "is_error": True, "content": "File not found"}),
         line("assistant", {"type": "text", "text": "done"}),
@@ -163,12 +167,12 @@ def test_output_is_told_step_by_step() -> None:
     told = [each for each_line in lines for each in transcript.feed(each_line)]
     assert [*told, *transcript.finish("", 0)] == [
         Told(Happening.TEXT, "I look."),
-        Told(Happening.TOOL, "null", "read_file"),
+        Told(Happening.TOOL, '{"file_path": "/x"}', "read_file"),
         Told(Happening.TURN),
-        Told(Happening.DENIED, no, "read_file"),
+        Told(Happening.DENIED, no, "read_file", "/x"),
         Told(Happening.TEXT, "done"),
         Told(Happening.TURN),
-        Told(Happening.DENIED, '{"a": 1}', "edit"),
+        Told(Happening.DENIED, "", "edit", '{"a": 1}'),
         Told(Happening.ANSWER, "done"),
     ]
 

@@ -35,13 +35,14 @@ WAIT_SECONDS = 60.0
 
 PROGRAM = """\
 import json, os, signal, subprocess, sys, time
-def tell(kind, text="", tool=""):
-    print(json.dumps({"kind": kind, "text": text, "tool": tool}).replace("%HALF", "\\\\ud83d"), flush=True)
+def tell(kind, text="", tool="", target=""):
+    told = {"kind": kind, "text": text, "tool": tool, "target": target}
+    print(json.dumps(told).replace("%HALF", "\\\\ud83d"), flush=True)
 for word in sys.stdin.read().split():
     name, _, value = word.partition("=")
     if name == "say": tell("text", value)
     elif name == "answer": tell("answer", value)
-    elif name == "deny": tell("denied", "no", value)
+    elif name == "deny": tell("denied", "no", *value.split("@"))
     elif name == "turns": [tell("turn") for _ in range(int(value))]
     elif name == "lines": [tell("text", "x" * 1000) for _ in range(int(value))]
     elif name == "garbage": sys.stdout.buffer.write(b"\\xff\\x00" * 2_000_000 + b"\\n"); sys.stdout.flush()
@@ -72,7 +73,7 @@ class Lines:
         """Return what a line tells; nothing when it is none of ours."""
         try:
             found = json.loads(line)
-            return [Told(Happening(found["kind"]), found["text"], found["tool"])]
+            return [Told(Happening(found["kind"]), found["text"], found["tool"], found.get("target", ""))]
         except (ValueError, KeyError, TypeError):
             return []
 

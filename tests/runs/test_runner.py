@@ -49,13 +49,25 @@ def is_running(pid: int) -> bool:
 async def test_run_keeps_what_the_agent_said_and_was_denied(tmp_path: Path) -> None:
     """The record is what people have to judge a run by."""
     async with running(tmp_path) as rig:
-        action = await rig.ask("say=looking deny=Bash turns=2 deny=Bash deny=Write answer=fixed")
+        action = await rig.ask("say=looking deny=Bash@ls turns=2 deny=Bash@ls deny=Write@/etc/x answer=fixed")
         run = await rig.ended(action)
-        assert (run.state, run.answer, run.turns, run.denied) == (RunState.DONE, "fixed", 2, ("Bash", "Write"))
+        assert (run.state, run.answer, run.turns) == (RunState.DONE, "fixed", 2)
+        assert run.denied == ("Bash ls", "Bash ls", "Write /etc/x")
+        told = [(line.tool, line.text) for line in rig.runner.outputs.read(run.id, 0).lines if line.kind == "denied"]
+        assert told == [("Bash", "ls: no"), ("Bash", "ls: no"), ("Write", "/etc/x: no")]
         assert (run.agent, run.tools, run.leftover, run.exit_code) == ("stand-in", ("read_file",), ("todo_write",), 0)
         kinds = [line.kind for line in rig.runner.outputs.read(run.id, 0).lines]
         assert kinds == ["begin", "text", "denied", "turn", "turn", "denied", "denied", "answer", "end"]
         assert (await rig.store.action(action.id)).state is ActionState.STARTED
+
+
+async def test_record_of_denials_is_long_and_has_an_end(tmp_path: Path) -> None:
+    """All of them are told, and an agent that tries for ever fills neither memory nor store."""
+    async with running(tmp_path) as rig:
+        run = await rig.ended(await rig.ask(f"deny=Bash@{'x' * 5_000} " + "deny=Read@/a " * 509))
+    assert len(run.denied) == 501
+    assert (run.denied[499], run.denied[-1]) == ("Read /a", "and 10 more")
+    assert len(run.denied[0]) == 301
 
 
 async def test_run_sees_its_folder_and_nothing_of_the_daemons_environment(
@@ -282,9 +294,9 @@ async def test_full_disk_neither_ends_a_run_nor_costs_what_waits(tmp_path: Path)
 async def test_time_is_up(tmp_path: Path) -> None:
     """A run that hangs must not hold its folder for ever."""
     async with running(tmp_path) as rig:
-        run = await rig.ended(await rig.ask("say=begun hang", seconds=0.5))
+        run = await rig.ended(await rig.ask("say=begun hang", seconds=3))
     assert (run.state, run.answer) == (RunState.TIMED_OUT, "begun")
-    assert "0.5 seconds" in run.reason
+    assert "3 seconds" in run.reason
 
 
 async def test_turns_are_counted_where_the_host_does_not(tmp_path: Path) -> None:

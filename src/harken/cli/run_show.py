@@ -95,7 +95,7 @@ def close_envelope(screen: Screen, run: Result) -> None:
     words = [run["state"]]
     words += [f"exit code {run['exit_code']}"] if run["exit_code"] is not None else []
     words += [lasted(run["seconds"]), turns_of(run)]
-    words += [f"denied: {', '.join(run['denied'])}"] if run["denied"] else []
+    words += [f"{len(run['denied'])} denied"] if run["denied"] else []
     words += [run["reason"]] if run["reason"] else []
     style = GREEN if run["state"] == DONE else CYAN if run["state"] == "running" else RED
     for number, line in enumerate(_lines(screen, ", ".join(word for word in words if word), EDGE)):
@@ -131,7 +131,7 @@ def show_run(screen: Screen, run: Result) -> None:
         "message": glance(run["message"]),
         "tools": ", ".join(run["tools"]) or "none",
         "left over": ", ".join(run["leftover"]),
-        "denied": ", ".join(run["denied"]),
+        "denied": "",  # a line for each
         "turns": str(run["turns"]),
         "began": clock_time(run["started_at"]),
         "ended": clock_time(run["ended_at"]) if run["ended_at"] else "",
@@ -139,7 +139,9 @@ def show_run(screen: Screen, run: Result) -> None:
     }
     size = max(len(name) for name in rows) + 2
     for name, value in rows.items():
-        if value:
+        if name == "denied":
+            _show_denied(screen, name.ljust(size), run["denied"])
+        elif value:
             head = MARK + name.ljust(size)
             screen.line(screen.paint(MARK, BOLD) + name.ljust(size) + screen.fit(value, len(head)))
     if run["leftover"]:
@@ -148,6 +150,14 @@ def show_run(screen: Screen, run: Result) -> None:
         inside(screen, "answer:", BOLD)
         inside(screen, run["answer"])
     close_envelope(screen, run)
+
+
+def _show_denied(screen: Screen, head: str, denied: Sequence[str]) -> None:
+    """Print each call that was denied, whole: what an agent tried is why people look."""
+    for each in denied:
+        for piece in _lines(screen, each, MARK + head):
+            screen.line(screen.paint(MARK, BOLD) + head + piece)
+            head = " " * len(head)
 
 
 def _folder(run: Result) -> str:

@@ -117,7 +117,7 @@ def _judged(event: Result, about: str) -> str:
 
 def _run_told(event: Result, about: str) -> str:
     reason = f": {event['reason']}" if event["reason"] else ""
-    denied = f", denied {', '.join(event['denied'])}" if event["denied"] else ""
+    denied = f", {len(event['denied'])} denied" if event["denied"] else ""
     what = f"{event['run']} {event['state']}{reason}{denied}"
     return f"{EDGE}{what}  {event['rule'] or BY_HAND}  {title_of(event['agent'])}  {about}"
 

@@ -23,6 +23,20 @@ from harken.runs.jail import ToolServer, Work
 from harken.runs.tools import Ability, Tool
 
 MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
+MOST_TARGET: Final = 400  # of those of a call that may be denied, which are remembered until it is over
+# The arguments that say best what a call is about, the first that is there.
+_ABOUT: Final = (
+    "command",
+    "cmd",
+    "file_path",
+    "filePath",
+    "absolute_path",
+    "dir_path",
+    "path",
+    "url",
+    "query",
+    "pattern",
+)
 # Longer than any run: hosts go on without an answer that is late.
 GUARD_SECONDS: Final = 86_400
 # Parts of paths that a run does not change, in any folder: what is there decides about other sessions and agents, or is
@@ -161,6 +175,15 @@ def word(value: object) -> str:
 def brief(value: object) -> str:
     """Return the arguments of a tool on one line, cut."""
     return json.dumps(value, ensure_ascii=False)[:MOST_TEXT]
+
+
+def target(arguments: object) -> str:
+    """Return what a call is about, from its arguments: the command or the path, else all of them."""
+    if isinstance(arguments, str):
+        return arguments[:MOST_TARGET]
+    about = table(arguments)
+    found = next((word(about.get(name)) for name in _ABOUT if word(about.get(name))), "")
+    return (found or (brief(arguments) if arguments else ""))[:MOST_TARGET]
 
 
 def first_line(stderr: str) -> str:

@@ -70,6 +70,9 @@ class Cell:
     leftover: tuple[str, ...] = ()  # built-in tools that this host cannot take away, named to the person
     is_turn_limited: bool = False  # the host itself ends after `max_turns`; else they are counted
     has_told_errors: bool = False  # its transcript is fed the lines of standard error too, as they come
+    log_line: str = (
+        ""  # how those of them look that only the transcript reads: a regular expression for their beginning
+    )
 
 
 class Happening(StrEnum):
@@ -88,8 +91,9 @@ class Told:
     """One thing that a host's output told."""
 
     kind: Happening
-    text: str = ""
+    text: str = ""  # of a denial: why, where the host says so
     tool: str = ""
+    target: str = ""  # of a denial: what the tool was to work on
 
 
 class Transcript(Protocol):

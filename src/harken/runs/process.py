@@ -8,6 +8,7 @@ group, by descent and by the marks of the run (`mark.py`).
 from __future__ import annotations
 
 import os
+import re
 import signal
 import socket
 import sys
@@ -43,9 +44,10 @@ _REAPER: Final = Path(__file__).with_name("reaper.py")
 class Child:
     """A started process."""
 
-    def __init__(self, process: Process, mark: str) -> None:
+    def __init__(self, process: Process, mark: str, log_line: str = "") -> None:
         self._process = process
         self._mark = mark
+        self._log_line = re.compile(log_line.encode()) if log_line else None
         self._stderr = bytearray()
         self._is_over = False  # and nothing of it is left
         self._stdout_over = anyio.Event()
@@ -126,9 +128,10 @@ class Child:
     async def _keep_stderr(self, take: Callable[[bytes], None]) -> None:
         if self._process.stderr is not None:
             async for line in _lines(self._process.stderr):
-                self._stderr += line[:MOST_STDERR_BYTES] + b"\n"
-                del self._stderr[:-MOST_STDERR_BYTES]
                 take(line)
+                if self._log_line is None or not self._log_line.match(line):
+                    self._stderr += line[:MOST_STDERR_BYTES] + b"\n"
+                    del self._stderr[:-MOST_STDERR_BYTES]
         self._stderr_over.set()
 
 
@@ -139,7 +142,7 @@ async def started(cell: Cell, workdir: Path, mark: str) -> AsyncIterator[Child]:
     with ours:
         with theirs:
             process = await _opened(cell, workdir, mark, theirs)
-        child = Child(process, mark)
+        child = Child(process, mark, cell.log_line)
         try:
             if sys.platform == "linux" and (error := await _error_of(ours)):
                 raise _not_started(cell, os.strerror(error))

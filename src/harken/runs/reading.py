@@ -10,7 +10,8 @@ from harken.reaction import RunEnd, RunState
 from harken.runs.jail import Happening, Told, Transcript
 
 MOST_ANSWER_CHARS: Final = 64_000
-MOST_DENIED: Final = 50
+MOST_DENIED: Final = 500
+MOST_DENIED_CHARS: Final = 300
 MOST_REASON_CHARS: Final = 1_000
 
 
@@ -24,7 +25,8 @@ class Record:
         self._said = ""
         self._answer = ""
         self._error = ""
-        self._denied: dict[str, None] = {}
+        self._denied: list[str] = []
+        self._denied_more = 0
         self.turns = 0
         self.exit_code: int | None = None
 
@@ -54,7 +56,7 @@ class Record:
             state=state,
             exit_code=self.exit_code,
             turns=self.turns,
-            denied=tuple(self._denied),
+            denied=(*self._denied, *([f"and {self._denied_more} more"] if self._denied_more else ())),
             answer=(self._answer or self._said)[:MOST_ANSWER_CHARS].strip(),
             reason=reason[:MOST_REASON_CHARS],
         )
@@ -73,12 +75,12 @@ class Record:
         return RunState.DONE, ""
 
     def _noted(self, found: Sequence[Told]) -> Sequence[Told]:
-        told = [Told(each.kind, _whole(each.text), _whole(each.tool)) for each in found]
+        told = [_kept(each) for each in found]
         for each in told:
             if each.kind is Happening.TURN:
                 self.turns += 1
-            elif each.kind is Happening.DENIED and len(self._denied) < MOST_DENIED:
-                self._denied.setdefault(each.tool or each.text[:100])
+            elif each.kind is Happening.DENIED:
+                self._deny(each)
             elif each.kind is Happening.ANSWER:
                 self._answer = each.text[:MOST_ANSWER_CHARS]
             elif each.kind is Happening.TEXT:
@@ -86,6 +88,23 @@ class Record:
             elif each.kind is Happening.ERROR:
                 self._error = each.text or "it failed"
         return told
+
+    def _deny(self, each: Told) -> None:
+        if len(self._denied) < MOST_DENIED:
+            self._denied.append(_on_one_line(f"{each.tool or each.text} {each.target}"))
+        else:
+            self._denied_more += 1
+
+
+def _kept(each: Told) -> Told:
+    """Return what was told as it is kept: on the line of a denial, what it was about comes before the reason."""
+    about = f"{each.target}: {each.text}" if each.target and each.text else each.target or each.text
+    return Told(each.kind, _whole(about), _whole(each.tool), _whole(each.target))
+
+
+def _on_one_line(text: str) -> str:
+    line = " ".join(text.split())
+    return line if len(line) <= MOST_DENIED_CHARS else f"{line[:MOST_DENIED_CHARS]}…"
 
 
 def _whole(text: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from harken.hosts.cell import brief, entry, first_line, row, table, word
+from harken.hosts.cell import brief, entry, first_line, row, table, target, word
 from harken.runs.jail import Happening, Told
 
 _GONE: Final = "No such tool available:"
@@ -25,8 +25,8 @@ class Output:
     """Reads the output of one run."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, str] = {}  # names by id
-        self._denied: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
+        self._denied: dict[str, tuple[str, str]] = {}
         self._message = ""
         self._has_ended = False
 
@@ -39,7 +39,7 @@ class Output:
             case "user":
                 return list(self._results(table(event.get("message"))))
             case "system" if event.get("subtype") == "permission_denied":
-                return list(self._refused(word(event.get("tool_use_id")), word(event.get("tool_name"))))
+                return list(self._refused(word(event.get("tool_use_id")), word(event.get("tool_name")), None))
             case "result":
                 return list(self._end(event))
             case _:
@@ -60,24 +60,26 @@ class Output:
                 yield Told(Happening.TEXT, word(block.get("text")))
             elif block.get("type") == "tool_use":
                 name = word(block.get("name"))
-                _remember(self._calls, word(block.get("id")), name)
+                _remember(self._calls, word(block.get("id")), (name, target(block.get("input"))))
                 yield Told(Happening.TOOL, brief(block.get("input")), name)
 
     def _results(self, message: Mapping[str, object]) -> Iterator[Told]:
         for block in map(table, row(message.get("content"))):
             text = word(block.get("content"))
             if block.get("is_error") is True and (_GONE in text[:100] or text.startswith(_HELD_BACK)):
-                yield from self._refused(word(block.get("tool_use_id")), "")
+                yield from self._refused(word(block.get("tool_use_id")), "", None)
 
-    def _refused(self, call: str, name: str) -> Iterator[Told]:
+    def _refused(self, call: str, name: str, given: object) -> Iterator[Told]:
         if call not in self._denied:
-            _remember(self._denied, call, name)
-            yield Told(Happening.DENIED, tool=name or self._calls.get(call, ""))
+            called, about = self._calls.get(call, ("", target(given)))
+            _remember(self._denied, call, (name, about))
+            yield Told(Happening.DENIED, tool=name or called, target=about)
 
     def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
         self._has_ended = True
         for denial in map(table, row(event.get("permission_denials"))):
-            yield from self._refused(word(denial.get("tool_use_id")), word(denial.get("tool_name")))
+            name, given = word(denial.get("tool_name")), denial.get("tool_input")
+            yield from self._refused(word(denial.get("tool_use_id")), name, given)
         if self._message:
             yield Told(Happening.TURN)
         text = word(event.get("result"))
@@ -89,7 +91,7 @@ class Output:
             yield Told(Happening.ERROR, reason or text or f"Claude Code failed: {subtype or 'no reason given'}.")
 
 
-def _remember(kept: dict[str, str], key: str, value: str) -> None:
+def _remember(kept: dict[str, tuple[str, str]], key: str, value: tuple[str, str]) -> None:
     kept[key] = value
     if len(kept) > _MOST_CALLS:
         del kept[next(iter(kept))]

@@ -22,7 +22,7 @@ import tomlkit
 from harken.errors import HarkenError, UserError
 from harken.hosts.cell import HELD, environment, plain, table, unfit, word
 from harken.hosts.codex.hooks import NAME
-from harken.hosts.codex.output import EDIT, SHELL, Output
+from harken.hosts.codex.output import EDIT, EVENT_SOURCES, LOG_LINE, SHELL, Output
 from harken.hosts.files import read
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
@@ -108,6 +108,9 @@ _SKILL: Final = re.compile(r"\$([A-Za-z0-9_][A-Za-z0-9_:.-]{0,127})")
 _PROFILE: Final = "run"
 _TOOL_SECONDS: Final = 120
 _START_SECONDS: Final = 30
+# Of its log, what says when the model has answered and what it asked for. None of these lines holds what a tool gave
+# back: a file that is read could write its own.
+_LOG: Final = ",".join(("error", "codex_otel.trace_safe=info", *(f"{source}=trace" for source in EVENT_SOURCES)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +151,7 @@ class CodexJail:
                 f"--cd={work.workdir}",
                 "-",
             ),
-            env=environment(work, variables, {**own, "TMPDIR": str(work.private / _TEMPORARY)}),
+            env=environment(work, variables, {**own, "TMPDIR": str(work.private / _TEMPORARY), "RUST_LOG": _LOG}),
             stdin=work.prompt.encode(errors="replace"),
             furnishings=(
                 Furnishing(_CONFIG, Kept.FILE, tomlkit.dumps({**carried, **_settings(work)})),
@@ -157,6 +160,7 @@ class CodexJail:
             ),
             leftover=tuple(_leftover(work)),
             has_told_errors=True,
+            log_line=LOG_LINE,
         )
 
     def transcript(self) -> Transcript:

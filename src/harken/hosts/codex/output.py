@@ -1,8 +1,10 @@
-"""What `codex exec --json` prints: one event in JSON on each line, and on standard error what it denied. Pure.
+"""What `codex exec --json` prints: one event in JSON on each line, and on standard error its log. Pure.
 
-Codex tells of calls that it makes, not of those that it denies: these are only complained of on standard error. So a
-line of that may be fed as well, as it comes; what was not fed is told at the end. Where a model step ends is not said
-either: calls that run together are one, each denied call is one, and the last words are one.
+Codex tells of calls that it makes, not of those that it denies: these are only complained of in the log, by the name of
+the tool. What they were about is in the answers of the model's service, which the log quotes; it also says when such an
+answer was complete: that is a model step. A line of standard error is fed as it comes; if none was, all are read at the
+end. Where the log says nothing of answers, steps are guessed: calls that run together are one, each denied call is one,
+and the last words are one.
 """
 
 from __future__ import annotations
@@ -12,13 +14,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, row, table, word
+from harken.hosts.cell import MOST_TARGET, MOST_TEXT, entry, last_line, row, table, target, word
 from harken.runs.jail import Happening, Told
 
 SHELL: Final = "exec_command"
 EDIT: Final = "apply_patch"
 
-_COMPLAINT: Final = re.compile(r"ERROR codex_core::tools::router: error=(.*)")
+# Where the log quotes the model's service, over either transport.
+EVENT_SOURCES: Final = ("codex_api::sse::responses", "codex_api::endpoint::responses_websocket")
+LOG_LINE: Final = r"\S+ +(?:INFO|DEBUG|TRACE) "
+
+_COMPLAINT: Final = re.compile(r"^\S+ ERROR codex_core::tools::router: error=(.*)")
+_FACT: Final = re.compile(r"^\S+  INFO codex_otel\.trace_safe: event\.name=\"(?P<name>[\w.]+)\" (?P<rest>.*)")
+_ANSWERED: Final = "event.kind=response.completed"
+_FAILED: Final = re.compile(r"\bcall_id=(?P<call>\S+) .*\bsuccess=false\b")
+_EVENT: Final = re.compile(rb"^\S+ TRACE \S+: [\w ]{0,40}event: (?P<event>\{.*)")
+_PATCH: Final = "*** Begin Patch"
+_FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
+_CALLED: Final = b"response.output_item.done"
 # What each complaint means; the tool is the one named in it, or the one it is about.
 _DENIALS: Final[Mapping[re.Pattern[str], str]] = MappingProxyType(
     {
@@ -33,6 +46,8 @@ _NEEDS_APPROVAL: Final = ("requires approval", "user cancelled", "blocked by")
 _MOST_SAID: Final = 256_000
 _MOST_OPEN: Final = 1_000
 _MOST_NAME: Final = 200
+_MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
+_NOBODY: Final = ("", "")
 
 
 class Output:
@@ -42,25 +57,70 @@ class Output:
         self._said = ""
         self._trouble = ""
         self._open: set[str] = set()
-        self._complaints = 0
+        self._calls: dict[
+            str, tuple[str, str]
+        ] = {}  # what the model asked for and is not known to be denied: name, target
+        self._failed = ""  # the call that failed last
+        self._has_heard_errors = False
+        self._is_logged = False
         self._has_failed = False
 
     def feed(self, line: bytes) -> Sequence[Told]:
         """Return what a line of standard output tells, or one of standard error."""
-        if not line.lstrip().startswith(b"{"):
-            told = tuple(_denied(line[: 4 * MOST_TEXT].decode(errors="replace")))
-            self._complaints += bool(told)
-            return told
-        return tuple(self._read(entry(line)))
+        if line.lstrip().startswith(b"{"):
+            return tuple(self._read(entry(line)))
+        self._has_heard_errors = True
+        if found := _EVENT.match(line):
+            self._note_call(found["event"])
+            return ()
+        return tuple(self._logged(line[: 4 * MOST_TEXT].decode(errors="replace")))
 
     def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
         """Return what is told by the end."""
-        complaints = [some for line in stderr.splitlines() if (some := tuple(_denied(line)))]
-        told = [each for some in complaints[self._complaints :] for each in some]
+        told: list[Told] = []
+        if not self._has_heard_errors:
+            told = [each for line in stderr.splitlines() for each in self.feed(line.encode(errors="replace"))]
         if exit_code and not self._has_failed:
             reason = self._trouble or last_line(stderr) or f"Codex ended with {exit_code}."
             told.append(Told(Happening.ERROR, reason))
         return told
+
+    def _note_call(self, event: bytes) -> None:
+        """Remember what the model asks for, from the words of its service."""
+        item = table(entry(event).get("item")) if _CALLED in event else {}
+        if call := word(item.get("call_id"))[:_MOST_NAME]:
+            given = word(item.get("input")) or _parsed(word(item.get("arguments"))) or item.get("action")
+            self._calls[call] = (word(item.get("name"))[:_MOST_NAME], _changed_by(given) or target(given))
+            if len(self._calls) > _MOST_CALLS:
+                del self._calls[next(iter(self._calls))]
+
+    def _logged(self, line: str) -> Iterator[Told]:
+        if fact := _FACT.match(line):
+            self._is_logged = True
+            if fact["name"] == "codex.sse_event" and _ANSWERED in fact["rest"]:
+                yield Told(Happening.TURN)
+            elif fact["name"] == "codex.tool_result" and (failed := _FAILED.search(fact["rest"])):
+                self._failed = failed["call"][:_MOST_NAME]
+        elif complaint := _COMPLAINT.match(line):
+            yield from self._denied(complaint[1])
+
+    def _denied(self, complaint: str) -> Iterator[Told]:
+        for pattern, usual in _DENIALS.items():
+            if found := pattern.match(complaint):
+                tool = (found.groupdict().get("tool") or usual)[:_MOST_NAME]
+                if not self._is_logged:
+                    yield Told(Happening.TURN)
+                yield Told(Happening.DENIED, complaint[:MOST_TEXT], tool, self._target_of(tool))
+                return
+
+    def _target_of(self, tool: str) -> str:
+        """Return what a denied call was about: the one that failed just now, else the oldest of the tool.
+
+        A call that the model's own program made is in no answer of the model: it is about that program.
+        """
+        call = self._failed if self._failed in self._calls else ""
+        call = call or next((each for each, (name, _) in self._calls.items() if name == tool), "")
+        return self._calls.pop(call)[1] if call else next(reversed(self._calls.values()), _NOBODY)[1]
 
     def _read(self, event: Mapping[str, object]) -> Iterator[Told]:
         item = table(event.get("item"))
@@ -70,7 +130,8 @@ class Output:
             case "item.completed":
                 yield from self._completed(item)
             case "turn.completed":
-                yield Told(Happening.TURN)
+                if not self._is_logged:
+                    yield Told(Happening.TURN)
                 yield Told(Happening.ANSWER, self._said)
             case "turn.failed":
                 self._has_failed = True
@@ -86,7 +147,7 @@ class Output:
         name = _name(item)
         if not name:
             return
-        if not self._open:
+        if not self._open and not self._is_logged:
             yield Told(Happening.TURN)
         if len(self._open) < _MOST_OPEN:
             self._open.add(word(item.get("id"))[:_MOST_NAME])
@@ -98,19 +159,17 @@ class Output:
             self._said = word(item.get("text"))[:_MOST_SAID]
             yield Told(Happening.TEXT, self._said)
         elif reason := _held(item):
-            yield Told(Happening.DENIED, reason, _name(item))
+            yield Told(Happening.DENIED, reason, _name(item), _arguments(item)[:MOST_TARGET])
 
 
-def _denied(line: str) -> Iterator[Told]:
-    complaint = _COMPLAINT.search(line[: 4 * MOST_TEXT])
-    if complaint is None:
-        return
-    for pattern, usual in _DENIALS.items():
-        if found := pattern.match(complaint[1]):
-            tool = found.groupdict().get("tool") or usual
-            yield Told(Happening.TURN)
-            yield Told(Happening.DENIED, complaint[1][:MOST_TEXT], tool[:_MOST_NAME])
-            return
+def _changed_by(given: object) -> str:
+    """Return the files that a patch names; empty for anything else."""
+    return ", ".join(_FILE.findall(given))[:MOST_TARGET] if isinstance(given, str) and given.startswith(_PATCH) else ""
+
+
+def _parsed(arguments: str) -> object:
+    """Return the arguments of a call, which are JSON in a string; as they are when they are not."""
+    return entry(arguments.encode(errors="replace")) or arguments
 
 
 def _name(item: Mapping[str, object]) -> str:
@@ -136,7 +195,7 @@ def _arguments(item: Mapping[str, object]) -> str:
         case "file_change":
             return ", ".join(word(table(change).get("path")) for change in row(item.get("changes")))[:MOST_TEXT]
         case _:
-            return brief(item.get("arguments"))
+            return target(item.get("arguments"))
 
 
 def _held(item: Mapping[str, object]) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from harken.hosts.cell import brief, entry, first_line, row, table, word
+from harken.hosts.cell import brief, entry, first_line, row, table, target, word
 from harken.runs.jail import Happening, Told
 
 _MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
@@ -23,7 +23,7 @@ class Output:
     """Reads the output of one run."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, str] = {}  # names by id
+        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
         self._answer = ""
         self._error = ""
 
@@ -59,7 +59,7 @@ class Output:
             self._answer = text
         for call in map(table, calls):
             name = word(call.get("name"))
-            self._calls[word(call.get("toolCallId"))] = name
+            self._calls[word(call.get("toolCallId"))] = (name, target(call.get("arguments")))
             if len(self._calls) > _MOST_CALLS:
                 del self._calls[next(iter(self._calls))]
             yield Told(Happening.TOOL, brief(call.get("arguments")), name)
@@ -70,4 +70,5 @@ class Output:
         is_gone = message.startswith(_TOOL) and _GONE in message
         is_denied = error.get("code") == _DENIED or is_gone or message.startswith(_BLOCKED)
         if data.get("success") is False and is_denied:
-            yield Told(Happening.DENIED, tool=self._calls.get(word(data.get("toolCallId")), ""))
+            name, about = self._calls.get(word(data.get("toolCallId")), ("", ""))
+            yield Told(Happening.DENIED, tool=name, target=about)

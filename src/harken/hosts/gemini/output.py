@@ -10,7 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import brief, entry, last_line, table, word
+from harken.hosts.cell import brief, entry, last_line, table, target, word
 from harken.runs.jail import Happening, Told
 
 _DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
@@ -30,7 +30,7 @@ class Output:
 
     def __init__(self) -> None:
         self._said = ""
-        self._calls: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
         self._is_calling = False
         self._has_failed = False
 
@@ -66,19 +66,19 @@ class Output:
     def _use(self, event: Mapping[str, object]) -> Told:
         name = word(event.get("tool_name"))[:_MOST_NAME]
         if len(self._calls) < _MOST_CALLS:
-            self._calls[word(event.get("tool_id"))[:_MOST_NAME]] = name
+            self._calls[word(event.get("tool_id"))[:_MOST_NAME]] = (name, target(event.get("parameters")))
         self._is_calling = True
         return Told(Happening.TOOL, brief(event.get("parameters")), name)
 
     def _result(self, event: Mapping[str, object]) -> Iterator[Told]:
-        name = self._calls.pop(word(event.get("tool_id"))[:_MOST_NAME], "")
+        name, about = self._calls.pop(word(event.get("tool_id"))[:_MOST_NAME], ("", ""))
         if self._is_calling:
             self._is_calling = False
             yield Told(Happening.TURN)
         if error := table(event.get("error")):
             text = word(error.get("message"))[:_MOST_TEXT]
             if error.get("type") in _DENIALS or text.startswith(_OUTSIDE):
-                yield Told(Happening.DENIED, text, name)
+                yield Told(Happening.DENIED, text, name, about)
 
     def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
         said = self._said

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, table, word
+from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, table, target, word
 from harken.runs.jail import Happening, Told
 
 _DENIALS: Final = (
@@ -71,9 +71,11 @@ def _called(part: Mapping[str, object]) -> Iterator[Told]:
     given = table(state.get("input"))
     tool = word(part.get("tool"))
     name = (word(given.get("tool")) if tool == _INVALID else tool)[:_MOST_NAME] or _INVALID
-    error = word(state.get("error"))
+    # What the model called that is not there is told without its arguments.
+    error = word(given.get("error")) if tool == _INVALID else word(state.get("error"))
+    about = "" if tool == _INVALID else target(given)
     if tool == _INVALID or error.startswith(_DENIALS) or (error and tool in _INHERITED):
-        yield Told(Happening.DENIED, error[:MOST_TEXT], name)
+        yield Told(Happening.DENIED, error[:MOST_TEXT], name, about)
     else:
         yield Told(Happening.TOOL, brief(given), name)
 

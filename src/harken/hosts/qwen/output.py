@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, row, table, word
+from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, row, table, target, word
 from harken.runs.jail import Happening, Told
 
 _DENIED: Final = re.compile(
@@ -26,7 +26,7 @@ class Output:
     """The output of one run."""
 
     def __init__(self) -> None:
-        self._calls: dict[str, str] = {}
+        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
         self._denied: set[str] = set()
         self._has_failed = False
 
@@ -65,7 +65,7 @@ class Output:
         elif part.get("type") == "tool_use":
             name = word(part.get("name"))[:MOST_TEXT]
             if len(self._calls) < _MOST_CALLS:
-                self._calls[word(part.get("id"))[:MOST_TEXT]] = name
+                self._calls[word(part.get("id"))[:MOST_TEXT]] = (name, target(part.get("input")))
             yield Told(Happening.TOOL, brief(part.get("input")), name)
 
     def _result(self, part: Mapping[str, object]) -> Iterator[Told]:
@@ -73,12 +73,14 @@ class Output:
         text = word(part.get("content"))
         if part.get("is_error") is True and _DENIED.search(text) and len(self._denied) < _MOST_CALLS:
             self._denied.add(call)
-            yield Told(Happening.DENIED, text[:MOST_TEXT], self._calls.get(call, ""))
+            name, about = self._calls.get(call, ("", ""))
+            yield Told(Happening.DENIED, text[:MOST_TEXT], name, about)
 
     def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
         for denial in map(table, row(event.get("permission_denials"))):
             if word(denial.get("tool_use_id")) not in self._denied:
-                yield Told(Happening.DENIED, brief(denial.get("tool_input")), word(denial.get("tool_name"))[:MOST_TEXT])
+                name = word(denial.get("tool_name"))[:MOST_TEXT]
+                yield Told(Happening.DENIED, "", name, target(denial.get("tool_input")))
         if event.get("is_error") is True:
             yield Told(
                 Happening.ERROR, word(table(event.get("error")).get("message"))[:MOST_TEXT] or "Qwen Code failed."
