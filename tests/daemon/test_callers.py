@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -17,6 +18,7 @@ from harken.daemon.callers import Callers
 from harken.hosts.base import Hello
 from harken.inbox import Role, Session, Sessions
 from harken.model import Consumer, SessionKey
+from harken.runs.mark import limit_of
 
 STAYS = (sys.executable, "-I", "-S", "-c", "import sys; print(flush=True); sys.stdin.read()")
 NOW = datetime.now(UTC)
@@ -48,10 +50,10 @@ def callers(folder: Path, *here: Session) -> Callers:
 
 
 @contextmanager
-def process(**environ: str) -> Iterator[int]:
+def process(command: Sequence[str] = STAYS, **environ: str) -> Iterator[int]:
     """A process with an environment of its own."""
     env = {"PATH": os.defpath, **environ}
-    with subprocess.Popen(STAYS, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
+    with subprocess.Popen(command, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as running:
         assert running.stdout is not None
         running.stdout.readline()
         yield running.pid
@@ -96,6 +98,23 @@ def test_what_a_process_descends_from_counts_before_its_marks(tmp_path: Path) ->
     here.agents.note([mine])
     with process(CLAUDECODE="1") as pid:
         assert here.find(pid, Hello()).session == "gemini-cli:1"
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no such limit elsewhere")
+@pytest.mark.parametrize(
+    ("limit", "run"),
+    [(limit_of("r-8h2k4m"), "r-8h2k4m"), (limit_of("r-8h2k4m") - (1 << 60), "unknown"), (7, "unknown")],
+)
+def test_process_with_the_limit_of_a_run_is_the_runs_without_variable_or_parent(
+    tmp_path: Path, limit: int, run: str
+) -> None:
+    """It cannot raise the limit again, and one that has lowered it is known by that: nobody else touches it."""
+    command = ("bash", "-c", f"ulimit -x {limit}; exec {shlex.join(STAYS)}")
+    with process(command) as pid:
+        found = callers(tmp_path).find(pid, Hello())
+    assert (found.role, found.session) == (Role.AGENT, f"run:{run}")
+    with process() as pid:
+        assert callers(tmp_path).find(pid, Hello()).role is Role.OWNER
 
 
 @pytest.mark.parametrize("peer", [0, 2**22 + 1], ids=["not told", "gone"])
