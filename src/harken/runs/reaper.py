@@ -22,9 +22,12 @@ import select
 import signal
 import sys
 import time
-from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
-from typing import Final
+
+TYPE_CHECKING = False  # what is imported for types alone would take longer than the rest
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from typing import Final
 
 ASK_SECONDS: Final = 4.0  # that the program has to end by itself
 LEFT_SECONDS: Final = 0.5  # that what it left behind has
