@@ -2,6 +2,7 @@
 
     HarkenError
     ├── UserError      fix the input, then try again
+    │   └── TooLong    say less, in parts, or put it in a file
     ├── NotFound       there is no such thing: look at what exists
     ├── Conflict       someone was faster: look again
     ├── Unavailable    try again after `retry_after` seconds
@@ -41,6 +42,26 @@ class UserError(HarkenError):
     code = "user_error"
     exit_code = 2
     http_status = 422
+
+
+class TooLong(UserError):
+    """The text is longer than it may be; nothing of it was taken. `can_be_file`: sent as a file it is taken."""
+
+    code = "too_long"
+    http_status = 413
+
+    def __init__(
+        self, message: str, hint: str = "", *, length: int = 0, limit: int = 0, can_be_file: bool = False
+    ) -> None:
+        super().__init__(message, hint)
+        self.length = length
+        self.limit = limit
+        self.can_be_file = can_be_file
+
+    def as_dict(self) -> dict[str, object]:
+        """The error with how long the text is, and how long it may be."""
+        said = {"length": self.length, "limit": self.limit, "can_be_file": self.can_be_file}
+        return {**super().as_dict(), **said}
 
 
 class NotFound(HarkenError):

@@ -32,7 +32,14 @@ RULES = Consumer("rules")  # answers for runs; it reads no mailbox of its own, a
 NOT_AGENTS = (WATCH, RULES)  # every other consumer is an agent
 AGENT = "agent:"  # how the sender id of an agent begins that is in no task
 TASK = "task:"  # how the mailbox of a task begins; its consumer and its sender have the same name
+CUT_FROM = "cut_from"  # the fact about a message that says how long its text was before it was cut
 RUN = "run:"  # how the sender id of a run's agent begins, and the key of its session
+
+MAX_TEXT_BYTES = 1_000_000
+"""How many bytes of UTF-8 the text of a stored message has at most, whoever wrote it. Ingest sees to it."""
+
+MAX_RAW_CHARS = 3 * MAX_TEXT_BYTES
+"""How much of what somebody wrote a source hands on: markup and what nobody sees take room, and go."""
 
 # Crockford's alphabet, lower case: no i, l, o, u, so an id can be read aloud and typed.
 _ALPHABET = b"0123456789abcdefghjkmnpqrstvwxyz"
@@ -162,6 +169,7 @@ class Draft:
     is_question: bool = False  # whoever wrote it waits for an answer, as far as the source can tell
     is_answer: bool = False  # the person wrote it upstream: what was asked before in its conversation is answered
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
+    left_out: int = 0  # characters of what was written that the source itself could not hand on
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -211,6 +219,12 @@ class Message:
     sent_at: datetime | None = None
     refers_to: MessageId | None = None
     meta: Mapping[str, str] = field(default_factory=dict[str, str])
+
+    @property
+    def cut_from(self) -> int | None:
+        """How many characters its text had when it came, if not all of them were kept."""
+        said = self.meta.get(CUT_FROM, "")
+        return int(said) if said.isascii() and said.isdigit() else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -352,7 +366,13 @@ def task_record(offer: Offer, task: str) -> dict[str, object]:
         "delivered_at": timestamp(offer.offered_at) if offer.offered_at else None,
         "refers_to": message.refers_to,
         "trust": message.trust.value,
+        **cut_mark(message),
     }
+
+
+def cut_mark(message: Message) -> dict[str, object]:
+    """Return what a record adds about a text that was cut when it came: how long it was; nothing for a whole one."""
+    return {} if message.cut_from is None else {"cut_from": message.cut_from}
 
 
 def record(
@@ -381,6 +401,7 @@ def record(
         "refers_to": message.refers_to,
         "ts": written(message.sent_at) if message.sent_at else received_at,
         "content_text_sanitized": message.text,
+        **cut_mark(message),
         "meta": dict(message.meta),
         "consumed_by": list(consumed_by),
     }

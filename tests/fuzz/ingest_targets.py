@@ -14,7 +14,6 @@ from typing import Final
 from harken.errors import UserError
 from harken.ingest.markup import to_text
 from harken.ingest.prepare import (
-    MAX_CHARS,
     MAX_ID,
     MAX_META_ENTRIES,
     MAX_META_KEY,
@@ -26,7 +25,7 @@ from harken.ingest.prepare import (
 )
 from harken.ingest.redact import redact
 from harken.ingest.sanitise import clean, neutralise, one_line
-from harken.model import Draft, Kind, Mailbox, NewMessage, Priority, Sender, TextFormat, Trust
+from harken.model import MAX_TEXT_BYTES, Draft, Kind, Mailbox, NewMessage, Priority, Sender, TextFormat, Trust
 from tests.fuzz.target import Target, acting, letter, must, plain, words
 
 SIZES: Final = (60, 200, 64_000)
@@ -67,7 +66,7 @@ def is_harmless(text: str) -> None:
     text.encode()
 
 
-def is_storable(message: NewMessage, most_chars: int = MAX_CHARS) -> None:
+def is_storable(message: NewMessage, most_chars: int = MAX_TEXT_BYTES) -> None:
     """Look whether a message is bounded and clean in every field that somebody else wrote."""
     is_harmless(message.text)
     must(0 < len(message.text) <= most_chars + 200, "the text is not bounded", len(message.text))
@@ -96,7 +95,7 @@ def _text(data: bytes) -> str:
     text = words(data[2:])
     cleaned = clean(text, form, most)
     is_harmless(cleaned.text)
-    must(len(cleaned.text) <= most, "longer than allowed", len(cleaned.text), most)
+    must(len(cleaned.text.encode()) <= most, "longer than allowed", len(cleaned.text), most)
     again = clean(cleaned.text, TextFormat.PLAIN, most)
     must(again.text == cleaned.text and not again.cut, "cleaning again changes it", cleaned.text, again.text)
     for size in LINE_SIZES:

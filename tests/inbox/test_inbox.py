@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.errors import NotFound, UserError
+from harken.errors import NotFound, TooLong, UserError
 from harken.inbox.bounds import Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER
@@ -279,11 +279,11 @@ async def test_a_person_reads_replies_too(bench: Bench) -> None:
 
 async def test_the_length_of_replies_is_configurable(tmp_path: Path) -> None:
     """The bound that is enforced is the one that was given."""
-    async with open_bench(tmp_path, Bounds(max_reply_chars=5)) as bench:
+    async with open_bench(tmp_path, Bounds(max_said_chars=20)) as bench:
         message = await bench.send()
-        assert (await bench.inbox.reply(AGENT, message, "12345")).body == "12345"
-        with pytest.raises(UserError, match="at most 5 characters"):
-            await bench.inbox.reply(AGENT, message, "123456")
+        assert (await bench.inbox.reply(AGENT, message, "x" * 20)).body == "x" * 20
+        with pytest.raises(TooLong, match="at most 20 characters, and this has 21"):
+            await bench.inbox.reply(AGENT, message, "x" * 21)
 
 
 async def test_mail_to_a_project_waits_for_its_first_reader(bench: Bench) -> None:

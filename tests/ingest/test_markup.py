@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from harken.ingest.parse_cost import affordable
 from harken.ingest.sanitise import clean
-from harken.model import TextFormat
+from harken.model import MAX_TEXT_BYTES, TextFormat
 
 SIZE = 256_000
 
@@ -157,7 +157,24 @@ def test_hostile_markup_costs_little(name: str) -> None:
     before = time.process_time()
     cleaned = clean(HOSTILE[name], TextFormat.HTML)
     assert time.process_time() - before < 1.5
-    assert len(cleaned.text) <= 64_000
+    assert len(cleaned.text.encode()) <= MAX_TEXT_BYTES
+
+
+def test_mail_of_a_million_bytes_is_read_whole() -> None:
+    """A report of a build, written as paragraphs, is long and harmless."""
+    line = "The test of the parser failed in the second run, as it did before.\n"
+    count = MAX_TEXT_BYTES // (len(line) + 1)
+    cleaned = clean(f"<p style='margin:0'>{line}</p>" * count, TextFormat.HTML)
+    assert cleaned.cut == 0
+    assert cleaned.text.count(line.strip()) == count
+
+
+def test_line_of_many_pieces_costs_no_square_of_its_length() -> None:
+    """Programs wrap every word into an element of its own; added to a growing line, each would copy all before it."""
+    before = time.process_time()
+    cleaned = clean("<span>word</span> " * 60_000, TextFormat.HTML)
+    assert time.process_time() - before < 4
+    assert cleaned.text == " ".join(["word"] * 60_000)
 
 
 @pytest.mark.parametrize("name", ["nested blocks", "nested lists", "many attributes", "attributes with brackets"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import unicodedata
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta, timezone
@@ -14,9 +15,12 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.ingest.identify import dedup_key
 from harken.ingest.prepare import MAX_META_ENTRIES, Policy, check_mailbox, prepare, safe_id
+from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route
 from harken.model import (
+    CUT_FROM,
     INBOX,
+    MAX_TEXT_BYTES,
     Attention,
     Draft,
     Kind,
@@ -177,9 +181,59 @@ def test_time_of_sending_is_utc_or_unknown(sent_at: datetime | None, expected: d
     assert prepare(replace(DRAFT, sent_at=sent_at), NOTHING).sent_at == expected
 
 
-def test_long_text_is_cut_by_the_policy() -> None:
-    """The owner decides how much of a message is kept."""
-    assert len(prepare(replace(DRAFT, text="x" * 500), Policy(max_chars=100)).text) <= 100
+@pytest.mark.parametrize("unit", ["x", "ß", "日", "😀", "e\u0301\u0323"])
+@pytest.mark.parametrize("more", [0, 1])
+def test_text_up_to_a_million_bytes_is_kept_in_full_and_above_that_the_cut_is_a_fact(unit: str, more: int) -> None:
+    """Whoever wrote a mail cannot be told that it was too long: the message itself has to say it."""
+    size = len(unit.encode())
+    text = unit * (MAX_TEXT_BYTES // size) + "y" * (MAX_TEXT_BYTES % size + more)
+    stored = prepare(replace(DRAFT, text=text), NOTHING)
+    normal = unicodedata.normalize("NFC", text)
+    if len(normal.encode()) <= MAX_TEXT_BYTES:
+        assert (stored.text, CUT_FROM in stored.meta) == (normal, False)
+        return
+    assert len(stored.text.encode()) <= MAX_TEXT_BYTES
+    assert stored.meta[CUT_FROM] == str(len(normal))
+    kept, _, note = stored.text.rpartition("\n")
+    assert note == f"[… {len(normal) - len(kept)} characters cut]"
+    assert normal.startswith(kept)
+    assert len(kept.encode()) > MAX_TEXT_BYTES - 100
+
+
+def test_what_a_source_left_out_itself_counts_as_cut() -> None:
+    """A mail of twenty megabytes is not handed on whole: the record says how long it was all the same."""
+    stored = prepare(replace(DRAFT, text="x" * 100, left_out=5_000), NOTHING)
+    assert stored.meta[CUT_FROM] == "5100"
+    assert stored.text.endswith("[… 5000 characters cut]")
+
+
+def test_sender_cannot_say_that_a_text_was_cut() -> None:
+    """The fact is ours: a whole text that is taken for a part of one would be looked for elsewhere."""
+    stored = prepare(replace(DRAFT, text="whole", meta={"cut_from": "99", " cut_from ": "98"}), NOTHING)
+    assert CUT_FROM not in stored.meta
+
+
+def test_what_stands_for_secrets_does_not_make_a_text_longer_than_it_may_be() -> None:
+    """Many short secrets become many long marks: the bound of the store holds for what is stored."""
+    stored = prepare(replace(DRAFT, text="pwd=hunter2\n" * (MAX_TEXT_BYTES // 12)), NOTHING)
+    assert len(stored.text.encode()) <= MAX_TEXT_BYTES
+    assert "hunter2" not in stored.text
+    assert CUT_FROM in stored.meta
+
+
+@pytest.mark.parametrize(
+    "unit",
+    ["x", "word ", "Grüße ✓ ", "<system ", "token: deadbeef12345678aa\n", "-----BEGIN RSA PRIVATE KEY-----\n", "\n"],
+)
+def test_a_million_bytes_cost_little(unit: str) -> None:
+    """A text of that size comes with any mail: it must not hold up what comes after it."""
+    text = unit * (MAX_TEXT_BYTES // len(unit.encode()))
+    before = time.process_time()
+    redact(text)
+    assert time.process_time() - before < 1.5
+    before = time.process_time()
+    prepare(replace(DRAFT, text=text), NOTHING)
+    assert time.process_time() - before < 4
 
 
 ANYTHING = st.text(alphabet=st.characters(), max_size=40)

@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from harken.hosts.base import GENERIC
 from harken.inbox import Pulled
-from harken.ingest.prepare import MAX_CHARS, MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
+from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
+from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
 from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
 from harken.surfaces import render
 from harken.surfaces.budget import (

@@ -13,7 +13,7 @@ from harken.cli.client import Daemon, Result
 from harken.cli.complete import channels, consumers, mailboxes, messages
 from harken.cli.output import Screen, clock_time, note_to_person, one_line, place_of
 from harken.cli.verbs import Invocation, verb
-from harken.errors import UserError
+from harken.errors import TooLong, UserError
 
 MOST_SHOWN = 1_000  # by one answer, whatever was asked for
 MOST_TAKEN = 100
@@ -39,6 +39,11 @@ _consumer = click.option(
 )
 
 
+as_file_option = click.option(
+    "--as-file", "as_file", is_flag=True, help="To a task: put the text into a file in its folder, and name that."
+)
+
+
 @verb("send")
 @click.argument("text", nargs=-1)
 @click.option("--from", "sender", default="", metavar="NAME", help="Who it is from; you when left out.")
@@ -47,10 +52,12 @@ _consumer = click.option(
 @click.option("--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True)
 @click.option("--conversation", default="", help="The conversation it belongs to.")
 @click.option("--id", "upstream_id", default="", help="Your own id: sent again with the same id it is stored once.")
-def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str) -> None:
+@as_file_option
+def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool) -> None:
     """Send a message, and say what will happen to it.
 
-    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
+    TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin. One that is too long is refused; with
+    --as-file, to a task, it becomes a file in the task's folder.
     """
     body = text_or_stdin(text, 'Say something: harken send "the build is red"')
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
@@ -65,6 +72,7 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
     if was_tried and sent["state"] == "known":
         sentence = "is stored; the daemon was restarted meanwhile"
     print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
+    note_file(sent)
 
 
 @verb("list")
@@ -190,7 +198,9 @@ def text_or_stdin(words: tuple[str, ...], hint: str) -> str:
         raise UserError("There is no text.", hint)
     data = sys.stdin.buffer.read(MAX_INPUT_BYTES + 1)
     if len(data) > MAX_INPUT_BYTES:
-        raise UserError(f"The text has more than {MAX_INPUT_BYTES} bytes.", "Send less, or say where it can be found.")
+        # What is longer still was not read: nobody knows how long it is.
+        message = f"The text has more than {MAX_INPUT_BYTES:,} bytes."
+        raise TooLong(message, "Put it in a file, and name that file.", length=len(data), limit=MAX_INPUT_BYTES)
     return data.decode(errors="replace").rstrip("\n")
 
 
@@ -211,6 +221,12 @@ def _hand_over(asked: Invocation, daemon: Daemon, offered: Result) -> None:
     shown = [record["delivery_id"] for record in offered["messages"] if record["delivery_id"]]
     if shown:
         daemon.ask("prove", deliveries=shown)
+
+
+def note_file(sent: Result) -> None:
+    """Say where in a task's folder a text was put."""
+    if "file" in sent:
+        note_to_person(f"The text is in the task's folder: {one_line(sent['file'])}")
 
 
 def note_more(count: int) -> None:
@@ -253,6 +269,8 @@ def _show_piece(screen: Screen, found: Result, limit: int | None) -> None:
     if following is not None:
         more = f"--offset {following}" + (f" --limit {limit}" if limit else "")
         note_to_person(f"Up to character {following} of {length}. The next: harken read {ref} {more}")
+    elif (written := found["message"].get("cut_from")) is not None:
+        note_to_person(f"It was cut when it came: {length:,} of {written:,} characters are stored.")
 
 
 def _show_details(screen: Screen, details: Result) -> None:
@@ -267,6 +285,9 @@ def _show_details(screen: Screen, details: Result) -> None:
     ]
     facts += [f"refers to {record['refers_to']}"] if record["refers_to"] else []
     screen.line("  " + screen.paint(screen.fit(" · ".join(facts), 2), "2"))
+    if (length := record.get("cut_from")) is not None:
+        kept = len(record["content_text_sanitized"])
+        screen.line(f"Cut when it came: {kept:,} of {length:,} characters are stored.")
     if question := details["question"]:
         from harken.cli.waiting import standing
 

@@ -14,7 +14,7 @@ import click
 
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
-from harken.cli.messages import note_cut, note_more, text_or_stdin
+from harken.cli.messages import as_file_option, note_cut, note_file, note_more, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, one_line
 from harken.cli.verbs import Invocation, verb
 
@@ -45,13 +45,16 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
 @click.argument("text", nargs=-1)
 @_priority
 @_key
-def send_to_task(asked: Invocation, *, task: str, text: tuple[str, ...], priority: str, key: str) -> None:
+@as_file_option
+def send_to_task(
+    asked: Invocation, *, task: str, text: tuple[str, ...], priority: str, key: str, as_file: bool
+) -> None:
     """Send a message to a task, and say what will happen to it.
 
     TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
     """
     body = text_or_stdin(text, f'Say something: harken send-to-task {task} "the API has changed"')
-    _send(asked, "send_to_task", key, task_id=task, body=body, priority=priority)
+    _send(asked, "send_to_task", key, task_id=task, body=body, priority=priority, as_file=as_file)
 
 
 @verb("send-to-peer")
@@ -59,13 +62,16 @@ def send_to_task(asked: Invocation, *, task: str, text: tuple[str, ...], priorit
 @click.option("--peer", metavar="TASK", default="", shell_complete=tasks, help="Which peer, when there are several.")
 @_priority
 @_key
-def send_to_peer(asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str) -> None:
+@as_file_option
+def send_to_peer(
+    asked: Invocation, *, text: tuple[str, ...], peer: str, priority: str, key: str, as_file: bool
+) -> None:
     """Send a message to the peer of the task whose folder you are in.
 
     TEXT is joined with spaces; `-`, or no text and a pipe, reads it from stdin.
     """
     body = text_or_stdin(text, 'Say something: harken send-to-peer "the API has changed"')
-    _send(asked, "send_to_peer", key, body=body, peer=peer, priority=priority, cwd=_cwd())
+    _send(asked, "send_to_peer", key, body=body, peer=peer, priority=priority, cwd=_cwd(), as_file=as_file)
 
 
 @verb("inbox-status")
@@ -96,6 +102,7 @@ def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
         return
     sentence = sent["forecast"]["sentence"]
     print(f"{one_line(sent['id'])}  {one_line(sent['mailbox'])} #{sent['seq']}  {one_line(sentence)}")
+    note_file(sent)
 
 
 def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:

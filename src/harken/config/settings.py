@@ -26,6 +26,7 @@ from harken.config.values import (
     ValueType,
     Whole,
 )
+from harken.ingest.lengths import MAX_SAID_CHARS
 from harken.ingest.route import AttentionRule, Route
 from harken.model import Attention, Trust
 from harken.rules.rule import QuietHours
@@ -161,9 +162,11 @@ class LimitSettings:
     """Bounds on sizes and times."""
 
     max_message_chars: int = field(
-        default=64_000,
+        default=MAX_SAID_CHARS,
         metadata=_about(
-            Whole(1_000, 1_000_000), "Characters kept of one message; the rest is cut.", "max_message_chars = 20000"
+            Whole(1_000, 1_000_000),
+            "Characters that you or an agent say in one message, reply or prompt; a longer text is refused.",
+            "max_message_chars = 20000",
         ),
     )
     max_wait_seconds: int = field(

@@ -489,6 +489,7 @@ def _bounds(settings: Settings) -> Bounds:
         lease=settings.limits.lease,
         new_consumer_window=settings.limits.new_consumer_window,
         new_consumer_most=settings.limits.new_consumer_most,
+        max_said_chars=settings.limits.max_message_chars,
         agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
         announcers=announcers_of(settings),
     )

@@ -43,7 +43,6 @@ def configured_policy(settings: Settings) -> Policy:
             **settings.attention,
             **{name: attention_of(name, settings) for name in settings.sources},
         },
-        max_chars=settings.limits.max_message_chars,
     )
 
 

@@ -97,11 +97,19 @@ def _answering(store: Store, bounds: Bounds) -> Answer:
         message = await store.message(run.message)
         check_answerable(message, bounds)
         # Whoever reads it may read it in a terminal.
-        body = visible(run.answer)[: bounds.max_reply_chars]
+        body = _answer_of(run, bounds.max_said_chars)
         call = CallKey(edge="runs", request=run.id)
         await store.add_reply(message.id, body, author=f"{RUN}{run.id}", consumer=RULES, call=call)
 
     return answer
+
+
+def _answer_of(run: Run, most: int) -> str:
+    """Return what a run answers to the sender of a message; of a long answer the beginning, and where the rest is."""
+    said = visible(run.answer)
+    if len(said) <= most:
+        return said
+    return f"{said[:most]}\n[… {len(said) - most} characters more are in run {run.id}]"
 
 
 def _environment(home: Home) -> Mapping[str, str]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from harken.errors import UserError
+from harken.ingest.lengths import MAX_SAID_CHARS
 from harken.model import INBOX, Mailbox, Message
 
 MAX_PAGE_CHARS = 2_000_000
@@ -20,7 +21,7 @@ class Bounds:
     lease: timedelta = timedelta(minutes=15)
     new_consumer_window: timedelta = timedelta(hours=24)
     new_consumer_most: int = 10_000
-    max_reply_chars: int = 64_000
+    max_said_chars: int = MAX_SAID_CHARS  # in a message, a reply or a prompt
     agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
     announcers: frozenset[str] = frozenset()  # sources that only announce: what they say cannot be answered
 

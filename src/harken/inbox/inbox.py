@@ -15,6 +15,7 @@ from functools import partial
 
 import anyio
 import anyio.lowlevel
+import anyio.to_thread
 
 from harken.clock import Clock
 from harken.errors import NotFound, Unavailable, UserError
@@ -22,10 +23,12 @@ from harken.inbox.bounds import Bounds, bounded, fitting, printable
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
-from harken.inbox.saying import as_priority, check_answerable, check_reply, speaker
+from harken.inbox.saying import as_priority, check_answerable, check_message, check_names, check_reply, speaker
 from harken.inbox.sessions import Sessions
+from harken.inbox.task_files import TextFile, write_text
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
+from harken.ingest.lengths import check_said
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
 from harken.model import (
@@ -90,12 +93,17 @@ class Inbox:
         self._enrolled: set[tuple[Consumer, Mailbox]] = set()
         self.sessions = sessions
 
+    @property
+    def max_said_chars(self) -> int:
+        """How many characters a message or a reply that somebody says here may have."""
+        return self._bounds.max_said_chars
+
     # -- saying ------------------------------------------------------------------------------------------------
 
     async def send(
         self,
         caller: Caller,
-        text: str,
+        text: str | TextFile,
         *,
         sender: str = "",
         channel: str = "",
@@ -104,11 +112,19 @@ class Inbox:
         conversation: str = "",
         upstream_id: str = "",
     ) -> Sent:
-        """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once."""
+        """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once.
+
+        A text that was put down in a file is said by the words that name the file.
+        """
+        file = text if isinstance(text, TextFile) else None
+        text = text.note if isinstance(text, TextFile) else text
         if not text.strip():
             raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
-        self._tasks.admit(Mailbox(to), caller.consumer if caller.role is Role.AGENT else None)
         is_agent = caller.role is Role.AGENT
+        self._tasks.admit(Mailbox(to), caller.consumer if is_agent else None)
+        check_names(sender, channel)
+        has_folder = self._tasks.of_consumer(Consumer(to)) is not None
+        check_message(caller, text, self._bounds, has_folder=has_folder)
         own_id = upstream_id or fresh_id("u-", 20)
         draft = Draft(
             source=LOCAL,
@@ -121,7 +137,24 @@ class Inbox:
             priority=as_priority(priority),
             mailbox=Mailbox(to) if to else None,
         )
-        return await self.accept(draft)
+        return replace(await self.accept(draft), file=file.path if file else "")
+
+    async def put_down(self, caller: Caller, to: str, text: str) -> TextFile:
+        """Write a text for a task into the task's folder. It is not told to anybody yet: `send` does that."""
+        # The daemon writes where an agent may not: another task's folder is none of its business.
+        caller.require_owner("put files into a task's folder")
+        self._tasks.admit(Mailbox(to))
+        task = self._tasks.of_consumer(Consumer(to))
+        if task is None:
+            raise UserError("Only a task has a folder for files.", "Name a task: --to task:ID")
+        if not text.strip():
+            raise UserError("A message needs a text.", 'Say something: harken send "the build is red"')
+        return await anyio.to_thread.run_sync(write_text, task.dir, text, self._clock.now().date())
+
+    def check_prompt(self, text: str) -> None:
+        """Refuse the first message of a task that is too long, before the task is made."""
+        hint = "Put it in a file in the task's folder and name that, or send it later with --as-file."
+        check_said(text, self._bounds.max_said_chars, "A prompt", hint)
 
     async def accept(self, draft: Draft) -> Sent:
         """Store what is said on this machine, and say what will happen to it."""

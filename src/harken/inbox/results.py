@@ -38,6 +38,7 @@ class Sent:
     message: Message
     is_new: bool
     forecast: Forecast
+    file: str = ""  # where its text is in the folder of its task, if it was put there
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

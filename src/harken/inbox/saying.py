@@ -5,6 +5,8 @@ from __future__ import annotations
 from harken.errors import Refused, UserError
 from harken.inbox.bounds import Bounds
 from harken.inbox.caller import CHANNELS_ID, OWNER_ID, Caller, Role, caller_name
+from harken.ingest.lengths import IN_PARTS, check_said
+from harken.ingest.prepare import MAX_NAME
 from harken.model import AGENT, RUN, TASK, Message, Priority, Sender
 
 
@@ -29,8 +31,23 @@ def check_reply(body: str, bounds: Bounds) -> None:
     """Refuse a text that is no reply."""
     if not body.strip():
         raise UserError("A reply needs a text.", "Say what to answer.")
-    if len(body) > bounds.max_reply_chars:
-        raise UserError(f"A reply has at most {bounds.max_reply_chars} characters.", "Shorten it.")
+    check_said(body, bounds.max_said_chars, "A reply", "Shorten it, or answer in parts.")
+
+
+def check_message(caller: Caller, text: str, bounds: Bounds, *, has_folder: bool) -> None:
+    """Refuse a message that is too long. `has_folder`: it is for a task, whose folder can hold it as a file."""
+    if caller.role is Role.AGENT:
+        hint = "Write it to a file in your folder, and name that file in a shorter message."
+    else:
+        hint = "Send it as a file in the task's folder: --as-file, in the API as_file." if has_folder else IN_PARTS
+    can_be_file = has_folder and caller.role is Role.OWNER
+    check_said(text, bounds.max_said_chars, "A message", hint, can_be_file=can_be_file)
+
+
+def check_names(sender: str, channel: str) -> None:
+    """Refuse names that could not be kept whole."""
+    check_said(sender, MAX_NAME, "The name of a sender", "Give a shorter one.")
+    check_said(channel, MAX_NAME, "The name of a channel", "Give a shorter one.")
 
 
 def check_answerable(message: Message, bounds: Bounds) -> None:

@@ -22,6 +22,7 @@ from harken.inbox.naming import given_id, task_id
 from harken.inbox.results import Pulled, Sent, TaskStanding
 from harken.inbox.sessions import Presence, ReadingOf, Session
 from harken.inbox.taskbook import TaskBook
+from harken.ingest.lengths import check_said
 from harken.ingest.sanitise import one_line
 from harken.model import LOCAL, Choose, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey, Task, TaskId
 from harken.store.base import Store
@@ -72,6 +73,7 @@ class Tasks:
         """Make a task. Its prompt becomes the first message in its mailbox, which waits for its first session."""
         caller.require_owner("make tasks")
         title = _title(asked.title)
+        self._inbox.check_prompt(asked.prompt)
         if not PurePath(asked.dir).is_absolute():
             raise UserError("A task needs a folder.", "Give the whole path: harken task new TITLE --dir DIR")
         peers = [self._open(name).id for name in asked.links]
@@ -149,15 +151,33 @@ class Tasks:
 
     # -- agents and people -------------------------------------------------------------------------------------
 
-    async def send(self, caller: Caller, name: str, body: str, *, priority: str = "normal", key: str = "") -> Sent:
-        """Send a message to a task, from its user or from another task."""
+    async def send(
+        self,
+        caller: Caller,
+        name: str,
+        body: str,
+        *,
+        priority: str = "normal",
+        key: str = "",
+        as_file: bool = False,
+    ) -> Sent:
+        """Send a message to a task, from its user or from another task; as a file in its folder, if that is wanted."""
         task = self._open(name)
+        text = await self._inbox.put_down(caller, task.mailbox, body) if as_file else body
         return await self._inbox.send(
-            caller, body, channel=CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
+            caller, text, channel=CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
         )
 
     async def send_to_peer(
-        self, caller: Caller, body: str, *, peer: str = "", priority: str = "normal", cwd: str = "", key: str = ""
+        self,
+        caller: Caller,
+        body: str,
+        *,
+        peer: str = "",
+        priority: str = "normal",
+        cwd: str = "",
+        key: str = "",
+        as_file: bool = False,
     ) -> Sent:
         """Send a message to the task that the caller's own is linked to; with several it must be named."""
         own = self.own(caller, cwd)
@@ -173,7 +193,7 @@ class Tasks:
         chosen = self._book.find(peer) if peer else (working or peers)[0]
         if chosen.id not in own.peers:
             raise UserError(f"Task {chosen.id!r} is no peer of {own.id!r}.", f"Its peers are: {names}.")
-        return await self.send(caller, chosen.id, body, priority=priority, key=key)
+        return await self.send(caller, chosen.id, body, priority=priority, key=key, as_file=as_file)
 
     async def check(
         self,
@@ -332,7 +352,8 @@ def _presence(sessions: Sequence[Session]) -> str:
 
 
 def _title(text: str) -> str:
-    title = one_line(text, MAX_TITLE).strip()
+    title = one_line(text, MAX_TITLE + len(text)).strip()
+    check_said(title, MAX_TITLE, "The title of a task", "Say the rest with --prompt, or in a message.")
     if not title:
         raise UserError("A task needs a title.", 'Say what it is about: harken task new "Fix the login page"')
     return title

@@ -14,8 +14,9 @@ from typing import NamedTuple
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from harken.ingest.parse_cost import BLOCKS, SPACE, TABLE_PARTS, affordable
+from harken.model import MAX_RAW_CHARS
 
-MAX_MARKUP = 256_000
+MAX_MARKUP = MAX_RAW_CHARS
 _MAX_LEVEL = 8
 _MAX_URL = 2_000
 
@@ -80,7 +81,7 @@ class _Writer:
         self.dropped = 0
         self._left = max_chars
         self._lines: list[str] = []
-        self._line = ""
+        self._line: list[str] = []  # pieces: a long line of many is not copied with each of them
         self._prefix = ""
         self._quote = 0
         self._gap = 0
@@ -168,7 +169,7 @@ class _Writer:
                 self._put(line, context)
             return
         folded = _SPACES.sub(" ", text)
-        if self._gap or self._separator or not self._line or self._line.endswith(" "):
+        if self._gap or self._separator or not self._line or self._line[-1].endswith(" "):
             # White space beside a break or another space is not shown.
             folded = folded.removeprefix(" ")
         self._put(folded, context)
@@ -177,7 +178,7 @@ class _Writer:
         if not text:
             return
         self._settle(context)
-        self._line += text.replace("\xa0", " ")
+        self._line.append(text.replace("\xa0", " "))
         self._left -= len(text)
         if self._linked is not None:
             self._linked.append(text)
@@ -195,14 +196,16 @@ class _Writer:
             self._prefix = "> " * context.quote + "  " * inner + self._bullet
             self._bullet = ""
         elif self._separator:
-            self._line = self._line.rstrip(" ") + self._separator
+            while self._line and not (last := self._line.pop().rstrip(" ")):
+                pass
+            self._line += [last, self._separator]
         self._separator = ""
 
     def _end_line(self) -> None:
         if self._line:
-            self._lines.append(self._prefix + self._line)
+            self._lines.append(self._prefix + "".join(self._line))
             self._left -= len(self._prefix) + 1
-        self._line = ""
+        self._line = []
 
 
 def _walk(root: LexborNode, writer: _Writer) -> None:

@@ -14,7 +14,7 @@ from typing import Final, NamedTuple
 SPACE = " \t\n\f\r"
 
 _MAX_UNSURE = 32_000
-_BUDGET = 6_000_000
+_BUDGET = 30_000_000
 _TAG_COST = 150
 _HARMLESS_SIZE = 16_000
 _FEW_ATTRIBUTES = 512  # characters: fewer hold too few attributes to matter

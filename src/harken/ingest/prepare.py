@@ -14,13 +14,16 @@ from datetime import UTC, datetime
 
 from harken.errors import UserError
 from harken.ingest.identify import identify
+from harken.ingest.lengths import utf8_bytes
 from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route, attention, route
-from harken.ingest.sanitise import clean, is_plain_line, one_line, visible
+from harken.ingest.sanitise import Cleaned, clean, is_plain_line, one_line, visible
 from harken.ingest.trust import judge
 from harken.model import (
+    CUT_FROM,
     INBOX,
     LOCAL,
+    MAX_TEXT_BYTES,
     REPLIES,
     RUN,
     Attention,
@@ -30,11 +33,11 @@ from harken.model import (
     NewMessage,
     Sender,
     SenderRule,
+    TextFormat,
     Trust,
 )
 from harken.rules.chat import answer_of
 
-MAX_CHARS = 64_000
 MAX_NAME = 128
 MAX_SENDER_ID = 320
 MAX_ID = 512
@@ -43,6 +46,7 @@ MAX_META_KEY = 64
 MAX_META_VALUE = 1_000
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 
+_OWN_FACTS = frozenset({"", CUT_FROM})  # what no draft may say
 _MAILBOX = re.compile(r"inbox|replies|(?:task|project|trial):\w[\w.\-]{0,99}")
 
 
@@ -56,14 +60,20 @@ class Policy:
     routes: Sequence[Route] = ()
     attention_rules: Sequence[AttentionRule] = ()
     default_attention: Mapping[str, Attention] = field(default_factory=dict[str, Attention])
-    max_chars: int = MAX_CHARS
+    max_bytes: int = MAX_TEXT_BYTES
 
 
 def prepare(draft: Draft, policy: Policy) -> NewMessage:
     """Return the draft as a message that is safe to store. Raises `UserError` for a mailbox that cannot be."""
     identity = identify(draft)
     known = _with_clean_names(draft)
-    text = redact(clean(draft.text, draft.format, policy.max_chars).text).text or _nothing(draft.kind)
+    cleaned = clean(draft.text, draft.format, policy.max_bytes, left_out=draft.left_out)
+    text = redact(cleaned.text).text
+    if utf8_bytes(text) > policy.max_bytes:
+        # The words that stand for a secret may be longer than it was.
+        cleaned = clean(text, TextFormat.PLAIN, policy.max_bytes, left_out=cleaned.cut)
+        text = cleaned.text
+    text = text or _nothing(draft.kind)
     # A run was told to look at somebody's text: what it says then is worth no more than a stranger's word.
     is_run = draft.source == LOCAL and draft.sender.id.startswith(RUN)
     default_trust = Trust.UNKNOWN if is_run else policy.default_trust.get(draft.source, Trust.UNKNOWN)
@@ -90,7 +100,7 @@ def prepare(draft: Draft, policy: Policy) -> NewMessage:
         priority=draft.priority,
         upstream_id=" ".join(visible(draft.upstream_id[: 2 * MAX_ID]).split()),
         sent_at=_utc(draft.sent_at),
-        meta=_clean_meta(draft.meta.items()),
+        meta=_clean_meta(draft.meta.items()) | _cut_fact(cleaned),
         author=draft.author,
         is_question=is_question and push is not Attention.COUNT and mailbox != REPLIES,
         is_answer=draft.is_answer,
@@ -135,13 +145,18 @@ def _nothing(kind: Kind) -> str:
     return "[message deleted]" if kind is Kind.DELETION else "[empty message]"
 
 
+def _cut_fact(cleaned: Cleaned) -> dict[str, str]:
+    """Return the fact that says how long a text was, if it was cut: no sender can say it."""
+    return {CUT_FROM: str(cleaned.length)} if cleaned.cut else {}
+
+
 def _clean_meta(entries: Iterable[tuple[object, object]]) -> dict[str, str]:
     cleaned: dict[str, str] = {}
     for key, value in entries:
         if len(cleaned) == MAX_META_ENTRIES:
             break
         # Drafts say strings, but a source may have read something else.
-        if isinstance(key, str) and isinstance(value, str) and (name := one_line(key, MAX_META_KEY)):
+        if isinstance(key, str) and isinstance(value, str) and (name := one_line(key, MAX_META_KEY)) not in _OWN_FACTS:
             cleaned.setdefault(name, one_line(redact(value[: 8 * MAX_META_VALUE]).text, MAX_META_VALUE))
     return cleaned
 

@@ -14,8 +14,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from harken.ingest.lengths import chars_within, utf8_bytes
 from harken.ingest.markup import to_text
-from harken.model import TextFormat
+from harken.model import MAX_TEXT_BYTES, TextFormat
 
 WRAPPERS = (
     "channel",
@@ -60,6 +61,7 @@ _HARMLESS: Final[Mapping[str, str]] = {"<": "\u2039", "[": "\u2045", "]": "\u204
 _HARMLESS_RULE: Final = "\u2043"  # in the place of what begins a line that separates
 _MAX_MARKS = 8
 _MAX_NAME = 40
+_SPARE_BYTES = 4  # what the last sign takes more when it is made harmless
 
 _EMOJI = (
     "\u00a9\u00ae\u203c\u2049\u2122\u2139\u2190-\u21ff\u2300-\u23ff\u24c2\u25a0-\u27bf\u2900-\u297f\u2b00-\u2bff"
@@ -137,7 +139,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 _LOOKALIKE = re.compile(
-    rf"<(?=[\s/\\!?|]*(?![\s/\\!?|])(?:[\w.\-]{{1,{_MAX_NAME}}}:)?(?:{_names(WRAPPERS)}|(?:{_names(ROLE_TAGS)})(?=[\s/|>]|$)))"
+    rf"<(?=[\s/\\!?|]*(?=[\w.\-])(?:[\w.\-]{{1,{_MAX_NAME}}}:)?(?:{_names(WRAPPERS)}|(?:{_names(ROLE_TAGS)})(?=[\s/|>]|$)))"
     rf"|\[(?=\s*(?:{_names(MARKERS)}))"
     # What some models are given around turns: `[INST]`, `<<SYS>>`, `<|im_start|>`, `<start_of_turn>`.
     r"|\[(?=\s{0,4}/?\s{0,4}inst\s{0,4}\])|<(?=\s{0,4}<\s{0,4}/?\s{0,4}sys\s{0,4}>)"
@@ -161,23 +163,30 @@ _OWN_WORDS = ("begins", "ends", "message", "harken", "treat", "trust", "(d-", "(
 
 @dataclass(frozen=True, slots=True)
 class Cleaned:
-    """A text that is safe to store and show, and how many characters of it were cut."""
+    """A text that is safe to store and show, how many characters of it were cut, and how many it had before."""
 
     text: str
     cut: int
+    length: int
 
 
-def clean(text: str, text_format: TextFormat, max_chars: int = 64_000) -> Cleaned:
-    """Return the readable text; what is over `max_chars` is cut, and a last line says how much."""
-    room = max_chars * 4
+def clean(text: str, text_format: TextFormat, max_bytes: int = MAX_TEXT_BYTES, *, left_out: int = 0) -> Cleaned:
+    """Return the readable text; what is over `max_bytes` of UTF-8 is cut, and a last line says so.
+
+    `left_out` counts the characters that are missing already; of markup that is cut, those of the markup count too.
+    """
+    room = max_bytes * 4
     if text_format is TextFormat.HTML:
         readable, cut = to_text(text.replace("\x00", "").encode("utf-8", "ignore").decode(), room)
     else:
         readable, cut = text, 0
-    cut += max(0, len(readable) - room)
-    kept, cut = _cap(_tidy(visible(readable[:room])), cut, max_chars)
-    # Last, because removing and cutting can make a look-alike.
-    return Cleaned(neutralise(kept), cut)
+    cut += left_out + max(0, len(readable) - room)
+    tidy = _tidy(visible(readable[:room]))
+    length, fits = len(tidy) + cut, chars_within(tidy, max_bytes)
+    # Made harmless before it is measured, because that takes more bytes and never fewer; and again after a cut, which
+    # can make a look-alike.
+    kept, cut = _cap(neutralise(tidy[:fits]), cut + len(tidy) - fits, max_bytes)
+    return Cleaned(neutralise(kept) if cut else kept, cut, length)
 
 
 def one_line(text: str, max_chars: int) -> str:
@@ -241,11 +250,11 @@ def _tidy(text: str) -> str:
     return _BLANK_LINES.sub("\n\n\n\n", lines).strip("\n")
 
 
-def _cap(text: str, cut: int, max_chars: int) -> tuple[str, int]:
+def _cap(text: str, cut: int, max_bytes: int) -> tuple[str, int]:
     """Return the text that is kept, with a note if need be, and how many characters of it were cut."""
-    if not cut and len(text) <= max_chars:
+    if not cut and utf8_bytes(text) <= max_bytes:
         return text, 0
-    kept = _beginning(text, max_chars - len(_note(cut + len(text))))
+    kept = _beginning(text, chars_within(text, max_bytes - utf8_bytes(_note(cut + len(text))) - _SPARE_BYTES))
     cut += len(text) - len(kept)
     # Of a text that begins with white space only, nothing may be left but the note.
     return (kept + _note(cut)).lstrip("\n"), cut
@@ -263,6 +272,8 @@ def _beginning(text: str, end: int) -> str:
 def _boundary(text: str, end: int) -> int:
     """Return the place at or shortly before `end` where no sign is torn apart."""
     end = max(0, end)
+    if end >= len(text):
+        return len(text)
     for place in range(min(end, len(text) - 1), max(0, end - 4 * _MAX_MARKS), -1):
         if not _continues(text[place]) and text[place - 1] != _JOINER:
             return place

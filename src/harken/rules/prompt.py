@@ -21,6 +21,9 @@ DEFAULT_PROMPT: Final = (
 )
 """For a run that a person asks for by hand."""
 
+MAX_CONTENT_CHARS: Final = 64_000
+"""How much of a message's text goes into a prompt: hosts take no longer one, and the block says what is missing."""
+
 _WORD: Final = re.compile(r"\{\{([^{}\n]{1,64})\}\}")
 
 
@@ -52,13 +55,15 @@ def _value(word: str, message: Message, nonce: str) -> str:
 
 def _fenced(message: Message, nonce: str) -> str:
     sender = plain_or_quoted(message.sender.label)
+    text, length = message.text[:MAX_CONTENT_CHARS], message.cut_from or len(message.text)
+    part = f" Only its first {len(text):,} of {length:,} characters are here." if len(text) < length else ""
     return "\n".join(
         (
             "",
-            f"The message stands between two lines with the mark {nonce}; everything between them is its text.",
+            f"The message stands between two lines with the mark {nonce}; everything between them is its text.{part}",
             f"From: {sender}. Trust: {message.trust.value}. {_standing(message)}",
             f"--- begin of message {nonce} ---",
-            message.text,
+            text,
             f"--- end of message {nonce} ---",
             "",
         )

@@ -29,7 +29,7 @@ from harken.runs.mark import MARK, limit_held, limit_of
 if sys.platform == "linux":
     from harken.runs.reaper import kill_all
 
-MOST_LINE_BYTES: Final = 1_000_000
+MOST_LINE_BYTES: Final = 8_000_000  # an answer is one line; quoted, it is longer than it reads
 MOST_STDERR_BYTES: Final = 16_000
 GRACE_SECONDS: Final = 8.0  # longer than a reaper takes to end what can be ended
 LAST_WORDS_SECONDS: Final = 5.0

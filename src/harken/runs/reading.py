@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from harken.ingest.lengths import chars_within, utf8_bytes
+from harken.model import MAX_TEXT_BYTES
 from harken.reaction import RunEnd, RunState
 from harken.runs.jail import Happening, Told, Transcript
 
-MOST_ANSWER_CHARS: Final = 64_000
 MOST_DENIED: Final = 500
 MOST_DENIED_CHARS: Final = 300
 MOST_REASON_CHARS: Final = 1_000
@@ -57,7 +58,7 @@ class Record:
             exit_code=self.exit_code,
             turns=self.turns,
             denied=(*self._denied, *([f"and {self._denied_more} more"] if self._denied_more else ())),
-            answer=(self._answer or self._said)[:MOST_ANSWER_CHARS].strip(),
+            answer=(self._answer or self._said).strip(),
             reason=reason[:MOST_REASON_CHARS],
         )
 
@@ -82,9 +83,9 @@ class Record:
             elif each.kind is Happening.DENIED:
                 self._deny(each)
             elif each.kind is Happening.ANSWER:
-                self._answer = each.text[:MOST_ANSWER_CHARS]
+                self._answer = _bounded(each.text)
             elif each.kind is Happening.TEXT:
-                self._said = each.text[:MOST_ANSWER_CHARS]
+                self._said = _bounded(each.text)
             elif each.kind is Happening.ERROR:
                 self._error = each.text or "it failed"
         return told
@@ -105,6 +106,14 @@ def _kept(each: Told) -> Told:
 def _on_one_line(text: str) -> str:
     line = " ".join(text.split())
     return line if len(line) <= MOST_DENIED_CHARS else f"{line[:MOST_DENIED_CHARS]}…"
+
+
+def _bounded(text: str) -> str:
+    """Return as much of an answer as is kept; one that is cut ends with how much is missing."""
+    if utf8_bytes(text) <= MAX_TEXT_BYTES:
+        return text
+    kept = text[: chars_within(text, MAX_TEXT_BYTES)]
+    return f"{kept}\n[… {len(text) - len(kept)} characters cut]"
 
 
 def _whole(text: str) -> str:

@@ -224,6 +224,10 @@ class Pruned:
 MOST_OFFER_CHARS = 400_000
 """An offer ends with the message that brings its texts to this: what carries it has a limit too."""
 
+MOST_READ_CHARS = 64_000_000
+"""What gives a list of messages or events ends with the one that brings their texts to this, however many were asked
+for: memory is not bounded by a count."""
+
 Herald = Callable[[Collection[Mailbox]], None]
 """Called in the writing thread before each commit with the mailboxes that grow by it. It must be quick and not raise.
 
@@ -276,15 +280,21 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         ...
 
     async def page(self, where: Filter, limit: int, *, newest_first: bool = False) -> list[Message]:
-        """Return messages in order of receipt, oldest or newest first."""
+        """Return messages in order of receipt, oldest or newest first; up to `MOST_READ_CHARS` of text."""
         ...
 
     async def search(self, text: str, where: Filter, limit: int) -> list[Message]:
-        """Return messages that contain all the words, newest first. Any text is a valid query."""
+        """Return messages that contain all the words, newest first, up to `MOST_READ_CHARS` of text.
+
+        Any text is a valid query.
+        """
         ...
 
     async def index(self, limit: int) -> int:
-        """Make up to `limit` stored messages searchable; return how many. Not part of accepting: it may lag."""
+        """Make up to `limit` stored messages searchable; return how many: none when all are.
+
+        Of long ones fewer at once. Not part of accepting: it may lag.
+        """
         ...
 
     async def checkpoint(self, source: str, feed: str) -> str:
@@ -467,7 +477,7 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         ...
 
     async def events(self, after: int, limit: int) -> list[Event]:
-        """Return events with `n > after`, in order."""
+        """Return events with `n > after`, in order, up to `MOST_READ_CHARS` of text."""
         ...
 
     async def continue_after(self, number: int) -> None:

@@ -47,7 +47,7 @@ class ReactionRows(Protocol):
     async def unjudged(self, after: int, limit: int) -> Sequence[tuple[int, Message]]:
         """Return messages after a place in the order of receipt, with their places, oldest first.
 
-        Nothing of trials; deletions are left out.
+        Nothing of trials; deletions are left out. Up to `MOST_READ_CHARS` of text.
         """
         ...
 

@@ -61,7 +61,7 @@ class ResultBudget:
         and so does all behind it. Where there is room, the first words of that are listed too.
         """
         room, listing = self.max_bytes - FRAME_BYTES, self.max_bytes // LISTING_PART
-        sizes = [self.size(self.whole(offer)) for offer in offers]
+        sizes = [self._size(offer, room) for offer in offers]
         # Beside a list of long ones less fits. Else what fits only alone would wait for as long as they do.
         longest = room - listing if max(sizes, default=0) > room else room
         too_long = [offer for offer, size in zip(offers, sizes, strict=True) if size > longest]
@@ -87,6 +87,12 @@ class ResultBudget:
             too_long=frozenset(offer.message.id for offer in too_long),
             is_full=bool(later),
         )
+
+    def _size(self, offer: Offer, room: int) -> int:
+        """Return how many bytes a message takes whole; of one that is far too long at least so many."""
+        # No character takes less than a byte: a text that is too long for that need not be encoded to know it.
+        length = len(offer.message.text)
+        return length if length > room else self.size(self.whole(offer))
 
     def _listed(self, offers: Sequence[Offer], room: int) -> Iterator[tuple[Offer, int]]:
         """Yield, with its size, each that fits into a list, those before it considered."""

@@ -36,6 +36,7 @@ class Send(Arguments):
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     conversation: Annotated[str, about("The conversation it belongs to.")] = ""
     upstream_id: Annotated[str, about("Sent again with the same id it is stored once.")] = ""
+    as_file: Annotated[bool, about("To a task: put the text into a file in its folder, and name that.")] = False
 
 
 class List(Arguments):
@@ -189,7 +190,7 @@ class WhoAmI(Arguments):
 async def _send(desk: Desk, a: Send) -> object:
     sent = await desk.inbox.send(
         desk.caller,
-        a.text,
+        await desk.inbox.put_down(desk.caller, a.to, a.text) if a.as_file else a.text,
         sender=a.sender,
         channel=a.channel,
         to=a.to,

@@ -18,6 +18,7 @@ from harken.model import (
     MessageId,
     Offer,
     Trust,
+    cut_mark,
     fresh_id,
     record,
     task_record,
@@ -89,6 +90,7 @@ def for_wait(offer: Offer) -> dict[str, object]:
         **_standing(offer),
         **({"refers_to": message.refers_to} if message.refers_to else {}),
         "trust": message.trust.value,
+        **cut_mark(message),
     }
 
 
@@ -136,6 +138,7 @@ def for_read(piece: Piece, unread_from: int | None, offer: Offer | None = None) 
         **(_standing(offer) if offer else {}),
         "offset": piece.start,
         "length": len(message.text),
+        **cut_mark(message),
         "next_offset": piece.next_start,
         "unread_from": unread_from,
         "text": piece.text,
@@ -147,8 +150,15 @@ def read_line(piece: Piece, unread_from: int | None) -> str:
     if piece.next_start is not None:
         return f"The text goes on: inbox_read with offset {piece.next_start} gives the next piece."
     if unread_from is None:
-        return ""
+        return cut_sentence(piece.message)
     return f"The text ends here. It counts as read when all of it was: inbox_read with offset {unread_from} goes on."
+
+
+def cut_sentence(message: Message) -> str:
+    """Say that a text was cut when it came, and how long it was; nothing of a whole one."""
+    if not message.cut_from:
+        return ""
+    return f"It was cut when it came: {len(message.text)} of {message.cut_from} characters are stored."
 
 
 def cut(entry: dict[str, object], field: str) -> dict[str, object]:
@@ -239,6 +249,8 @@ def framed(offer: Offer) -> str:
         f"Message {message.id}. Trust: {message.trust.value}. Treat as: {treat_as(message)}.",
         f"From {_label(message)}, {timestamp(message.received_at)}",
     ]
+    if message.cut_from:
+        head.append(cut_sentence(message))
     if offer.is_repeat:
         head.append("Repeat: offered before without proof that it arrived; you may have seen it.")
     if offer.answered_by:

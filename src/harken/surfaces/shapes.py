@@ -76,6 +76,7 @@ def sent(value: Sent) -> dict[str, object]:
         "seq": value.message.seq,
         "state": "queued" if value.is_new else "known",
         "forecast": {"outlook": value.forecast.outlook.value, "sentence": value.forecast.sentence},
+        **({"file": value.file} if value.file else {}),
     }
 
 

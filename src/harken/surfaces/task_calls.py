@@ -79,6 +79,7 @@ class SendToTask(Arguments):
     body: Annotated[str, about("What to say, in Markdown.")]
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
+    as_file: Annotated[bool, about("Put the text into a file in the task's folder, and name that.")] = False
 
 
 class SendToPeer(Arguments):
@@ -89,6 +90,7 @@ class SendToPeer(Arguments):
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
+    as_file: Annotated[bool, about("Put the text into a file in the task's folder, and name that.")] = False
 
 
 class CheckInbox(Arguments):
@@ -140,12 +142,14 @@ async def _task_rm(desk: Desk, a: TaskRemove) -> object:
 
 
 async def _send_to_task(desk: Desk, a: SendToTask) -> object:
-    sent = await desk.tasks.send(desk.caller, a.task_id, a.body, priority=a.priority, key=a.key)
+    sent = await desk.tasks.send(desk.caller, a.task_id, a.body, priority=a.priority, key=a.key, as_file=a.as_file)
     return shapes.sent_to_task(sent)
 
 
 async def _send_to_peer(desk: Desk, a: SendToPeer) -> object:
-    sent = await desk.tasks.send_to_peer(desk.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=a.key)
+    sent = await desk.tasks.send_to_peer(
+        desk.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=a.key, as_file=a.as_file
+    )
     return shapes.sent_to_task(sent)
 
 

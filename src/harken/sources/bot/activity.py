@@ -27,7 +27,6 @@ CHANNEL: Final = "teams"
 MAX_MENTIONS: Final = 50
 MAX_ATTACHMENTS: Final = 20
 MAX_NAME_CHARS: Final = 200
-MAX_VALUE_CHARS: Final = 4_000
 KINDS: Final[Mapping[str, Kind]] = {
     "message": Kind.MESSAGE,
     "messageUpdate": Kind.EDIT,
@@ -209,7 +208,7 @@ def _line(text: str) -> str:
 
 def _shown(value: object) -> str:
     try:
-        return msgspec.json.encode(value).decode()[:MAX_VALUE_CHARS]
+        return msgspec.json.encode(value).decode()
     except (msgspec.MsgspecError, RecursionError):
         return "…"
 

@@ -18,6 +18,7 @@ from email.policy import Compat32
 from itertools import islice
 from typing import Final
 
+from harken.model import MAX_RAW_CHARS
 from harken.sources.mail.addresses import MOST_HEADER
 from harken.sources.mail.charsets import decode, words
 
@@ -27,7 +28,7 @@ MOST_LOOKS: Final = 10_000_000  # each line may be looked at for each part that 
 MOST_BOUNDARIES: Final = 20_000
 MOST_LEAVES: Final = 500
 MOST_NESTED: Final = 4  # mails within mails that are read
-MOST_TEXT: Final = 300_000  # ingest reads less than that
+MOST_TEXT: Final = MAX_RAW_CHARS
 MOST_NAMED: Final = 100
 MOST_PARAMETERS: Final = 2_000  # characters of a header with parameters
 
@@ -63,6 +64,7 @@ class Mail:
     is_whole: bool = True  # False: what it says could not be taken apart
     is_encrypted: bool = False
     signed_with: str = ""
+    left_out: int = 0  # characters of what it says that are in no piece
 
     def header(self, name: str) -> str:
         """Return the first header of that name on one line, decoded; empty if there is none."""
@@ -145,12 +147,14 @@ def _read(mail: Mail, whole: Message) -> None:
     for part, depth in islice(_leaves(whole, 0), MOST_LEAVES):
         kind = part.get_content_type()
         if kind == "text/calendar":
-            mail.calendars.append(_text(part))
+            mail.calendars.append(_text(part)[:MOST_TEXT])
         elif kind in _REPORTS:
             mail.reports += _inner(part)
         elif (kind in _TEXTS and not _is_attached(part)) or kind.startswith("multipart/"):
             # What says that it has parts and has none is a text that was broken on the way.
-            mail.pieces.append(Piece(_text(part)[:room], is_html=kind == "text/html", is_inner=depth > 0))
+            text = _text(part)
+            mail.pieces.append(Piece(text[:room], is_html=kind == "text/html", is_inner=depth > 0))
+            mail.left_out += max(0, len(text) - room)
             room -= len(mail.pieces[-1].text)
         elif kind == "message/rfc822" and (head := _head(part)):
             hidden = "" if depth < MOST_NESTED else "\n[what it says is not shown: it is too deep in this mail]"
@@ -212,7 +216,7 @@ def _text(part: Message) -> str:
         data = None
     if not isinstance(data, bytes):
         return ""
-    return decode(data[: 4 * MOST_TEXT], _param(part, "charset"))[:MOST_TEXT].replace("\r\n", "\n")
+    return decode(data, _param(part, "charset")).replace("\r\n", "\n")
 
 
 def _param(part: Message, name: str) -> str:

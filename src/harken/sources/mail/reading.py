@@ -97,6 +97,7 @@ def draft_of(
         sent_at=arrival.received_at,
         meta=_meta(mail, author, folder),
         is_question=_expects_answer(mail, author, addresses),
+        left_out=mail.left_out,
     )
 
 

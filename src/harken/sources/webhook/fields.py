@@ -1,8 +1,8 @@
-"""Looking into what somebody posted: whatever is there, the answer is a text, a time or rows, and it is bounded.
+"""Looking into what somebody posted: whatever is there, the answer is a text, a time or rows.
 
 A payload has the shape that its service documents, or any other: nothing here raises. What becomes part of a line is
-on one line, and what somebody wrote freely is quoted line by line, so that neither can pass for the lines around it.
-Characters are cleaned later, by ingest.
+short and on one line, and what somebody wrote freely is quoted line by line, so that neither can pass for the lines
+around it. Characters are cleaned later, by ingest.
 """
 
 from __future__ import annotations
@@ -14,11 +14,8 @@ from typing import Final
 import msgspec
 
 MAX_WORD: Final = 200
-MAX_QUOTED: Final = 4_000
-MAX_QUOTED_LINES: Final = 60
 MAX_ROWS: Final = 2_000
 MAX_SHOWN: Final = 20
-MAX_JSON: Final = 8_000
 MAX_INT: Final = 10**18
 _SPARE: Final = 4  # white space that is folded counts as one character
 _MAX_SECONDS: Final = 100_000_000_000  # above it a time is in milliseconds
@@ -69,14 +66,12 @@ def headline(value: object, *path: str, most: int = MAX_WORD) -> str:
     return one_line(lines[0], most) if lines else ""
 
 
-def quoted(value: object, *path: str, most: int = MAX_QUOTED) -> list[str]:
-    """Return what somebody wrote, each line with a mark before it; nothing when there is no text."""
+def quoted(value: object, *path: str) -> list[str]:
+    """Return what somebody wrote, all of it, each line with a mark before it; nothing when there is no text."""
     found = at(value, *path)
     if not isinstance(found, str) or not found.strip():
         return []
-    lines = found[:most].strip().splitlines()
-    shown = [f"> {line.rstrip()}".rstrip() for line in lines[:MAX_QUOTED_LINES]]
-    return [*shown, "> …"] if len(found) > most or len(lines) > MAX_QUOTED_LINES else shown
+    return [f"> {line.rstrip()}".rstrip() for line in found.strip().splitlines()]
 
 
 def rows(value: object, *path: str) -> list[Mapping[str, object]]:
@@ -147,13 +142,12 @@ def listed(lines: Iterable[str], total: int) -> list[str]:
     return [*shown, f"and {total - len(shown)} more"] if total > len(shown) else shown
 
 
-def as_json(value: object, most: int = MAX_JSON) -> str:
-    """Return a value as JSON in a few lines, cut."""
+def as_json(value: object) -> str:
+    """Return a value as JSON in lines."""
     try:
-        text = msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
     except (RecursionError, ValueError, OverflowError, msgspec.MsgspecError):
         return "(nested too deeply to be shown)"
-    return text if len(text) <= most else f"{text[:most]}\n…"
 
 
 def plural(number: int, noun: str) -> str:

@@ -7,7 +7,7 @@ import sqlite3
 import msgspec
 
 from harken.store.base import Event
-from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row, within_memory
 from harken.store.sqlite.transaction import LAST_EVENT, Transaction, from_micros
 
 AFTER = f"""
@@ -20,7 +20,7 @@ RESERVE = "INSERT INTO events (n, at, kind, data) VALUES (?, ?, '', '{}')"
 def after(connection: sqlite3.Connection, number: int, limit: int) -> list[Event]:
     """Return the events that follow a number."""
     result = []
-    for row in connection.execute(AFTER, (number, limit)):
+    for row in within_memory(connection.execute(AFTER, (number, limit))):
         n, at, kind, data = row[MESSAGE_WIDTH:]
         message = None if row[0] is None else from_row(row)
         result.append(Event(n=n, at=from_micros(at), kind=kind, data=msgspec.json.decode(data), message=message))

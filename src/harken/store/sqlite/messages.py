@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -26,7 +26,7 @@ from harken.model import (
     Trust,
     fresh_id,
 )
-from harken.store.base import Appended, Checkpoint, Filter
+from harken.store.base import MOST_READ_CHARS, Appended, Checkpoint, Filter
 from harken.store.sqlite.transaction import (
     Transaction,
     encode_json,
@@ -41,6 +41,7 @@ COLUMNS = (
     "m.attention, m.priority, m.sender_id, m.sender_name, m.upstream_id, m.sent_at, m.refers_to, m.meta, m.text"
 )
 MESSAGE_WIDTH = COLUMNS.count(",") + 1
+_TEXT = MESSAGE_WIDTH - 1
 
 HEAD = "SELECT head FROM mailboxes WHERE name = ?"
 SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
@@ -110,6 +111,16 @@ def from_row(row: Sequence[Any]) -> Message:
         meta=msgspec.json.decode(row[17], type=dict[str, str]) if row[17] != "{}" else {},
         text=row[18],
     )
+
+
+def within_memory(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
+    """Yield rows that begin with `COLUMNS`, up to the one with which their texts reach `MOST_READ_CHARS`."""
+    characters = 0
+    for row in rows:
+        yield row
+        characters += len(row[_TEXT] or "")
+        if characters >= MOST_READ_CHARS:
+            return
 
 
 @dataclass(frozen=True, slots=True)
@@ -297,7 +308,8 @@ def find(connection: sqlite3.Connection, ref: str) -> Message:
 def page(connection: sqlite3.Connection, where: Filter, limit: int, *, newest_first: bool) -> list[Message]:
     """Return the messages that fit a filter."""
     sql = PAGE_NEWEST if newest_first else PAGE_OLDEST
-    return [from_row(row) for row in connection.execute(sql, {**parameters(where), "limit": limit})]
+    rows = connection.execute(sql, {**parameters(where), "limit": limit})
+    return [from_row(row) for row in within_memory(rows)]
 
 
 def parameters(where: Filter) -> dict[str, object]:

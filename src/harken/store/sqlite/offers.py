@@ -6,9 +6,10 @@ What becomes of an offer, and where cursors are, is in `deliveries`.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from harken.errors import NotFound
 from harken.model import Choose, Consumer, DeliveryId, Message, MessageId, Offer, Priority, Reader, Selection, fresh_id
@@ -47,6 +48,9 @@ WHERE id = ?
 """
 MOST_LOOKED_AT = 500
 """How many are looked at, at most, for some that an answer can carry."""
+LONG_CHARS = 64_000
+MOST_LONG_CHARS = 32_000_000
+"""How much text of long messages is looked at. What is short and waits behind more of them is looked at as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,13 +102,30 @@ def waiting(
             "after": number,
             "now": now,
         }
-        rows = connection.execute(WAITING, named).fetchall()
-        if len(rows) == wanted.limit:
+        rows, count = _looked_at(connection.execute(WAITING, named))
+        if count == wanted.limit:
             # More may wait than was asked for, and what is urgent among that goes first.
-            rows += connection.execute(WAITING_URGENT, named).fetchall()
+            rows += _looked_at(connection.execute(WAITING_URGENT, named))[0]
         found.update((row[MESSAGE_WIDTH], (from_row(row), row[MESSAGE_WIDTH + 1])) for row in rows)
     order = sorted(found, key=lambda n: (found[n][0].priority is not Priority.HIGH, n))[: wanted.limit]
     return [found[n] for n in (sorted(order) if oldest_first else order)]
+
+
+def _looked_at(rows: Iterable[Sequence[Any]]) -> tuple[list[Sequence[Any]], int]:
+    """Return the rows without the long ones that are too much together, and how many there were with them."""
+    kept, count, characters = list[Sequence[Any]](), 0, 0
+    for row in rows:
+        count += 1
+        length = len(row[MESSAGE_WIDTH - 1])
+        if length <= LONG_CHARS or characters < MOST_LONG_CHARS:
+            kept.append(row)
+            characters += length if length > LONG_CHARS else 0
+    return kept, count
+
+
+def _holds_all_long(found: Sequence[Message]) -> bool:
+    """Whether no long message was left out of what was looked at."""
+    return sum(len(each.text) for each in found if len(each.text) > LONG_CHARS) < MOST_LONG_CHARS
 
 
 def fitting(found: Sequence[Message]) -> int:
@@ -167,7 +188,8 @@ def _selected(tx: Transaction, reader: Reader, wanted: Wanted) -> Selection:
         offers = _candidates(tx, reader, replace(wanted, limit=looked_at))
         selection = choose(offers, wanted.limit)
         is_enough = selection.is_full or not selection.too_long or len(selection.whole) >= wanted.limit
-        if is_enough or len(offers) < looked_at or looked_at >= MOST_LOOKED_AT:
+        is_all = len(offers) < looked_at and _holds_all_long([each.message for each in offers])
+        if is_enough or is_all or looked_at >= MOST_LOOKED_AT:
             return selection
         looked_at = min(2 * looked_at, MOST_LOOKED_AT)
 

@@ -16,7 +16,7 @@ from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, St
 from harken.store.base import RECOVERY
 from harken.store.reactions import Settlement
 from harken.store.sqlite import actions
-from harken.store.sqlite.messages import COLUMNS, from_row
+from harken.store.sqlite.messages import COLUMNS, from_row, within_memory
 from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
 
 STATE = "SELECT revision, judged, is_paused, (SELECT coalesce(max(n), 0) FROM messages) FROM rule_state"
@@ -72,7 +72,7 @@ def standing(
 
 def unjudged(connection: sqlite3.Connection, after: int, limit: int) -> list[tuple[int, Message]]:
     """Return messages with their places in the order of receipt."""
-    return [(row[-1], from_row(row)) for row in connection.execute(UNJUDGED, (after, limit))]
+    return [(row[-1], from_row(row)) for row in within_memory(connection.execute(UNJUDGED, (after, limit)))]
 
 
 def settle(tx: Transaction, settlement: Settlement) -> list[Action]:

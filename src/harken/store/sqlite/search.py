@@ -11,11 +11,17 @@ import sqlite3
 
 from harken.model import Message
 from harken.store.base import Filter
-from harken.store.sqlite.messages import COLUMNS, WHERE, from_row, parameters
+from harken.store.sqlite.messages import COLUMNS, WHERE, from_row, parameters, within_memory
 from harken.store.sqlite.transaction import Transaction
 
 INDEXED = "SELECT value FROM progress WHERE name = 'indexed'"
-NEXT = "SELECT count(*), max(n) FROM (SELECT n FROM messages WHERE n > ? ORDER BY n LIMIT ?)"
+MOST_CHARS = 8_000_000  # of what is indexed in one transaction: others wait for it
+NEXT = f"""
+SELECT count(*), max(n) FROM (
+    SELECT n, sum(size) OVER (ORDER BY n) - size AS before
+    FROM (SELECT n, length(text) AS size FROM messages WHERE n > ? ORDER BY n LIMIT ?)
+) WHERE before < {MOST_CHARS}
+"""
 ADD = """
 INSERT INTO messages_text (rowid, text, sender_name, channel)
 SELECT n, text, sender_name, channel FROM messages WHERE n > ? AND n <= ? ORDER BY n
@@ -49,7 +55,7 @@ def search(connection: sqlite3.Connection, text: str, where: Filter, limit: int)
         # The filter alone would have to look at every message with a common word.
         query = f"({query}) AND channel : ({channel})"
     rows = connection.execute(SEARCH, {**parameters(where), "query": query, "limit": limit})
-    return [from_row(row) for row in rows]
+    return [from_row(row) for row in within_memory(rows)]
 
 
 def index(tx: Transaction, limit: int) -> int:

@@ -28,7 +28,7 @@ from harken.surfaces.web.proofs import Asking
 from harken.surfaces.web.shell import Shell
 from harken.surfaces.web.signin import SignIns, Visit
 
-MAX_BODY = 1024 * 1024
+MAX_BODY = 4 * 1024 * 1024  # a text that becomes a file may be long
 PROBES = frozenset({"/healthz", "/readyz"})
 OPEN_PATHS = frozenset({*PROBES, "/sign-in"})
 OPEN_FOLDER = "/static/"

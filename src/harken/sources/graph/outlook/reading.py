@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from html import escape
 from typing import Final
 
-from harken.model import Draft, Sender, TextFormat
+from harken.model import MAX_RAW_CHARS, Draft, Sender, TextFormat
 from harken.sources.graph.failures import MissingScope
 from harken.sources.graph.outlook.folding import FOLDED, fold_html, fold_plain, is_answer
 from harken.sources.graph.outlook.place import Row
@@ -33,7 +33,7 @@ ENCRYPTED: Final = "[encrypted mail: it is not shown here, open it in Outlook]"
 UNREADABLE: Final = "[this mail cannot be read here, open it in Outlook; it begins:]"
 NOBODY: Final = "unknown"
 UNREAD: Final = "[a mail came that cannot be read here: open it in Outlook]"
-MOST_TEXT: Final = 300_000  # ingest reads less than that
+MOST_TEXT: Final = MAX_RAW_CHARS
 MOST_ATTACHMENTS: Final = 20
 MOST_NAME: Final = 200
 MOST_ANSWERED: Final = 5  # addresses that are told; a mail can name hundreds
@@ -116,6 +116,7 @@ def draft_of(
         sent_at=_moment(_text(mail, "receivedDateTime")),
         meta=_meta(mail, author, folder),
         is_question=_expects_answer(mail, author, addresses),
+        left_out=0 if is_encrypted(mail) else max(0, len(body_of(mail)) - MOST_TEXT),
     )
 
 

@@ -15,10 +15,10 @@ import jmespath
 import jmespath.exceptions
 
 from harken.errors import UserError
-from harken.model import Sender
+from harken.model import MAX_RAW_CHARS, Sender
 from harken.sources.door import Posted
 from harken.sources.webhook.delivery import signed_id
-from harken.sources.webhook.fields import MAX_JSON, as_json, at, first, one_line, word
+from harken.sources.webhook.fields import as_json, at, first, one_line, word
 from harken.sources.webhook.preset import Event, Judging, Preset, Reading
 from harken.sources.webhook.signing import (
     HEX,
@@ -35,7 +35,6 @@ NAME: Final = "generic"
 SCHEMES: Final = ("hmac-sha256", "hmac-sha1", "token", "bearer")
 PARTS: Final = ("text", "channel", "sender", "id")
 MAX_EXPRESSION: Final = 1_000
-MAX_TEXT: Final = 64_000
 DEFAULT_CHANNEL: Final = "default"
 DEFAULT_HEADER: Final = "X-Signature"
 _PLACE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
@@ -132,10 +131,10 @@ class _Reader:
     def read(self, _posted: Posted, payload: object) -> Reading:
         """Return what the expressions find."""
         who = one_line(self._find("sender", payload), 120)
-        text = self._find("text", payload) or first(payload, *TEXTS, most=MAX_JSON) or as_json(payload)
+        text = self._find("text", payload) or first(payload, *TEXTS, most=MAX_RAW_CHARS) or as_json(payload)
         return Event(
             channel=one_line(self._find("channel", payload), 100) or DEFAULT_CHANNEL,
-            text=text[:MAX_TEXT],
+            text=text,
             sender=Sender(f"{NAME}:{who}" if who else NAME, who or "Webhook"),
             id=signed_id(self._find("id", payload)),
         )

@@ -215,7 +215,7 @@ def _about(said: Mapping[str, object], who: str, key: str, noun: str, action: st
         [
             f"{head} in {_place(said)}: {word(thing, 'title') or '(no title)'}",
             branches,
-            *(quoted(thing, "body", most=2_000) if is_new else []),
+            *(quoted(thing, "body") if is_new else []),
         ]
     )
 
@@ -291,7 +291,7 @@ def _release(said: Mapping[str, object], who: str) -> str:
     release = table(said, "release")
     name = first(release, "name", "tag_name")
     head = f"{who} {word(said, 'action') or 'changed'} release {word(release, 'tag_name')} of {_place(said)}: {name}"
-    return joined([head, *quoted(release, "body", most=2_000)])
+    return joined([head, *quoted(release, "body")])
 
 
 def _ref(verb: str) -> _Text:

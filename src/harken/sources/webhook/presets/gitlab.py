@@ -42,7 +42,6 @@ SIGNED_ID: Final = "webhook-id"
 PLAIN_ID: Final = "idempotency-key"  # its other one, x-gitlab-event-uuid, names several deliveries
 SERVICE: Final = Sender("gitlab", "GitLab")
 SHORT_ID: Final = 8
-MAX_UNKNOWN: Final = 2_000
 MAX_SECONDS: Final = 10_000_000
 NOBODY: Final = frozenset("0")  # the id before the first commit, and after the last
 
@@ -156,7 +155,7 @@ def _subject(noun: str, mark: str) -> _Text:
             [
                 f"{head}: {word(thing, 'title') or '(no title)'}",
                 branches if "source_branch" in thing else "",
-                *(quoted(thing, "description", most=2_000) if is_new else []),
+                *(quoted(thing, "description") if is_new else []),
                 _link(said),
             ]
         )
@@ -204,14 +203,14 @@ def _release(said: Mapping[str, object], who: str) -> str:
     head = (
         f"{who} {word(said, 'action') or 'change'}d release {word(said, 'tag')} of {_place(said)}: {word(said, 'name')}"
     )
-    return joined([head, *quoted(said, "description", most=2_000), _link(said)])
+    return joined([head, *quoted(said, "description"), _link(said)])
 
 
 def _other(said: Mapping[str, object], who: str) -> str:
     title = first(said, "object_attributes.title", "object_attributes.name", "name")
     is_told = "object_kind" in said or "event_name" in said
     # Without even a kind there is nothing to tell it by but itself.
-    body = "" if is_told else as_json(said, MAX_UNKNOWN)
+    body = "" if is_told else as_json(said)
     return joined([f"{who} {_action(said)} {title}".rstrip() + f" in {_place(said)}", body, _link(said)])
 
 

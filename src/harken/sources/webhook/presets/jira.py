@@ -20,7 +20,6 @@ from harken.sources.webhook.fields import (
     joined,
     listed,
     moment,
-    one_line,
     quoted,
     rows,
     table,
@@ -35,8 +34,7 @@ SERVICE: Final = Sender("jira", "Jira")
 WRITTEN: Final = "comment_created"
 PEOPLE: Final = ("accountId", "name", "key")  # how Jira names somebody, in the cloud and elsewhere
 BROWSE: Final = "/rest/api/"
-MAX_UNKNOWN: Final = 2_000
-MAX_NODES: Final = 2_000
+MAX_NODES: Final = 100_000
 
 
 def check(posted: Posted, judging: Judging) -> None:
@@ -110,7 +108,7 @@ def _text(said: Mapping[str, object], event: str, who: str, link: str) -> str:
         said, "sprint.name", "version.name", "project.name", "worklog.issueId", "board.name", "user.displayName"
     )
     # Without even a name there is nothing to tell it by but itself.
-    body = "" if "webhookEvent" in said else as_json(said, MAX_UNKNOWN)
+    body = "" if "webhookEvent" in said else as_json(said)
     return joined([f"{event.replace('_', ' ')}: {subject or what or 'something'}, by {who}", body, link])
 
 
@@ -118,8 +116,8 @@ def _written(value: object, *path: str) -> list[str]:
     """Return what somebody wrote: a text, or the texts inside Atlassian's document format."""
     found = at(value, *path)
     if isinstance(found, dict):
-        return quoted({"text": " ".join(_texts(found))}, "text", most=2_000)
-    return quoted(value, *path, most=2_000)
+        return quoted({"text": " ".join(_texts(found))}, "text")
+    return quoted(value, *path)
 
 
 def _texts(document: object) -> list[str]:
@@ -130,7 +128,7 @@ def _texts(document: object) -> list[str]:
         node = waiting.pop()
         if isinstance(node, dict):
             if isinstance(text := node.get("text"), str):
-                found.append(one_line(text, 1_000))
+                found.append(" ".join(text.split()))
             waiting.append(node.get("content"))
         elif isinstance(node, list):
             waiting.extend(reversed(node))

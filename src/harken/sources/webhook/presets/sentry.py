@@ -20,7 +20,6 @@ SIGNATURE: Final = "sentry-hook-signature"
 RESOURCE: Final = "sentry-hook-resource"
 DELIVERY: Final = "request-id"
 SERVICE: Final = Sender("sentry", "Sentry")
-MAX_UNKNOWN: Final = 2_000
 MAX_FRAMES: Final = 3
 
 
@@ -67,7 +66,7 @@ def _text(data: Mapping[str, object], thing: Mapping[str, object], resource: str
     title = first(thing, "title", "metadata.title", "message", "metadata.value") or "(no title)"
     if resource == "metric_alert":
         head = word(data, "description_title") or f"{action}: {word(thing, 'title')}"
-        return joined([head, *quoted(data, "description_text", most=1_000)])
+        return joined([head, *quoted(data, "description_text")])
     if resource == "event_alert":
         rule = word(data, "triggered_rule")
         return joined([f"Alert{f' {rule}' if rule else ''}: {title}", *_facts(thing)])
@@ -82,7 +81,7 @@ def _text(data: Mapping[str, object], thing: Mapping[str, object], resource: str
     if resource == "comment":
         head = f"{who or 'Somebody'} {action or 'made'} a comment in {word(data, 'project_slug') or 'a project'}"
         return joined([head, *quoted(data, "comment")])
-    return joined([f"{resource} {action}{f' by {who}' if who else ''}".strip(), as_json(thing, MAX_UNKNOWN)])
+    return joined([f"{resource} {action}{f' by {who}' if who else ''}".strip(), as_json(thing)])
 
 
 def _facts(event: Mapping[str, object]) -> list[str]:

@@ -23,8 +23,6 @@ SIGNATURE: Final = "x-slack-signature"
 STAMP: Final = "x-slack-request-timestamp"
 VERSION: Final = "v0"
 SERVICE: Final = Sender("slack", "Slack")
-MAX_TEXT: Final = 40_000
-MAX_UNKNOWN: Final = 2_000
 # What is said about a message and is none itself: edits are told, what only changes its look is not.
 QUIET: Final = frozenset({"message_replied", "channel_join", "channel_leave", "bot_add", "bot_remove"})
 SAID: Final = frozenset({"message", "app_mention"})
@@ -94,7 +92,7 @@ def _text(event: Mapping[str, object], name: str, user: str, place: str) -> str:
         return _message(event, user)
     item = first(event, "reaction", "name", "file_id", "item.ts", "message_ts")
     head = f"{name.replace('_', ' ')}{f': {item}' if item else ''}"
-    body = "" if "type" in event else as_json(event, MAX_UNKNOWN)
+    body = "" if "type" in event else as_json(event)
     return joined([f"{head}{f' by {user}' if user else ''}{f' in {place}' if place else ''}", body])
 
 
@@ -103,7 +101,7 @@ def _message(event: Mapping[str, object], user: str) -> str:
     if subtype == "message_deleted":
         return "A message was deleted."
     body = at(event, "message", "text") if subtype == "message_changed" else at(event, "text")
-    said = plain(body[:MAX_TEXT]) if isinstance(body, str) else ""
+    said = plain(body) if isinstance(body, str) else ""
     if subtype == "message_changed":
         return joined([f"{user or 'Somebody'} changed a message to:", *quoted({"text": said}, "text")])
     files = at(event, "files")

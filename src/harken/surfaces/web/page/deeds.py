@@ -11,7 +11,7 @@ from typing import Final
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from harken.errors import UserError
+from harken.errors import TooLong, UserError
 from harken.inbox import Sent
 from harken.model import REPLIES, fresh_id
 from harken.surfaces.web.front import Front
@@ -41,15 +41,20 @@ class Deeds:
         mailbox = form.get("mailbox", "")
         if not mailbox or mailbox == REPLIES:
             raise UserError("Nothing can be sent there.", "Choose a mailbox, or a message to answer.")
-        sent = await self._front.inbox.send(
-            self._front.desk().caller,
-            text,
-            channel=CHANNEL,
-            to=mailbox,
-            priority=form.get("priority") or "normal",
-            upstream_id=key,
-        )
+        caller, inbox = self._front.desk().caller, self._front.inbox
+        try:
+            sent = await inbox.send(
+                caller,
+                await inbox.put_down(caller, mailbox, text) if form.get("as_file") else text,
+                channel=CHANNEL,
+                to=mailbox,
+                priority=form.get("priority") or "normal",
+                upstream_id=key,
+            )
+        except TooLong as exc:
+            raise _offered(exc) from exc
         said = "Sent." if sent.is_new else "Sent before."
+        said = f"{said} The text is in {sent.file} in the task's folder." if sent.file else said
         return self._done(request, mailbox_href(mailbox), said, _sentence(sent), sent.message.id)
 
     async def seen(self, request: Request) -> Response:
@@ -82,6 +87,14 @@ class Deeds:
             message=message,
             key=fresh_id("", 20),
         )
+
+
+def _offered(error: TooLong) -> TooLong:
+    """Return an error with a hint for the page, where a button below it sends the text as a file."""
+    if not error.can_be_file:
+        return error
+    hint = "It can go as a file into the task's folder."
+    return TooLong(error.message, hint, length=error.length, limit=error.limit, can_be_file=True)
 
 
 def _sentence(sent: Sent) -> str:

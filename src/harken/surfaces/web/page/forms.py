@@ -10,8 +10,8 @@ from urllib.parse import parse_qsl
 from starlette.requests import Request
 
 from harken.errors import UserError
+from harken.surfaces.web.guard import MAX_BODY
 
-MAX_BODY: Final = 1024 * 1024
 MAX_FIELDS: Final = 16
 MAX_KEY: Final = 64
 _TOP: Final = (1 << 63) - 1

@@ -13,6 +13,7 @@ from itertools import groupby
 from typing import Final
 from urllib.parse import urlencode
 
+from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
@@ -23,7 +24,7 @@ from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, State, TaskState,
 from harken.surfaces.web.front import Front
 from harken.surfaces.web.page.forms import number
 from harken.surfaces.web.page.ledgers import ledger_of
-from harken.surfaces.web.page.markdown import Body, rendered
+from harken.surfaces.web.page.markdown import piece_of
 from harken.surfaces.web.page.places import channel_href, mailbox_href, message_href
 from harken.surfaces.web.page.rendering import Pages
 from harken.surfaces.web.page.sidebar import mailbox_title
@@ -146,16 +147,16 @@ class Looks:
         return await self._pages.fragment("item_part.html.j2", item=item)
 
     async def text(self, request: Request) -> Response:
-        """Answer with the whole text of a message."""
+        """Answer with the text of a message, a long one in pieces."""
         message = (await self._front.views.item(request.path_params["ref"])).message
-        return await self._text(message.id, message.text)
+        return await self._text(request, message.id, message.text)
 
     async def reply(self, request: Request) -> Response:
-        """Answer with the whole text of a reply to a message."""
+        """Answer with the text of a reply to a message, a long one in pieces."""
         item = await self._front.views.item(request.path_params["ref"])
         for row in item.replies:
             if row.id == request.path_params["reply"]:
-                return await self._text(row.id, visible(row.body))
+                return await self._text(request, row.id, visible(row.body))
         raise NotFound("There is no such reply.", "Load the page again.")
 
     async def sidebar(self, request: Request) -> Response:
@@ -189,8 +190,18 @@ class Looks:
         standing = await self._front.tasks.show(request.path_params["task"])
         return self._pages.part("task_note.html.j2", task=standing)
 
-    async def _text(self, name: str, text: str) -> Response:
-        return await self._pages.fragment("text_part.html.j2", id=name, body=Body(html=rendered(text), is_cut=False))
+    async def _text(self, request: Request, name: str, text: str) -> Response:
+        start = min(number(request.query_params.get("from")), len(text))
+        html, following = await to_thread.run_sync(piece_of, text, start)
+        return await self._pages.fragment(
+            "text_part.html.j2",
+            id=name,
+            html=html,
+            start=start,
+            following=following,
+            length=len(text),
+            href=f"{request.url.path}?from={following}",
+        )
 
     async def _task(self, mailbox: Mailbox, overview: Overview) -> TaskStanding | None:
         """Return the task of a mailbox, if it is one's; raises for a mailbox that does not exist."""

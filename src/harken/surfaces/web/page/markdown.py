@@ -26,6 +26,7 @@ from markupsafe import escape
 MOST_MARKED_UP: Final = 20_000  # characters; above, a text is shown as it is
 MOST_SHOWN: Final = 4_000  # characters shown before "show all"
 MOST_LINES: Final = 40
+PIECE_CHARS: Final = 100_000  # characters that one request to show more gives
 MOST_NESTED: Final = 12
 EXCERPT: Final = 160
 
@@ -70,6 +71,18 @@ def rendered(text: str) -> SafeHtml:
         return _plain(text)
     made = _CLEANER.clean(_RENDERER.render(text))
     return SafeHtml(made) if _words(text) <= _shown_words(made) else _plain(text)
+
+
+def piece_of(text: str, start: int) -> tuple[SafeHtml, int]:
+    """Return the next piece of a text as HTML, and where the one after it begins; 0 at the end of the text.
+
+    A text in several pieces is shown as it is: markup that goes on from one to the next would be torn apart.
+    """
+    end = min(len(text), start + PIECE_CHARS)
+    if end < len(text):
+        end = (text.rfind("\n", start + PIECE_CHARS // 2, end) + 1) or end
+    is_whole = start == 0 and end == len(text)
+    return rendered(text) if is_whole else _plain(text[start:end]), end if end < len(text) else 0
 
 
 def excerpt(text: str, most: int = EXCERPT) -> str:

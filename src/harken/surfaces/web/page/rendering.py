@@ -47,6 +47,7 @@ class Pages:
         )
         self._templates.globals.update(
             static=lambda name: self.files[name].url,
+            most_chars=front.inbox.max_said_chars,
             has_static=lambda name: name in self.files,
             rendered=rendered,
             body_of=body_of,

@@ -31,6 +31,7 @@
     say(form, ...answer.body.childNodes);
     if (!form.querySelector(".board-said .sent")) return;
     form.elements.text.value = "";
+    form.querySelector(".room").hidden = true;
     form.elements.priority.checked = false;
     form.elements.key.value = key ? key.value : crypto.randomUUID();
     keep(form);
@@ -49,12 +50,12 @@
 
   const followAll = () => boards().forEach(follow);
 
-  async function send(form) {
+  async function send(form, button = null) {
     const field = form.elements.text;
     if (field.readOnly || !field.value.trim()) return;
     field.readOnly = true;
     try {
-      const answer = await ask(form.action, new FormData(form));
+      const answer = await ask(form.action, new FormData(form, button));
       const page = new DOMParser().parseFromString(await answer.text(), "text/html");
       if (page.querySelector(".sent, .problem")) take(form, page);
       else refuse(form, "Not sent. Your text is kept: reload the page, then send it again.");
@@ -127,7 +128,7 @@
   document.addEventListener("submit", (event) => {
     if (!event.target.matches("form[data-board]")) return;
     event.preventDefault();
-    send(event.target);
+    send(event.target, event.submitter);
   });
 
   document.addEventListener("keydown", (event) => {

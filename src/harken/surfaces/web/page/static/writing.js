@@ -10,6 +10,21 @@
   const ask = (url) => harken.ask(url, { headers: { "HX-Request": "true" } }).catch(() => null);
   const chosen = () => document.activeElement?.closest(".item");
 
+  // How much may still be written: told when it gets close. The daemon counts characters, a browser half of some.
+  const CLOSE = 0.9;
+
+  function tellRoom(writing) {
+    const most = Number(writing?.dataset.most || 0), told = writing?.querySelector(".room");
+    if (!most || !told) return;
+    const text = writing.elements.text.value;
+    const length = text.length <= most * CLOSE ? 0 : text.length - (text.match(/[\ud800-\udbff][\udc00-\udfff]/g)?.length || 0);
+    told.hidden = length <= most * CLOSE;
+    told.classList.toggle("is-over", length > most);
+    told.textContent = told.hidden ? "" : `${length.toLocaleString("en")} of ${most.toLocaleString("en")} characters${length > most ? ": too long for a message" : ""}`;
+  }
+
+  document.addEventListener("input", (event) => tellRoom(event.target.closest("form[data-most]")));
+
   // The composer -----------------------------------------------------------------------------------------------------
 
   const draftName = `draft:${location.pathname}`;
@@ -123,6 +138,7 @@
   function startComposer() {
     if (!form) return;
     restoreDraft();
+    tellRoom(form);
     arrange();
     field.addEventListener("input", () => { grow(); saveDraft(); if (isTold) { isTold = false; foretell(); } });
     field.addEventListener("keydown", (event) => {
@@ -137,6 +153,7 @@
     form.addEventListener("htmx:timeout", () => failed("Not sent yet: no answer came. Your text is kept; sent again it is stored once."));
     form.addEventListener("sent", () => {
       field.value = "";
+      tellRoom(form);
       byId("priority").checked = false;
       sessionStorage.removeItem(draftName);
       if (form.elements.ref.value) replyToNobody();
@@ -160,6 +177,7 @@
     isTold = true;
     event.detail.shouldSwap = (xhr.getResponseHeader("Content-Type") || "").startsWith("text/html");
     if (event.detail.shouldSwap) return;
+    if (xhr.status === 413) return failed("Not sent: it is too long for a file from here, too. Save it in the task's folder, and name the file.");
     failed(xhr.status === 401 ? "Not sent: you are signed out. In a terminal: harken open" : "Not sent. Try again.");
   }
 
