@@ -282,3 +282,52 @@ def test_where_nothing_can_be_sent_it_says_why(site: Site) -> None:
     expect(window.page.locator("#why-not")).to_contain_text("choose Reply")
     window.page.keyboard.press("r")
     expect(window.field).to_be_focused()
+
+
+def test_text_that_is_too_long_stays_in_the_field_and_can_go_as_a_file(site: Site) -> None:
+    """Half a text that is called sent is lost; what was written is kept, and the way out is one press of a button."""
+    mailbox = site.task("shop")
+    window = site.window(f"/m/{mailbox}")
+    room = window.page.locator("#composer .room")
+    expect(room).to_be_hidden()
+    window.field.fill("😀" * 60_000)
+    expect(room).to_have_text("60,000 of 64,000 characters")
+    text = "😀" * 64_001
+    window.field.fill(text)
+    expect(room).to_have_text("64,001 of 64,000 characters: too long for a message")
+    window.field.press("Enter")
+    expect(window.outlook).to_contain_text("A message has at most 64,000 characters, and this has 64,001.")
+    expect(window.field).to_have_value(text)
+    assert site.texts(mailbox) == []
+    window.page.get_by_role("button", name="Send as a file").click()
+    expect(window.outlook).to_contain_text("The text is in .harken/inbox/")
+    expect(window.field).to_have_value("")
+    expect(room).to_be_hidden()
+    (file,) = (site.folder / "shop" / ".harken" / "inbox").glob("*.txt")
+    assert file.read_text() == text
+    assert file.name in site.texts(mailbox)[0]
+    assert only_expected(window.complaints, ["413"]) == []
+
+
+def test_text_for_the_inbox_that_is_too_long_is_not_offered_as_a_file(site: Site) -> None:
+    """There is no folder for it: the hint says what else helps."""
+    window = site.window()
+    window.say("x" * 64_001)
+    expect(window.outlook).to_contain_text("Send it in parts, or put it in a file and name that file.")
+    expect(window.page.get_by_role("button", name="Send as a file")).to_have_count(0)
+    assert site.texts() == []
+
+
+def test_board_of_a_task_offers_the_file_too(site: Site) -> None:
+    """Whoever follows several tasks at once writes there."""
+    mailbox = site.task("shop")
+    window = site.window("/t/shop")
+    field = window.page.get_by_role("textbox", name="Message to shop")
+    field.fill("y" * 64_001)
+    room = window.page.locator(".board-write .room")
+    expect(room).to_have_text("64,001 of 64,000 characters: too long for a message")
+    field.press("Enter")
+    window.page.get_by_role("button", name="Send as a file").click()
+    expect(window.page.locator(".board-said")).to_contain_text("The text is in .harken/inbox/")
+    expect(field).to_have_value("")
+    assert len(site.texts(mailbox)) == 1

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -34,6 +35,36 @@ def test_send_says_id_mailbox_number_and_what_will_happen(rig: Rig) -> None:
     listed = rig.ok("list", "--channel", "ci", "--limit", "1")
     assert listed.startswith(f"{words[0]} {words[2]} [ci ")
     assert listed.endswith("] ci-bot: the build is red\n")
+
+
+def test_text_that_is_too_long_is_refused_as_argument_and_from_a_pipe(rig: Rig) -> None:
+    """What exits with 0 is on disk in full; half a text that is called sent is lost."""
+    before = rig.ask("list", limit=1)["messages"]
+    for words, stdin in ((("send", "ß" * 64_001), ""), (("send", "-"), "ß" * 64_001), (("send",), "ß" * 64_001)):
+        refused = rig.run(*words, stdin=stdin)
+        assert (refused.code, refused.out) == (2, "")
+        assert "at most 64,000 characters, and this has 64,001" in refused.err
+        assert "Send it in parts, or put it in a file and name that file." in refused.err
+    error = json.loads(rig.run("send", "--json", "-", stdin="x" * 100_000).err)["error"]
+    assert (error["code"], error["length"], error["limit"]) == ("too_long", 100_000, 64_000)
+    assert rig.ask("list", limit=1)["messages"] == before
+    sent = rig.json("send", "-", stdin="ß" * 64_000)
+    found = rig.json("read", sent["id"])["message"]
+    assert found["content_text_sanitized"] == "ß" * 64_000
+
+
+def test_long_text_to_a_task_goes_as_a_file(rig: Rig, tmp_path: Path) -> None:
+    """The hint is a command that works: the agent of the task finds the whole text in its folder."""
+    folder = tmp_path / "long"
+    folder.mkdir()
+    rig.ask("task_new", title="long", id="long", dir=str(folder))
+    refused = rig.run("send", "--to", "task:long", "-", stdin="x" * 100_000)
+    assert (refused.code, "--as-file" in refused.err) == (2, True)
+    said = rig.run("send", "--to", "task:long", "--as-file", "-", stdin="x" * 100_000)
+    assert (said.code, "The text is in the task's folder: .harken/inbox/" in said.err) == (0, True)
+    sent = rig.json("send-to-task", "long", "--as-file", "-", stdin="y" * 100_000)
+    assert (folder / sent["file"]).read_text() == "y" * 100_000
+    assert rig.run("send", "--as-file", "to nobody's folder").code == 2
 
 
 def test_send_in_json_is_the_documented_result(rig: Rig) -> None:

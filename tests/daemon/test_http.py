@@ -8,6 +8,7 @@ import resource
 import socket
 from collections.abc import Mapping
 from contextlib import ExitStack, closing
+from pathlib import Path
 
 import pytest
 
@@ -134,8 +135,34 @@ def test_malformed_bodies_are_user_errors(web: Http, body: bytes) -> None:
 
 def test_large_body_is_refused(web: Http) -> None:
     """Memory is not for whoever sends the most."""
-    status, answer, _ = web.ask("/api/send", json.dumps({"text": "x" * (1 << 20)}).encode())
+    status, answer, _ = web.ask("/api/send", json.dumps({"text": "x" * (1 << 22)}).encode())
     assert (status, answer["error"]["code"]) == (413, "user_error")
+
+
+@pytest.mark.parametrize("unit", ["x", "日"])
+def test_text_that_is_too_long_is_refused_with_its_length_and_the_limit(web: Http, unit: str) -> None:
+    """A program must learn that nothing was taken, and how much would be."""
+    status, answer, _ = web.ask("/api/send", json.dumps({"text": unit * 64_001}).encode())
+    error = answer["error"]
+    assert (status, error["code"], error["length"], error["limit"]) == (413, "too_long", 64_001, 64_000)
+    assert error["hint"] == "Send it in parts, or put it in a file and name that file."
+    assert web.daemon.call("list")["messages"] == []
+    assert web.ask("/api/send", json.dumps({"text": unit * 64_000}).encode())[0] == 200
+    (stored,) = web.daemon.call("list")["messages"]
+    assert (stored["content_text_sanitized"], "cut_from" in stored) == (unit * 64_000, False)
+
+
+def test_long_text_for_a_task_becomes_a_file_in_its_folder(web: Http, tmp_path: Path) -> None:
+    """A program does with one argument what the command and the page offer."""
+    folder = tmp_path / "shop"
+    folder.mkdir()
+    web.daemon.call("task_new", title="shop", id="shop", dir=str(folder))
+    asked = {"text": "x" * 500_000, "to": "task:shop"}
+    status, answer, _ = web.ask("/api/send", json.dumps(asked).encode())
+    assert (status, answer["error"]["can_be_file"]) == (413, True)
+    status, sent, _ = web.ask("/api/send", json.dumps({**asked, "as_file": True}).encode())
+    assert (status, sent["state"]) == (200, "queued")
+    assert (folder / sent["file"]).read_text() == "x" * 500_000
 
 
 def test_unknown_path_and_verb_are_said(web: Http) -> None:

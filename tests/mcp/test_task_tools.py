@@ -413,3 +413,18 @@ def test_the_verb_and_the_tool_of_one_name_give_the_same(bench: Bench, enter: En
     with pytest.raises(CallFailed) as caught:
         bench.daemon.call("check_inbox")
     assert caught.value.error["code"] == "user_error"
+
+
+def test_text_that_is_too_long_is_refused_and_the_agent_told_to_write_a_file(bench: Bench, enter: Enter) -> None:
+    """An agent that is told nothing goes on as if the other one knew; it has a folder, so the way out is a file."""
+    web = bench.task("web")
+    api = bench.task("api", web)
+    agent = enter(bench.folder(api))
+    for tool, more in (("send_to_peer", {}), ("send_to_task", {"task_id": web})):
+        refused = error(agent, tool, body="日" * 64_001, **more)
+        assert (refused["code"], refused["length"], refused["limit"]) == ("too_long", 64_001, 64_000)
+        assert refused["message"] == "A message has at most 64,000 characters, and this has 64,001."
+        assert refused["hint"] == "Write it to a file in your folder, and name that file in a shorter message."
+    assert bench.mail(web) == []
+    agent.tool("send_to_peer", body="日" * 64_000)
+    assert bench.mail(web) == ["日" * 64_000]

@@ -288,7 +288,7 @@ def test_body_of_unsaid_length_ends_when_it_is_too_large(web: Web, who: str, pat
     """What does not say how long it is, is counted."""
     chunk = b"10000\r\n" + b"x" * 0x10000 + b"\r\n"
     with socket.create_connection(_place(web), WAIT_SECONDS) as sock:
-        sock.sendall(_head(web, who, path, "Transfer-Encoding: chunked") + chunk * 17)
+        sock.sendall(_head(web, who, path, "Transfer-Encoding: chunked") + chunk * 65)
         assert sock.recv(100).startswith(b"HTTP/1.1 413 ")
 
 

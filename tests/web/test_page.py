@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote, urlencode
 
@@ -13,7 +14,7 @@ import pytest
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from harken.config.home import Home, ensure
-from harken.model import INBOX, Attention, Kind, NewMessage, Sender, Trust
+from harken.model import CUT_FROM, INBOX, Attention, Kind, NewMessage, Sender, Trust
 from harken.store.sqlite import open_store
 from harken.surfaces.web.page.statics import static_files
 from harken.testing import Agent, FakeClock, edge_command
@@ -299,6 +300,49 @@ def test_huge_text_is_cut_and_shown_whole_on_demand(browser: Browser) -> None:
     assert cut.text().count("x") < 5_000
     path = one(browser.page("/m/inbox"), f"#text-{sent} a.more").attributes["hx-get"] or ""
     assert said(browser.page(path), ".body") == "x" * 10_000
+
+
+def test_text_of_a_megabyte_is_shown_in_pieces_and_a_cut_is_said(daemon: Served) -> None:
+    """A browser that is given all of it at once stands still; and whoever reads the end must know that it is none."""
+    home = Home(daemon.home)
+    ensure(home)
+    lines = "".join(f"line {number:07}\n" for number in range(76_000))
+    cut = replace(spoken(lines), meta={CUT_FROM: "1234567"})
+
+    async def fill() -> str:
+        async with open_store(home.database, FakeClock()) as store:
+            return (await store.append([cut]))[0].message.id
+
+    sent = anyio.run(fill)
+    browser = Browser(daemon.start())
+    page = browser.page("/m/inbox")
+    assert said(page, f"#{sent} .cut-note") == "Cut when it came: 988,000 of 1,234,567 characters are stored."
+    path, found = one(page, f"#text-{sent} a.more").attributes["hx-get"] or "", ""
+    while path:
+        piece = browser.page(path)
+        assert len(one(piece, ".body").text()) <= 100_200
+        found += one(piece, ".body .plain").text()
+        more = piece.css_first("a.more")
+        path = "" if more is None else more.attributes["hx-get"] or ""
+    assert found == lines
+
+
+def test_text_that_is_too_long_is_refused_with_an_offer_for_a_task(browser: Browser, tmp_path: Path) -> None:
+    """Nothing is stored; below the reason is the button that sends it as a file, where there is a folder for it."""
+    (tmp_path / "shop").mkdir()
+    browser.daemon.call("task_new", title="shop", id="shop", dir=str(tmp_path / "shop"))
+    text = "日" * 64_001
+    plain = browser.post("/do/send", {"mailbox": "inbox", "text": text}, is_part=True)
+    assert (plain.status, "as_file" in plain.text, "and this has 64,001" in plain.text) == (413, False, True)
+    offered = browser.post("/do/send", {"mailbox": "task:shop", "text": text}, is_part=True)
+    assert offered.status == 413
+    assert LexborHTMLParser(offered.text).css_first('button[name="as_file"][value="1"]') is not None
+    assert (browser.texts(), browser.texts("task:shop")) == ([], [])
+    taken = browser.post("/do/send", {"mailbox": "task:shop", "text": text, "as_file": "1"}, is_part=True)
+    assert (taken.status, "The text is in .harken/inbox/" in taken.text) == (200, True)
+    (file,) = (tmp_path / "shop" / ".harken" / "inbox").glob("*.txt")
+    assert file.read_text() == text
+    assert file.name in browser.texts("task:shop")[0]
 
 
 @pytest.mark.parametrize(
