@@ -16,6 +16,7 @@ from harken.hosts.hook import Moment
 from harken.hosts.registry import hook_host
 from harken.inbox.frames import width
 from harken.model import (
+    CUT_FROM,
     INBOX,
     Attention,
     Consumer,
@@ -54,6 +55,7 @@ def mail(draw: st.DrawFn) -> Sequence[Message]:
             attention=Attention.WAKE,
             channel="c" * width,
             priority=draw(st.sampled_from(Priority)),
+            meta={CUT_FROM: "9" * 12} if draw(st.booleans()) else {},
         )
         for number, size in enumerate(sizes)
     ]
@@ -67,6 +69,38 @@ def offer_of(message: Message) -> Offer:
         is_repeat=True,
         answered_by=Consumer("q" * 56),
     )
+
+
+def test_text_that_was_cut_when_it_came_is_told_as_a_part_in_every_form() -> None:
+    """A model that takes a part for the whole concludes from what is missing."""
+    text = "x" * 100
+    message = Message(
+        id=MessageId("m-0000000001"),
+        mailbox=INBOX,
+        seq=1,
+        received_at=NOW,
+        source="post",
+        sender=Sender("ann"),
+        text=text,
+        trust=Trust.KNOWN,
+        attention=Attention.WAKE,
+        meta={CUT_FROM: "5000"},
+    )
+    offer = offer_of(message)
+    assert "It was cut when it came: 100 of 5000 characters are stored." in render.framed(offer).splitlines()
+    piece = render.Piece(message=message, start=50, end=100)
+    assert render.read_line(piece, None) == "It was cut when it came: 100 of 5000 characters are stored."
+    forms = [
+        render.for_pull(offer),
+        render.cut_for_pull(offer),
+        render.for_wait(offer),
+        render.cut_for_wait(offer),
+        render.for_task(offer, "api"),
+        render.cut_for_task(offer, "api"),
+        render.for_search(offer),
+        render.for_read(piece, None),
+    ]
+    assert [form["cut_from"] for form in forms] == [5000] * len(forms)
 
 
 @settings(max_examples=60)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -28,6 +29,16 @@ def test_a_template_is_filled_in() -> None:
         "the rest of this asks.\n"
         f"{BEGIN}Build 456 failed{END}\n"
     )
+
+
+def test_long_text_is_in_a_prompt_as_far_as_a_host_takes_it_and_the_rest_is_counted() -> None:
+    """A command has a bound; an agent that takes the beginning for the whole would answer the wrong thing."""
+    long = replace(message(41), text="x" * 64_000 + "y" * 36_000)
+    prompt = render_prompt("{{content}}", long, NONCE)
+    assert "Only its first 64,000 of 100,000 characters are here." in prompt
+    assert f"{BEGIN}{'x' * 64_000}{END}" in prompt
+    cut = replace(message(41), text="x" * 10, meta={"cut_from": "5000"})
+    assert "Only its first 10 of 5,000 characters are here." in render_prompt("{{content}}", cut, NONCE)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 
-FRAME_CHARS = 540  # what stands around a text, at most
+FRAME_CHARS = 620  # what stands around a text, at most
 OPENING_CHARS = 900  # what stands before and after all of them, and room for the list of what does not fit
 BLOCK_CHARS = 300  # of a text that goes with a prompt on one line
 
