@@ -10,8 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.hosts import edit_guard
 from harken.hosts.cell import HELD
-from harken.hosts.copilot import edit_guard
 from harken.hosts.copilot.headless import JAIL
 from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
 from harken.runs.tools import parse_tool

@@ -17,6 +17,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from harken.hosts import edit_guard
 from harken.hosts.cell import (
     GUARD_SECONDS,
     HELD,
@@ -29,7 +30,6 @@ from harken.hosts.cell import (
     unfit,
     unsayable,
 )
-from harken.hosts.copilot import edit_guard
 from harken.hosts.copilot.output import Output
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
