@@ -7,6 +7,8 @@ tools differently to some models, so the fence is tried with each kind.
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
 import sys
 from typing import Final
 
@@ -176,6 +178,37 @@ def test_files_in_the_folder_are_changed_and_no_others(lived_in: Stage, matrix: 
     assert not (lived_in.project / ".git/hooks/post-checkout").exists()
     matrix.note(JAIL.host, "allowed: edit_file", "ran")
     matrix.note(JAIL.host, "edit outside", "denied")
+
+
+def test_submodule_is_not_led_to_another_repository(lived_in: Stage, matrix: Matrix) -> None:
+    """A submodule's `.git` is a file like any other to the sandbox, and the next `git status` follows it."""
+    choose(lived_in, PATCHING)
+    git, ran_by_git = shutil.which("git"), lived_in.folder / "ran"
+    assert git
+    library = lived_in.folder / "library"
+    identity = ("-c", "user.email=ann@example.org", "-c", "user.name=Ann", "-c", "protocol.file.allow=always")
+    for folder, *words in (
+        (lived_in.folder, "init", "-q", str(library)),
+        (library, "commit", "--allow-empty", "-qm", "first"),
+        (lived_in.project, "submodule", "--quiet", "add", str(library), "sub"),
+        (lived_in.project, "commit", "-qam", "first"),
+    ):
+        subprocess.run([git, *identity, *words], cwd=folder, check=True)
+    evil = (
+        patch("*** Add File: evil/HEAD", "+ref: refs/heads/main"),
+        patch("*** Add File: evil/objects/x", "+x"),
+        patch("*** Add File: evil/refs/x", "+x"),
+        patch("*** Add File: evil/config", "+[core]", f"+\tfsmonitor = touch {ran_by_git}", "+\tworktree = ../sub"),
+        patch("*** Delete File: sub/.git"),
+        patch("*** Add File: sub/.git", "+gitdir: ../evil"),
+    )
+    before = (lived_in.project / "sub" / ".git").read_bytes()
+    ran = run(lived_in, ("edit_file",), *evil)
+    subprocess.run([git, "status"], cwd=lived_in.project, check=False)
+    assert not ran_by_git.exists()
+    assert (lived_in.project / "sub" / ".git").read_bytes() == before
+    assert ran.denied == ["apply_patch", "apply_patch"]
+    matrix.note(JAIL.host, "edit: .git of a submodule", "denied")
 
 
 def test_edit_is_denied_where_the_rule_does_not_name_it(lived_in: Stage, matrix: Matrix) -> None:

@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -22,7 +22,7 @@ from harken.hosts.registry import jails
 from harken.runs.jail import Jail, ToolServer
 from harken.trial.exchange import Call, Say, in_order
 from harken.trial.launch import MODEL
-from tests.hosts.cells import ANSWER, OUTSIDE, ask, commit, put_files, results, run_cell, work_for
+from tests.hosts.cells import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
 
@@ -39,6 +39,19 @@ _HELD: Final = (
     ".qwen/settings.json",
     ".github/hooks/x.json",
     ".vscode/tasks.json",
+)
+_INSTRUCTIONS: Final = (
+    "AGENTS.md",
+    "deep/down/CLAUDE.md",
+    "docs/GEMINI.md",
+    "QWEN.md",
+    ".github/agents/x.agent.md",
+    ".github/copilot-instructions.md",
+    ".husky/pre-commit",
+    ".envrc",
+    ".devcontainer/devcontainer.json",
+    "sub/.git",
+    "lib/.git/config",
 )
 _MADE: Final = "made.txt"
 
@@ -125,19 +138,47 @@ def test_denied_tool_is_told_whatever_it_is_called(stage: Stage, jail: Jail) -> 
     assert ran.answer == ANSWER
 
 
-@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
-def test_settings_of_agents_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
-    """A run that may edit could else give the next session of any agent a program to run."""
+def _write(stage: Stage, jail: Jail, tools: Sequence[str], *paths: str) -> Ran:
+    """Let the model write some files, as its host writes them."""
     file = stage.user / ".codex" / "config.toml"
     if file.exists():
         file.write_text(file.read_text(encoding="utf-8").replace(MODEL, _PATCHING), encoding="utf-8")
+    for name in ("deep/down", "docs", "sub"):
+        (stage.project / name).mkdir(parents=True, exist_ok=True)
     folder = Path() if jail.host == "codex" else stage.project
-    calls = [_WRITES[jail.host](str(folder / path)) for path in (*_HELD, _MADE)]
-    ran = ask(jail, stage, ["edit_file"], *calls, max_turns=len(calls) + 1)
+    calls = [_WRITES[jail.host](str(folder / path)) for path in paths]
+    return ask(jail, stage, tools, *calls, max_turns=len(calls) + 1)
+
+
+@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
+def test_settings_of_agents_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+    """A run that may edit could else give the next session of any agent a program to run."""
+    ran = _write(stage, jail, ["edit_file"], *_HELD, _MADE)
     assert (stage.project / _MADE).read_text(encoding="utf-8").strip() == "evil"
     assert [path for path in _HELD if (stage.project / path).exists()] == []
     assert len(ran.denied) == len(_HELD)
     matrix.note(jail.host, "edit: settings of agents", "denied")
+
+
+@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
+def test_instructions_for_the_next_session_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+    """What a message talks a run into writing there, every later session obeys; in any folder, also one that is new."""
+    ran = _write(stage, jail, ["edit_file"], *_INSTRUCTIONS, _MADE)
+    assert (stage.project / _MADE).read_text(encoding="utf-8").strip() == "evil"
+    assert [path for path in _INSTRUCTIONS if (stage.project / path).exists()] == []
+    assert len(ran.denied) == len(_INSTRUCTIONS)
+    matrix.note(jail.host, "edit: instructions of agents", "denied")
+
+
+@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
+def test_instructions_are_changed_where_the_rule_says_so(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+    """Somebody has to write them; git and settings stay held."""
+    ran = _write(stage, jail, ["edit_file", "edit_instructions"], "AGENTS.md", "docs/CLAUDE.md", "sub/.git")
+    assert (stage.project / "AGENTS.md").read_text(encoding="utf-8").strip() == "evil"
+    assert (stage.project / "docs" / "CLAUDE.md").exists()
+    assert not (stage.project / "sub" / ".git").exists()
+    assert len(ran.denied) == 1
+    matrix.note(jail.host, "allowed: edit_instructions", "ran")
 
 
 @pytest.mark.parametrize("host", tuple(_COMMANDS), indirect=True)

@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.hosts import edit_guard
-from harken.hosts.cell import HELD
 from harken.hosts.copilot.headless import JAIL
+from harken.runs.held import folded, held_parts
 from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
 from harken.runs.tools import parse_tool
 from harken.testing.agent import Json
@@ -152,6 +152,8 @@ def test_edits_are_guarded(tmp_path: Path) -> None:
         ({"path": "sub/../.mcp.json"}, False),
         ({"path": "link/config"}, False),
         ({"path": "sub/opencode.json"}, False),
+        ({"path": "docs/agents.md"}, False),
+        ("*** Begin Patch\n*** Add File: a.txt\n+x\n  *** Add File: sub/.git\n+x\n*** End Patch", False),
         ('{"path": ".git/config"}', False),
         ("*** Begin Patch\n*** Add File: a.txt\n+x\n*** End Patch", True),
         ("*** Begin Patch\n*** Update File: a.txt\n*** Move to: .git/config\n*** End Patch", False),
@@ -167,9 +169,8 @@ def test_the_guard_of_edits_keeps_what_is_executed_later(
     """What is written into git's folder runs as the person, later: no jail holds that."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / ".git")
-    told = edit_guard.main(
-        json.dumps(HELD), json.dumps({"toolName": "edit", "toolArgs": arguments, "cwd": str(tmp_path)})
-    )
+    held = json.dumps(folded(held_parts(())))
+    told = edit_guard.main(held, json.dumps({"toolName": "edit", "toolArgs": arguments, "cwd": str(tmp_path)}))
     assert told == "" if is_allowed else json.loads(told)["permissionDecision"] == "deny"
 
 

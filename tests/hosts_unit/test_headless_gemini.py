@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.gemini.headless import JAIL
-from harken.hosts.gemini.policy import policy
+from harken.hosts.gemini.policy import MOST_PATTERN, policy
 from harken.runs.jail import Furnishing, Happening, Kept, Told, ToolServer, Work
 from harken.runs.tools import parse_tool
 
@@ -209,11 +209,30 @@ def test_option_by_which_git_writes_or_starts_something_is_denied(ending: str, *
         ("./.mcp.json", False),
         ("sub/opencode.json", False),
         (".github/hooks/x.json", False),
+        ("docs/agents.md", False),
+        ("AGENTS.md", False),
+        (".envrc", False),
+        ("mise.toml", False),
+        ("AGENTS.md.txt", True),
     ],
 )
 def test_settings_of_agents_are_not_changed(tool: str, path: str, *, is_allowed: bool) -> None:
     """What is written there is executed later, as the person, by other programs."""
     assert (decision(rules("edit_file"), tool, file_path=path, content="x") == "allow") is is_allowed
+
+
+def test_no_rule_is_one_that_gemini_leaves_out() -> None:
+    """It says nothing when it does, and everything that the rule denies is allowed."""
+    patterns = [str(rule.get("argsPattern", "")) for rule in rules("edit_file", "shell:git log", "search_files")]
+    assert max(map(len, patterns)) <= MOST_PATTERN
+    assert not [pattern for pattern in patterns if re.search(r"\([^)]*[*+?{].*\)[*+?{]", pattern)]
+
+
+def test_instructions_are_let_go_by_a_word() -> None:
+    """Somebody has to write them; settings stay held."""
+    found = rules("edit_file", "edit_instructions")
+    assert decision(found, "write_file", file_path="docs/AGENTS.md", content="x") == "allow"
+    assert decision(found, "write_file", file_path=".claude/settings.json", content="x") == "deny"
 
 
 def test_command_runs_in_the_folder_itself() -> None:

@@ -129,7 +129,9 @@ def test_prompt_names_no_file_and_no_command(prompt: str) -> None:
     assert not cell.stdin.startswith(b"/")
 
 
-@pytest.mark.parametrize("tool", ["list_files", "search_files", "edit_file", "shell", "shell:git log", "web_fetch"])
+@pytest.mark.parametrize(
+    "tool", ["list_files", "search_files", "edit_file", "edit_instructions", "shell", "shell:git log", "web_fetch"]
+)
 def test_what_cannot_be_fenced_is_refused_in_one_sentence(tool: str) -> None:
     """A rule that cannot run says why when it is loaded, not when it fires."""
     reason = JAIL.refusal([parse_tool("read_file"), parse_tool(tool)])

@@ -138,6 +138,7 @@ def test_a_file_without_rules_has_none(data: bytes) -> None:
         ({"mode": "auto", "prompt": "x"}, "tools", "missing", 'mode "auto" requires a non-empty tools whitelist'),
         ({"mode": "auto", "prompt": "x", "tools": []}, "tools", "an empty list", "non-empty tools whitelist"),
         ({"mode": "auto", "prompt": "x", "tools": None}, "tools", "missing", "non-empty tools whitelist"),
+        ({"tools": ["edit_instructions"]}, "tools", '"edit_instructions" without "edit_file"', 'add "edit_file"'),
         ({"tools": "read_file"}, "tools", '"read_file"', "it must be a list: put the tool in brackets"),
         ({"tools": {}}, "tools", "an object", "it must be a list of tools"),
         ({"tools": ["x", " "]}, "tools", "a list", "of number 2: it needs 1 to 256 characters"),
@@ -252,6 +253,7 @@ def test_every_fault_of_every_rule_is_told_at_once() -> None:
     ("rule", "sentence"),
     [
         (AUTO | {"rateLimit": ""}, "rule a: rateLimit is missing, and dedupWindow too; every message that matches"),
+        (AUTO | {"tools": ["edit_file", "edit_instructions"]}, "every later session of an agent obeys"),
         (AUTO | {"channel": "*"}, "rule a is without server, channel and contentRegex; it runs for every message"),
         (AUTO | {"trust": "unknown"}, 'rule a: trust is "unknown"; anybody who can write to you can start this run.'),
         ({"name": "n", "tools": ["x"]}, "rule n: tools is given, and never used"),

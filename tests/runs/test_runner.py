@@ -129,6 +129,7 @@ async def test_link_to_harkens_own_folder_is_refused_too(tmp_path: Path) -> None
         (Wish(tools=("shell",)), "stand-in: it cannot be fenced to a shell"),
         (Wish(tools=("ci/log",)), "no MCP server 'ci'"),
         (Wish(tools=("shell:git",)), "shell:git allows any command"),
+        (Wish(tools=("read_file", "edit_instructions")), "name edit_file too"),
         (Wish(agent="codex"), "there is no way to fence codex"),
         (Wish(prompt="unready"), "nobody has signed in"),
     ],

@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import HarkenError
-from harken.hosts import repository, shell_guard
+from harken.hosts import edit_guard, repository, shell_guard
 from harken.hosts.edits import json_value
 from harken.hosts.files import read
+from harken.runs.held import folded, held_parts
 from harken.runs.jail import ToolServer, Work
 from harken.runs.tools import Ability, Tool
 
@@ -39,28 +40,6 @@ _ABOUT: Final = (
 )
 # Longer than any run: hosts go on without an answer that is late.
 GUARD_SECONDS: Final = 86_400
-# Parts of paths that a run does not change, in any folder: what is there decides about other sessions and agents, or is
-# executed later by other programs and as the person.
-HELD: Final = (
-    ".agents",
-    ".claude",
-    ".codex",
-    ".copilot",
-    ".cursor",
-    ".gemini",
-    ".git",
-    ".github/copilot",
-    ".github/extensions",
-    ".github/hooks",
-    ".github/mcp.json",
-    ".idea",
-    ".mcp.json",
-    ".opencode",
-    ".qwen",
-    ".vscode",
-    "opencode.json",
-    "opencode.jsonc",
-)
 # What any program needs of a person's environment; sign-ins and models are each host's own.
 _PLAIN: Final = ("HOME", "PATH", "LANG", "USER", "LOGNAME", "TMPDIR", "TZ")
 _WORD: Final = re.compile(r"[A-Za-z0-9./_][A-Za-z0-9./_+=@-]*")
@@ -141,6 +120,12 @@ def guard_command(tools: Sequence[Tool]) -> str:
     if not beginnings or any(tool.ability is Ability.SHELL for tool in tools):
         return ""
     return started_by_path(shell_guard.__file__, json.dumps(beginnings))
+
+
+def edit_guard_command(tools: Sequence[Tool], *, is_nested: bool = False) -> str:
+    """Return the command that a host asks before it changes a file; `is_nested` is how the host wants its answer."""
+    shape = ("nested",) if is_nested else ()
+    return started_by_path(edit_guard.__file__, json.dumps(folded(held_parts(tools))), *shape)
 
 
 def started_by_path(file: str, *arguments: str) -> str:

@@ -1,8 +1,9 @@
-"""A program that Copilot CLI asks before it changes a file, in a run that may change files.
+"""A program that Copilot CLI and Codex ask before they change files, in a run that may change files.
 
-The host keeps edits in the folder, but takes `.git` and the settings of agents and editors there for files like any
-other: what is written into them is executed later, by other programs and as the person. This refuses those. Standard
-library only: it is started by path, with the parts of paths that it refuses as JSON, once for every change.
+These hosts keep edits in the folder, but take `.git`, the settings of agents and editors, and instructions there for
+files like any other: what is written into them is executed or obeyed later, by other programs and as the person. This
+refuses those. Standard library only: it is started by path, with the parts of paths that it refuses as JSON, once for
+every change. What it does not understand it refuses.
 """
 
 from __future__ import annotations
@@ -14,8 +15,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-_PATCHED: Final = re.compile(r"^\*\*\* (?:Add File|Update File|Delete File|Move to):(.*)$", re.MULTILINE)
-_REASON: Final = "A run does not change .git, or the settings of agents and editors."
+# Hosts take a line for a heading also when there are blanks before it.
+_PATCHED: Final = re.compile(r"^\s*\*\*\*\s*(?:Add File|Update File|Delete File|Move to)\s*:(.*)$", re.MULTILINE)
+_REASON: Final = "A run does not change git's own files, settings of agents and editors, or instructions for agents"
+_MOST_PATH: Final = 200
+_NESTED: Final = "nested"
 
 
 def allows(path: str, folder: Path, held: Sequence[str]) -> bool:
@@ -25,28 +29,35 @@ def allows(path: str, folder: Path, held: Sequence[str]) -> bool:
     return not any(f"/{part}/" in f"/{inner}/".casefold() for part in held)
 
 
-def main(given: str, asked: str) -> str:
+def main(given: str, asked: str, shape: str = "") -> str:
     """Return what to tell the host: nothing when the file may be changed."""
     try:
         question = json.loads(asked)
         folder = Path(question["cwd"]).resolve()
         paths = list(_paths(question))
         held = json.loads(given)
-        is_allowed = bool(paths) and all(allows(path, folder, held) for path in paths)
+        refused = [path for path in paths if not allows(path, folder, held)]
+        if paths and not refused:
+            return ""
     except (ValueError, KeyError, TypeError, OSError, RecursionError):
-        is_allowed = False
-    return "" if is_allowed else json.dumps({"permissionDecision": "deny", "permissionDecisionReason": _REASON})
+        refused = []
+    what = "".join(f": {path.strip()[:_MOST_PATH]!r}" for path in refused[:1])
+    refusal = {"permissionDecision": "deny", "permissionDecisionReason": _REASON + what}
+    nested = {"hookSpecificOutput": {"hookEventName": "PreToolUse", **refusal}}
+    return json.dumps(nested if shape == _NESTED else refusal)
 
 
 def _paths(question: Mapping[str, Any]) -> Iterator[str]:
-    arguments = question["toolArgs"]
+    arguments = question["tool_input"] if "tool_input" in question else question["toolArgs"]
     if isinstance(arguments, str) and arguments.lstrip().startswith("{"):
         arguments = json.loads(arguments)
-    if isinstance(arguments, dict) and "path" in arguments:
+    if isinstance(arguments, str):
+        yield from _PATCHED.findall(arguments)
+    elif "path" in arguments:
         yield str(arguments["path"])
     else:
-        yield from _PATCHED.findall(arguments if isinstance(arguments, str) else str(arguments["input"]))
+        yield from _PATCHED.findall(str(arguments["command"] if "command" in arguments else arguments["input"]))
 
 
 if __name__ == "__main__":
-    sys.stdout.write(main(sys.argv[1], sys.stdin.read()))
+    sys.stdout.write(main(sys.argv[1], sys.stdin.read(), *sys.argv[2:3]))

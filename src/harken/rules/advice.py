@@ -9,7 +9,7 @@ from harken.reaction import Mode
 from harken.rules.fault import Fault, closest, shown
 from harken.rules.prompt import WORDS, words_in
 from harken.rules.quoting import plain_or_quoted
-from harken.rules.rule import ANY, Rule
+from harken.rules.rule import ANY, EDIT_INSTRUCTIONS, Rule
 
 
 def advice(rule: Rule, *, is_trust_given: bool = False) -> Iterator[Fault]:
@@ -25,6 +25,9 @@ def advice(rule: Rule, *, is_trust_given: bool = False) -> Iterator[Fault]:
     if rule.mode is Mode.NOTIFY and rule.has_reply:
         yield Fault(label, "reply", "given, and has no effect", 'a rule of mode "notify" runs nothing')
     yield from _of_tools(rule, label)
+    if rule.mode is Mode.AUTO and EDIT_INSTRUCTIONS in rule.tools:
+        accepted = "what a message talks a run into writing there, every later session of an agent obeys"
+        yield Fault(label, "tools", shown(EDIT_INSTRUCTIONS), accepted)
     for field, value in (("server", rule.server), ("channel", rule.channel)):
         fits_below = field == "channel" and value.endswith("/*") and ANY not in value[:-1]
         if ANY in value and value != ANY and not fits_below:

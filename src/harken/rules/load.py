@@ -21,7 +21,7 @@ from harken.rules.advice import advice
 from harken.rules.fault import Fault, Misfit, RulesFault, closest, shown
 from harken.rules.places import Places, position
 from harken.rules.quoting import plain_or_quoted
-from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TURNS, Rule
+from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TURNS, EDIT_FILE, EDIT_INSTRUCTIONS, Rule
 
 MOST_BYTES: Final = 1_000_000
 MOST_RULES: Final = 1_000
@@ -158,6 +158,9 @@ class _Reading:
                 '["read_file"], or write "mode": "confirm"'
             )
             self._fault("tools", found, accepted)
+        if EDIT_INSTRUCTIONS in rule.tools and EDIT_FILE not in rule.tools:
+            accepted = f'add "{EDIT_FILE}": it says which files may be edited besides, and edits none by itself'
+            self._fault("tools", f'"{EDIT_INSTRUCTIONS}" without "{EDIT_FILE}"', accepted)
 
     def _unknown_keys(self, raw: _Object) -> None:
         if len(raw) > MOST_KEYS:

@@ -16,6 +16,8 @@ ANY: Final = "*"
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)
 DEFAULT_TURNS: Final = 20
 DEFAULT_TOOLS: Final = ("read_file", "list_files", "search_files")
+EDIT_FILE: Final = "edit_file"
+EDIT_INSTRUCTIONS: Final = "edit_instructions"  # with the former: also what agents take for instructions
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from harken.reaction import Mode
 from harken.rules import durations, fields, pattern
 from harken.rules.load import MOST_KEYS, MOST_RULES
 from harken.rules.prompt import WORDS
+from harken.rules.rule import EDIT_FILE, EDIT_INSTRUCTIONS
 
 Json: TypeAlias = dict[str, Any]
 DRAFT: Final = "https://json-schema.org/draft/2020-12/schema"
@@ -72,6 +73,10 @@ def _rule() -> Json:
                 "if": {"properties": {"mode": {"const": "auto"}}, "required": ["mode"]},
                 "then": {"required": ["tools"], "properties": {"tools": {"minItems": 1}}},
             },
+            {
+                "if": {"properties": {"tools": {"contains": {"const": EDIT_INSTRUCTIONS}}}, "required": ["tools"]},
+                "then": {"properties": {"tools": {"contains": {"const": EDIT_FILE}}}},
+            },
         ],
     }
 
@@ -106,7 +111,8 @@ def _older() -> Json:
         ),
         "tools": _field(
             "The tools that the run may use, and no others; needed for auto. read_file, list_files, search_files, "
-            "edit_file, shell, shell:git log (commands that begin so), server/tool, or a host's own name.",
+            "edit_file, edit_instructions (with edit_file: what agents read as well), shell, shell:git log (commands "
+            "that begin so), server/tool, or a host's own name.",
             {
                 "type": "array",
                 "maxItems": fields.MOST_TOOLS,

@@ -49,6 +49,9 @@ class Choosing:
             return Chosen(None, refusal=missing)
         if short := next((tool for tool in wanted if is_too_short(tool)), None):
             return Chosen(None, refusal=f"{short.text} allows any command: name more of it, or say shell")
+        abilities = {tool.ability for tool in wanted}
+        if Ability.EDIT_INSTRUCTIONS in abilities and Ability.EDIT_FILE not in abilities:
+            return Chosen(None, refusal="edit_instructions edits nothing by itself: name edit_file too")
         refusals = []
         for jail in jails:
             program = shutil.which(jail.program, path=self._environ.get("PATH", os.defpath))

@@ -62,11 +62,15 @@ class Ability(StrEnum):
     READ_FILE = "read_file"
     LIST_FILES = "list_files"
     SEARCH_FILES = "search_files"
-    EDIT_FILE = "edit_file"  # change and make
+    EDIT_FILE = "edit_file"  # change and make, but for what is held
+    EDIT_INSTRUCTIONS = "edit_instructions"  # with it, also what agents read and other tools start by themselves
     SHELL = "shell"  # any command: no jail holds what a shell does but the system's own
     SHELL_PREFIX = "shell:"  # `shell:git log`: commands that begin with these words
     MCP = "mcp"
     OWN = "own"  # a host's own name
+
+
+_PLAIN_WORDS: Final = frozenset(Ability) - {Ability.SHELL_PREFIX, Ability.MCP, Ability.OWN}
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +92,7 @@ def is_too_short(tool: Tool) -> bool:
 def parse_tool(text: str) -> Tool:
     """Return what a rule's word for a tool means."""
     word = text.strip()
-    if word in (Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES, Ability.EDIT_FILE, Ability.SHELL):
+    if word in _PLAIN_WORDS:
         return Tool(Ability(word), word)
     if word.startswith(_SHELL_PREFIX):
         return Tool(Ability.SHELL_PREFIX, word, prefix=tuple(word.removeprefix(_SHELL_PREFIX).split()))

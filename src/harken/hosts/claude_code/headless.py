@@ -18,7 +18,6 @@ from typing import Final
 
 from harken.hosts.cell import (
     GUARD_SECONDS,
-    HELD,
     carried,
     environment,
     guard_command,
@@ -30,6 +29,7 @@ from harken.hosts.cell import (
     without_keys,
 )
 from harken.hosts.claude_code.output import Output
+from harken.runs.held import held_parts
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
 
@@ -189,7 +189,7 @@ def _env(work: Work, home: Path) -> dict[str, str]:
 def _settings(work: Work, home: Path) -> dict[str, object]:
     permissions = {"allow": list(_allowed(work.tools))}
     if not _EDITING.isdisjoint(_built_in(work.tools)):
-        permissions["deny"] = [f"Edit(**/{part}{end})" for part in HELD for end in ("", "/**")]
+        permissions["deny"] = [f"Edit(**/{part}{end})" for part in held_parts(work.tools) for end in ("", "/**")]
     own = {"permissions": permissions, "crossSessionInbound": "refuse"}
     return {**carried(home / "settings.json", _SETTINGS), **own, **_guard(work.tools)}
 

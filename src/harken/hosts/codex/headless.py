@@ -4,11 +4,13 @@ The run has a home of its own with settings written for it, so nothing of the pe
 plugins, skills, rules or AGENTS.md. Their sign-in is linked into it, and what chooses a model and its provider is
 copied. The folder is marked as untrusted, so its `.codex` and AGENTS.md stay unread. Codex has no tools for reading
 files: everything it reads, it reads with its shell. So reading cannot be given without the shell. Whatever it does on
-the disk is done in the system's sandbox.
+the disk is done in the system's sandbox. That knows what is held at the top of the folder only; a hook of ours, the one
+that is left, knows it in every folder, and is asked before each patch.
 """
 
 from __future__ import annotations
 
+import json
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,10 +22,11 @@ from typing import Final
 import tomlkit
 
 from harken.errors import HarkenError, UserError
-from harken.hosts.cell import HELD, environment, plain, table, unfit, word
+from harken.hosts.cell import GUARD_SECONDS, edit_guard_command, environment, plain, table, unfit, word
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.output import EDIT, EVENT_SOURCES, LOG_LINE, SHELL, Output
 from harken.hosts.files import read
+from harken.runs.held import held_parts
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -31,6 +34,7 @@ TITLE: Final = "Codex"
 PROGRAM: Final = "codex"
 _CONFIG: Final = "config.toml"
 _SIGN_IN: Final = "auth.json"
+_HOOKS: Final = "hooks.json"
 _TEMPORARY: Final = "scratch"  # not `tmp`: Codex keeps programs of its own there, and a shell may write here
 _VARIABLES: Final = (
     "CODEX_API_KEY",
@@ -139,11 +143,13 @@ class CodexJail:
         carried = _carried(theirs / _CONFIG)
         variables = (*_VARIABLES, *_named_variables(carried))
         own = {name: str(work.private) for name in ("HOME", "CODEX_HOME")}
+        guards = tuple(_guards(work.tools))
         return Cell(
             argv=(
                 work.program,
                 "exec",
                 "--json",
+                *(("--dangerously-bypass-hook-trust",) if guards else ()),  # the only hook there is, is ours
                 "--ephemeral",
                 "--ignore-rules",
                 "--skip-git-repo-check",
@@ -157,6 +163,7 @@ class CodexJail:
                 Furnishing(_CONFIG, Kept.FILE, tomlkit.dumps({**carried, **_settings(work)})),
                 Furnishing(f"{_TEMPORARY}/.keep", Kept.FILE),
                 Furnishing(_SIGN_IN, Kept.LINK, target=theirs / _SIGN_IN),
+                *guards,
             ),
             leftover=tuple(_leftover(work)),
             has_told_errors=True,
@@ -192,10 +199,10 @@ def _named_variables(carried: Mapping[str, object]) -> Iterator[str]:
 def _settings(work: Work) -> dict[str, object]:
     abilities = _abilities(work.tools)
     has_shell = Ability.SHELL in abilities
-    can_write = has_shell or Ability.EDIT_FILE in abilities
+    can_write = _can_write(work.tools)
     return {
         "approval_policy": "never",
-        **(_writing(work.workdir, has_shell=has_shell) if can_write else {"sandbox_mode": "read-only"}),
+        **(_writing(work, has_shell=has_shell) if can_write else {"sandbox_mode": "read-only"}),
         "web_search": "disabled",
         "check_for_update_on_startup": False,
         "allow_login_shell": False,
@@ -206,7 +213,7 @@ def _settings(work: Work) -> dict[str, object]:
         "history": {"persistence": "none"},
         "agents": {"enabled": False},
         "shell_environment_policy": {"inherit": "core"},  # no keys
-        "features": {**dict.fromkeys(_FEATURES_OFF, False), "shell_tool": has_shell},
+        "features": {**dict.fromkeys(_FEATURES_OFF, False), "shell_tool": has_shell, "hooks": can_write},
         "skills": {
             "include_instructions": False,
             "bundled": {"enabled": False},
@@ -217,10 +224,22 @@ def _settings(work: Work) -> dict[str, object]:
     }
 
 
-def _writing(workdir: Path, *, has_shell: bool) -> dict[str, object]:
+def _can_write(tools: Sequence[Tool]) -> bool:
+    return not _abilities(tools).isdisjoint({Ability.SHELL, Ability.EDIT_FILE})
+
+
+def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
+    if _can_write(tools):
+        command = edit_guard_command(tools, is_nested=True)
+        asked = {"matcher": EDIT, "hooks": [{"type": "command", "command": command, "timeout": GUARD_SECONDS}]}
+        yield Furnishing(_HOOKS, Kept.FILE, json.dumps({"hooks": {"PreToolUse": [asked]}}))
+
+
+def _writing(work: Work, *, has_shell: bool) -> dict[str, object]:
     """Return the settings of a sandbox in which the folder can be changed, but for what a run does not change."""
     # Codex can only hold what is there, or could be made in a folder that is there.
-    held = {part if (workdir / part).parent.is_dir() else Path(part).parts[0] for part in HELD}
+    parts = held_parts(work.tools)
+    held = {part if (work.workdir / part).parent.is_dir() else Path(part).parts[0] for part in parts}
     files: dict[str, object] = {"/": "read", ":workspace_roots": {".": "write", **dict.fromkeys(sorted(held), "read")}}
     if has_shell:
         files[":tmpdir"] = "write"  # for what a shell throws away; a patch needs none

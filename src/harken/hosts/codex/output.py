@@ -37,6 +37,7 @@ _DENIALS: Final[Mapping[re.Pattern[str], str]] = MappingProxyType(
     {
         re.compile(r"unsupported call: (?P<tool>\S+)"): "",
         re.compile(r"patch rejected: "): EDIT,
+        re.compile(r"Command blocked by PreToolUse hook: "): EDIT,  # the guard that the run has
         re.compile(r"(?P<tool>\w+) is unavailable in "): "",
         re.compile(r"exec_command failed .*(?:[Rr]ejected|denied)"): SHELL,
         re.compile(r"MCP tool call (?:requires approval|blocked)"): "an MCP tool",

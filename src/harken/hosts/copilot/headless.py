@@ -5,7 +5,7 @@ of the person are found; instructions of a project are turned off, and its setti
 the folder is not trusted there. The sign-in is kept: variables, the system's keyring, `gh`, and what the person's
 `config.json` says about accounts are taken over, as is the choice of a model.
 Confinement: the file tools stay in the folder, links included; the folder for temporary files is closed too. Of its
-hooks two are left: guards of our own, of a run that may run some commands, and of `.git` where it may edit.
+hooks two are left: guards of our own, of a run that may run some commands, and of what is held where it may edit.
 """
 
 from __future__ import annotations
@@ -17,16 +17,14 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts import edit_guard
 from harken.hosts.cell import (
     GUARD_SECONDS,
-    HELD,
     carried,
+    edit_guard_command,
     environment,
     guard_command,
     plain,
     servers_file,
-    started_by_path,
     unfit,
     unsayable,
 )
@@ -157,7 +155,7 @@ def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
 def _asked(tools: Sequence[Tool]) -> Iterator[dict[str, object]]:
     guards = {"bash": guard_command(tools)}
     if not _WRITING.isdisjoint(_available(tools)):
-        guards["|".join(sorted(_WRITING))] = started_by_path(edit_guard.__file__, json.dumps(HELD))
+        guards["|".join(sorted(_WRITING))] = edit_guard_command(tools)
     for matcher, command in guards.items():
         if command:
             yield {"type": "command", "bash": command, "matcher": matcher, "timeoutSec": GUARD_SECONDS}

@@ -20,11 +20,12 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.cell import HELD, carried, environment, table, unfit
+from harken.hosts.cell import carried, environment, table, unfit
 from harken.hosts.dotenv import written
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.gemini.output import Output
 from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
+from harken.runs.held import held_parts, is_held
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -149,8 +150,7 @@ def _leads_astray(work: Work, link: Path, *, can_edit: bool) -> bool:
 
 
 def _is_held(work: Work, path: Path) -> bool:
-    inner = f"/{path.relative_to(work.workdir).as_posix()}/".casefold()
-    return any(f"/{part}/" in inner for part in HELD)
+    return is_held(path.relative_to(work.workdir).as_posix(), held_parts(work.tools))
 
 
 def _plain(prompt: str) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import HELD
+from harken.runs.held import folded, held_parts
 from harken.runs.tools import Ability, Tool
 
 SHELL: Final = "run_shell_command"
@@ -25,6 +25,7 @@ _TOOLS: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
         Ability.LIST_FILES: ("list_directory", _GLOB),
         Ability.SEARCH_FILES: (_SEARCH,),
         Ability.EDIT_FILE: ("replace", "write_file"),
+        Ability.EDIT_INSTRUCTIONS: (),
         Ability.SHELL: (SHELL,),
         Ability.SHELL_PREFIX: (SHELL,),
     }
@@ -56,13 +57,17 @@ _PLAIN_PATTERN: Final = r"(?!-)[ \w\u00a0-\uffff./:=@,#%&;!~<>'|^$*+-]{1,400}"
 # The names that `glob` finds are not held to the folder: neither whole paths, nor steps upwards, however spelled.
 _PLAIN_GLOB: Final = r"(?![/~:!^-])[^\x00\\()\[\]]{1,400}"
 _UPWARDS: Final = r"(?:\.\.|\{[.,/}]|,[.,/}])"
-_NOT_CHANGED: Final = "A run does not change .git, or the settings of agents and editors."
+_NOT_CHANGED: Final = (
+    "A run does not change .git, the settings of agents and editors, or what they take for instructions."
+)
 _LIMITED: Final[Mapping[str, str]] = {
     SHELL: "Only plain commands that were named are allowed, without anything that means something to a shell.",
     _SEARCH: "Only plain patterns are allowed: no brackets, no backslash, no dash in front, files in this folder.",
     **dict.fromkeys(EDITING, _NOT_CHANGED),
     _GLOB: "Only patterns for files in this folder are allowed: no path from the root, no step upwards.",
 }
+MOST_PATTERN: Final = 2_048  # characters, beyond which Gemini leaves a rule out
+_MOST_JOINED: Final = 1_500
 _DENY_ALL: Final = 980
 _DENY_REST: Final = 985
 _ALLOW: Final = 990
@@ -92,7 +97,7 @@ def policy(tools: Sequence[Tool]) -> str:
             rules.append(_rule(name, "allow", _ALLOW))
         else:
             rules.append(_rule(name, "deny", _DENY_REST, says=_LIMITED[name]))
-            rules.extend(_limits(name))
+            rules.extend(_limits(name, tools))
     if not any(tool.ability is Ability.SHELL for tool in tools):
         # A folder inside may be a repository that came with it, and its settings may name programs.
         rules.append(_rule(SHELL, "deny", _DENY, _begins("dir_path", r'(?!"\.?"\x00)')))
@@ -115,7 +120,7 @@ def _command(prefix: Sequence[str]) -> str:
     return rf"""{words}(?=[ "])(?![^"]* '*(?:{options})){_PLAIN_ARGUMENTS}"""
 
 
-def _limits(name: str) -> Iterator[str]:
+def _limits(name: str, tools: Sequence[Tool]) -> Iterator[str]:
     """Yield the rules for a tool whose arguments can lead out of the folder."""
     match name:
         case "glob":
@@ -126,12 +131,24 @@ def _limits(name: str) -> Iterator[str]:
             yield _rule(name, "deny", _DENY, _begins("include_pattern", rf'(?!"{_PLAIN_GLOB}"\x00)'))
             yield _rule(name, "deny", _DENY, _begins("include_pattern", rf"[^\x00]*{_UPWARDS}"))
         case "replace" | "write_file":
-            held = "|".join(map(_either_case, HELD))
-            fits = rf'(?!"(?:{held})[/"])(?![^\x00]*/(?:{held})[/"])"'
-            yield _rule(name, "allow", _ALLOW, _begins("file_path", fits))
+            yield _rule(name, "allow", _ALLOW, _begins("file_path", '"'))
+            for held in _joined([_either_case(part) for part in folded(held_parts(tools))]):
+                pattern = _begins("file_path", rf'[^\x00]*["/](?:{held})[/"]')
+                yield _rule(name, "deny", _DENY, pattern, says=_NOT_CHANGED)
         case _:
             # It would live on when the run has ended.
             yield _rule(name, "deny", _DENY, _begins("is_background", r"(?!false\x00)"))
+
+
+def _joined(patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the patterns as few that fit any of them, none of which is too long."""
+    joined = ""
+    for each in patterns:
+        if joined and len(joined) + len(each) > _MOST_JOINED:
+            yield joined
+            joined = ""
+        joined = f"{joined}|{each}" if joined else each
+    yield joined
 
 
 def _either_case(text: str) -> str:

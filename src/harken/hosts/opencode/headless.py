@@ -19,9 +19,10 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.cell import HELD, carried, entry, environment, plain, table, unfit
+from harken.hosts.cell import carried, entry, environment, plain, table, unfit
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.opencode.output import Output
+from harken.runs.held import folded, held_parts
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -249,7 +250,7 @@ def _fence(work: Work, variables: Sequence[str]) -> dict[str, object]:
         "agent": AGENT,
         "builtIn": sorted(built_in),
         "folder": str(work.workdir),
-        "held": HELD,
+        "held": folded(held_parts(work.tools)),
         "isShell": is_shell,
         "keys": sorted(name for name in variables if _KEY.search(name) and work.environ.get(name)),
         "permission": {

@@ -68,6 +68,7 @@ _CANNOT: Final[Mapping[Ability, str]] = MappingProxyType(
         Ability.LIST_FILES: "lists files outside the folder too",
         Ability.SEARCH_FILES: "has no search in the mode that is fenced",
         Ability.EDIT_FILE: "follows links out of the folder when it changes files",
+        Ability.EDIT_INSTRUCTIONS: "follows links out of the folder when it changes files",
         Ability.SHELL: "shows the key of the model to its commands",
         Ability.SHELL_PREFIX: "runs commands beside the one that is named",
     }

@@ -10,7 +10,7 @@ import path from "node:path"
 const rules = JSON.parse(readFileSync(new URL("../fence.json", import.meta.url), "utf8"))
 const root = realpathSync(rules.folder)
 const PLAIN = /^[A-Za-z0-9_.,:=+@%/ -]+$/
-const PATCHED = /^\*\*\* (?:(?:Add|Update|Delete) File|Move to):(.*)$/gm
+const PATCHED = /^\s*\*\*\*\s*(?:(?:Add|Update|Delete) File|Move to)\s*:(.*)$/gm
 // By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
 const OF_GIT = /^(?:--(?:ou|ext-|textc|exec|open|upload-p|receive-p|no-index|contents|config|git-dir|work-tree|help)|-O)/
 const EDITS = new Set(["edit", "write", "apply_patch", "patch", "multiedit"])

@@ -1,0 +1,131 @@
+"""Which files of its folder a run does not change, whatever its tools. Pure: names in, answers out.
+
+Two kinds. What decides about other sessions and agents, or is started by git and editors: no run changes that. What
+agents take for instructions, and what other tools start by themselves when somebody enters the folder: a rule can let
+that go, with `edit_instructions`. Each is held in every folder, in any spelling that some disk takes for the same.
+Above are the jails, which tell their hosts, and `snapshot`, which looks whether it was so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Sequence
+from typing import Final
+
+from harken.runs.tools import Ability, Tool
+
+SETTINGS: Final = (
+    ".agents",
+    ".aider.conf.yml",
+    ".amazonq",
+    ".claude",
+    ".codex",
+    ".continue",
+    ".copilot",
+    ".cursor",
+    ".gemini",
+    ".git",
+    ".github/copilot",
+    ".github/extensions",
+    ".github/hooks",
+    ".github/mcp.json",
+    ".hg",
+    ".idea",
+    ".jj",
+    ".kiro",
+    ".mcp.json",
+    ".opencode",
+    ".qwen",
+    ".roo",
+    ".vscode",
+    ".windsurf",
+    ".zed",
+    "opencode.json",
+    "opencode.jsonc",
+)
+"""Parts of paths that no run without a shell changes: repositories, and the settings of agents and editors."""
+
+INSTRUCTIONS: Final = (
+    ".clinerules",
+    ".cursorrules",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".env",
+    ".env.local",
+    ".envrc",
+    ".githooks",
+    ".github/agents",
+    ".github/chatmodes",
+    ".github/copilot-instructions.md",
+    ".github/instructions",
+    ".github/prompts",
+    ".github/skills",
+    ".goosehints",
+    ".husky",
+    ".junie",
+    ".lefthook",
+    ".lefthook.yml",
+    ".mise.toml",
+    ".pre-commit-config.yaml",
+    ".roorules",
+    ".rules",
+    ".windsurfrules",
+    "AGENT.md",
+    "AGENTS.md",
+    "AGENTS.override.md",
+    "CLAUDE.local.md",
+    "CLAUDE.md",
+    "GEMINI.md",
+    "QWEN.md",
+    "WARP.md",
+    "lefthook.yml",
+    "mise.toml",
+)
+"""Parts of paths that a run changes only with `edit_instructions`: what agents read, and what starts by itself."""
+
+REPOSITORIES: Final = frozenset({".git", ".hg", ".jj"})
+# What makes a folder a repository of git without being called `.git`, and what can start programs there or lead away.
+BARE_SIGNS: Final = frozenset({"head", "objects", "refs"})
+BARE_LIVE: Final = frozenset({"commondir", "config", "config.worktree", "gitdir", "hooks"})
+_HEAD: Final = "head"
+_ELSEWHERE: Final = "commondir"
+# What some disks leave out of a name: there `.g` and `it` with such a character between them are `.git`.
+_UNSEEN: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
+
+
+def held_parts(tools: Sequence[Tool]) -> tuple[str, ...]:
+    """Return the parts of paths that a run with some tools does not change, in any folder."""
+    has_instructions = any(tool.ability is Ability.EDIT_INSTRUCTIONS for tool in tools)
+    return SETTINGS if has_instructions else (*SETTINGS, *INSTRUCTIONS)
+
+
+def folded(parts: Sequence[str]) -> tuple[str, ...]:
+    """Return parts of paths in the one spelling that programs compare in."""
+    return tuple(map(fold, parts))
+
+
+def fold(name: str) -> str:
+    """Return a name so that all that some disk takes for the same are the same."""
+    return name.lower() if name.isascii() else _UNSEEN.sub("", name).casefold()
+
+
+def is_held(path: str, parts: Sequence[str]) -> bool:
+    """Whether a path in the folder is one of some parts, or lies in one."""
+    inner = f"/{'/'.join(map(fold, path.split('/')))}/"
+    return any(f"/{part}/" in inner for part in folded(parts))
+
+
+def is_repository(names: Collection[str]) -> bool:
+    """Whether git would take a folder with such names, folded, for a repository of its own."""
+    return _HEAD in names and (_ELSEWHERE in names or ("objects" in names and "refs" in names))
+
+
+def may_change(tools: Sequence[Tool]) -> bool:
+    """Whether a run with some tools can change anything at all."""
+    looking = (Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES)
+    return any(tool.ability not in looking for tool in tools)
+
+
+def is_undone(tools: Sequence[Tool]) -> bool:
+    """Whether what is held is put back after a run: not where the person has allowed every command."""
+    return all(tool.ability is not Ability.SHELL for tool in tools)
