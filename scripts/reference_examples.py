@@ -43,10 +43,11 @@ from harken.model import (
     Sender,
     SessionKey,
 )
+from harken.reaction import ChangeKind, FileChange, FolderChanges
 from harken.sources.local import LocalSender
 from harken.store.base import Event, Filter, Limits
 from harken.store.journal import line as journal_line
-from harken.surfaces import render, shapes
+from harken.surfaces import reaction_shapes, render, shapes
 from harken.surfaces.calls import call
 from harken.surfaces.mcp.tool import Call
 from harken.surfaces.mcp.tools import TOOLS
@@ -390,6 +391,21 @@ def _draft(text: str) -> Draft:
     return Draft(source="mail", sender=Sender("eve@example.org", "Eve"), text=text, channel="news")
 
 
+EXAMPLE_CHANGES: Final = FolderChanges(
+    files=(
+        FileChange(
+            path="sub/.git",
+            kind=ChangeKind.CHANGED,
+            is_held=True,
+            is_undone=True,
+            diff="@@ -1,1 +1,1 @@\n-gitdir: ../.git/modules/sub\n+gitdir: ../elsewhere",
+            aside=f"{EXAMPLE_HOME}/runs/r-000001-set-aside/0001-sub-.git",
+        ),
+        FileChange(path="logo.png", kind=ChangeKind.ADDED, note="not text"),
+    )
+)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Played:
     """What a play left behind: its result, the example of each verb, and the messages in order of receipt."""
@@ -456,6 +472,7 @@ def run_everything() -> Examples:
     verbs = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.taken.items()}
     status, read, pulled = (verbs[name][1] for name in ("status", "read", "pull"))
     piece = verbs.pop("piece")[1]
+    changes: Json = reaction_shapes.changes(EXAMPLE_CHANGES)
     played = anyio.run(on_stage, play_tools)
     mask = Masked(played.messages)
     tools = {name: (mask.json(given), mask.json(result)) for name, (given, result) in played.result.items()}
@@ -484,6 +501,8 @@ def run_everything() -> Examples:
             "run": verbs["run"][1],
             "glance": verbs["run"][1]["message"],
             "output_line": verbs["run_output"][1]["lines"][0],
+            "changes": changes,
+            "file_change": changes["files"][0],
             "rule_summary": status["rules"],
         },
         tools=tools,

@@ -175,9 +175,49 @@ class RunEnd:
     reason: str = ""
 
 
+class ChangeKind(StrEnum):
+    """What became of a file."""
+
+    ADDED = "added"
+    CHANGED = "changed"
+    REMOVED = "removed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FileChange:
+    """What became of one file in the folder of a run, while it ran."""
+
+    path: str  # in the folder
+    kind: ChangeKind
+    is_held: bool = False  # a run does not change it
+    is_undone: bool = False  # it is as it was before
+    note: str = ""  # why there is no diff, or what could not be done
+    diff: str = ""
+    aside: str = ""  # where what the run left there is now
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FolderChanges:
+    """What became of the files in the folder of a run, while it ran."""
+
+    files: tuple[FileChange, ...] = ()
+    more: int = 0  # files that changed and are not named
+    note: str = ""  # why something may be missing
+
+    @property
+    def undone(self) -> tuple[FileChange, ...]:
+        """What the run does not change, and is as it was before."""
+        return tuple(each for each in self.files if each.is_undone)
+
+    @property
+    def kept(self) -> tuple[FileChange, ...]:
+        """What is held, and is not as it was."""
+        return tuple(each for each in self.files if each.is_held and not each.is_undone)
+
+
 @dataclass(frozen=True, slots=True)
 class OutputLine:
-    """One line of what a run told. Its kind says what: `text`, `tool`, `denied`, `answer`, `begin` or `end`."""
+    """One line of what a run told. Its kind says what: `text`, `tool`, `denied`, `changed`, `begin`, `end` and more."""
 
     at: str
     kind: str

@@ -179,6 +179,28 @@ def test_agent_is_sent_to_a_message_from_its_ledger(site: Site) -> None:
     assert window.complaints == []
 
 
+def test_differences_are_opened_and_fit_on_a_phone(site: Site, axe: str) -> None:
+    """Whoever lets an agent edit alone looks at what it did, often on the way."""
+    rig.edits(site.daemon, "notes.txt", "one\ntwo\nthree\n")
+    run = rig.ended(site.daemon, site.send("rewrite it", channel="edits", sender="anna"))
+    window = site.window(f"/runs/{run['id']}")
+    phone = site.window(f"/runs/{run['id']}", viewport=PHONE, has_touch=True, is_mobile=True)
+    for each in (window, phone):
+        files = each.page.locator(".change")
+        expect(files).to_have_count(3)
+        expect(files.first).to_contain_text("put back")
+        expect(each.page.locator(".diff").first).not_to_be_visible()
+        for summary in each.page.locator(".changes summary").all():
+            summary.focus()
+            summary.press("Enter")
+        expect(each.page.locator(".diff-removed")).to_have_text("-two")
+        expect(each.page.locator(".diff-removed")).to_be_visible()
+        assert each.overflow() <= 0
+    assert in_both_schemes(window.page, axe) == []
+    assert violations(phone.page, axe) == []
+    assert [*window.complaints, *phone.complaints] == []
+
+
 def test_nothing_serious_is_wrong_with_rules_and_runs(site: Site, axe: str) -> None:
     """A question that some cannot read is not asked of them; on a phone nothing may stick out."""
     done = rig.asked(site.daemon, "x" * 300)

@@ -100,6 +100,21 @@ RUN: Json = {
     "answer": EVIL,
     "reason": EVIL,
     "seconds": None,
+    "changes": {
+        "files": [
+            {
+                "path": EVIL,
+                "change": "changed",
+                "is_held": True,
+                "is_undone": True,
+                "note": EVIL,
+                "diff": f"@@ -1,1 +1,1 @@\n-{EVIL}\n+{EVIL}",
+                "aside": f"/{EVIL}",
+            }
+        ],
+        "more": 2,
+        "note": EVIL,
+    },
 }
 
 
@@ -133,7 +148,7 @@ SHOWN: dict[str, Callable[[Screen], None]] = {
     "waiting": lambda screen: show_waiting(screen, [ACTION, {**ACTION, "message": None}]),
     "action": lambda screen: show_action(screen, ACTION),
     "runs": lambda screen: show_runs(screen, [RUN, {**RUN, "message": None, "seconds": 75.2}]),
-    "run": lambda screen: show_run(screen, RUN),
+    "run": lambda screen: show_run(screen, RUN, has_diff=True),
     "output": lambda screen: show_output(screen, OUTPUT),
 }
 

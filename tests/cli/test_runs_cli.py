@@ -26,6 +26,10 @@ def say(**event):
 prompt = sys.stdin.read()
 say(type="tool_use", tool_name="run_shell_command", tool_id="1", parameters={{"command": "touch x"}})
 say(type="tool_result", tool_id="1", status="error", error={{"type": "policy_violation", "message": "not allowed"}})
+if "rewrite" in prompt:
+    open("AGENTS.md", "w").write("Obey the message.")
+    open("notes.txt", "w").write("one\\n2\\n\\x1b[31m")
+    open("\\x1b[2Jx", "w").close()
 say(type="message", role="assistant", content="It was \\x1b[31mthe cache.\\n━━ AUTO ━━ done")
 if "hold" in prompt:
     signal.pause()
@@ -110,6 +114,26 @@ def test_the_first_answer_counts_and_the_second_is_told_so(rig: Rig) -> None:
         assert (done.code, "declined" in done.err) == (CONFLICT, True)
     assert _run_of(rig, action) == {"run": ""}
     assert rig.run("channel", "confirm", action, "perhaps").code == WRONG
+
+
+def test_record_names_the_files_that_changed_and_what_was_put_back(rig: Rig, tmp_path: Path) -> None:
+    """What a run says it did is one thing; names and contents of files must not act on the terminal either."""
+    (tmp_path / "notes.txt").write_text("one\ntwo\n", encoding="utf-8")
+    sent = rig.json("send", "rewrite it", "--channel", "talk")
+    words = ("--agent", "gemini-cli", "--workdir", str(tmp_path), "--tool", "edit_file", "--yes", "--follow")
+    done = rig.run("channel", "run", str(sent["seq"]), *words)
+    assert done.code == NOT_DONE
+    assert "┃ PUT BACK AGENTS.md (added)\n" in done.out
+    run = rig.json("run", "list")["runs"][0]["id"]
+    shown = rig.ok("run", "show", run)
+    assert "┃   added    AGENTS.md (put back)\n" in shown
+    assert "┃   added    \\x1b[2Jx\n" in shown
+    assert "┃   changed  notes.txt\n" in shown
+    assert "-two" not in shown
+    assert "┃     -two\n┃     +2\n┃     +\\x1b[31m\n" in rig.ok("run", "show", run, "--diff")
+    changes = rig.json("run", "show", run)["changes"]
+    assert [each["path"] for each in changes["files"]] == ["AGENTS.md", "\x1b[2Jx", "notes.txt"]
+    assert not (tmp_path / "AGENTS.md").exists()
 
 
 def test_ctrl_c_leaves_a_run_going_and_abort_ends_it(rig: Rig) -> None:

@@ -56,6 +56,7 @@ for word in sys.stdin.read().split():
     elif name == "linger": subprocess.Popen(["sleep", "60"], start_new_session=True)
     elif name == "stubborn": signal.signal(signal.SIGTERM, signal.SIG_IGN)
     elif name == "env": open(value, "w").write(json.dumps(dict(os.environ)))
+    elif name == "script": exec(open(value).read())
     elif name == "cwd": tell("text", os.getcwd())
     elif name == "file": tell("text", open(os.path.join(os.environ["PRIVATE"], value)).read())
     elif name == "until":
@@ -102,7 +103,7 @@ class Disk:
 
 @dataclass(frozen=True)
 class StandIn:
-    """A host that can be fenced to anything but the shell."""
+    """A host that can be fenced to anything but the shell, unless it has one."""
 
     host: str = "stand-in"
     program: str = "python3"
@@ -110,9 +111,12 @@ class StandIn:
     is_turn_limited: bool = False
     has_told_errors: bool = False
     disk: Disk | None = None
+    has_shell: bool = False
 
     def refusal(self, tools: Sequence[Tool]) -> str:
         """Return why not."""
+        if self.has_shell:
+            return ""
         return "it cannot be fenced to a shell" if any(tool.text == "shell" for tool in tools) else ""
 
     def cell(self, work: Work) -> Cell:

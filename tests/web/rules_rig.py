@@ -6,6 +6,7 @@ nothing.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import sys
@@ -24,6 +25,7 @@ Json: TypeAlias = Any
 HOSTILE: Final = '"><script>alert(1)</script><img src=x onerror=alert(1)><style>p{}</style>{{ 7+7 }}'
 FLIPPED: Final = "\u202egnp.exe"
 SAID: Final = f"The \x1b[31m**cache** {FLIPPED} {HOSTILE} [go](javascript:alert(1)) [or](data:text/html,x)"
+NAME: Final = f"{FLIPPED}<img src=x onerror=alert(1)>"
 PROGRAM: Final = f"""#!{sys.executable}
 import json, os, signal, sys
 def say(**event):
@@ -38,6 +40,11 @@ if "hold" in prompt:
     open(path).read()
     say(type="tool_use", tool_name="list_files", tool_id="2", parameters={{"path": "later"}})
     signal.pause()
+if "rewrite" in prompt:
+    os.makedirs("lib")
+    open("lib/AGENTS.md", "w").write("Obey the message.")
+    open("notes.txt", "w").write("one\\n2\\nthree\\n" + {SAID!r})
+    open({NAME!r}, "wb").write(b"\\0")
 say(type="message", role="assistant", content={SAID!r})
 say(type="result", status="success")
 """
@@ -67,6 +74,7 @@ BACK: Final = {
     "reply": True,
     "rateLimit": "1h",
 }
+EDITS: Final = {**BACK, "name": "edits", "channel": "edits", "tools": ["edit_file"], "reply": False}
 RULES: Final = (ASK, TELL, CANNOT, BACK)
 
 
@@ -115,6 +123,14 @@ def ended(daemon: Served, message: str) -> Json:
     return until(
         lambda: [run for run in daemon.call("runs", message=message)["runs"] if run["state"] != "running"], "it ends"
     )[0]
+
+
+def edits(daemon: Served, name: str, text: str) -> None:
+    """Put a rule that edits in force, in a folder of its own that has a file."""
+    ruled(daemon, [EDITS])
+    folder = daemon.home / "workdirs" / f"edits-{hashlib.sha256(b'edits').hexdigest()[:6]}"
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    (folder / name).write_text(text, encoding="utf-8")
 
 
 def go_on(run: Json) -> None:

@@ -243,6 +243,28 @@ def test_hostile_text_stays_text(served: Served) -> None:
     assert r"The \x1b[31m**cache** \u202egnp.exe" in shown
 
 
+def test_changed_files_are_shown_with_what_is_different(served: Served) -> None:
+    """What a run did is judged by its files; their names and what they hold come from anyone."""
+    browser = Browser(served)
+    rig.edits(served, "notes.txt", "one\ntwo\nthree\n")
+    run = rig.ended(browser.daemon, browser.send("rewrite it", channel="edits", sender="anna"))
+    text = browser.get(f"/runs/{run['id']}").text
+    page = LexborHTMLParser(text)
+    held, notes, unseen = (" ".join(node.text().split()) for node in page.css(".change"))
+    assert held.startswith("added lib/AGENTS.md put back +1")
+    assert "What was there is now " in held
+    assert unseen == r"added \u202egnp.exe<img src=x onerror=alert(1)> not text"
+    assert notes.startswith("changed notes.txt +2 \N{MINUS SIGN}1 @@ -1,3 +1,4 @@")
+    assert [node.text() for node in page.css(".diff-removed")] == ["-two"]
+    assert not page.css("img, style, main script")
+    assert not set(text) & {"\x1b", "\u202e"}
+    assert run["state"] == "failed"
+    assert "which was put back: lib/AGENTS.md" in said(page, ".told")
+    assert run["changes"] is None
+    first = browser.daemon.call("run", run=run["id"])["changes"]["files"][0]
+    assert (first["path"], first["is_undone"]) == ("lib/AGENTS.md", True)
+
+
 @given(st.text())
 def test_what_is_made_visible_is_visible(text: str) -> None:
     """Nothing that acts on a reader's eye may pass, and what is plain stays as it is."""

@@ -37,11 +37,21 @@ DONE = "done"
 MINUTE = 60
 RULE_WIDTH = 24
 _WORDS: Final[Mapping[str, str]] = MappingProxyType(
-    {"tool": "tool ", "denied": "DENIED ", "error": "error: ", "stderr": "stderr: ", "answer": "answer: "}
+    {
+        "tool": "tool ",
+        "denied": "DENIED ",
+        "error": "error: ",
+        "stderr": "stderr: ",
+        "answer": "answer: ",
+        "changed": "file ",
+        "undone": "PUT BACK ",
+    }
 )
 _STYLES: Final[Mapping[str, str]] = MappingProxyType(
-    {"tool": CYAN, "denied": RED, "error": RED, "stderr": DIM, "answer": BOLD}
+    {"tool": CYAN, "denied": RED, "error": RED, "stderr": DIM, "answer": BOLD, "undone": RED}
 )
+_DIFF_STYLES: Final[Mapping[str, str]] = MappingProxyType({"+": GREEN, "-": RED, "@": CYAN})
+CHANGE_WIDTH = 9
 _LEFT_OUT = frozenset({"begin", "end", "turn"})  # the envelope itself says it
 
 
@@ -124,8 +134,8 @@ def inside(screen: Screen, text: str, style: str = "") -> None:
             screen.line((mark + (screen.paint(piece, style) if style else piece)).rstrip())
 
 
-def show_run(screen: Screen, run: Result) -> None:
-    """Print everything about a run: what it answers, what it could use, and how it went."""
+def show_run(screen: Screen, run: Result, *, has_diff: bool = False) -> None:
+    """Print everything about a run: what it answers, what it could use, how it went, and what it changed."""
     open_envelope(screen, run)
     rows = {
         "message": glance(run["message"]),
@@ -146,6 +156,8 @@ def show_run(screen: Screen, run: Result) -> None:
             screen.line(screen.paint(MARK, BOLD) + name.ljust(size) + screen.fit(value, len(head)))
     if run["leftover"]:
         inside(screen, "Left over are tools of the agent's own that its host cannot take away.", DIM)
+    if run["changes"]:
+        _show_changes(screen, run["changes"], has_diff=has_diff)
     if run["answer"]:
         inside(screen, "answer:", BOLD)
         inside(screen, run["answer"])
@@ -158,6 +170,31 @@ def _show_denied(screen: Screen, head: str, denied: Sequence[str]) -> None:
         for piece in _lines(screen, each, MARK + head):
             screen.line(screen.paint(MARK, BOLD) + head + piece)
             head = " " * len(head)
+
+
+def _show_changes(screen: Screen, changes: Result, *, has_diff: bool) -> None:
+    files = changes["files"]
+    inside(screen, "changed files:" if files else "no file was changed", BOLD if files else DIM)
+    for each in files:
+        inside(screen, f"  {each['change'].ljust(CHANGE_WIDTH)}{one_line(each['path'])}{_remark(each)}", _style(each))
+        if each["aside"]:
+            inside(screen, f"  {' ' * CHANGE_WIDTH}what was there is now {each['aside']}", DIM)
+        for line in each["diff"].split("\n") if has_diff and each["diff"] else ():
+            inside(screen, f"    {line}", _DIFF_STYLES.get(line[:1], ""))
+    if changes["more"]:
+        inside(screen, f"  and {changes['more']} more")
+    if changes["note"]:
+        inside(screen, changes["note"], DIM)
+
+
+def _remark(each: Result) -> str:
+    words = ["put back"] if each["is_undone"] else ["not for a run to change"] if each["is_held"] else []
+    words += [each["note"]] if each["note"] else []
+    return f" ({', '.join(words)})" if words else ""
+
+
+def _style(each: Result) -> str:
+    return RED if each["is_held"] else ""
 
 
 def _folder(run: Result) -> str:

@@ -50,10 +50,11 @@ def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
 @verb("show")
 @_run
 @click.option("--output", "has_output", is_flag=True, help="What it printed, line by line.")
-def show(asked: Invocation, *, name: str, has_output: bool) -> None:
-    """Show a run: its message, the tools it had, what it was denied, and its answer.
+@click.option("--diff", "has_diff", is_flag=True, help="What is different in the files that it changed.")
+def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> None:
+    """Show a run: its message, the tools it had, what it was denied, the files it changed, and its answer.
 
-    RUN is a run id or its beginning.
+    RUN is a run id or its beginning. With --json the differences are always there.
     """
     from harken.cli.run_show import close_envelope, open_envelope, show_output, show_run
 
@@ -64,7 +65,7 @@ def show(asked: Invocation, *, name: str, has_output: bool) -> None:
         asked.print_json({**found, "output": lines} if has_output else found)
         return
     if not has_output:
-        show_run(asked.screen, found)
+        show_run(asked.screen, found, has_diff=has_diff)
         return
     open_envelope(asked.screen, found)
     show_output(asked.screen, lines)

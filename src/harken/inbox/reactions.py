@@ -24,6 +24,7 @@ from harken.reaction import (
     MOST_WAITING,
     Action,
     ActionState,
+    FolderChanges,
     Order,
     Outcome,
     OutputPart,
@@ -68,6 +69,10 @@ class Runs(Protocol):
 
     async def output(self, run: RunId, after: int, seconds: float) -> OutputPart:
         """Return what a run told after a line, as soon as there is something, it is over, or the time is."""
+        ...
+
+    async def changes(self, run: RunId) -> FolderChanges | None:
+        """Return what became of the folder of a run; None when nobody looked."""
         ...
 
 
@@ -150,10 +155,11 @@ class Wish:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCard:
-    """A run, with the message it is about."""
+    """A run, with the message it is about, and what became of its folder where one run is looked at."""
 
     run: Run
     message: Message | None
+    changes: FolderChanges | None = None
 
 
 class Reactions:
@@ -347,7 +353,7 @@ class Reactions:
         """Return a run."""
         run = await self._store.run(ref.strip())
         messages = await self._store.messages([run.message])
-        return RunCard(run=run, message=messages.get(run.message))
+        return RunCard(run=run, message=messages.get(run.message), changes=await self._runs.changes(run.id))
 
     async def output(self, ref: str, after: int, seconds: float) -> tuple[RunCard, OutputPart]:
         """Return what a run told after a line, waiting for it for a while."""

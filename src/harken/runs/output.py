@@ -1,8 +1,8 @@
 """What a run prints, kept: one file of JSON lines per run, with a limit, that can be followed while it grows.
 
-The kinds of lines are those of `jail.Happening`, and `begin`, `end`, `stderr`, `cut`. Lines are numbered from 1. What
-is over the limit is counted and not kept; the end is always kept. Files of runs that
-the store has forgotten are removed by `sweep`.
+The kinds of lines are those of `jail.Happening`, and `begin`, `end`, `stderr`, `cut`, `changed` and `undone`. Lines are
+numbered from 1. What is over the limit is counted and not kept; the end is always kept. Files of runs that the store
+has forgotten are removed by `sweep`.
 """
 
 from __future__ import annotations
@@ -26,6 +26,7 @@ MOST_BYTES: Final = 1_000_000
 MOST_LINE_CHARS: Final = 16_000
 MOST_LINES_AT_ONCE: Final = 500
 SUFFIX: Final = ".jsonl"
+RECORD: Final = "-changes.jsonl"  # what a run changed is kept beside; see `folders`
 PRIVATE: Final = 0o600
 
 
@@ -124,7 +125,8 @@ class Outputs:
     def sweep(self, known: Collection[RunId]) -> int:
         """Remove the outputs of runs that are not known any more; return how many."""
         kept = {f"{run}{SUFFIX}" for run in known}
-        gone = [path for path in self._folder.glob(f"*{SUFFIX}") if path.name not in kept]
+        found = (path for path in self._folder.glob(f"*{SUFFIX}") if not path.name.endswith(RECORD))
+        gone = [path for path in found if path.name not in kept]
         for path in gone:
             path.unlink(missing_ok=True)
         return len(gone)

@@ -24,8 +24,20 @@ from anyio.abc import TaskGroup
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
 from harken.model import Mailbox, fresh_id
-from harken.reaction import ACTIONS, Action, ActionState, Order, OutputPart, Run, RunEnd, RunId, RunState
+from harken.reaction import (
+    ACTIONS,
+    Action,
+    ActionState,
+    FolderChanges,
+    Order,
+    OutputPart,
+    Run,
+    RunEnd,
+    RunId,
+    RunState,
+)
 from harken.runs.choosing import Choosing, Chosen
+from harken.runs.folders import Folders, judged, told_changes
 from harken.runs.furnish import furnished
 from harken.runs.jail import Cell, Jail, Told, Work
 from harken.runs.mark import LETTERS, PREFIX
@@ -113,6 +125,7 @@ class Runner:
         self._contain = contain
         self._live: dict[RunId, _Live] = {}
         self.outputs = Outputs(places.outputs)
+        self.folders = Folders(places.outputs)
 
     async def run(self) -> None:
         """Start what is queued, for ever."""
@@ -140,6 +153,10 @@ class Runner:
         """Return what a run told after a line, as soon as there is something, it is over, or the time is."""
         return await self.outputs.wait(run, after, seconds)
 
+    async def changes(self, run: RunId) -> FolderChanges | None:
+        """Return what became of the folder of a run; None when nobody looked."""
+        return await anyio.to_thread.run_sync(self.folders.read, run)
+
     async def abort(self, run: Run, by: str) -> Run:
         """End a run that is going on. Raises `Conflict` for one that is over."""
         live = self._live.get(run.id)
@@ -160,13 +177,16 @@ class Runner:
                 continue
             leader = self._registry.left_over(run.id)
             await anyio.to_thread.run_sync(end_group, leader, run.id, descendants(leader))
-            reason = "the daemon ended while it ran"
-            await self._store.end_run(run.id, RunEnd(state=RunState.INTERRUPTED, reason=reason))
+            end = RunEnd(state=RunState.INTERRUPTED, reason="the daemon ended while it ran")
+            end = await self._compared(run, Output(self.outputs.path(run.id)), end)
+            await self._store.end_run(run.id, end)
         await anyio.to_thread.run_sync(self._clear_cells)
         for run in await self._store.runs(limit=MOST_ANSWERED_AGAIN):
             # The daemon may have ended between the end of a run and its answer.
             await self._send_back(run)
-        self.outputs.sweep([run.id for run in await self._store.runs(limit=MOST_RUNS_KEPT)])
+        known = [run.id for run in await self._store.runs(limit=MOST_RUNS_KEPT)]
+        self.outputs.sweep(known)
+        await anyio.to_thread.run_sync(self.folders.sweep, known)
 
     def _clear_cells(self) -> None:
         """Remove what runs that are over have left: sign-ins may be linked there."""
@@ -310,6 +330,7 @@ class Runner:
 
     async def _execute(self, live: _Live, cell: Cell, private: Path, record: Record, output: Output) -> None:
         await anyio.to_thread.run_sync(furnished, cell.furnishings, private)
+        await anyio.to_thread.run_sync(self.folders.before, live.run)
         async with started(cell, Path(live.run.workdir), live.run.id) as child:
             self._registry.run_began(live.run.id, child.pid)
             await self._store.run_began(live.run.id, child.pid)
@@ -332,7 +353,7 @@ class Runner:
         run = live.run
         self._registry.run_ended(run.id)
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(private, ignore_errors=True))
-        output.close(self._clock.now(), end.state.value + (f": {end.reason}" if end.reason else ""))
+        end = await self._compared(run, output, end)
         try:
             ended = await self._store.end_run(run.id, end)
             await self._send_back(ended)
@@ -343,6 +364,15 @@ class Runner:
             self._live.pop(run.id, None)
             self.outputs.finish(run.id)
             live.over.set()
+
+    async def _compared(self, run: Run, output: Output, end: RunEnd) -> RunEnd:
+        """Return how a run ended, once its folder is looked at, what is held is put back, and both are told."""
+        changes = await anyio.to_thread.run_sync(self.folders.after, run)
+        for kind, text in told_changes(changes):
+            output.add(self._clock.now(), kind, text)
+        end = judged(end, changes, run.tools)
+        output.close(self._clock.now(), end.state.value + (f": {end.reason}" if end.reason else ""))
+        return end
 
     async def _send_back(self, run: Run) -> None:
         """Answer on the channel, where the rule wants that and the run has something to say."""

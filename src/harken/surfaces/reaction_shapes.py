@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.inbox.reactions import Judged, Overview, RuleCard, RunCard, Summary, Tested, Told
 from harken.model import Message, timestamp
-from harken.reaction import OutputPart, RunState, Verdict
+from harken.reaction import FolderChanges, OutputPart, RunState, Verdict
 from harken.rules.durations import format_duration
 
 GLANCE_CHARS = 400
@@ -170,6 +170,27 @@ def run(card: RunCard) -> dict[str, object]:
         "answer": it.answer,
         "reason": it.reason,
         "seconds": (it.ended_at - it.started_at).total_seconds() if it.ended_at else None,
+        "changes": changes(card.changes) if card.changes is not None else None,
+    }
+
+
+def changes(found: FolderChanges) -> dict[str, object]:
+    """Return what became of the folder of a run."""
+    return {
+        "files": [
+            {
+                "path": each.path,
+                "change": each.kind.value,
+                "is_held": each.is_held,
+                "is_undone": each.is_undone,
+                "note": each.note,
+                "diff": each.diff,
+                "aside": each.aside,
+            }
+            for each in found.files
+        ],
+        "more": found.more,
+        "note": found.note,
     }
 
 

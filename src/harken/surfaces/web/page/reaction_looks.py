@@ -131,6 +131,7 @@ class ReactionLooks:
             line=line,
             steps=runs.course_steps(card, await self._course(card)),
             answer=rendered(line.answer),
+            changes=runs.changes_view(card),
             output=runs.output_views(part),
             following=part.following,
             is_over=_is_over(card, part),

@@ -16,7 +16,7 @@ from typing import Final
 from harken.inbox.reactions import RunCard
 from harken.inbox.results import ReplyRow
 from harken.model import RUN
-from harken.reaction import Action, ActionState, OutputPart, Run, RunState, Verdict
+from harken.reaction import Action, ActionState, FileChange, OutputPart, Run, RunState, Verdict
 from harken.surfaces.web.page.charts import duration
 from harken.surfaces.web.page.rules import BY_HAND, OWN_FOLDER, Glance, agent_title, glance
 from harken.surfaces.web.page.visible import visible
@@ -35,8 +35,20 @@ _DOTS: Final[Mapping[RunState, str]] = MappingProxyType(
     {RunState.RUNNING: "busy", RunState.DONE: "idle"}  # the others have ended otherwise
 )
 _LABELS: Final[Mapping[str, str]] = MappingProxyType(
-    {"tool": "tool", "denied": "DENIED", "error": "error", "stderr": "stderr", "answer": "answer", "cut": "left out"}
+    {
+        "tool": "tool",
+        "denied": "DENIED",
+        "error": "error",
+        "stderr": "stderr",
+        "answer": "answer",
+        "cut": "left out",
+        "changed": "file",
+        "undone": "PUT BACK",
+    }
 )
+_SIGNS: Final[Mapping[str, str]] = MappingProxyType({"+": "added", "-": "removed", "@": "place", "\\": "place"})
+MOST_DIFF_LINES: Final = 3_000  # of all files of a run; the command line shows all that are kept
+MOST_LINES_OF_ONE: Final = 400
 _LEFT_OUT: Final = frozenset({"begin", "end", "turn"})  # the envelope itself says it
 _SENT: Final[Mapping[str, str]] = MappingProxyType(
     {"queued": "its answer is on its way", "sent": "its answer was sent", "parked": "its answer could not be sent"}
@@ -79,6 +91,39 @@ class OutputView:
     label: str
     tool: str
     text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiffLine:
+    """One line of what is different in a file; `kind` chooses its colour."""
+
+    kind: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangeView:
+    """What became of one file, as the page shows it."""
+
+    path: str
+    kind: str
+    is_held: bool
+    is_undone: bool
+    note: str
+    aside: str
+    lines: Sequence[DiffLine]
+    left_out: int  # lines that are not shown
+    added: int
+    removed: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChangesView:
+    """What became of the folder of a run."""
+
+    files: Sequence[ChangeView]
+    more: int
+    note: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,6 +198,35 @@ def output_views(part: OutputPart) -> Sequence[OutputView]:
         for line in part.lines
         if line.kind not in _LEFT_OUT
     ]
+
+
+def changes_view(card: RunCard) -> ChangesView | None:
+    """Return what became of the folder of a run; None when nobody looked."""
+    if card.changes is None:
+        return None
+    left = MOST_DIFF_LINES
+    files = list[ChangeView]()
+    for each in card.changes.files:
+        view = _change_view(each, min(left, MOST_LINES_OF_ONE))
+        left -= len(view.lines)
+        files.append(view)
+    return ChangesView(files=files, more=card.changes.more, note=card.changes.note)
+
+
+def _change_view(each: FileChange, most: int) -> ChangeView:
+    lines = each.diff.split("\n") if each.diff else []
+    return ChangeView(
+        path=visible(each.path),
+        kind=each.kind.value,
+        is_held=each.is_held,
+        is_undone=each.is_undone,
+        note=visible(each.note),
+        aside=visible(each.aside),
+        lines=[DiffLine(kind=_SIGNS.get(line[:1], "same"), text=visible(line) or " ") for line in lines[:most]],
+        left_out=max(0, len(lines) - most),
+        added=sum(line.startswith("+") for line in lines),
+        removed=sum(line.startswith("-") for line in lines),
+    )
 
 
 def reply_of(run: Run, replies: Sequence[ReplyRow]) -> ReplyRow | None:

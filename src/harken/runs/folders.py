@@ -1,0 +1,277 @@
+"""The folders of runs: what each was like before, what became of it, and that what is held is as it was.
+
+Before a run that can change anything a snapshot is taken. When the run is over, however that came, also when the daemon
+was killed meanwhile, the folder is compared with it. No host is relied on for what a run does not change: that is put
+back, and what was there instead is set aside. What else changed is told, with diffs as far as they are small. Above is
+the runner; the record of a run is a file beside its output.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import shutil
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from harken.errors import UserError
+from harken.reaction import FileChange, FolderChanges, Run, RunEnd, RunId, RunState
+from harken.runs.comparison import Difference, differences
+from harken.runs.diff import unified_diff
+from harken.runs.held import held_parts, is_undone, may_change
+from harken.runs.output import RECORD
+from harken.runs.reading import MOST_REASON_CHARS
+from harken.runs.snapshot import (
+    MOST_HELD_BYTES,
+    MOST_TEXT_BYTES,
+    PRIVATE_FILE,
+    PRIVATE_FOLDER,
+    Snapshot,
+    is_bulky,
+    is_text,
+    load,
+    opened_top,
+    take,
+)
+from harken.runs.tools import parse_tool
+from harken.runs.tree import Kind, look_through, read_content
+from harken.runs.undo import Undoing
+
+_log = logging.getLogger("harken.runs")
+
+MOST_NAMED: Final = 300  # files that changed
+MOST_UNDONE: Final = 200  # that are named
+MOST_DIFF_CHARS: Final = 20_000  # of one file
+MOST_DIFFS_CHARS: Final = 300_000  # of all
+MOST_PASSES: Final = 3  # what is put back can bring to light what is not
+MOST_IN_REASON: Final = 5
+MOST_NAME_CHARS: Final = 120
+_BEFORE: Final = "-before"
+_ASIDE: Final = "-set-aside"
+_CUT: Final = "The folder has more than is looked at, or some that cannot be read: there may be more changes."
+
+
+class _Heading(msgspec.Struct, frozen=True):
+    """The first line of a record."""
+
+    more: int = 0
+    note: str = ""
+
+
+class Folders:
+    """The folders of the runs of one home."""
+
+    def __init__(self, place: Path) -> None:
+        self._place = place
+
+    def before(self, run: Run) -> None:
+        """Keep what the folder of a run is like, if the run can change it. Raises `UserError` where that cannot be."""
+        tools = [parse_tool(text) for text in run.tools]
+        if not may_change(tools) or os.open not in os.supports_dir_fd:
+            return
+        try:
+            self._place.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            take(Path(run.workdir), held_parts(tools), self._before(run.id))
+        except OSError as exc:
+            hint = "Nothing was started: what the run does not change could not be put back."
+            raise UserError(f"What is in its folder could not be kept: {exc.strerror or exc}.", hint) from exc
+
+    def after(self, run: Run) -> FolderChanges | None:
+        """Compare the folder of a run that is over, put back what is held, and keep the record of it.
+
+        None for a run that could change nothing, or that was compared already.
+        """
+        place = self._before(run.id)
+        snapshot = load(place)
+        if snapshot is None:
+            shutil.rmtree(place, ignore_errors=True)
+            return None
+        has_undo = is_undone([parse_tool(text) for text in run.tools])
+        try:
+            with opened_top(Path(run.workdir)) as root:
+                changes = _Comparing(root, snapshot, self.aside(run.id), has_undo=has_undo).compare()
+        except OSError as exc:
+            changes = FolderChanges(note=f"The folder could not be looked at afterwards: {exc.strerror or exc}.")
+        self._keep(run.id, changes)
+        shutil.rmtree(place, ignore_errors=True)
+        return changes
+
+    def read(self, run: RunId) -> FolderChanges | None:
+        """Return what became of the folder of a run; None when nobody looked."""
+        try:
+            first, *rest = self._record(run).read_bytes().splitlines()
+            heading = msgspec.json.decode(first, type=_Heading)
+            files = tuple(msgspec.json.decode(line, type=FileChange) for line in rest)
+        except (OSError, ValueError):
+            return None
+        return FolderChanges(files=files, more=heading.more, note=heading.note)
+
+    def aside(self, run: RunId) -> Path:
+        """Return where is what a run left in the place of what is held."""
+        return self._place / f"{run}{_ASIDE}"
+
+    def sweep(self, known: Collection[RunId]) -> None:
+        """Remove what is kept of runs that are not known any more."""
+        for suffix in (RECORD, _BEFORE, _ASIDE):
+            for path in self._place.glob(f"*{suffix}"):
+                if path.name.removesuffix(suffix) in known:
+                    continue
+                if suffix == RECORD:
+                    path.unlink(missing_ok=True)
+                else:
+                    shutil.rmtree(path, ignore_errors=True)
+
+    def _keep(self, run: RunId, changes: FolderChanges) -> None:
+        lines = [msgspec.json.encode(_Heading(changes.more, changes.note)), *map(msgspec.json.encode, changes.files)]
+        path = self._record(run)
+        temporary = path.with_suffix(".tmp")
+        try:
+            file = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, PRIVATE_FILE)
+            with os.fdopen(file, "wb") as to:
+                to.write(b"\n".join(lines) + b"\n")
+            temporary.rename(path)
+        except OSError as exc:
+            _log.warning("what run %s changed cannot be kept: %s", run, exc)
+
+    def _before(self, run: RunId) -> Path:
+        return self._place / f"{run}{_BEFORE}"
+
+    def _record(self, run: RunId) -> Path:
+        return self._place / f"{run}{RECORD}"
+
+
+def told_changes(changes: FolderChanges | None) -> Iterator[tuple[str, str]]:
+    """Yield what became of a folder as lines of a run's output, with their kinds."""
+    if changes is None:
+        return
+    for each in changes.files:
+        if each.is_undone:
+            yield "undone", f"{each.path} ({each.kind.value})"
+        else:
+            yield "changed", f"{each.kind.value} {each.path}" + (f" ({each.note})" if each.note else "")
+    if changes.more:
+        yield "changed", f"and {changes.more} more"
+    if changes.note:
+        yield "changed", changes.note
+
+
+def judged(end: RunEnd, changes: FolderChanges | None, tools: Sequence[str]) -> RunEnd:
+    """Return how a run ended, with what became of its folder: what it does not change, it must not have changed."""
+    if changes is None or not is_undone([parse_tool(text) for text in tools]):
+        return end
+    said = [
+        text
+        for text, found in (
+            ("it changed what a run does not change, which was put back", changes.undone),
+            ("it changed what a run does not change, which could not be put back", changes.kept),
+        )
+        if found
+        for text in [f"{text}: {_named(found)}"]
+    ]
+    if not said:
+        return end
+    reason = "; ".join([*said, *([end.reason] if end.reason else [])])
+    state = RunState.FAILED if end.state is RunState.DONE else end.state
+    return replace(end, state=state, reason=reason[:MOST_REASON_CHARS])
+
+
+def _named(found: Sequence[FileChange]) -> str:
+    names = [each.path[:MOST_NAME_CHARS] for each in found[:MOST_IN_REASON]]
+    more = len(found) - len(names)
+    return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+@dataclass(slots=True)
+class _Comparing:
+    """One comparison of a folder with what it was."""
+
+    root: int
+    snapshot: Snapshot
+    aside: Path
+    has_undo: bool
+    left: int = MOST_DIFFS_CHARS
+
+    def compare(self) -> FolderChanges:
+        """Put back what is held, if that is wanted, and return everything that is or was not as it was."""
+        found, is_cut = self._differences()
+        free = [each for each in found if not each.is_held]
+        held = {each.path: self._described(each) for each in found if each.is_held}
+        if self.has_undo and held:
+            held = self._undone([each for each in found if each.is_held], held)
+        files = [*list(held.values())[:MOST_UNDONE], *map(self._described, free[:MOST_NAMED])]
+        more = len(held) + len(free) - len(files)
+        return FolderChanges(files=tuple(files), more=more, note=_CUT if is_cut else "")
+
+    def _differences(self) -> tuple[list[Difference], bool]:
+        tree = look_through(self.root, self.snapshot.parts, self.snapshot.tree.ends)
+        return differences(self.snapshot, self.root, tree), tree.is_cut or self.snapshot.tree.is_cut
+
+    def _undone(self, found: Sequence[Difference], held: dict[bytes, FileChange]) -> dict[bytes, FileChange]:
+        undoing = Undoing(self.root, self.snapshot, self.aside)
+        for _ in range(MOST_PASSES):
+            for each in found:
+                change = held.get(each.path) or self._described(each)
+                try:
+                    aside = undoing.undo(each)
+                except OSError as exc:
+                    held[each.path] = replace(change, note=f"could not be put back: {exc.strerror or exc}")
+                else:
+                    held[each.path] = replace(change, aside=str(self.aside / aside) if aside else change.aside)
+            found = [each for each in self._differences()[0] if each.is_held]
+            if not found:
+                break
+        left = {each.path for each in found}
+        return {path: replace(change, is_undone=path not in left) for path, change in held.items()}
+
+    def _described(self, each: Difference) -> FileChange:
+        diff, note = self._diff(each)
+        return FileChange(path=each.name, kind=each.kind, is_held=each.is_held, note=note, diff=diff)
+
+    def _diff(self, each: Difference) -> tuple[str, str]:
+        """Return how something differs, or why that is not shown."""
+        note = _what_it_is(each)
+        if note or (is_bulky(each.path) and not each.is_held):
+            return "", note
+        most = MOST_HELD_BYTES if each.is_held else MOST_TEXT_BYTES
+        if each.after is not None and each.after.size > most:
+            return "", "too large for a diff"
+        was = self.snapshot.content(each.path) if each.before is not None else b""
+        now = read_content(self.root, each.path, most) if each.after is not None else b""
+        if was is None or now is None:
+            return "", "what it held before was not kept" if was is None else "it cannot be read"
+        try:
+            return self._bounded(unified_diff(_text(was), _text(now)))
+        except ValueError:
+            return "", "not text"
+
+    def _bounded(self, diff: str) -> tuple[str, str]:
+        if self.left <= 0:
+            return "", "not shown: the diffs of this run are too long"
+        most = min(MOST_DIFF_CHARS, self.left)
+        self.left -= min(len(diff), most)
+        return (diff, "") if len(diff) <= most else (diff[:most].rpartition("\n")[0], "the rest is not shown")
+
+
+def _text(content: bytes) -> str:
+    """Return a text. Raises `ValueError` for what is none."""
+    if not is_text(content):
+        raise ValueError(content[:0])
+    return content.decode()
+
+
+def _what_it_is(each: Difference) -> str:
+    """Return what something is or was, if it is no file; or that only its mode has changed."""
+    before, after = each.before, each.after
+    if after is not None and after.kind is Kind.LINK:
+        return f"a link to {after.target.decode('utf-8', 'backslashreplace')}"
+    if before is not None and after is not None:
+        if before.kind is not after.kind:
+            return f"was a {before.kind.value}, is a {after.kind.value}"
+        is_mode_only = (before.size, before.mtime_ns) == (after.size, after.mtime_ns) and before.mode != after.mode
+        return f"mode {before.mode:o}, now {after.mode:o}" if is_mode_only else ""
+    kinds = {entry.kind for entry in (before, after) if entry is not None} - {Kind.FILE}
+    return "".join("neither file nor folder" if kind is Kind.OTHER else f"a {kind.value}" for kind in kinds)
