@@ -6,6 +6,7 @@ The host is pretended; what it does to its folder it really does, as a process o
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -16,7 +17,10 @@ from typing import Final
 import anyio
 import pytest
 
-from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunState
+from harken.clock import SystemClock
+from harken.model import MessageId
+from harken.reaction import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
+from harken.runs.folders import Folders
 from tests.runs.rig import Rig, StandIn, places, running
 from tests.runs.test_runner import appeared, mode_of
 
@@ -334,6 +338,46 @@ async def test_what_is_held_is_put_back_after_the_daemon_was_killed(tmp_path: Pa
     assert not (project.folder / "lib" / ".git").exists()
     assert changes is not None
     assert {each.path for each in changes.undone} == {"AGENTS.md", "lib/.git"}
+
+
+async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, project: Project) -> None:
+    """What an earlier daemon had put back, before it was killed, belongs to the record too."""
+    folders = Folders(tmp_path / "runs")
+    run = Run(
+        id=RunId("r-1"),
+        action=ActionId("a-1"),
+        rule="",
+        message=MessageId("m-1"),
+        agent="stand-in",
+        workdir=str(project.folder),
+        tools=EDITING,
+        state=RunState.RUNNING,
+        started_at=SystemClock().now(),
+    )
+    folders.before(run)
+    shutil.copytree(tmp_path / "runs" / "r-1-before", tmp_path / "kept")
+    (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
+    folders.after(run)
+    shutil.copytree(tmp_path / "kept", tmp_path / "runs" / "r-1-before")
+    (project.folder / "sub" / ".git").write_text("evil", encoding="utf-8")
+    changes = folders.after(run)
+    assert changes is not None
+    assert {each.path for each in changes.undone} == {"AGENTS.md", "sub/.git"}
+    assert len({each.aside for each in changes.undone}) == 2
+    assert folders.after(run) == changes
+
+
+async def test_worktree_that_somebody_made_meanwhile_stays(tmp_path: Path, project: Project) -> None:
+    """People begin tasks while a run works; no folder of the run's own leads to a new worktree."""
+    text = (
+        "os.makedirs('.git/worktrees/task'); Path('.git/worktrees/task/gitdir').write_text('/elsewhere/.git')\n"
+        "Path('.git/worktrees/task/commondir').write_text('../..')"
+    )
+    async with running(tmp_path) as rig:
+        run, changes = await played(rig, project, text)
+        changed = await played(rig, project, "Path('.git/worktrees/task/commondir').write_text('evil')")
+    assert (run.state, changes.files) == (RunState.DONE, ())
+    assert [each.path for each in changed[1].undone] == [".git/worktrees/task/commondir"]
 
 
 async def test_run_does_not_start_where_its_folder_cannot_be_kept(tmp_path: Path, project: Project) -> None:

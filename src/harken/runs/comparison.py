@@ -39,7 +39,7 @@ def differences(snapshot: Snapshot, root: int, after: Tree) -> list[Difference]:
 def _gone_or_changed(snapshot: Snapshot, root: int, after: Tree) -> Iterator[Difference]:
     for path, before in snapshot.tree.entries.items():
         now = after.entries.get(path)
-        is_held = before.hold is Hold.WHOLE or (now is not None and now.hold is Hold.WHOLE)
+        is_held = before.is_held or (now is not None and now.is_held)
         if now is None:
             if before.kind is not Kind.FOLDER and _is_known(path, after):
                 yield Difference(path, ChangeKind.REMOVED, is_held, before, None)
@@ -50,10 +50,14 @@ def _gone_or_changed(snapshot: Snapshot, root: int, after: Tree) -> Iterator[Dif
 def _new(before: Tree, after: Tree) -> Iterator[Difference]:
     """Yield what was not there: only what is in folders of which every name was known."""
     verdicts = {b"": False}  # of folders: whether they are new
+    let_go = set[bytes]()
     for path, now in after.entries.items():  # folders come before what is in them
         is_new = path not in before.entries and (now.parent in before.listed or _is_new(now.parent, before, verdicts))
         if now.kind is Kind.FOLDER:
             verdicts[path] = is_new
+        if is_new and (now.hold is Hold.OLD or now.parent in let_go):
+            let_go.add(path)
+            continue
         is_held = now.hold is not Hold.FREE
         if is_new and (is_held or now.kind is not Kind.FOLDER):
             yield Difference(path, ChangeKind.ADDED, is_held, None, now)

@@ -12,7 +12,7 @@ import logging
 import os
 import shutil
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -83,19 +83,25 @@ class Folders:
     def after(self, run: Run) -> FolderChanges | None:
         """Compare the folder of a run that is over, put back what is held, and keep the record of it.
 
-        None for a run that could change nothing, or that was compared already.
+        One that was compared already is not compared again. None for a run that could change nothing.
         """
         place = self._before(run.id)
-        snapshot = load(place)
+        snapshot, earlier = load(place), self.read(run.id)
         if snapshot is None:
             shutil.rmtree(place, ignore_errors=True)
-            return None
+            return earlier
         has_undo = is_undone([parse_tool(text) for text in run.tools])
         try:
             with opened_top(Path(run.workdir)) as root:
-                changes = _Comparing(root, snapshot, self.aside(run.id), has_undo=has_undo).compare()
+                comparing = _Comparing(root, snapshot, self.aside(run.id))
+                changes = comparing.compare()
+                if has_undo and changes.kept:
+                    self._keep(run.id, changes)  # a daemon that is killed now leaves this
+                    changes = comparing.undo()
         except OSError as exc:
             changes = FolderChanges(note=f"The folder could not be looked at afterwards: {exc.strerror or exc}.")
+        if earlier is not None and has_undo:
+            changes = _with_earlier(changes, earlier)
         self._keep(run.id, changes)
         shutil.rmtree(place, ignore_errors=True)
         return changes
@@ -185,47 +191,68 @@ def _named(found: Sequence[FileChange]) -> str:
     return ", ".join(names) + (f" and {more} more" if more else "")
 
 
-@dataclass(slots=True)
+def _with_earlier(changes: FolderChanges, earlier: FolderChanges) -> FolderChanges:
+    """Return changes with those that an earlier comparison, which was cut short, has put back."""
+    named = {each.path for each in changes.files}
+    done = (replace(each, is_undone=True) for each in earlier.files if each.is_held and each.path not in named)
+    return replace(changes, files=(*done, *changes.files))
+
+
 class _Comparing:
     """One comparison of a folder with what it was."""
 
-    root: int
-    snapshot: Snapshot
-    aside: Path
-    has_undo: bool
-    left: int = MOST_DIFFS_CHARS
+    def __init__(self, root: int, snapshot: Snapshot, aside: Path) -> None:
+        self._root = root
+        self._snapshot = snapshot
+        self._aside = aside
+        self._left = MOST_DIFFS_CHARS
+        self._held: dict[bytes, FileChange] = {}
+        self._found: Sequence[Difference] = ()  # what is held, and not as it was
+        self._free: Sequence[FileChange] = ()
+        self._more = 0
+        self._is_cut = False
 
     def compare(self) -> FolderChanges:
-        """Put back what is held, if that is wanted, and return everything that is or was not as it was."""
-        found, is_cut = self._differences()
+        """Return everything that is not as it was."""
+        found = self._differences()
+        self._found = [each for each in found if each.is_held]
+        self._held = {each.path: self._described(each) for each in self._found}
         free = [each for each in found if not each.is_held]
-        held = {each.path: self._described(each) for each in found if each.is_held}
-        if self.has_undo and held:
-            held = self._undone([each for each in found if each.is_held], held)
-        files = [*list(held.values())[:MOST_UNDONE], *map(self._described, free[:MOST_NAMED])]
-        more = len(held) + len(free) - len(files)
-        return FolderChanges(files=tuple(files), more=more, note=_CUT if is_cut else "")
+        self._free = [self._described(each) for each in free[:MOST_NAMED]]
+        self._more = len(free) - len(self._free)
+        return self._changes()
 
-    def _differences(self) -> tuple[list[Difference], bool]:
-        tree = look_through(self.root, self.snapshot.parts, self.snapshot.tree.ends)
-        return differences(self.snapshot, self.root, tree), tree.is_cut or self.snapshot.tree.is_cut
-
-    def _undone(self, found: Sequence[Difference], held: dict[bytes, FileChange]) -> dict[bytes, FileChange]:
-        undoing = Undoing(self.root, self.snapshot, self.aside)
+    def undo(self) -> FolderChanges:
+        """Put back what is held; return everything that is or was not as it was."""
+        undoing = Undoing(self._root, self._snapshot, self._aside)
         for _ in range(MOST_PASSES):
-            for each in found:
-                change = held.get(each.path) or self._described(each)
-                try:
-                    aside = undoing.undo(each)
-                except OSError as exc:
-                    held[each.path] = replace(change, note=f"could not be put back: {exc.strerror or exc}")
-                else:
-                    held[each.path] = replace(change, aside=str(self.aside / aside) if aside else change.aside)
-            found = [each for each in self._differences()[0] if each.is_held]
-            if not found:
+            for each in self._found:
+                self._undo(undoing, each)
+            self._found = [each for each in self._differences() if each.is_held]
+            if not self._found:
                 break
-        left = {each.path for each in found}
-        return {path: replace(change, is_undone=path not in left) for path, change in held.items()}
+        left = {each.path for each in self._found}
+        self._held = {path: replace(change, is_undone=path not in left) for path, change in self._held.items()}
+        return self._changes()
+
+    def _undo(self, undoing: Undoing, each: Difference) -> None:
+        change = self._held.get(each.path) or self._described(each)
+        try:
+            aside = undoing.undo(each)
+        except OSError as exc:
+            self._held[each.path] = replace(change, note=f"could not be put back: {exc.strerror or exc}")
+        else:
+            self._held[each.path] = replace(change, aside=str(self._aside / aside) if aside else change.aside)
+
+    def _changes(self) -> FolderChanges:
+        held = list(self._held.values())[:MOST_UNDONE]
+        more = self._more + len(self._held) - len(held)
+        return FolderChanges(files=(*held, *self._free), more=more, note=_CUT if self._is_cut else "")
+
+    def _differences(self) -> list[Difference]:
+        tree = look_through(self._root, self._snapshot.parts, self._snapshot.tree.ends)
+        self._is_cut = tree.is_cut or self._snapshot.tree.is_cut
+        return differences(self._snapshot, self._root, tree)
 
     def _described(self, each: Difference) -> FileChange:
         diff, note = self._diff(each)
@@ -239,8 +266,8 @@ class _Comparing:
         most = MOST_HELD_BYTES if each.is_held else MOST_TEXT_BYTES
         if each.after is not None and each.after.size > most:
             return "", "too large for a diff"
-        was = self.snapshot.content(each.path) if each.before is not None else b""
-        now = read_content(self.root, each.path, most) if each.after is not None else b""
+        was = self._snapshot.content(each.path) if each.before is not None else b""
+        now = read_content(self._root, each.path, most) if each.after is not None else b""
         if was is None or now is None:
             return "", "what it held before was not kept" if was is None else "it cannot be read"
         try:
@@ -249,10 +276,10 @@ class _Comparing:
             return "", "not text"
 
     def _bounded(self, diff: str) -> tuple[str, str]:
-        if self.left <= 0:
+        if self._left <= 0:
             return "", "not shown: the diffs of this run are too long"
-        most = min(MOST_DIFF_CHARS, self.left)
-        self.left -= min(len(diff), most)
+        most = min(MOST_DIFF_CHARS, self._left)
+        self._left -= min(len(diff), most)
         return (diff, "") if len(diff) <= most else (diff[:most].rpartition("\n")[0], "the rest is not shown")
 
 

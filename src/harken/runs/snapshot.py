@@ -19,7 +19,6 @@ from harken.runs.tree import (
     IN_FOLDER,
     NEW_FILE,
     Entry,
-    Hold,
     Kind,
     Tree,
     content_of,
@@ -166,12 +165,12 @@ class _Copying:
     def _is_wanted(self, entry: Entry) -> bool:
         if entry.kind is not Kind.FILE:
             return False
-        if entry.hold is Hold.WHOLE:
+        if entry.is_held:
             return entry.size <= MOST_HELD_BYTES
         return entry.size <= MOST_TEXT_BYTES and not is_bulky(entry.path)
 
     def _keep(self, folder: int, entry: Entry) -> None:
-        is_held = entry.hold is Hold.WHOLE
+        is_held = entry.is_held
         if entry.size > self._left[is_held]:
             return
         content = content_of(folder, entry.path.rpartition(b"/")[2], MOST_HELD_BYTES if is_held else MOST_TEXT_BYTES)

@@ -45,6 +45,7 @@ class Hold(StrEnum):
     FREE = ""
     WHOLE = "whole"  # with everything in it
     NEW = "new"  # it must not appear; what becomes of one that was there is nobody's business
+    OLD = "old"  # whole, but with nothing in it that is new: nobody uses a new worktree that no folder names
 
 
 class Entry(Struct, frozen=True, array_like=True, gc=False):
@@ -66,9 +67,9 @@ class Entry(Struct, frozen=True, array_like=True, gc=False):
         return self.path.rpartition(b"/")[0]
 
     @property
-    def name(self) -> str:
-        """Its path for people."""
-        return self.path.decode("utf-8", "backslashreplace")
+    def is_held(self) -> bool:
+        """Whether it must be as it was."""
+        return self.hold in (Hold.WHOLE, Hold.OLD)
 
     def looks_like(self, other: Entry) -> bool:
         """Whether the system says the same about both."""
@@ -165,7 +166,7 @@ class _Walk:
             if below is None:
                 continue
             whole = beginning + os.fsencode(name)
-            hold = Hold.WHOLE
+            hold = Hold.OLD if _Inside.WORKTREES in (inside, below) else Hold.WHOLE
             if inside is _Inside.PLAIN:
                 hold = self._hold(whole, above, folds[name], is_bare=is_bare)
                 below = _first_inside(folds[name], is_bare=is_bare) if hold is Hold.WHOLE else below
@@ -188,7 +189,7 @@ def look_through(root: int, parts: Sequence[str], ends: Collection[bytes] = ()) 
 
 def ends_of_links(tree: Tree, top: bytes) -> frozenset[bytes]:
     """Return where held links lead, as long as that is in the folder `top`: what is there is held by another name."""
-    links = [entry for entry in tree.entries.values() if entry.hold is Hold.WHOLE and entry.kind is Kind.LINK]
+    links = [entry for entry in tree.entries.values() if entry.is_held and entry.kind is Kind.LINK]
     ends = set[bytes]()
     for link in links[:MOST_LINKS]:
         at = link
