@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -24,7 +25,8 @@ import pytest
 from harken.runs.process import marked
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
-from harken.trial.exchange import Asked, Say, in_order, side
+from harken.trial.exchange import Asked, Call, Say, in_order, side
+from harken.trial.launch import MODEL
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, put_files, results
 from tests.hosts.matrix import Matrix
@@ -39,6 +41,7 @@ RULE: Final = "red-build"
 TEMPLATE: Final = "Find out why {{channel}} is red.\n{{content}}"
 # How these hosts end a run that goes on for ever: by themselves, and by being counted.
 COUNTING, COUNTED = "claude-code", "copilot-cli"
+PATCHING: Final = "gpt-5.5"  # a model for which Codex has a tool that changes files
 QUICK: Final = pytest.mark.parametrize("host", [COUNTING], indirect=True)
 
 
@@ -322,6 +325,43 @@ def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: 
     assert_untouched(stage, before)
     matrix.note(stage.launch.name, "rule: read_file", "ran")
     matrix.note(stage.launch.name, "rule: read_file, outside", "denied")
+
+
+@pytest.mark.parametrize("host", ["codex"], indirect=True)
+def test_what_no_fence_of_a_host_knows_is_put_back_and_the_rest_is_told(bare_stage: Stage, matrix: Matrix) -> None:
+    """Files with plain names can make a repository, whose settings git obeys as soon as somebody enters the folder."""
+    stage, settings = bare_stage, bare_stage.user / ".codex" / "config.toml"
+    settings.write_text(settings.read_text(encoding="utf-8").replace(MODEL, PATCHING), encoding="utf-8")
+    planted = {
+        "evil/HEAD": "ref: refs/heads/main",
+        "evil/objects/x": "x",
+        "evil/refs/x": "x",
+        "evil/config": f"[core]\n+\tfsmonitor = touch {stage.folder}/ran",
+        "sub/.git": "gitdir: ../evil",
+        "made.txt": "made",
+    }
+    with ruled(stage, "edit_file") as daemon:
+        stage.model.follow(in_order(*(added(path, text) for path, text in planted.items()), then=ANSWER))
+        send(stage, text_of(marker()), "--channel", "ci", "--from", "ci-bot")
+        run = ended(stage, daemon)
+        record = daemon.call("run", run=run["id"])["changes"]
+    git = shutil.which("git")
+    assert git
+    subprocess.run([git, "status"], cwd=stage.project / "evil", check=False)
+    assert not (stage.folder / "ran").exists()
+    assert not (stage.project / "sub" / ".git").exists()
+    assert (run["state"], run["denied"], run["answer"]) == ("failed", ["apply_patch"], ANSWER)
+    assert run["reason"].startswith("it changed what a run does not change, which was put back: evil/HEAD, evil/config")
+    files = {each["path"]: each for each in record["files"]}
+    assert {path for path, each in files.items() if each["is_undone"]} >= {"evil/HEAD", "evil/config"}
+    assert (files["made.txt"]["change"], files["made.txt"]["diff"]) == ("added", "@@ -0,0 +1,1 @@\n+made")
+    matrix.note(stage.launch.name, "rule: repository under plain names", "put back")
+
+
+def added(path: str, text: str) -> Say:
+    """Return a call that makes a file, as Codex's models do."""
+    lines = f"*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch"
+    return Say(calls=(Call("apply_patch", {"input": lines}, takes_text=True, is_literal=True),))
 
 
 @pytest.mark.parametrize("host", ["codex"], indirect=True)

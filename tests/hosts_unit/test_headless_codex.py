@@ -125,7 +125,23 @@ def test_sandbox_is_as_wide_as_the_tools(tmp_path: Path, tools: tuple[str, ...],
     assert features["shell_tool"] is has_shell
     assert (places["/"], places.get(":tmpdir")) == ("read", "write" if has_shell else None)
     assert (inside["."], inside[".git"], inside[".mcp.json"], inside[".github"]) == ("write", "read", "read", "read")
+    assert inside.get("AGENTS.md") == (None if has_shell else "read")
     assert (profile["network"], settings["approval_policy"]) == ({"enabled": False}, "never")
+
+
+@pytest.mark.parametrize(
+    ("tools", "is_guarded"), [(("edit_file",), True), (("shell",), True), (("lab/note",), False), ((), False)]
+)
+def test_patches_are_guarded_by_the_only_hook(tmp_path: Path, tools: tuple[str, ...], *, is_guarded: bool) -> None:
+    """The sandbox knows the top of the folder only; and no hook but ours may run without anybody's trust."""
+    cell = JAIL.cell(work_of(tmp_path, *tools))
+    files = {each.path: each.content for each in cell.furnishings}
+    assert table(settings_of(cell)["features"])["hooks"] is is_guarded
+    assert ("--dangerously-bypass-hook-trust" in cell.argv) is ("hooks.json" in files) is is_guarded
+    if is_guarded:
+        (asked,) = json.loads(files["hooks.json"])["hooks"]["PreToolUse"]
+        assert asked["matcher"] == "apply_patch"
+        assert asked["hooks"][0]["command"].endswith("nested || exit 2")
 
 
 def test_sandbox_changes_nothing_for_a_tool_of_a_server(tmp_path: Path) -> None:
