@@ -255,6 +255,7 @@ def test_actions_and_runs_are_completed(rig: Rig) -> None:
     known = {each["id"] for each in rig.json("run", "list")["runs"]}
     assert set(_complete(rig, "harken", "run", "show", "r-")) == known
     assert _complete(rig, "harken", "run", "abort", "r-") == []
+    assert _complete(rig, "harken", "channel", "run", "1", "--tool", "edit") == ["edit_file", "edit_instructions"]
     rig.ok("channel", "confirm", action, "no")
 
 

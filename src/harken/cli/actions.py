@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.client import ANSWER_SECONDS, Client, Daemon, Result, dial
-from harken.cli.complete import messages, rule_names, waiting_actions
+from harken.cli.complete import messages, rule_names, tool_words, waiting_actions
 from harken.cli.connect import hosts
 from harken.cli.output import Patience, note_to_person
 from harken.cli.verbs import Invocation, verb
@@ -97,7 +97,14 @@ def _answered(daemon: Daemon, ref: str, *, is_yes: bool) -> Result:
 @click.argument("ref", metavar="SEQ", shell_complete=messages)
 @click.option("--rule", metavar="NAME", default="", shell_complete=rule_names, help="As this rule says.")
 @click.option("--agent", metavar="HOST", default="", shell_complete=hosts, help="The agent that runs.")
-@click.option("--tool", "tools", metavar="TOOL", multiple=True, help="A tool it may use; again for each.")
+@click.option(
+    "--tool",
+    "tools",
+    metavar="TOOL",
+    multiple=True,
+    shell_complete=tool_words,
+    help="A tool it may use; again for each.",
+)
 @click.option(
     "--workdir",
     metavar="DIR",

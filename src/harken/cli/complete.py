@@ -81,6 +81,13 @@ def rule_names(context: click.Context, _parameter: click.Parameter, begin: str) 
     return _items({rule["name"] for rule in _ask(context, "rules").get("rules", [])}, begin)
 
 
+def tool_words(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+    """Offer the words for tools that mean the same on every host."""
+    from harken.runs.tools import PORTABLE
+
+    return _items(set(PORTABLE), begin)
+
+
 def waiting_actions(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
     """Offer the actions that wait for a yes or no."""
     found = _ask(context, "actions", state="waiting", limit=NEWEST).get("actions", [])

@@ -70,7 +70,7 @@ class Ability(StrEnum):
     OWN = "own"  # a host's own name
 
 
-_PLAIN_WORDS: Final = frozenset(Ability) - {Ability.SHELL_PREFIX, Ability.MCP, Ability.OWN}
+PORTABLE: Final = frozenset(Ability) - {Ability.SHELL_PREFIX, Ability.MCP, Ability.OWN}  # words that say it all
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ def is_too_short(tool: Tool) -> bool:
 def parse_tool(text: str) -> Tool:
     """Return what a rule's word for a tool means."""
     word = text.strip()
-    if word in _PLAIN_WORDS:
+    if word in PORTABLE:
         return Tool(Ability(word), word)
     if word.startswith(_SHELL_PREFIX):
         return Tool(Ability.SHELL_PREFIX, word, prefix=tuple(word.removeprefix(_SHELL_PREFIX).split()))
