@@ -21,9 +21,11 @@ import anyio.to_thread
 from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
 from harken.errors import Refused, Unavailable
+from harken.hosts.repository import file_starts_nothing
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
 from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
 from harken.runs.choosing import Choosing
+from harken.runs.folders import Folders
 from harken.runs.jail import Cell, Furnishing, Happening, Kept, Told, Work
 from harken.runs.runner import Places, Runner
 from harken.runs.tools import Tool
@@ -278,7 +280,11 @@ def places(folder: Path) -> Places:
     home = folder / "home"
     home.mkdir(exist_ok=True)
     return Places(
-        outputs=home / "runs", cells=home / "cells", work=home / "work", kept_out=(home, home / "triggers.json")
+        outputs=home / "runs",
+        cells=home / "cells",
+        work=home / "work",
+        folders=Folders(home / "runs", file_starts_nothing),
+        kept_out=(home, home / "triggers.json"),
     )
 
 

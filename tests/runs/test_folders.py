@@ -18,6 +18,7 @@ import anyio
 import pytest
 
 from harken.clock import SystemClock
+from harken.hosts.repository import file_starts_nothing
 from harken.model import MessageId
 from harken.reaction import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.runs.folders import Folders
@@ -208,6 +209,26 @@ async def test_what_git_does_every_day_is_left_alone(tmp_path: Path, project: Pr
     assert (project.folder / ".git" / "HEAD").read_text(encoding="utf-8") == "ref: x"
 
 
+@pytest.mark.parametrize(
+    ("tool", "setting", "is_kept"),
+    [
+        ("shell:git checkout", '[branch "x"]\\n\\tremote = origin\\n', True),
+        ("shell:git checkout", "[core]\\n\\tfsmonitor = touch ran\\n", False),
+        ("shell:git checkout", "[include]\\n\\tpath = ../evil\\n", False),
+        ("edit_file", '[branch "x"]\\n\\tremote = origin\\n', False),
+    ],
+)
+async def test_settings_that_git_itself_writes_stay_if_they_start_nothing(
+    tmp_path: Path, project: Project, tool: str, setting: str, *, is_kept: bool
+) -> None:
+    """A rule that lets a run check out a branch lets git note where the branch comes from."""
+    async with running(tmp_path) as rig:
+        run, changes = await played(rig, project, f"open('.git/config', 'a').write('{setting}')", (tool,))
+    assert (run.state is RunState.DONE) is is_kept
+    assert [(each.path, each.is_undone) for each in changes.files] == [(".git/config", not is_kept)]
+    assert ("[branch" in (project.folder / ".git/config").read_text(encoding="utf-8")) is is_kept
+
+
 async def test_instructions_are_let_go_by_a_word(tmp_path: Path, project: Project) -> None:
     """Somebody has to write them; settings and repositories stay held."""
     text = "Path('AGENTS.md').write_text('new'); Path('sub/.git').write_text('gitdir: ../evil')"
@@ -342,7 +363,7 @@ async def test_what_is_held_is_put_back_after_the_daemon_was_killed(tmp_path: Pa
 
 async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, project: Project) -> None:
     """What an earlier daemon had put back, before it was killed, belongs to the record too."""
-    folders = Folders(tmp_path / "runs")
+    folders = Folders(tmp_path / "runs", file_starts_nothing)
     run = Run(
         id=RunId("r-1"),
         action=ActionId("a-1"),

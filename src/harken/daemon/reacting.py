@@ -15,6 +15,7 @@ from harken.daemon.agents import Agents
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
 from harken.hosts.registry import jails
+from harken.hosts.repository import file_starts_nothing
 from harken.inbox.bounds import Bounds
 from harken.inbox.reactions import Fit, Reactions
 from harken.inbox.saying import check_answerable
@@ -24,6 +25,7 @@ from harken.reaction import Run
 from harken.rules.book import RuleBook
 from harken.rules.judge import Judge
 from harken.runs.choosing import Choosing, ServerOf
+from harken.runs.folders import Folders
 from harken.runs.jail import ToolServer
 from harken.runs.runner import Answer, Places, Runner
 from harken.sources.base import Source
@@ -79,6 +81,7 @@ def join(
             outputs=home.runs_dir,
             cells=home.run_dir / "cells",
             work=home.work_dir,
+            folders=Folders(home.runs_dir, file_starts_nothing),
             kept_out=(home.path, home.triggers_file, home.config_file, home.env_file, home.token_file),
             workdir=settings.workdir,
         ),

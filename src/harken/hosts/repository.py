@@ -19,7 +19,8 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.hosts.git_settings import starts_nothing
-from harken.runs.tools import Ability, Tool
+from harken.runs.held import runs_git
+from harken.runs.tools import Tool
 
 _OVERRULED: Final = (
     ("core.fsmonitor", "false"),
@@ -69,12 +70,6 @@ _SECONDS: Final = 30.0
 MOST_SUBMODULES: Final = 1_000
 
 
-def runs_git(tools: Sequence[Tool]) -> bool:
-    """Whether a run may run git."""
-    words = [tool.prefix[0] for tool in tools if tool.ability is Ability.SHELL_PREFIX and tool.prefix]
-    return any(tool.ability is Ability.SHELL for tool in tools) or _GIT in (Path(word).name for word in words)
-
-
 def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
     """Return what the environment of a run says to git.
 
@@ -93,6 +88,12 @@ def starts_at_checkout(folder: Path) -> str:
     """Return a setting by which git could start a program when files of a folder are checked out; empty: none."""
     found = ((file, name) for file, name in risky_settings(folder) if _AT_CHECKOUT.fullmatch(name))
     return next((f"{name} in {file}" for file, name in found), "")
+
+
+def file_starts_nothing(file: Path) -> bool:
+    """Whether no setting in a file of git's could make git start a program."""
+    program = shutil.which(_GIT)
+    return program is not None and not any(_unknown(program, file))
 
 
 def risky_settings(workdir: Path) -> Iterator[tuple[Path, str]]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -19,10 +19,10 @@ from typing import Final
 import msgspec
 
 from harken.errors import UserError
-from harken.reaction import FileChange, FolderChanges, Run, RunEnd, RunId, RunState
+from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.runs.comparison import Difference, differences
 from harken.runs.diff import unified_diff
-from harken.runs.held import held_parts, is_undone, may_change
+from harken.runs.held import GIT, GIT_SETTINGS, held_parts, is_undone, may_change, runs_git
 from harken.runs.output import RECORD
 from harken.runs.reading import MOST_REASON_CHARS
 from harken.runs.snapshot import (
@@ -62,11 +62,16 @@ class _Heading(msgspec.Struct, frozen=True):
     note: str = ""
 
 
+IsHarmless = Callable[[Path], bool]
+"""Whether no setting in a file of git's could make git start a program."""
+
+
 class Folders:
     """The folders of the runs of one home."""
 
-    def __init__(self, place: Path) -> None:
+    def __init__(self, place: Path, is_harmless: IsHarmless) -> None:
         self._place = place
+        self._is_harmless = is_harmless
 
     def before(self, run: Run) -> None:
         """Keep what the folder of a run is like, if the run can change it. Raises `UserError` where that cannot be."""
@@ -90,10 +95,13 @@ class Folders:
         if snapshot is None:
             shutil.rmtree(place, ignore_errors=True)
             return earlier
-        has_undo = is_undone([parse_tool(text) for text in run.tools])
+        tools = [parse_tool(text) for text in run.tools]
+        has_undo = is_undone(tools)
         try:
             with opened_top(Path(run.workdir)) as root:
-                comparing = _Comparing(root, snapshot, self.aside(run.id))
+                comparing = _Comparing(
+                    root, snapshot, self.aside(run.id), self._is_harmless if runs_git(tools) else None
+                )
                 changes = comparing.compare()
                 if has_undo and changes.kept:
                     self._keep(run.id, changes)  # a daemon that is killed now leaves this
@@ -201,7 +209,8 @@ def _with_earlier(changes: FolderChanges, earlier: FolderChanges) -> FolderChang
 class _Comparing:
     """One comparison of a folder with what it was."""
 
-    def __init__(self, root: int, snapshot: Snapshot, aside: Path) -> None:
+    def __init__(self, root: int, snapshot: Snapshot, aside: Path, is_harmless: IsHarmless | None) -> None:
+        self._is_harmless = is_harmless
         self._root = root
         self._snapshot = snapshot
         self._aside = aside
@@ -252,7 +261,20 @@ class _Comparing:
     def _differences(self) -> list[Difference]:
         tree = look_through(self._root, self._snapshot.parts, self._snapshot.tree.ends)
         self._is_cut = tree.is_cut or self._snapshot.tree.is_cut
-        return differences(self._snapshot, self._root, tree)
+        return [self._let_go(each) for each in differences(self._snapshot, self._root, tree)]
+
+    def _let_go(self, each: Difference) -> Difference:
+        """Return a difference as one that is not held, if git itself may have made it and it starts nothing."""
+        *above, name = each.name.split("/")
+        is_settings = name in GIT_SETTINGS and GIT in above and each.kind is ChangeKind.CHANGED
+        if self._is_harmless is None or not is_settings:
+            return each
+        content = read_content(self._root, each.path, MOST_HELD_BYTES)
+        if content is None or (each.before and each.after and each.before.mode != each.after.mode):
+            return each
+        copy = self._snapshot.place / "settings"
+        copy.write_bytes(content)
+        return replace(each, is_held=False) if self._is_harmless(copy) else each
 
     def _described(self, each: Difference) -> FileChange:
         diff, note = self._diff(each)

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from pathlib import PurePath
 from typing import Final
 
 from harken.runs.tools import Ability, Tool
@@ -83,6 +84,8 @@ INSTRUCTIONS: Final = (
 )
 """Parts of paths that a run changes only with `edit_instructions`: what agents read, and what starts by itself."""
 
+GIT: Final = ".git"
+GIT_SETTINGS: Final = frozenset({"config", "config.worktree"})
 REPOSITORIES: Final = frozenset({".git", ".hg", ".jj"})
 # What makes a folder a repository of git without being called `.git`, and what can start programs there or lead away.
 BARE_SIGNS: Final = frozenset({"head", "objects", "refs"})
@@ -124,6 +127,12 @@ def may_change(tools: Sequence[Tool]) -> bool:
     """Whether a run with some tools can change anything at all."""
     looking = (Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES)
     return any(tool.ability not in looking for tool in tools)
+
+
+def runs_git(tools: Sequence[Tool]) -> bool:
+    """Whether a run may run git."""
+    words = [tool.prefix[0] for tool in tools if tool.ability is Ability.SHELL_PREFIX and tool.prefix]
+    return any(tool.ability is Ability.SHELL for tool in tools) or "git" in (PurePath(word).name for word in words)
 
 
 def is_undone(tools: Sequence[Tool]) -> bool:

@@ -86,6 +86,7 @@ class Places:
     outputs: Path
     cells: Path  # private folders of runs that are going on
     work: Path  # folders of rules that name none
+    folders: Folders  # what became of them
     kept_out: tuple[Path, ...]  # Harken's own: no run may have any of it in its folder; the first is its home
     workdir: str = ""  # for rules that name none, if the person chose one
 
@@ -125,7 +126,7 @@ class Runner:
         self._contain = contain
         self._live: dict[RunId, _Live] = {}
         self.outputs = Outputs(places.outputs)
-        self.folders = Folders(places.outputs)
+        self.folders = places.folders
 
     async def run(self) -> None:
         """Start what is queued, for ever."""
