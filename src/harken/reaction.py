@@ -203,6 +203,7 @@ class FolderChanges:
     files: tuple[FileChange, ...] = ()
     more: int = 0  # files that changed and are not named
     note: str = ""  # why something may be missing
+    is_known: bool = True  # the folder could be looked at
 
     @property
     def undone(self) -> tuple[FileChange, ...]:

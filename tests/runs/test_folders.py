@@ -172,6 +172,19 @@ async def test_folder_that_became_a_link_leads_nothing_outside(tmp_path: Path, p
     assert by_path(changes)["docs/CLAUDE.md"].is_undone
 
 
+async def test_folder_that_is_another_one_by_now_is_not_touched(tmp_path: Path, project: Project) -> None:
+    """Whoever exchanges the folder for a link must not have other files put back, or called unchanged."""
+    (project.outside / "AGENTS.md").write_text("Of somebody else.", encoding="utf-8")
+    text = f"os.rename({str(project.folder)!r}, {str(tmp_path / 'moved')!r})\n"
+    text += f"os.symlink({str(project.outside)!r}, {str(project.folder)!r})"
+    async with running(tmp_path) as rig:
+        run, changes = await played(rig, project, text)
+    assert run.state is RunState.FAILED
+    assert "could not be looked at afterwards" in run.reason
+    assert (changes.files, changes.is_known) == ((), False)
+    assert (project.outside / "AGENTS.md").read_text(encoding="utf-8") == "Of somebody else."
+
+
 async def test_end_of_a_link_is_held_as_the_link_is(tmp_path: Path, project: Project) -> None:
     """Many keep one text for all agents, and link the names that each of them looks for."""
     (project.folder / "docs" / "agents").write_text("Be kind.\n", encoding="utf-8")

@@ -60,6 +60,7 @@ class _Heading(msgspec.Struct, frozen=True):
 
     more: int = 0
     note: str = ""
+    is_known: bool = True
 
 
 IsHarmless = Callable[[Path], bool]
@@ -107,7 +108,8 @@ class Folders:
                     self._keep(run.id, changes)  # a daemon that is killed now leaves this
                     changes = comparing.undo()
         except OSError as exc:
-            changes = FolderChanges(note=f"The folder could not be looked at afterwards: {exc.strerror or exc}.")
+            note = f"The folder could not be looked at afterwards: {exc.strerror or exc}."
+            changes = FolderChanges(note=note, is_known=False)
         if earlier is not None and has_undo:
             changes = _with_earlier(changes, earlier)
         self._keep(run.id, changes)
@@ -122,7 +124,7 @@ class Folders:
             files = tuple(msgspec.json.decode(line, type=FileChange) for line in rest)
         except (OSError, ValueError):
             return None
-        return FolderChanges(files=files, more=heading.more, note=heading.note)
+        return FolderChanges(files=files, more=heading.more, note=heading.note, is_known=heading.is_known)
 
     def aside(self, run: RunId) -> Path:
         """Return where is what a run left in the place of what is held."""
@@ -140,7 +142,8 @@ class Folders:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _keep(self, run: RunId, changes: FolderChanges) -> None:
-        lines = [msgspec.json.encode(_Heading(changes.more, changes.note)), *map(msgspec.json.encode, changes.files)]
+        heading = _Heading(changes.more, changes.note, changes.is_known)
+        lines = [msgspec.json.encode(heading), *map(msgspec.json.encode, changes.files)]
         path = self._record(run)
         temporary = path.with_suffix(".tmp")
         try:
@@ -186,6 +189,8 @@ def judged(end: RunEnd, changes: FolderChanges | None, tools: Sequence[str]) -> 
         if found
         for text in [f"{text}: {_named(found)}"]
     ]
+    if not changes.is_known:
+        said.append("nobody knows what it changed: its folder could not be looked at afterwards")
     if not said:
         return end
     reason = "; ".join([*said, *([end.reason] if end.reason else [])])

@@ -21,7 +21,7 @@ from msgspec import Struct
 from harken.runs.held import BARE_LIVE, BARE_SIGNS, REPOSITORIES, fold, folded, is_repository
 
 MOST_ENTRIES: Final = 200_000
-MOST_DEPTH: Final = 200
+MOST_DEPTH: Final = 500
 MOST_LINKS: Final = 200  # whose ends are held too
 # Some systems have none of these; nor can they open a file from a folder, so that nothing here is used there.
 NO_LINK: Final = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_CLOEXEC", 0)
