@@ -31,6 +31,7 @@ class Sink:
     refuses_people: bool = False
     is_cut_early: bool = False  # the connection ends before a mail can be handed over
     is_cut: bool = False  # the connection ends after a mail was taken, before that is said
+    is_open: bool = False  # whoever can connect may hand mail over, as at a relay of a company
 
     def read(self) -> list[EmailMessage]:
         """Return the mails as the email package reads them."""
@@ -49,8 +50,8 @@ class Sink:
         return "250 known"
 
     async def take(self, server: SMTP, session: Session, envelope: Envelope) -> str:
-        """Take a mail of somebody who has signed in."""
-        if not session.authenticated:
+        """Take a mail of somebody who has signed in, or of anybody."""
+        if not session.authenticated and not self.is_open:
             return "530 sign in first"
         if self.answers:
             return self.answers.pop(0)
@@ -74,14 +75,17 @@ class Sink:
 
 
 @contextmanager
-def sinking(security: str = "none", certificate: Path | None = None) -> Iterator[Sink]:
-    """A sink for the time of the block; with a certificate the way to it is private."""
+def sinking(security: str = "none", certificate: Path | None = None, *, has_auth: bool = True) -> Iterator[Sink]:
+    """A sink for the time of the block; with a certificate the way to it is private.
+
+    Without `has_auth` it has no way to sign in, and takes mail from everybody.
+    """
     context = None
     if certificate is not None:
         context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
         context.load_cert_chain(certificate)
     with socket.create_server(("127.0.0.1", 0)) as free:
-        sink = Sink(port=free.getsockname()[1])
+        sink = Sink(port=free.getsockname()[1], is_open=not has_auth)
     # The library finds what to call by names of its own.
     handler = type(
         "Handler", (), {"handle_DATA": staticmethod(sink.take), "handle_RCPT": staticmethod(sink.announce)}
@@ -91,7 +95,7 @@ def sinking(security: str = "none", certificate: Path | None = None) -> Iterator
         hostname="127.0.0.1",
         port=sink.port,
         authenticator=sink.sign_in,
-        auth_require_tls=False,
+        auth_require_tls=not has_auth,  # without TLS there is no AUTH then
         ssl_context=context if security == "tls" else None,
         tls_context=context if security == "starttls" else None,
         require_starttls=security == "starttls",

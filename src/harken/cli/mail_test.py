@@ -124,4 +124,6 @@ async def _answers(settings: MailSettings, who: Credentials) -> str:
     if settings.smtp is None:
         return "It cannot be answered: smtp_host is not set."
     await try_sign_in(settings.smtp, who)
-    return f"Answers leave through {settings.smtp.host}."
+    without = "" if settings.smtp.has_auth else ", without a sign-in"
+    plain = ", unencrypted" if settings.smtp.is_readable_on_the_way else ""
+    return f"Answers leave through {settings.smtp.host}{without}{plain}."

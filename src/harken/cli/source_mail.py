@@ -18,6 +18,7 @@ from harken.cli.verbs import Invocation
 
 KIND = "imap"
 SECURITIES = click.Choice(["tls", "starttls", "none"])
+AUTHS = click.Choice(["login", "none"])
 
 _Command = TypeVar("_Command", bound=Callable[..., object])
 
@@ -40,6 +41,7 @@ class Wanted:
     smtp_host: str = ""
     smtp_port: int | None = None
     smtp_security: str | None = None
+    smtp_auth: str | None = None
     from_address: str = ""
     is_saved: bool = False
     poll: float | None = None
@@ -64,6 +66,7 @@ def mail_options(command: _Command) -> _Command:
         click.option("--smtp-host", default="", metavar="HOST", help="Mail: the server that sends answers."),
         click.option("--smtp-port", type=int, default=None, metavar="PORT", help="Mail: its port."),
         click.option("--smtp-security", type=SECURITIES, default=None, help="Mail: tls unless you say so."),
+        click.option("--smtp-auth", type=AUTHS, default=None, help="Mail: login unless you say so."),
         click.option("--from", "from_address", default="", metavar="ADDRESS", help="Mail: what answers are from."),
         click.option("--save-sent", "is_saved", is_flag=True, help="Mail: keep answers in the folder of sent mail."),
     )
@@ -144,6 +147,7 @@ def entry_of(wanted: Wanted) -> dict[str, object]:
         "smtp_host": wanted.smtp_host,
         "smtp_port": wanted.smtp_port,
         "smtp_security": wanted.smtp_security,
+        "smtp_auth": wanted.smtp_auth,
         "from": wanted.from_address,
         "save_sent": wanted.is_saved,
         "poll": wanted.poll,
@@ -167,6 +171,9 @@ def what_to_know(wanted: Wanted, found: str = "") -> list[str]:
         lines.append(
             f"Agents can answer through {settings.smtp.host}, as {settings.address}, with a line that says so."
         )
+        if settings.smtp.is_readable_on_the_way:
+            place = settings.smtp.host
+            lines.append(f"Warning: answers reach {place} unencrypted: who is on the way can read them.")
     else:
         lines.append("It cannot be answered: add --smtp-host for that.")
     anybody = "Anybody can write any sender into a mail."

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -73,6 +74,34 @@ def test_who_vouches_for_senders_is_found_and_believed_if_the_person_says_so(tmp
         person.sees("It is believed if mx.example.org vouches for it, else it is unverified.")
         assert person.leaves() == 0
     assert 'authserv_id = "mx.example.org"' in (rig.home / "config.toml").read_text()
+
+
+def test_a_relay_without_a_sign_in_is_added_and_tried(tmp_path: Path, server: Dovecot) -> None:
+    """Where a server has neither AUTH nor STARTTLS, two words are enough."""
+    rig = Rig(tmp_path / "home")
+    rig.home.mkdir(mode=0o700)
+    keep_password(rig.home)
+    place = ("--host", "127.0.0.1", "--port", str(server.port), "--security", "none", "--user", USER)
+    with sinking(has_auth=False) as relay:
+        out = ("--smtp-host", "127.0.0.1", "--smtp-port", str(relay.port), "--smtp-security", "none")
+        rig.run("source", "add", "imap", "first", *place, *out, "--password", "env:MAIL_PASSWORD")
+        tried = rig.run("source", "test", "first")
+        assert tried.code == 1
+        assert "127.0.0.1 offers no way to sign in." in tried.out
+        rig.run("source", "add", "imap", NAME, *place, *out, "--smtp-auth", "none", "--password", "env:MAIL_PASSWORD")
+        found = rig.json("source", "test", NAME)
+    assert found["state"] == "listening"
+    assert found["found"].endswith("Answers leave through 127.0.0.1, without a sign-in.")
+
+
+def test_answers_that_anybody_on_the_way_could_read_are_warned_of() -> None:
+    """A relay in the clear may be right within a company; nobody should use it unknowingly."""
+    relay = replace(WANTED, smtp_host="relay.example.org", smtp_security="none", smtp_auth="none")
+    assert "Warning: answers reach relay.example.org unencrypted: who is on the way can read them." in what_to_know(
+        relay
+    )
+    here = replace(relay, smtp_host="127.0.0.1")
+    assert not any("unencrypted" in line for line in what_to_know(here))
 
 
 KEPT = "env:MAIL_PASSWORD"

@@ -10,7 +10,9 @@ from datetime import UTC, datetime, timedelta
 from email.message import EmailMessage
 from pathlib import Path
 
+import anyio
 import pytest
+from anyio.abc import SocketAttribute, SocketStream
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -232,8 +234,93 @@ async def test_a_server_without_a_private_way_gets_no_password(sink: Sink) -> No
 async def test_nobody_there_is_a_reason_to_try_again(sink: Sink) -> None:
     """The network is away for a while."""
     gone = replace(settings(sink), smtp=Server(host="127.0.0.1", port=1, security="none"))
-    with pytest.raises(Unavailable):
+    with pytest.raises(Unavailable, match=r"127\.0\.0\.1 cannot be reached: Connection refused\."):
         await sender_of(gone).send(reply_to(heard(ASKED)))
+
+
+async def test_an_answer_leaves_through_a_relay_that_wants_no_sign_in() -> None:
+    """Relays of companies have neither AUTH nor STARTTLS, and the password is none of their business."""
+
+    def nobody_asks() -> str:
+        raise AssertionError
+
+    with sinking(has_auth=False) as relay:
+        chosen = replace(
+            settings(relay), smtp=Server(host="127.0.0.1", port=relay.port, security="none", has_auth=False)
+        )
+        await MailSender(chosen, credentials(nobody_asks), SystemClock()).send(reply_to(heard(ASKED)))
+        assert len(relay.mails) == 1
+
+
+async def test_a_server_that_offers_no_sign_in_is_not_called_unreachable() -> None:
+    """It answered: looking at the network would be in vain, and the setting that helps is named."""
+    with sinking(has_auth=False) as relay, pytest.raises(NeedsPerson) as raised:
+        await sender_of(settings(relay)).send(reply_to(heard(ASKED)))
+    assert raised.value.message == "127.0.0.1 offers no way to sign in."
+    assert 'smtp_auth = "none"' in raised.value.hint
+    assert relay.mails == []
+
+
+async def test_a_server_that_offers_no_starttls_is_not_called_unreachable(sink: Sink) -> None:
+    """Whoever sits between may have taken the offer away, so it is a person who decides."""
+    chosen = replace(settings(sink), smtp=Server(host="127.0.0.1", port=sink.port, security="starttls"))
+    with pytest.raises(NeedsPerson, match="offers no STARTTLS") as raised:
+        await sender_of(chosen).send(reply_to(heard(ASKED)))
+    assert "smtp_security" in raised.value.hint
+
+
+async def test_a_server_that_wants_a_sign_in_after_all_waits_for_a_person(sink: Sink) -> None:
+    """The mail is not lost over a setting: it leaves when the setting is right."""
+    server = Server(host="127.0.0.1", port=sink.port, security="none", has_auth=False)
+    with pytest.raises(NeedsPerson, match=r"127\.0\.0\.1 wants a sign-in: 530 sign in first") as raised:
+        await sender_of(replace(settings(sink), smtp=server)).send(reply_to(heard(ASKED)))
+    assert 'smtp_auth = "login"' in raised.value.hint
+    assert sink.signed_in == []
+
+
+async def test_a_server_that_does_not_speak_tls_is_not_called_unreachable(sink: Sink) -> None:
+    """The port of STARTTLS was taken for that of TLS: the most usual slip."""
+    chosen = replace(settings(sink), smtp=Server(host="127.0.0.1", port=sink.port, security="tls"))
+    with pytest.raises(Unavailable, match="answers, and not with TLS") as raised:
+        await sender_of(chosen).send(reply_to(heard(ASKED)))
+    assert "smtp_port" in raised.value.hint
+
+
+async def test_a_certificate_that_is_not_believed_is_named(tmp_path: Path) -> None:
+    """The way out is the setting `ca`, and not another network."""
+    with sinking("tls", write_loopback_pair(tmp_path)[1]) as private:
+        chosen = replace(settings(private), smtp=Server(host="127.0.0.1", port=private.port, security="tls"))
+        with pytest.raises(Unavailable, match=r"The certificate of .* is not believed") as raised:
+            await sender_of(chosen).send(reply_to(heard(ASKED)))
+    assert "ca" in raised.value.hint
+
+
+@pytest.mark.parametrize(
+    ("greeting", "kind", "said"),
+    [
+        (b"554 no mail \x1b[31mtoday\r\n", Refused, "127.0.0.1 says 554: no mail [31mtoday"),
+        (b"421 too many\r\n", Unavailable, "127.0.0.1 says 421: too many"),
+        (b"SSH-2.0-OpenSSH_9.2\r\n", Unavailable, "127.0.0.1 said something that is not SMTP"),
+        (b"", Unavailable, "127.0.0.1 ended the connection without a word"),
+    ],
+)
+async def test_what_a_server_says_first_is_told(greeting: bytes, kind: type[HarkenError], said: str) -> None:
+    """Its own words say more than that it cannot be reached, without what a terminal would obey."""
+
+    async def greet(stream: SocketStream) -> None:
+        async with stream:
+            if greeting:
+                await stream.send(greeting)
+                with suppress(anyio.EndOfStream, anyio.BrokenResourceError):
+                    await stream.receive()
+
+    async with await anyio.create_tcp_listener(local_host="127.0.0.1") as listener, anyio.create_task_group() as group:
+        group.start_soon(listener.serve, greet)
+        server = Server(host="127.0.0.1", port=listener.extra(SocketAttribute.local_port), security="none")
+        with pytest.raises(kind) as raised:
+            await sender_of(replace(PLAIN, smtp=server)).send(reply_to(heard(ASKED)))
+        group.cancel_scope.cancel()
+    assert raised.value.message.startswith(said)
 
 
 async def test_answers_are_kept_among_the_sent_ones_where_that_is_asked_for(sink: Sink) -> None:

@@ -72,6 +72,18 @@ def test_who_vouches_for_senders_is_known_of_gmail_and_asked_of_all_others() -> 
     assert (read().authserv_id, read().trust_from) == ("", False)
 
 
+RELAY = {"smtp_host": "relay.example.org", "from": "ann@example.org"}
+
+
+def test_a_relay_without_a_sign_in_may_be_used_in_the_clear_if_both_are_said() -> None:
+    """No password is sent, and that the text of answers can be read on the way is what two words ask for."""
+    server = Server(host="relay.example.org", port=25, security="none", has_auth=False)
+    assert read(**RELAY, smtp_security="none", smtp_auth="none").smtp == server
+    private = read(**RELAY, smtp_auth="none").smtp
+    assert private == Server(host="relay.example.org", port=465, security="tls", has_auth=False)
+    assert read(**RELAY, smtp_auth="login").smtp == read(**RELAY).smtp
+
+
 @pytest.mark.parametrize(
     ("more", "message", "hint"),
     [
@@ -83,6 +95,13 @@ def test_who_vouches_for_senders_is_known_of_gmail_and_asked_of_all_others() -> 
         ({"security": "ssl"}, "sources.post.security is 'ssl'.", "tls, starttls, none"),
         ({"security": "none"}, 'sources.post.security is "none", and imap.example.org is not this machine.', "clear"),
         ({"smtp_port": 25}, "sources.post.smtp_port needs smtp_host.", "Set smtp_host too."),
+        ({"smtp_auth": "none"}, "sources.post.smtp_auth needs smtp_host.", "Set smtp_host too."),
+        ({**RELAY, "smtp_auth": "no"}, "sources.post.smtp_auth is 'no'.", "login, none"),
+        (
+            {**RELAY, "smtp_security": "none"},
+            'sources.post.smtp_security is "none", and relay.example.org is not this machine.',
+            'if it wants no password, set smtp_auth = "none"',
+        ),
         ({"smtp_host": "smtp.example.org"}, "sources.post.from is missing.", "address that answers are from"),
         ({"from": "a b"}, "sources.post.from is not a mail address.", "me@example.org"),
         ({"from": "a@b, c@d"}, "sources.post.from is not a mail address.", "me@example.org"),

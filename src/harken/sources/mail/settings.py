@@ -23,6 +23,8 @@ TLS: Final = "tls"
 STARTTLS: Final = "starttls"
 NONE: Final = "none"
 SECURITIES: Final = (TLS, STARTTLS, NONE)
+LOGIN: Final = "login"
+AUTHS: Final = (LOGIN, NONE)
 INBOX: Final = "INBOX"
 POLL_SECONDS: Final = 60.0
 MIN_POLL_SECONDS: Final = 5.0
@@ -51,7 +53,7 @@ _KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NAME"
 _KEYS: Final = frozenset(
     {
         *("host", "port", "security", "user", "password", "token", "folders", "poll", "since", "ca"),
-        *("authserv_id", "trust_from", "smtp_host", "smtp_port", "smtp_security", "from", "save_sent"),
+        *("authserv_id", "trust_from", "smtp_host", "smtp_port", "smtp_security", "smtp_auth", "from", "save_sent"),
     }
 )
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
@@ -68,6 +70,12 @@ class Server:
     host: str
     port: int
     security: str = TLS
+    has_auth: bool = True  # whether somebody signs in there; some relays know no such thing
+
+    @property
+    def is_readable_on_the_way(self) -> bool:
+        """Whether somebody between this machine and the server can read along."""
+        return self.security == NONE and not is_loopback(self.host)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,25 +163,27 @@ def _secret(table: Table) -> tuple[str, bool]:
 
 
 def _server(table: Table, prefix: str, ports: Mapping[str, int], example: str) -> Server | None:
-    host, port, security = f"{prefix}host", f"{prefix}port", f"{prefix}security"
+    host, port, security, auth = (f"{prefix}{key}" for key in ("host", "port", "security", "auth"))
     place = table.text(host, f"a server such as {example}")
     if not place:
-        for key in (port, security):
+        for key in (port, security, auth):
             if key in table.entry:
                 raise UserError(f"{table.dotted(key)} needs {host}.", f"Set {host} too.")
         return None
     if _HOST.fullmatch(place) is None:
         raise UserError(f"{table.dotted(host)} is not the name of a server.", f"Use one such as {example}.")
     way = table.choice(security, SECURITIES, TLS)
-    if way == NONE and not is_loopback(place):
+    has_auth = table.choice(auth, AUTHS, LOGIN) == LOGIN
+    if way == NONE and has_auth and not is_loopback(place):
+        without = f'; if it wants no password, set {auth} = "{NONE}"' if auth in _KEYS else ""
         raise UserError(
             f'{table.dotted(security)} is "none", and {place} is not this machine.',
-            f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear.',
+            f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear{without}.',
         )
     number = table.entry.get(port, ports[way])
     if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LAST_PORT:
         raise table.wrong(port, number, f"Use a port such as {ports[way]}.")
-    return Server(host=place, port=number, security=way)
+    return Server(host=place, port=number, security=way, has_auth=has_auth)
 
 
 def _voucher(table: Table, host: str) -> str:

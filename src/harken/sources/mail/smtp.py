@@ -7,6 +7,8 @@ tells. Above is `sender.py`.
 
 from __future__ import annotations
 
+import os
+import ssl
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -17,7 +19,7 @@ import anyio
 import anyio.to_thread
 
 from harken.errors import HarkenError, NeedsPerson, Refused, Unavailable, Uncertain
-from harken.sources.mail.settings import STARTTLS, TLS, Server
+from harken.sources.mail.settings import LOGIN, NONE, STARTTLS, TLS, Server
 from harken.sources.mail.signing_in import Credentials
 
 CALL_SECONDS: Final = 60.0
@@ -26,8 +28,10 @@ QUIT_SECONDS: Final = 5.0
 AGAIN_SECONDS: Final = 30.0
 MOST_SAID: Final = 200
 
+_LEAST: Final = 200
 _PASSING: Final = 400
 _LASTING: Final = 500
+_SIGN_IN_FIRST: Final = 530
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +85,13 @@ def _client(server: Server, credentials: Credentials) -> aiosmtplib.SMTP:
 
 
 async def _sign_in(client: aiosmtplib.SMTP, server: Server, credentials: Credentials) -> None:
-    secret = await anyio.to_thread.run_sync(credentials.secret)
+    """Connect, and sign in where the server knows such a thing."""
+    secret = await anyio.to_thread.run_sync(credentials.secret) if server.has_auth else ""
     try:
         await client.connect()
-        if credentials.is_token:
+        if not server.has_auth:
+            await _greet(client)
+        elif credentials.is_token:
             await client.auth_xoauth2(credentials.user, secret)
         else:
             await client.login(credentials.user, secret)
@@ -95,14 +102,57 @@ async def _sign_in(client: aiosmtplib.SMTP, server: Server, credentials: Credent
         raise credentials.refused(server.host, said) from exc
     except aiosmtplib.SMTPResponseException as exc:
         raise _answer(server, exc.code, exc.message) from exc
-    except aiosmtplib.SMTPNotSupported as exc:
-        raise NeedsPerson(
-            f"{server.host} offers no way to sign in that is known here.",
-            "check smtp_host, smtp_port and smtp_security",
-            action=f"check smtp_security of the source {credentials.source}",
-        ) from exc
-    except (aiosmtplib.SMTPException, OSError, ValueError) as exc:
-        raise Unavailable(f"{server.host} cannot be reached.", "it is tried again") from exc
+    except (OSError, ValueError) as exc:
+        raise _unreached(server, exc) from exc
+    except aiosmtplib.SMTPException as exc:
+        raise _not_offered(client, server, credentials.source) from exc
+
+
+async def _greet(client: aiosmtplib.SMTP) -> None:
+    try:
+        await client.ehlo()
+    except aiosmtplib.SMTPHeloError:
+        await client.helo()
+
+
+def _unreached(server: Server, exc: OSError | ValueError) -> Unavailable:
+    """Return why nobody was spoken to, as precisely as the library lets one know."""
+    cause = exc.__cause__ if isinstance(exc, aiosmtplib.SMTPConnectError) else exc
+    again = "it is tried again"
+    if isinstance(cause, ssl.SSLCertVerificationError):
+        return Unavailable(
+            f"The certificate of {server.host} is not believed: {cause.verify_message}.", "name its authority with ca"
+        )
+    if isinstance(cause, ssl.SSLError):
+        return Unavailable(f"{server.host} answers, and not with TLS.", "check smtp_port and smtp_security")
+    if isinstance(exc, TimeoutError):
+        return Unavailable(f"{server.host} does not answer in time.", again)
+    if isinstance(exc, aiosmtplib.SMTPConnectError) and isinstance(cause, aiosmtplib.SMTPServerDisconnected):
+        return Unavailable(f"{server.host} ended the connection without a word.", again)
+    if isinstance(exc, aiosmtplib.SMTPServerDisconnected):
+        return Unavailable(f"The connection to {server.host} was lost.", again)
+    reason = _reason(cause) if isinstance(cause, OSError) else ""
+    return Unavailable(f"{server.host} cannot be reached{f': {reason}' if reason else ''}.", again)
+
+
+def _reason(error: OSError) -> str:
+    """Return the system's word for what went wrong; asyncio puts its own before it."""
+    return os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or ""
+
+
+def _not_offered(client: aiosmtplib.SMTP, server: Server, source: str) -> NeedsPerson:
+    """Return what a server that answers does not have: the library says it in a sentence only."""
+    if server.security == STARTTLS and not client.is_connected:  # connecting, which includes it, was given up
+        return NeedsPerson(
+            f"{server.host} offers no STARTTLS.",
+            f'check smtp_port; a server of your own that has none: smtp_security = "{NONE}" and smtp_auth = "{NONE}"',
+            action=f"check smtp_port and smtp_security of the source {source}",
+        )
+    return NeedsPerson(
+        f"{server.host} offers no way to sign in.",
+        f'check smtp_port and smtp_security; if it wants no sign-in, set smtp_auth = "{NONE}"',
+        action=f"check smtp_security and smtp_auth of the source {source}",
+    )
 
 
 async def _announce(client: aiosmtplib.SMTP, server: Server, credentials: Credentials, letter: Letter) -> None:
@@ -157,6 +207,14 @@ def _in_time(server: Server, seconds: float) -> Iterator[None]:
 
 
 def _answer(server: Server, code: int, said: str) -> HarkenError:
+    if code == _SIGN_IN_FIRST and not server.has_auth:
+        return NeedsPerson(
+            f"{server.host} wants a sign-in: {code} {_said(said)}",
+            f'set smtp_auth = "{LOGIN}", or take it out',
+            action="take smtp_auth out of the source",
+        )
+    if code < _LEAST:
+        return Unavailable(f"{server.host} said something that is not SMTP: {_said(said)}", "check smtp_port")
     text = f"{server.host} says {code}: {_said(said)}"
     if code < _LASTING:
         return Unavailable(text, "it is tried again", retry_after=AGAIN_SECONDS)
