@@ -156,6 +156,10 @@ def _show_status(screen: Screen, found: Result) -> None:
     screen.line("Sources:" if daemon["sources"] else "Sources: none configured")
     show_sources(screen, daemon["sources"], "  ")
     _section(screen, "Senders", [(r["sender"], r["trust"], _from(r["source"])) for r in found["senders"]])
+    refused = [
+        (r["sender"], _from(r["source"]), f"{clock_time(r['at'])}: {r['reason']}") for r in found["refused_pairings"]
+    ]
+    _section(screen, "Sent a pairing code and were not admitted", refused)
     _section(screen, "Muted", [(m["kind"], m["name"], _until(m["until"])) for m in found["mutes"]])
     _show_rules(screen, found["rules"])
     if found["waiting"]["count"]:

@@ -513,6 +513,7 @@ class Inbox:
             parked=await self._store.outbox(state="parked"),
             waiting_replies=len(await self._store.outbox(state="queued")),
             not_stored=self._intake.not_stored,
+            refused_pairings=self._intake.refused_pairings,
             store=await self._store.stats(),
         )
 

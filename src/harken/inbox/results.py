@@ -8,6 +8,7 @@ from datetime import datetime
 
 from harken.inbox.forecast import Forecast
 from harken.inbox.sessions import Session
+from harken.ingest.pairing import RefusedPairing
 from harken.model import (
     Consumer,
     Delivery,
@@ -113,4 +114,5 @@ class Status:
     parked: Sequence[ReplyRow]
     waiting_replies: int
     not_stored: Sequence[Draft]
+    refused_pairings: Sequence[RefusedPairing]
     store: Mapping[str, int]

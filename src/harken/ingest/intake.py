@@ -17,7 +17,7 @@ import anyio.lowlevel
 import anyio.to_thread
 
 from harken.errors import Unavailable
-from harken.ingest.pairing import Pairings
+from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
 from harken.model import Draft, NewMessage, Trust
@@ -55,6 +55,11 @@ class Intake:
     def dropped_total(self) -> int:
         """How many drafts had to be given up since the start: too large, or too many while the store was away."""
         return self._dropped_total
+
+    @property
+    def refused_pairings(self) -> Sequence[RefusedPairing]:
+        """Who sent an open pairing code and was not admitted, the newest last."""
+        return self._pairings.refused
 
     @property
     def problem(self) -> str:

@@ -290,5 +290,9 @@ def status(value: Status) -> dict[str, object]:
         "parked": [reply(row) for row in value.parked],
         "waiting_replies": value.waiting_replies,
         "not_stored": [held(draft) for draft in value.not_stored],
+        "refused_pairings": [
+            {"source": each.source, "sender": each.sender, "reason": each.reason, "at": moment(each.at)}
+            for each in value.refused_pairings
+        ],
         "store": dict(value.store),
     }

@@ -141,6 +141,25 @@ def test_a_mail_reaches_the_inbox_and_is_answered(account: Account) -> None:
     )
 
 
+def test_a_mail_with_a_pairing_code_admits_its_sender_if_somebody_vouches_for_them(account: Account) -> None:
+    """Whoever has the code and writes from an address of their own gets in; who only writes the address does not."""
+    code = account.rig.json("pair")["code"]
+    account.server.deliver(
+        mail("Dan, or anybody.", sender="dan@example.net", subject=f"Here: {code}"),
+        mail("Dan, vouched for.", VOUCHED, sender="dan@example.net", subject=f"Here: {code}"),
+        mail("Eve, vouched for.", VOUCHED, sender="eve@example.net", subject=f"Here: {code}"),
+    )
+    rows = account.heard("Dan, or anybody.", "Dan, vouched for.", "Eve, vouched for.")
+    assert [row["trust"] for row in rows] == ["unknown", "known", "unknown"]
+    status = account.rig.json("status")
+    assert {"source": NAME, "sender": "dan@example.net", "trust": "known"} in status["senders"]
+    (refused,) = status["refused_pairings"]
+    assert (refused["sender"], refused["reason"]) == ("unverified:dan@example.net", "nobody vouches for the sender")
+    said = account.rig.ok("status")
+    assert "Sent a pairing code and were not admitted:" in said
+    assert "unverified:dan@example.net" in said
+
+
 def test_a_rule_about_an_address_holds_for_who_is_vouched_for_and_nobody_else(account: Account) -> None:
     """Whoever writes the owner's address into a mail is not the owner, and does not hide the owner's mail."""
     account.rig.ok("allow", "bob@example.net", "--source", NAME, "--as-owner")

@@ -124,14 +124,18 @@ def _expects_answer(mail: Json, author: Sender, addresses: Collection[str]) -> b
     """Whether somebody else, and no machine, writes to one of these addresses."""
     if author.id in addresses or author.id == NOBODY or is_unattended(author.id) or is_invitation(mail):
         return False
+    return not _is_automatic(mail) and any(person.id in addresses for person in _people(mail.get("toRecipients")))
+
+
+def _is_automatic(mail: Json) -> bool:
+    """Whether a machine sent it: an answer to it would reach nobody, or another machine."""
     said = _header(mail, "auto-submitted").lower()
-    is_automatic = (
+    return (
         (bool(said) and not said.startswith("no"))
         or _header(mail, "precedence").lower() in _BULK
         or any(_header(mail, name) for name in _MACHINES)
         or _header(mail, "return-path") == "<>"
     )
-    return not is_automatic and any(person.id in addresses for person in _people(mail.get("toRecipients")))
 
 
 def sender_of(mail: Json, *, trusts_from: bool) -> Sender:
@@ -289,6 +293,7 @@ def _meta(mail: Json, author: Sender, folder: str) -> dict[str, str]:
         "answers_go_to": ", ".join(_answered_at(mail)),
         "sent_by": by.id if by and by.id != author.id else "",
         SERVICE_ID: _text(mail, "id"),
+        "automatic": "yes" if _is_automatic(mail) else "",
         "importance": _text(mail, "importance") if _text(mail, "importance") != "normal" else "",
     }
     return {name: value for name, value in said.items() if value}
