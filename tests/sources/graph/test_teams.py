@@ -11,11 +11,15 @@ from harken.errors import NeedsPerson
 from harken.model import Kind, Sender
 from harken.sources.base import SourceHealth, SourceState
 from harken.sources.graph.failures import MissingScope
+from harken.sources.graph.settings import POLL_SECONDS
 from harken.sources.graph.teams.chats import PAGE, PAGES_AT_ONCE
 from harken.sources.graph.teams.patience import MOST_REFUSALS
+from harken.sources.graph.teams.polling import LOOKS_AT_ONCE, MOST_CLOSE
 from tests.graph.faults import Fault
 from tests.graph.service import Graph
 from tests.sources.graph.teams_rig import POLL, rigged, standing_service
+
+SOON_SECONDS = 10.0
 
 
 @pytest.fixture
@@ -148,7 +152,45 @@ async def test_a_message_that_was_edited_before_it_was_read_is_a_new_one(graph: 
         assert rig.kept.said() == [("message", "<p>uno</p>"), ("message", "<p>two</p>")]
 
 
-async def test_looking_for_edits_becomes_rare_in_a_quiet_chat_and_ends(graph: Graph) -> None:
+async def test_what_is_edited_or_deleted_arrives_with_the_next_look(graph: Graph) -> None:
+    """Ten seconds after somebody has taken a word back nobody should act on it: in every chat, at the usual pace."""
+    ann = graph.person("Ann")
+    chats = [graph.chat(ann, topic=f"t{number}") for number in range(MOST_CLOSE)]
+    rounds = 0
+    late: dict[str, int] = {}  # how many rounds each change took
+    pending: dict[str, int] = {}
+    async with rigged(graph) as rig:
+        await rig.go_round(1)
+        rig.time.pass_by(1)
+        said = [(chat, graph.say(chat, ann, "<p>one</p>"), graph.say(chat, ann, "<p>two</p>")) for chat in chats]
+        for chat in chats:
+            graph.say(chat, ann, "<p>three</p>")
+
+        def look() -> None:
+            """Note what has come, then change something right after the source has looked: it cannot be later."""
+            nonlocal rounds
+            rounds += 1
+            late.update(
+                {
+                    each.refers_to: rounds - pending.pop(each.refers_to)
+                    for each in rig.kept.drafts
+                    if each.refers_to in pending
+                }
+            )
+            if len(rig.kept.texts()) == 3 * len(chats) and said:
+                chat, first, second = said.pop()
+                graph.edit(chat, first, "<p>uno</p>")
+                graph.delete(chat, second)
+                pending.update({f"{chat.id}/{first.id}": rounds, f"{chat.id}/{second.id}": rounds})
+
+        rig.time.at_leaps.append(look)
+        await rig.go_round(4 * MOST_CLOSE)
+    assert sorted(late.values()) == [1] * 2 * MOST_CLOSE, "all of it came, in the round that follows"
+    assert POLL_SECONDS["teams"] == POLL < SOON_SECONDS, "which begins that soon"
+    assert {entry.status for entry in graph.requests} == {200}, "and nothing was asked for too often"
+
+
+async def test_looking_for_edits_ends_in_a_quiet_chat(graph: Graph) -> None:
     """Microsoft asks not to be polled without need: an hour after the last word only the list is read."""
     ann = graph.person("Ann")
     chat = graph.chat(ann)
@@ -158,11 +200,32 @@ async def test_looking_for_edits_becomes_rare_in_a_quiet_chat_and_ends(graph: Gr
         graph.say(chat, ann, "<p>one</p>")
         await rig.go_round(int(3_700 / POLL))
         reads = len(graph.asked("/messages"))
-        assert 5 < reads < 60
+        assert reads <= 3_600 / POLL + 1
         await rig.go_round(2)
         quiet_from = len(graph.asked("/messages"))
         # A restart may look once more; going on may not.
         assert quiet_from <= reads + 1
+
+
+async def test_however_many_chats_are_busy_only_some_are_looked_at_in_a_round(graph: Graph) -> None:
+    """All who use the app share what Microsoft allows it: twenty requests a second in an organisation."""
+    ann = graph.person("Ann")
+    chats = [graph.chat(ann, topic=f"t{number}") for number in range(3 * MOST_CLOSE)]
+    async with rigged(graph) as rig:
+        await rig.go_round(1)
+        rig.time.pass_by(1)
+        for chat in chats:
+            graph.say(chat, ann, "<p>one</p>")
+        await rig.go_round(1)
+        assert len(rig.kept.drafts) == len(chats)
+        begun = len(graph.asked("/messages"))
+        rounds = 60
+        counts: list[int] = []
+        rig.time.at_leaps.append(lambda: counts.append(len(graph.asked("/messages"))))
+        await rig.go_round(rounds)
+        assert counts[-1] - begun <= rounds * (MOST_CLOSE + LOOKS_AT_ONCE)
+        looked_at = {entry.path for entry in graph.asked("/messages")[begun:]}
+        assert len(looked_at) == len(chats), "the others have their turns"
 
 
 async def test_what_the_system_says_is_left_out(graph: Graph) -> None:

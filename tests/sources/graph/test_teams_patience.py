@@ -68,6 +68,7 @@ def polling(
         Sent(),
         lambda: "me",
         far.time.monotonic,
+        now=lambda: START,
         since=lambda: since,
         chat_seconds=chat_seconds,
     )
@@ -281,7 +282,8 @@ async def test_a_chat_that_fails_for_ever_lets_the_list_go_on_and_is_told_of() -
 async def test_nothing_is_read_while_it_is_not_known_whose_chats_they_are() -> None:
     """The person's own words, and ours, could not be told from those of others."""
     async with calling(World({"old": START})) as far:
-        chats = Polling(GraphSettings(name="work", kind="teams"), far.client, Sent(), lambda: "", far.time.monotonic)
+        settings = GraphSettings(name="work", kind="teams")
+        chats = Polling(settings, far.client, Sent(), lambda: "", far.time.monotonic, now=lambda: START)
         with pytest.raises(NeedsPerson):
             await chats.look()
         assert far.service.visits == []
@@ -292,7 +294,8 @@ async def test_what_was_read_while_somebody_else_signed_in_is_nobodys() -> None:
     world = World({"old": START})
     who = ["ann"]
     async with calling(world) as far:
-        chats = Polling(GraphSettings(name="work", kind="teams"), far.client, Sent(), lambda: who[0], lambda: 0.0)
+        settings = GraphSettings(name="work", kind="teams")
+        chats = Polling(settings, far.client, Sent(), lambda: who[0], lambda: 0.0, now=lambda: START)
         await go_round(chats)
         world.listed["new"] = START + timedelta(seconds=60)
 

@@ -3,7 +3,8 @@
 It holds the place and moves it only over what was read. A chat that fails keeps the whole list open, so that it is
 found again; one that goes on failing is left alone for a while (`patience.py`), and never forgotten. What takes many
 pages is read over several rounds. Edits and deletions do not show in the list, so chats that were active lately are
-looked at now and then, the less the longer they are quiet. Above is `source.py`, which asks and waits.
+looked at: the newest in every round, if there are many the others in turn, none after an hour. Above is `source.py`,
+which asks and waits.
 """
 
 from __future__ import annotations
@@ -31,9 +32,11 @@ from harken.sources.graph.teams.reading import Chat, Written, chat_draft, sender
 MOST_BEHIND: Final = 20  # looks; a message may be older than what one may see of a chat
 MOST_IN_ALL: Final = 20_000  # messages of all chats that are held before they are passed on
 LOOKED_AT_SECONDS: Final = 3_600.0  # how long after something happened in a chat its edits are looked for
-SOONEST_LOOK_SECONDS: Final = 30.0
+MOST_CLOSE: Final = 6  # chats, those that were active last, that are looked at in every round
+CLOSE_LOOK_SECONDS: Final = 4.0  # rounds may follow each other quickly, when somebody tells of changes
+SOONEST_LOOK_SECONDS: Final = 30.0  # for the others, the less the longer they are quiet
 LATEST_LOOK_SECONDS: Final = 600.0
-LOOKS_AT_ONCE: Final = 4
+LOOKS_AT_ONCE: Final = 1
 
 _AGE_PER_LOOK: Final = 8
 
@@ -42,10 +45,18 @@ _AGE_PER_LOOK: Final = 8
 class _Activity:
     active_at: float
     looked_at: float
+    is_owed: bool = False  # one look, however long it is quiet: nobody looked while the daemon was away
+
+
+def _rest(age: float) -> float:
+    return min(max(age / _AGE_PER_LOOK, SOONEST_LOOK_SECONDS), LATEST_LOOK_SECONDS)
 
 
 class Polling:
-    """The chats of one account from one place on. `since` is when somebody signed in, by Microsoft's clock."""
+    """The chats of one account from one place on.
+
+    `since` is when somebody signed in, by Microsoft's clock; `now` is the time here.
+    """
 
     def __init__(
         self,
@@ -56,6 +67,7 @@ class Polling:
         monotonic: Callable[[], float],
         *,
         since: Callable[[], datetime | None] = lambda: None,
+        now: Callable[[], datetime],
         chat_seconds: float = CHAT_SECONDS,
     ) -> None:
         self._settings = settings
@@ -64,6 +76,7 @@ class Polling:
         self._me = me
         self._monotonic = monotonic
         self._since = since
+        self._now = now
         self._chat_seconds = chat_seconds
         self._watched = frozenset(each.casefold() for each in settings.watched)
         self._muted = frozenset(each.casefold() for each in settings.muted)
@@ -91,8 +104,12 @@ class Polling:
     def begin(self, checkpoint: str) -> None:
         """Go on from a checkpoint."""
         self.place = Place.load(checkpoint)
-        now = self._monotonic()
-        self._activity = {chat_id: _Activity(now, now - LATEST_LOOK_SECONDS) for chat_id in self.place.chats}
+        now, wall_ms = self._monotonic(), self._now().timestamp() * 1000
+        # By the clock here, which may be wrong: then edits are looked for too long, or come with the next message.
+        ages = {chat_id: max(0.0, wall_ms - known.at) / 1000 for chat_id, known in self.place.chats.items()}
+        self._activity = {
+            chat_id: _Activity(now - age, now - LATEST_LOOK_SECONDS, is_owed=True) for chat_id, age in ages.items()
+        }
         # Without a gate a chat is not read to its end: it may have refused us, and the list does not show it again.
         self._patience.begin(chat_id for chat_id, known in self.place.chats.items() if not known.gate)
 
@@ -192,16 +209,20 @@ class Polling:
         return not names & self._muted and (not self._watched or bool(names & self._watched))
 
     def _looks(self, place: Place, others: set[str]) -> list[Chat]:
+        """Return chats that may hold edits: those that were active last every time, the others in turn."""
         now = self._monotonic()
-        due: list[tuple[float, str]] = []
-        for chat_id, activity in self._activity.items():
-            age = now - activity.active_at
-            rest = min(max(age / _AGE_PER_LOOK, SOONEST_LOOK_SECONDS), LATEST_LOOK_SECONDS)
-            is_known = chat_id in others or chat_id in self._patience.left
-            if not is_known and age <= LOOKED_AT_SECONDS and now - activity.looked_at >= rest:
-                due.append((activity.looked_at, chat_id))
-        chats = [self._again(place, chat_id) for _, chat_id in sorted(due)]
-        return list(filter(self._is_wanted, chats))[:LOOKS_AT_ONCE]
+        recent = [
+            (activity, self._again(place, chat_id))
+            for chat_id, activity in self._activity.items()
+            if activity.is_owed or now - activity.active_at <= LOOKED_AT_SECONDS
+        ]
+        recent = [each for each in recent if self._is_wanted(each[1]) and each[1].id not in self._patience.left]
+        recent.sort(key=lambda each: each[0].active_at, reverse=True)
+        close = [each for each in recent[:MOST_CLOSE] if now - each[0].looked_at >= CLOSE_LOOK_SECONDS]
+        turns = [each for each in recent[MOST_CLOSE:] if now - each[0].looked_at >= _rest(now - each[0].active_at)]
+        turns.sort(key=lambda each: each[0].looked_at)
+        due = [chat for _, chat in (*close, *turns[:LOOKS_AT_ONCE])]
+        return [chat for chat in due if chat.id not in others]
 
     def _again(self, place: Place, chat_id: str) -> Chat:
         """Return a chat that is to be read though the list shows nothing new in it."""
@@ -264,7 +285,7 @@ class Polling:
         if is_active:
             self._activity[chat_id] = _Activity(now, now)
         elif known is not None:
-            known.looked_at = now
+            known.looked_at, known.is_owed = now, False
 
     def _draft(self, chat: Chat, written: Written, kind: Kind) -> Draft | None:
         sender, me = sender_of(written.json), self._who

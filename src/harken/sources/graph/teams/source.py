@@ -51,7 +51,15 @@ class TeamsSource:
         self.settings = settings
         timing = timing or Timing()
         polling = partial(
-            Polling, settings, client, sent, me, timing.monotonic, since=since, chat_seconds=timing.chat_seconds
+            Polling,
+            settings,
+            client,
+            sent,
+            me,
+            timing.monotonic,
+            since=since,
+            now=clock.now,
+            chat_seconds=timing.chat_seconds,
         )
         self._feed = ChatsFeed(settings, clock, timing, polling)
         self._me = me
