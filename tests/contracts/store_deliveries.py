@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import anyio
 import pytest
 
@@ -620,6 +622,17 @@ class LeaseSuite(DeliverySuite):
         assert [(each.message.text, each.is_repeat) for each in await offer(store, clock)] == [("one", True)]
         assert len(await offer(store, clock, OTHER_READER)) == 2
         assert await store.release_except([]) == 4
+
+    async def test_sessions_of_a_kind_give_back_their_mail(self, store: Store, clock: FakeClock) -> None:
+        """What came over a request ends with the daemon; the sessions of agents may still come back."""
+        await fill(store, "one", "two")
+        request = replace(READER, session=SessionKey("http:1"))
+        await offer(store, clock, request, limit=1)
+        await offer(store, clock, SECOND, limit=1)
+        assert await store.release_except([SessionKey("http:1")], kinds=["http:", "cli:"]) == 0
+        assert await store.release_except([], kinds=["htt:"]) == 0
+        assert await store.release_except([], kinds=["http:", "cli:"]) == 1
+        assert [(each.message.text, each.is_repeat) for each in await offer(store, clock)] == [("one", True)]
 
     async def test_open_offers_are_those_without_proof(self, store: Store, clock: FakeClock) -> None:
         """The proof of an offer is found by its carrier, also after the lease."""

@@ -60,6 +60,27 @@ def test_message_can_be_sent_with_the_token(web: Http) -> None:
     assert texts(web.daemon.call("list")["messages"]) == ["over http"]
 
 
+def test_what_a_program_was_offered_is_its_own_again_after_a_killed_daemon(daemon: Served) -> None:
+    """An offer over HTTP is of one request: it must not be kept for somebody who cannot come back."""
+    daemon.start()
+    web = Http(daemon)
+    web.ask("/api/send", b'{"text": "over http"}')
+    asked = b'{"consumer": "my-program"}'
+    for count in range(2):
+        _, body, _ = web.ask("/api/pull", asked)
+        assert [(each["content_text_sanitized"], each["repeat"]) for each in body["messages"]] == [
+            ("over http", count > 0)
+        ]
+        daemon.kill()
+        daemon.start()
+        web = Http(daemon)
+    _, body, _ = web.ask("/api/pull", asked)
+    web.ask("/api/prove", json.dumps({"deliveries": [body["messages"][0]["delivery_id"]]}).encode())
+    daemon.kill()
+    daemon.start()
+    assert Http(daemon).ask("/api/pull", asked)[1]["messages"] == []
+
+
 def test_long_text_can_be_read_in_parts(web: Http) -> None:
     """A program need not take all of it at once; without an offset the answer is what it always was."""
     _, sent, _ = web.ask("/api/send", b'{"text": "one two three"}')

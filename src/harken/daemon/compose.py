@@ -194,7 +194,7 @@ class Daemon:
         """Return what HTTP needs."""
         return Front(
             desk=lambda: self.desk(
-                Caller(role=Role.OWNER), SessionKey(f"http:{secrets.token_hex(8)}"), secrets.token_hex(8)
+                Caller(role=Role.OWNER), SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}"), secrets.token_hex(8)
             ),
             inbox=self.inbox,
             views=self.views,
@@ -238,7 +238,7 @@ class Daemon:
 
     async def serve_call(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve a client of the command line."""
-        session = SessionKey(f"cli:{secrets.token_hex(8)}")
+        session = SessionKey(f"{upkeep.CLI}{secrets.token_hex(8)}")
         desk = self.desk(self.callers.find(peer, hello), session, session)
         try:
             await CallConnection(stream, lines, desk).serve()
@@ -324,6 +324,7 @@ async def _opened(
         home.database, clock, observer=observer, herald=herald, opener=opener, watched=watched, reserve=reserve
     ) as store:
         await _recover(journal, store, home, known)
+        await upkeep.end_passing_leases(store)
         yield store
 
 

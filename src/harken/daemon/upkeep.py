@@ -25,6 +25,8 @@ PRUNE_EVERY_SECONDS = 3600.0
 EXPIRED_STAYS_SECONDS = 7 * 86_400.0
 # Edges come back within seconds of a restart; only then is a session that did not come back gone.
 GRACE_SECONDS = 30.0
+HTTP, CLI = "http:", "cli:"
+PASSING = (HTTP, CLI)  # how the keys of sessions begin that live no longer than one connection
 
 
 def limits_of(settings: Settings) -> Limits:
@@ -55,6 +57,12 @@ async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
             await intake.flush()
         except Unavailable:
             continue
+
+
+async def end_passing_leases(store: Store) -> None:
+    """Offer again what requests and commands were given over an earlier daemon: they ended with it."""
+    with suppress(Unavailable):  # a full disk: it is done with the others
+        await store.release_except((), kinds=PASSING)
 
 
 async def keep_leases(store: Store, live: Callable[[], Collection[SessionKey]]) -> None:

@@ -415,8 +415,11 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         """Like `withdraw`, of these, whichever session they are of by now: it may have got a name meanwhile."""
         ...
 
-    async def release_except(self, sessions: Collection[SessionKey]) -> int:
-        """End the leases of every session that is not in the given ones: those are gone."""
+    async def release_except(self, sessions: Collection[SessionKey], *, kinds: Collection[str] = ()) -> int:
+        """End the leases of every session that is not in the given ones: those are gone.
+
+        With `kinds`, only of those whose keys begin with one of these.
+        """
         ...
 
     async def transfer(self, session: SessionKey, to: SessionKey) -> int:

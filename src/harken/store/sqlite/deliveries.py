@@ -280,9 +280,10 @@ def undo(tx: Transaction, deliveries: Collection[DeliveryId], carrier: str) -> i
     return _freed(tx, [*gone, *released])
 
 
-def release_except(tx: Transaction, sessions: Collection[SessionKey]) -> int:
-    """End the leases of sessions that are gone."""
-    gone = [row[0] for row in tx.execute(OPEN_SESSIONS) if row[0] not in sessions]
+def release_except(tx: Transaction, sessions: Collection[SessionKey], kinds: Collection[str] = ()) -> int:
+    """End the leases of sessions that are gone, all or those of some kinds."""
+    begins = tuple(kinds) or ("",)
+    gone = [row[0] for row in tx.execute(OPEN_SESSIONS) if row[0] not in sessions and row[0].startswith(begins)]
     return sum(release(tx, session, None) for session in gone)
 
 

@@ -285,9 +285,9 @@ class SqliteStore(Reacting, Asked, VitalSigns):
             return 0
         return await self._writer.run(lambda tx: delivery_rows.undo(tx, deliveries, carrier), is_durable=False)
 
-    async def release_except(self, sessions: Collection[SessionKey]) -> int:
+    async def release_except(self, sessions: Collection[SessionKey], *, kinds: Collection[str] = ()) -> int:
         """End the leases of sessions that are gone."""
-        return await self._writer.run(lambda tx: delivery_rows.release_except(tx, sessions), is_durable=False)
+        return await self._writer.run(lambda tx: delivery_rows.release_except(tx, sessions, kinds), is_durable=False)
 
     async def transfer(self, session: SessionKey, to: SessionKey) -> int:
         """Let a session's open offers be another's."""
