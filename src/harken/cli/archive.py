@@ -27,6 +27,7 @@ import msgspec
 from harken import __version__
 from harken.config.home import Home
 from harken.errors import UserError
+from harken.memory import json_bytes
 from harken.model import timestamp
 from harken.store.sqlite.snapshot import Told, examine, last_event, take
 
@@ -72,7 +73,7 @@ def pack(home: Home, stream: IO[bytes], work: Path, told: Told) -> tuple[About, 
         gzip.GzipFile(filename="", mode="wb", fileobj=stream, compresslevel=6) as squeezed,
         tarfile.open(fileobj=squeezed, mode="w|", format=tarfile.PAX_FORMAT) as archive,
     ):
-        _add_data(archive, ABOUT, msgspec.json.encode(about) + b"\n")
+        _add_data(archive, ABOUT, json_bytes(about) + b"\n")
         for name, path in _wanted(home, copy):
             count += _add(archive, name, path, newest)
         _add_data(archive, END, _end(count))
@@ -138,7 +139,7 @@ def _end_of(file: IO[bytes], newest: int) -> int:
 
 
 def _end(count: int) -> bytes:
-    return msgspec.json.encode({"files": count}) + b"\n"
+    return json_bytes({"files": count}) + b"\n"
 
 
 def _add_data(archive: tarfile.TarFile, name: str, data: bytes) -> None:

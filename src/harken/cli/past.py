@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-import msgspec
-
 from harken.cli.client import Daemon
 from harken.config.home import disk_error
 from harken.inbox.replay_lines import Line, read_line
+from harken.memory import json_bytes
 
 PAGE = 500
 DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
@@ -59,7 +58,7 @@ def _of_store(daemon: Daemon, after: int, until: str) -> Iterator[Line]:
     while page := daemon.ask("journal", after=after, limit=PAGE)["events"]:
         for event in page:
             # The verb gives the message as a record too; replay reads both as they stand in the files.
-            line = read_line(msgspec.json.encode(event))
+            line = read_line(json_bytes(event))
             if line is not None and line.at <= until:
                 yield line
         after = page[-1]["n"]

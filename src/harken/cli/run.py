@@ -93,6 +93,9 @@ def _show(error: HarkenError, *, as_json: bool) -> int:
 
 
 def _apologise(kind: type[BaseException], error: BaseException, _trace: TracebackType | None) -> None:
+    if issubclass(kind, MemoryError):
+        print("harken: There is not enough memory for this.\n  Let it use more: ulimit -v unlimited", file=sys.stderr)
+        return
     reason = visible(f"{kind.__name__}: {error}").replace("\n", " ")
     print(f"harken: This is a fault of Harken itself ({reason}).", file=sys.stderr)
     print("  Please report it, with what `python -X dev -m harken …` prints.", file=sys.stderr)

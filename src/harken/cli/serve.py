@@ -15,6 +15,7 @@ from harken.cli.start import leave_reason
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, ensure
 from harken.errors import Conflict, HarkenError
+from harken.memory import AMPLE_BYTES, allowed_bytes, bound_arenas, refuse_too_little
 
 _log = logging.getLogger("harken.daemon")
 
@@ -37,6 +38,8 @@ def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
 def _serve(home: Home, *, is_detached: bool) -> None:
     from harken.daemon.lock import single_instance
 
+    refuse_too_little(allowed_bytes())
+    bound_arenas()
     ensure(home)
     # Before the imports, which take most of a start: of many that hosts start at once, all but one leave right away.
     with single_instance(home.lock_file):
@@ -66,10 +69,16 @@ def _serve_alone(home: Home, *, is_detached: bool) -> None:
         try:
             anyio.run(
                 partial(compose.serve, home, loaded.settings),
-                backend_options={"use_uvloop": find_spec("uvloop") is not None},
+                backend_options={"use_uvloop": _is_fast_loop_used()},
             )
         except BaseExceptionGroup as group:
             raise _only(group) from group
+
+
+def _is_fast_loop_used() -> bool:
+    """Whether uvloop is there, and memory: it ends the process where the loop of Python says that there is none."""
+    allowed = allowed_bytes()
+    return find_spec("uvloop") is not None and (allowed is None or allowed >= AMPLE_BYTES)
 
 
 def _only(group: BaseExceptionGroup[BaseException]) -> BaseException:

@@ -21,6 +21,7 @@ from harken.hosts.base import GENERIC
 from harken.hosts.process import identity_of, is_alive
 from harken.inbox import Session
 from harken.inbox.sessions import NamedTask
+from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
 from harken.reaction import RunId
 
@@ -129,7 +130,7 @@ class Agents:
     def _keep(self) -> None:
         try:
             known = [*self._before.values(), *self._here.values(), *self._runs.values()]
-            write_private(self._path, msgspec.json.encode(known).decode() + "\n")
+            write_private(self._path, json_bytes(known).decode() + "\n")
         except (OSError, HarkenError) as exc:
             # Worth less than the hook that told of it: after a restart they are known again as soon as they speak.
             _log.warning("who is an agent could not be noted: %s", exc)

@@ -19,7 +19,6 @@ from pathlib import Path
 
 import anyio
 import anyio.to_thread
-import msgspec
 from anyio.abc import SocketStream
 
 from harken import __version__
@@ -79,6 +78,7 @@ from harken.inbox.views import Views
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
+from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
@@ -507,7 +507,7 @@ def _announce(daemon: Daemon, address: str) -> None:
     """Write where the daemon can be found, when it is ready; what it says of itself comes last."""
     facts = {"pid": os.getpid(), "version": __version__, "url": daemon.url, "port_problem": daemon.port_problem}
     write_private(daemon.home.address_file, f"{address}\n")
-    write_private(daemon.home.daemon_file, msgspec.json.encode(facts).decode() + "\n")
+    write_private(daemon.home.daemon_file, json_bytes(facts).decode() + "\n")
     _log.info("Harken %s serves %s at %s", __version__, daemon.home.path, daemon.url)
 
 

@@ -16,6 +16,7 @@ from harken.daemon.peers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import HarkenError, Refused, Unavailable, UserError
 from harken.hosts.base import Hello
+from harken.memory import json_bytes
 from harken.surfaces.wire import Lines, LineTooLong, sound_json
 
 if sys.platform != "win32":
@@ -169,6 +170,6 @@ def _as_hello(line: HelloLine) -> Hello:
 async def _refuse(stream: SocketStream, error: HarkenError) -> None:
     _log.warning("refused a connection: %s", error.message)
     try:
-        await stream.send(msgspec.json.encode({"harken": PROTOCOL, "error": error.as_dict()}) + b"\n")
+        await stream.send(json_bytes({"harken": PROTOCOL, "error": error.as_dict()}) + b"\n")
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         return

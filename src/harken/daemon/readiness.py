@@ -10,10 +10,10 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 
 import anyio
-import msgspec
 from anyio.abc import SocketStream
 
 from harken.errors import HarkenError
+from harken.memory import json_bytes
 
 LOOK_SECONDS: Final = 3.0
 HOLDS_SECONDS: Final = 1.0
@@ -68,7 +68,7 @@ class Readiness:
                 async with await _connected(kind, rest) as stream:
                     token = rest.split(":", 2)[2] if kind == "tcp" else ""
                     hello = {"harken": 1, "kind": "call", "token": token}
-                    await stream.send(msgspec.json.encode(hello) + b"\n" + ASKED)
+                    await stream.send(json_bytes(hello) + b"\n" + ASKED)
                     return b'"result"' in await stream.receive()
             except (OSError, anyio.EndOfStream, anyio.BrokenResourceError):
                 return False

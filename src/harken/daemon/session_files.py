@@ -18,6 +18,7 @@ import msgspec
 
 from harken.inbox import Sessions
 from harken.inbox.sessions import SessionRecord
+from harken.memory import json_bytes
 from harken.model import SessionKey
 
 _log = logging.getLogger("harken.daemon")
@@ -59,7 +60,7 @@ class SessionFiles:
                 if session is None:
                     path.unlink(missing_ok=True)
                 else:
-                    _replace(path, msgspec.json.encode(session.record))
+                    _replace(path, json_bytes(session.record))
             except OSError as exc:
                 _log.warning("what session %s is doing could not be noted: %s", key, exc)
 

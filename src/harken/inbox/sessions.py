@@ -24,6 +24,7 @@ from harken.errors import HarkenError
 from harken.inbox.coverage import Coverage
 from harken.inbox.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, on_one_line, width
 from harken.inbox.turns import CarrierRecord, TurnLog
+from harken.memory import json_bytes
 from harken.model import (
     INBOX,
     Attention,
@@ -272,7 +273,7 @@ class Session:
 
     def shows_in_result(self, message: Message) -> bool:
         """Whether a result carries a message's text whole."""
-        return not self.result_bytes or len(msgspec.json.encode(message.text)) + _AROUND_BYTES <= self.result_bytes
+        return not self.result_bytes or len(json_bytes(message.text)) + _AROUND_BYTES <= self.result_bytes
 
     @property
     def ways(self) -> Sequence[str]:

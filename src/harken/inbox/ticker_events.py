@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
-import msgspec
-
+from harken.memory import json_bytes
 from harken.model import TASK, Mailbox, Message, MessageId, timestamp
 from harken.store.base import Event
 
@@ -85,7 +84,7 @@ def unnumbered(name: str) -> Step:
 
 
 def _event(name: str, fields: _Fields) -> TickerEvent:
-    return TickerEvent(name=name, data=msgspec.json.encode(fields), mailbox=str(fields.get("mailbox") or ""))
+    return TickerEvent(name=name, data=json_bytes(fields), mailbox=str(fields.get("mailbox") or ""))
 
 
 def _placed(fields: _Fields, places: Mapping[MessageId, Place]) -> _Fields:

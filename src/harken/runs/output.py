@@ -17,6 +17,7 @@ from typing import BinaryIO, Final
 import anyio
 import msgspec
 
+from harken.memory import json_bytes
 from harken.model import timestamp
 from harken.reaction import OutputLine, OutputPart, RunId
 
@@ -67,7 +68,7 @@ class Output:
 
     def _encoded(self, at: datetime, kind: str, text: str = "", tool: str = "") -> bytes:
         cut = text if len(text) <= MOST_LINE_CHARS else f"{text[:MOST_LINE_CHARS]}…"
-        return msgspec.json.encode(OutputLine(timestamp(at), kind, cut, tool[:200])) + b"\n"
+        return json_bytes(OutputLine(timestamp(at), kind, cut, tool[:200])) + b"\n"
 
     def _write(self, line: bytes) -> None:
         try:

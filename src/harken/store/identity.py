@@ -16,6 +16,7 @@ from typing import Final, Self
 import msgspec
 
 from harken.errors import UserError
+from harken.memory import json_bytes
 
 _TAG: Final = re.compile(r"(?P<id>[0-9a-z]{1,40})\.(?P<epoch>[0-9]{1,9})")
 _TOGETHER: Final = "harken.db, harken.db-wal and harken.db-shm"
@@ -136,4 +137,4 @@ def read_identity(file: Path) -> StoreIdentity | None:
 
 def identity_text(identity: StoreIdentity) -> str:
     """Return the contents of the home's file."""
-    return msgspec.json.encode(_IdentityFile(identity.id, identity.epoch)).decode() + "\n"
+    return json_bytes(_IdentityFile(identity.id, identity.epoch)).decode() + "\n"

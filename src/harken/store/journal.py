@@ -20,14 +20,13 @@ from pathlib import Path
 from typing import BinaryIO, Protocol
 
 import anyio.to_thread
-import msgspec
 
+from harken.memory import json_bytes
 from harken.model import record, timestamp
 from harken.store.base import Event
 from harken.store.identity import StoreIdentity
 
 _log = logging.getLogger("harken.journal")
-_encode = msgspec.json.Encoder().encode
 
 _REPAIR_BATCH = 500
 _CHUNK_BYTES = 1 << 16
@@ -66,7 +65,7 @@ def line(event: Event, written: Callable[[datetime], str] = timestamp, store: st
         entry["store"] = store
     if event.message is not None:
         entry["message"] = record(event.message, written=written)
-    return _encode(entry) + b"\n"
+    return json_bytes(entry) + b"\n"
 
 
 class Journal:

@@ -12,9 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-import msgspec
-
 from harken.errors import UserError
+from harken.memory import json_bytes
 from harken.model import DeliveryId, Message, Offer, Selection
 from harken.surfaces import render
 from harken.surfaces.render import Piece
@@ -30,7 +29,7 @@ Rendering = Callable[[Offer], object]
 
 def encoded_bytes(entry: object) -> int:
     """Return how many bytes an entry of a list takes, with what separates it from the next."""
-    return len(msgspec.json.encode(entry)) + 1
+    return len(json_bytes(entry)) + 1
 
 
 def printed_bytes(entry: object) -> int:
@@ -39,7 +38,7 @@ def printed_bytes(entry: object) -> int:
     On a terminal lines are wrapped and indented, and what is not plainly visible is written as an escape. Some hosts
     count lines too: each counts for as much as a short one has.
     """
-    encoded = msgspec.json.encode(entry)
+    encoded = json_bytes(entry)
     hidden = sum(not letter.isprintable() for letter in encoded.decode())
     fields = encoded.count(b',"') + 2
     return len(encoded) * 11 // 10 + LINE_BYTES * encoded.count(b"\\n") + ESCAPE_BYTES * hidden + FIELD_BYTES * fields

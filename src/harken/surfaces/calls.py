@@ -13,6 +13,7 @@ import msgspec
 
 from harken.errors import UserError
 from harken.inbox import Role
+from harken.memory import out_of_memory
 from harken.model import DeliveryId, Message, timestamp
 from harken.surfaces import question_calls, reaction_shapes, shapes
 from harken.surfaces.browser_calls import BROWSER_VERBS
@@ -416,6 +417,9 @@ async def call(desk: Desk, name: str, arguments: object) -> object:
     """Do what a verb says."""
     for known, verb in VERBS:
         if known == name:
-            return await verb.run(desk, verb.parse(name, arguments))
+            try:
+                return await verb.run(desk, verb.parse(name, arguments))
+            except MemoryError as exc:
+                raise out_of_memory() from exc
     names = ", ".join(known for known, _ in VERBS)
     raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {names}.")

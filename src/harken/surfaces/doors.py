@@ -15,10 +15,10 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import anyio
-import msgspec
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken.errors import HarkenError, Refused, Unavailable
+from harken.memory import json_bytes
 from harken.sources.door import Accept, Door, DoorAnswer, Posted
 
 _log = logging.getLogger("harken.doors")
@@ -163,7 +163,7 @@ def _query(raw: bytes) -> dict[str, str]:
 
 
 def _said(status: int, says: str) -> DoorAnswer:
-    return DoorAnswer(status=status, body=msgspec.json.encode({"error": says}))
+    return DoorAnswer(status=status, body=json_bytes({"error": says}))
 
 
 def _after(seconds: int) -> tuple[bytes, bytes]:

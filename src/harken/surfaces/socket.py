@@ -13,6 +13,7 @@ import msgspec
 from anyio.abc import ByteStream
 
 from harken.errors import HarkenError, UserError
+from harken.memory import json_bytes, out_of_memory
 from harken.surfaces.calls import LONG_VERBS, call
 from harken.surfaces.desk import Desk
 from harken.surfaces.wire import Lines, LineTooLong
@@ -79,12 +80,18 @@ class CallConnection:
         except HarkenError as exc:
             await self._send({"id": request.id, "error": exc.as_dict()})
         else:
-            await self._send({"id": request.id, "result": result})
+            await self._send_result(request.id, result)
+
+    async def _send_result(self, identifier: object, result: object) -> None:
+        try:
+            await self._send({"id": identifier, "result": result})
+        except MemoryError:
+            await self._send({"id": identifier, "error": out_of_memory().as_dict()})
 
     async def _send(self, message: dict[str, object]) -> None:
         async with self._sending:
             try:
-                await self._stream.send(msgspec.json.encode(message) + b"\n")
+                await self._stream.send(json_bytes(message) + b"\n")
             except (anyio.BrokenResourceError, anyio.ClosedResourceError):
                 return
 

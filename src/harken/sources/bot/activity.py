@@ -17,6 +17,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from harken.errors import UserError
+from harken.memory import json_bytes
 from harken.model import Draft, Kind, Priority, Sender, TextFormat
 from harken.sources.bot.reference import ID, Reference, upstream_id
 from harken.sources.bot.settings import TEAMS
@@ -208,7 +209,7 @@ def _line(text: str) -> str:
 
 def _shown(value: object) -> str:
     try:
-        return msgspec.json.encode(value).decode()
+        return json_bytes(value).decode()
     except (msgspec.MsgspecError, RecursionError):
         return "…"
 

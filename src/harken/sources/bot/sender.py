@@ -18,6 +18,7 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused, Unavailable, UserError
+from harken.memory import json_bytes
 from harken.model import AGENT, RUN, TASK, Message, Outgoing
 from harken.sources.bot.reference import Reference, activity_id_of, upstream_id
 from harken.sources.bot.settings import TEAMS, BotSettings
@@ -199,7 +200,7 @@ def _body(reply: Outgoing, reference: Reference) -> bytes:
         "textFormat": "markdown",
         "entities": entities or None,
     }
-    body = msgspec.json.encode({name: value for name, value in activity.items() if value is not None})
+    body = json_bytes({name: value for name, value in activity.items() if value is not None})
     if len(body) > MAX_BYTES:
         raise UserError(
             f"The reply is too long for a bot: {len(body)} bytes, {MAX_BYTES} fit.", "shorten it, or send it in parts"

@@ -21,10 +21,10 @@ from typing import Final, Protocol, Self, runtime_checkable
 
 import anyio
 import httpx2
-import msgspec
 
 from harken.clock import Clock
 from harken.errors import HarkenError, Unavailable
+from harken.memory import json_bytes
 from harken.sources.graph.failures import Gone
 from harken.sources.graph.health import GraphHealth, Pulse
 from harken.sources.graph.limits import MAX_WAIT_SECONDS, Lanes, Limits
@@ -210,7 +210,7 @@ class GraphClient:
             raise ValueError("a request id is made of letters, digits and hyphens")
         headers = {**_with_preferences(None), "Content-Type": "application/json"}
         url = self._address.url(path)
-        return await self._call(_Call(method, url, lane, headers, msgspec.json.encode(body), request_id))
+        return await self._call(_Call(method, url, lane, headers, json_bytes(body), request_id))
 
     async def _call(self, call: _Call) -> Json:
         tries = _Tries(self._timing.monotonic() + self._timing.patience_seconds)

@@ -15,6 +15,8 @@ from typing import Final
 
 import msgspec
 
+from harken.memory import json_bytes
+
 # Mail can be moved into a folder after it came: what is read anew begins a while before the newest that was heard.
 OVERLAP: Final = timedelta(days=7)
 MOST_KNOWN: Final = 200
@@ -47,7 +49,7 @@ class Place:
     def text(self) -> str:
         """Return it as a checkpoint."""
         written = _Written(_VERSION, self.validity, self.last, self.since, self.heard, self.known)
-        return msgspec.json.encode(written).decode()
+        return json_bytes(written).decode()
 
     def is_of(self, validity: int, next_uid: int) -> bool:
         """Whether the numbers still mean the same mails."""

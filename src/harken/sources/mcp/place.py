@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from harken.memory import json_bytes
+
 _HASH_CHARS: Final = 16
 
 
@@ -34,7 +36,7 @@ class Place(msgspec.Struct, frozen=True):
     def checkpoint(self, url: str) -> str:
         """Return it as a checkpoint for the server at this address."""
         record = _Record(_hash(url), self.session, self.last_id, self.version, self.server)
-        return msgspec.json.encode(record).decode()
+        return json_bytes(record).decode()
 
 
 def parse_place(checkpoint: str, url: str) -> Place | None:
@@ -57,7 +59,7 @@ class _Cursors(msgspec.Struct, frozen=True):
 
 def cursors_checkpoint(cursors: Mapping[str, str], url: str) -> str:
     """Return where each stream of events is, as a checkpoint for the server at this address."""
-    return msgspec.json.encode(_Cursors(_hash(url), dict(cursors))).decode()
+    return json_bytes(_Cursors(_hash(url), dict(cursors))).decode()
 
 
 def parse_cursors(checkpoint: str, url: str) -> dict[str, str]:
@@ -75,7 +77,7 @@ class _Mark(msgspec.Struct, frozen=True):
 
 def mark_checkpoint(url: str) -> str:
     """Return a checkpoint that names no place, only that something was heard from the server at this address."""
-    return msgspec.json.encode(_Mark(_hash(url))).decode()
+    return json_bytes(_Mark(_hash(url))).decode()
 
 
 def was_heard(checkpoint: str, url: str) -> bool:

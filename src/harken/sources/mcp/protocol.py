@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-import msgspec
-
 from harken import __version__
+from harken.memory import json_bytes
 from harken.sources.mcp.routing import Answer, Request
 
 HANDSHAKE: Final = "2025-11-25"  # what we offer; a server may answer with an older one
@@ -37,12 +36,12 @@ _CHANGES: Final[Mapping[str, str]] = {
 def request(number: int, method: str, params: Mapping[str, object] | None = None) -> bytes:
     """Return a request."""
     told = {} if params is None else {"params": params}
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": number, "method": method, **told})
+    return json_bytes({"jsonrpc": "2.0", "id": number, "method": method, **told})
 
 
 def notification(method: str) -> bytes:
     """Return a notification without params."""
-    return msgspec.json.encode({"jsonrpc": "2.0", "method": method})
+    return json_bytes({"jsonrpc": "2.0", "method": method})
 
 
 def initialize(number: int) -> bytes:
@@ -102,9 +101,9 @@ def event_stream(number: int, name: str, cursor: str) -> bytes:
 def reply(asked: Request) -> bytes:
     """Return our answer to a request of the server: we are here, and can do nothing."""
     if asked.method == "ping":
-        return msgspec.json.encode({"jsonrpc": "2.0", "id": asked.id, "result": {}})
+        return json_bytes({"jsonrpc": "2.0", "id": asked.id, "result": {}})
     error = {"code": METHOD_NOT_FOUND, "message": "This client only listens."}
-    return msgspec.json.encode({"jsonrpc": "2.0", "id": asked.id, "error": error})
+    return json_bytes({"jsonrpc": "2.0", "id": asked.id, "error": error})
 
 
 def server_name(answer: Answer) -> str:

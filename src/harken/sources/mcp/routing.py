@@ -16,6 +16,8 @@ from typing import Final
 
 import msgspec
 
+from harken.memory import json_bytes
+
 RAW: Final = "raw"
 DEFAULT: Final = "default"
 ALL: Final = "*"
@@ -253,7 +255,7 @@ def _whole(value: object) -> object:
 def _text(value: object) -> str:
     if isinstance(value, str):
         return value
-    return msgspec.json.encode(value).decode()
+    return json_bytes(value).decode()
 
 
 def _digest(*parts: str) -> str:

@@ -13,6 +13,8 @@ from typing import Final
 
 import msgspec
 
+from harken.memory import json_bytes
+
 MAX_WORD: Final = 200
 MAX_ROWS: Final = 2_000
 MAX_SHOWN: Final = 20
@@ -145,7 +147,7 @@ def listed(lines: Iterable[str], total: int) -> list[str]:
 def as_json(value: object) -> str:
     """Return a value as JSON in lines."""
     try:
-        return msgspec.json.format(msgspec.json.encode(value), indent=2).decode()
+        return msgspec.json.format(json_bytes(value), indent=2).decode()
     except (RecursionError, ValueError, OverflowError, msgspec.MsgspecError):
         return "(nested too deeply to be shown)"
 

@@ -11,12 +11,14 @@ from typing import TypeVar
 import anyio
 import anyio.to_thread
 
+from harken.memory import out_of_memory
 from harken.store.sqlite.connection import open_reader
 from harken.store.sqlite.seam import translated
 
 T = TypeVar("T")
 
 POOL_SIZE = 4
+_NO_THREAD = "can't start new thread"
 
 
 class Readers:
@@ -39,7 +41,12 @@ class Readers:
 
     async def run(self, job: Callable[[sqlite3.Connection], T]) -> T:
         """Run a reading function in a worker thread."""
-        return await anyio.to_thread.run_sync(self._read, job, limiter=self._limiter)
+        try:
+            return await anyio.to_thread.run_sync(self._read, job, limiter=self._limiter)
+        except RuntimeError as exc:
+            if _NO_THREAD not in str(exc):
+                raise
+            raise out_of_memory() from exc
 
     def _read(self, job: Callable[[sqlite3.Connection], T]) -> T:
         connection = self._idle.get()

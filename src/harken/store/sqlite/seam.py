@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from harken.errors import HarkenError, Unavailable, UserError
+from harken.memory import out_of_memory
 
 RETRY_SECONDS = 5.0
 
@@ -76,6 +77,8 @@ def translated() -> Iterator[None]:
         raise translate(exc) from exc
     except UnicodeEncodeError as exc:
         raise unspeakable() from exc
+    except MemoryError as exc:
+        raise out_of_memory() from exc
     except OSError as exc:
         message = f"The database file cannot be used ({exc.strerror})."
         raise Unavailable(message, "Check Harken's home and its permissions.", retry_after=RETRY_SECONDS) from exc

@@ -11,8 +11,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import chain
 
-import msgspec
-
+from harken.memory import json_bytes
 from harken.model import Mailbox, Message
 from harken.store.base import RECOVERY, Event
 
@@ -47,7 +46,7 @@ def optional_moment(value: int | None) -> datetime | None:
 
 def encode_json(value: object) -> str:
     """Return compact JSON text."""
-    return msgspec.json.encode(value).decode()
+    return json_bytes(value).decode()
 
 
 def for_rows(head: str, row: str) -> Mapping[int, str]:

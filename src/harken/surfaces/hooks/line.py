@@ -18,6 +18,7 @@ from anyio.abc import ByteStream
 from harken.hosts.base import Hello
 from harken.hosts.hook import HookHost, Moment, Occasion, Voice
 from harken.inbox import Inbox
+from harken.memory import json_bytes
 from harken.model import fresh_id
 from harken.surfaces.hooks.desk import HookDesk
 from harken.surfaces.telling import Teller
@@ -92,7 +93,7 @@ class LineConnection:
         carrier = fresh_id("w-")
         answered = self._waiting[carrier] = anyio.Event()
         try:
-            await self._stream.send(msgspec.json.encode({"wake": carrier, "text": text}) + b"\n")
+            await self._stream.send(json_bytes({"wake": carrier, "text": text}) + b"\n")
             with anyio.move_on_after(TAKEN_SECONDS):
                 await answered.wait()
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):

@@ -13,10 +13,10 @@ from typing import Self
 
 import anyio
 import mcp_types as types
-import msgspec
 from anyio.abc import ByteSendStream
 from mcp.shared.message import SessionMessage
 
+from harken.memory import json_bytes
 from harken.surfaces.wire import MAX_LINE
 
 OUTGOING_LIMIT = 256
@@ -24,7 +24,7 @@ OUTGOING_LIMIT = 256
 
 def request_key(request_id: object) -> str:
     """Return a text for a JSON-RPC id; 1 and "1" are different requests."""
-    return msgspec.json.encode(request_id).decode()
+    return json_bytes(request_id).decode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +74,11 @@ class Outlet:
     async def send_error(self, request_id: object, code: int, text: str) -> None:
         """Answer a request that the SDK does not get to see."""
         message = {"jsonrpc": "2.0", "id": request_id, "error": {"code": code, "message": text}}
-        await self._to_wire.send(_Line(msgspec.json.encode(message) + b"\n"))
+        await self._to_wire.send(_Line(json_bytes(message) + b"\n"))
 
     def hint(self, method: str, params: Mapping[str, object]) -> bool:
         """Send a notification if there is room for it now; return whether there was."""
-        line = msgspec.json.encode({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
+        line = json_bytes({"jsonrpc": "2.0", "method": method, "params": params}) + b"\n"
         try:
             self._to_wire.send_nowait(_Line(line))
         except (anyio.WouldBlock, anyio.ClosedResourceError, anyio.BrokenResourceError):

@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-import msgspec
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
@@ -38,6 +37,7 @@ from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
 from harken.inbox.sessions import NamedTask
 from harken.inbox.turns import Carriage
+from harken.memory import json_bytes
 from harken.model import SessionKey
 from harken.surfaces.budget import newest_that_fit
 from harken.surfaces.mcp.asking import Ask
@@ -359,7 +359,7 @@ class AgentServer:
         unread = await self._inbox.count(session.reader)
         newest = await self._inbox.newest(session.reader, NEWEST_IN_RESOURCE)
         state = newest_that_fit(unread, newest, named(session.host).result_bytes)
-        text = msgspec.json.encode(state).decode()
+        text = json_bytes(state).decode()
         content = types.TextResourceContents(uri=INBOX_URI, mime_type="application/json", text=text)
         return types.ReadResourceResult(contents=[content])
 
@@ -403,4 +403,4 @@ def _described(tool: Tool, host: Host) -> types.Tool:
 
 
 def _json(value: object) -> types.TextContent:
-    return types.TextContent(type="text", text=msgspec.json.encode(value).decode())
+    return types.TextContent(type="text", text=json_bytes(value).decode())

@@ -19,6 +19,7 @@ from harken.inbox import Caller, Inbox, Pulled, Session
 from harken.inbox.coverage import Coverage
 from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.tasks import Tasks
+from harken.memory import json_bytes
 from harken.model import DeliveryId, Message, MessageId, Offer, Reader
 from harken.sources.base import SourceReport
 from harken.surfaces import render
@@ -127,7 +128,7 @@ class Answer:
         """Return the blocks of the result, while so much waits."""
         line = render.still_waiting(waiting) if waiting > self.too_long else ""
         more = "\n".join(each for each in (self.note, line) if each)
-        return [msgspec.json.encode(self.value).decode(), *([more] if more else [])]
+        return [json_bytes(self.value).decode(), *([more] if more else [])]
 
 
 def cut_note(pulled: Pulled, tool: str) -> str:

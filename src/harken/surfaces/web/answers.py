@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from html import escape
 
-import msgspec
 from starlette.responses import Response
 
 from harken.errors import HarkenError, Unavailable
+from harken.memory import json_bytes
 
 HTML = "text/html"
 UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
@@ -18,7 +18,7 @@ UNAUTHORIZED, FORBIDDEN, TOO_LARGE = 401, 403, 413
 
 def json_answer(value: object) -> Response:
     """Return an answer for a program."""
-    return Response(msgspec.json.encode(value), media_type="application/json")
+    return Response(json_bytes(value), media_type="application/json")
 
 
 def error_answer(error: HarkenError, status: int = 0, *, as_page: bool = False, style: str = "") -> Response:
@@ -26,9 +26,7 @@ def error_answer(error: HarkenError, status: int = 0, *, as_page: bool = False, 
     status = status or error.http_status
     if as_page:
         return plain_page(error.message, error.hint, status=status, style=style)
-    answer = Response(
-        msgspec.json.encode({"error": error.as_dict()}), status_code=status, media_type="application/json"
-    )
+    answer = Response(json_bytes({"error": error.as_dict()}), status_code=status, media_type="application/json")
     if isinstance(error, Unavailable):
         answer.headers["Retry-After"] = str(int(error.retry_after))
     if status == UNAUTHORIZED:

@@ -15,6 +15,7 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from harken.errors import HarkenError, UserError
+from harken.memory import out_of_memory
 from harken.surfaces.calls import LONG_VERBS, call
 from harken.surfaces.desk import Desk
 from harken.surfaces.web.answers import error_answer, json_answer
@@ -36,6 +37,8 @@ async def _verb(desk: Callable[[], Desk], request: Request) -> Response:
         return json_answer(await do(desk(), name, arguments))
     except HarkenError as exc:
         return error_answer(exc)
+    except MemoryError:
+        return error_answer(out_of_memory())
     except ClientDisconnect:
         return Response(status_code=GONE)
 

@@ -17,6 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from harken.clock import Clock
+from harken.memory import json_bytes
 from harken.model import fresh_id
 from harken.surfaces.web.proofs import tagged
 
@@ -169,6 +170,6 @@ class PageSessions:
         sessions = list(self.all())
         draft = self._file.with_name(f"{self._file.name}.new")
         draft.touch(mode=0o600)
-        draft.write_bytes(msgspec.json.encode(_SessionFile(token=self._mark(), sessions=sessions)))
+        draft.write_bytes(json_bytes(_SessionFile(token=self._mark(), sessions=sessions)))
         draft.replace(self._file)
         self._noted = {each.id: each.used_at for each in sessions}

@@ -9,12 +9,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
 from harken import __version__
+from harken.memory import json_bytes
 from harken.surfaces.web.answers import json_answer
 from harken.surfaces.web.exposition import MEDIA_TYPE
 from harken.surfaces.web.front import Front
@@ -40,7 +40,7 @@ async def _readiness(front: Front, _request: Request) -> Response:
     reason = await front.unready()
     if not reason:
         return json_answer({"status": "ready"})
-    body = msgspec.json.encode({"status": "not ready", "reason": reason})
+    body = json_bytes({"status": "not ready", "reason": reason})
     headers = {"Retry-After": str(RETRY_SECONDS)}
     return Response(body, status_code=UNAVAILABLE, media_type="application/json", headers=headers)
 

@@ -14,6 +14,8 @@ from typing import Final
 
 import msgspec
 
+from harken.memory import json_bytes
+
 # Mail can be moved into a folder after it came: what begins again reads a while that it knows already.
 OVERLAP: Final = timedelta(days=7)
 MOST_KNOWN: Final = 200
@@ -43,7 +45,7 @@ class Place:
     def text(self) -> str:
         """Return it as a checkpoint."""
         written = _Written(_VERSION, self.link, self.since, self.heard, self.known, self.account)
-        return msgspec.json.encode(written).decode()
+        return json_bytes(written).decode()
 
     def is_of(self, account: str) -> bool:
         """Whether it is a place of this account, as far as both are known."""

@@ -15,6 +15,7 @@ from typing import Final, Self
 import msgspec
 
 from harken.errors import UserError
+from harken.memory import json_bytes
 from harken.model import Kind
 from harken.sources.graph.teams.reading import Chat, Written
 
@@ -81,7 +82,7 @@ class Place:
         """Return the checkpoint."""
         chats = {chat_id: (known.at, known.gate, dict(known.recent)) for chat_id, known in self.chats.items()}
         stored = _Stored(_VERSION, self.start, self.listed, self.floor, chats, self.account)
-        return msgspec.json.encode(stored).decode()
+        return json_bytes(stored).decode()
 
     def is_of(self, account: str) -> bool:
         """Whether it is a place of this account, as far as both are known."""

@@ -11,8 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-import msgspec
-
+from harken.memory import json_bytes
 from harken.model import Sender
 from harken.sources.door import Posted
 from harken.sources.webhook.fields import as_json, at, first, is_same, joined, moment, quoted, table, word
@@ -45,7 +44,7 @@ def read(posted: Posted, payload: object) -> Reading:
     said = table(payload)
     kind = word(said, "type")
     if kind == "url_verification":
-        return Echo(msgspec.json.encode({"challenge": word(said, "challenge", most=1_000)}))
+        return Echo(json_bytes({"challenge": word(said, "challenge", most=1_000)}))
     event = table(said, "event")
     name = word(event, "type", most=60) or kind or "unknown"
     if why := _silent(event):
