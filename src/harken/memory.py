@@ -7,8 +7,9 @@ decides nothing about messages. Everything that makes JSON is above; there are o
 from __future__ import annotations
 
 import ctypes
-import resource
 import sys
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Final
 
 import msgspec
@@ -43,7 +44,10 @@ def bound_arenas() -> None:
 
 def allowed_bytes() -> int | None:
     """Return how much memory this process may use, None if nobody has set a bound."""
-    allowed, _ = resource.getrlimit(resource.RLIMIT_AS)
+    if find_spec("resource") is None:
+        return None  # as on Windows
+    resource = import_module("resource")
+    allowed: int = resource.getrlimit(resource.RLIMIT_AS)[0]
     return None if allowed == resource.RLIM_INFINITY else allowed
 
 
