@@ -77,6 +77,8 @@ class QuestionSuite(StoreSuite):
         found = await store.questions(MANY, messages=[second, told, MessageId("unknown")])
         assert [each.message.id for each in found] == [second]
         assert await store.questions(MANY, messages=[]) == []
+        assert await store.questions(MANY, mailboxes=[]) == []
+        assert await store.questions(MANY, mailboxes=[], messages=[second]) == []
         assert await store.questions(MANY, mailboxes=[INBOX], messages=[second]) == []
         assert [each.message.id for each in await store.questions(MANY, messages=[second, first])] == [first, second]
 

@@ -365,6 +365,8 @@ class FindSuite(StoreSuite):
             (Filter(since=datetime(2026, 1, 5, 9, 15, tzinfo=UTC)), ["2", "3", "4"]),
             (Filter(until=datetime(2026, 1, 5, 9, 45, tzinfo=UTC)), ["1", "2"]),
             (Filter(mailbox="inbox", channel="email"), ["2"]),
+            (Filter(among=(INBOX,)), ["1", "2", "4"]),
+            (Filter(among=()), []),
             (Filter(channel="%"), []),
             (Filter(sender="' OR 1=1 --"), []),
         ],
@@ -413,6 +415,8 @@ class SearchSuite(StoreSuite):
         await fill(store, "deploy two", mailbox=TASK)
         await index_all(store)
         assert await found(store, "deploy", Filter(mailbox=TASK)) == ["deploy two"]
+        assert await found(store, "deploy", Filter(among=(TASK,))) == ["deploy two"]
+        assert await found(store, "deploy", Filter(among=())) == []
 
     async def test_words_of_a_query_language_are_only_words(self, store: Store) -> None:
         """People paste anything; an operator must neither widen nor narrow what they asked."""

@@ -192,7 +192,7 @@ class Inbox:
         ref: str,
         body: str,
         *,
-        among: Sequence[Mailbox] = (),
+        among: Sequence[Mailbox] | None = None,
         edge: str = "",
         request: str = "",
     ) -> OutboxRow:
@@ -429,7 +429,7 @@ class Inbox:
         self,
         *,
         mailbox: str = "",
-        among: Sequence[Mailbox] = (),
+        among: Sequence[Mailbox] | None = None,
         channel: str = "",
         sender: str = "",
         thread: str = "",
@@ -440,7 +440,7 @@ class Inbox:
         """Return the newest messages that fit, oldest first; `among` bounds where an agent may look."""
         where = Filter(
             mailbox=mailbox,
-            among=tuple(among),
+            among=None if among is None else tuple(among),
             channel=channel,
             sender=sender,
             thread=thread,
@@ -481,13 +481,13 @@ class Inbox:
         text: str,
         *,
         mailbox: str = "",
-        among: Sequence[Mailbox] = (),
+        among: Sequence[Mailbox] | None = None,
         channel: str = "",
         sender: str = "",
         limit: int = 20,
     ) -> Sequence[Message]:
         """Return messages that contain all the words, newest first; `among` bounds where an agent may look."""
-        where = Filter(mailbox=mailbox, among=tuple(among), channel=channel, sender=sender)
+        where = Filter(mailbox=mailbox, among=None if among is None else tuple(among), channel=channel, sender=sender)
         # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
         with suppress(Unavailable):  # what is indexed can be found, also on a full disk
             await self._store.index(INDEX_BEFORE_SEARCH)
@@ -517,10 +517,10 @@ class Inbox:
             store=await self._store.stats(),
         )
 
-    async def readable(self, ref: str, among: Collection[Mailbox] = ()) -> Message:
+    async def readable(self, ref: str, among: Collection[Mailbox] | None = None) -> Message:
         """Return a message, whoever has seen it; `among` are the mailboxes that an agent reads."""
         message = await self._store.message(ref)
-        if among and message.mailbox not in among:
+        if among is not None and message.mailbox not in among:
             raise NotFound(f"There is no message {ref[:80]!r} for you.", "See what is with: inbox_pull, inbox_search")
         return message
 

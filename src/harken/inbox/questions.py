@@ -59,13 +59,13 @@ class Questions:
         self._store = store
         self._clock = clock
 
-    async def list(self, mailboxes: Collection[Mailbox] = (), limit: int = 50) -> Sequence[Question]:
+    async def list(self, mailboxes: Collection[Mailbox] | None = None, limit: int = 50) -> Sequence[Question]:
         """Return what waits for an answer, the oldest first."""
         return await self._store.questions(bounded(limit, MOST_LISTED, "limit"), mailboxes=mailboxes)
 
-    async def waiting(self, among: Collection[Mailbox] = ()) -> Waiting:
+    async def waiting(self, among: Collection[Mailbox] | None = None) -> Waiting:
         """Return how much waits, in some mailboxes or in all."""
-        counts = [each for each in await self._store.question_counts() if not among or each.mailbox in among]
+        counts = [each for each in await self._store.question_counts() if among is None or each.mailbox in among]
         count, oldest = sum(each.count for each in counts), min((each.oldest for each in counts), default=None)
         said = sentence(count, oldest, self._clock.now())
         return Waiting(count=count, oldest=oldest, mailboxes=counts, sentence=said)

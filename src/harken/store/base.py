@@ -92,7 +92,7 @@ class Filter:
     """Which messages to show; empty fields do not filter."""
 
     mailbox: str = ""
-    among: tuple[Mailbox, ...] = ()  # any of these
+    among: tuple[Mailbox, ...] | None = None  # any of these, and nothing if there are none; None: all
     channel: str = ""
     sender: str = ""
     source: str = ""

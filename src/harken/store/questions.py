@@ -42,9 +42,9 @@ class QuestionRows(Protocol):
     """Open questions."""
 
     async def questions(
-        self, limit: int, *, mailboxes: Collection[Mailbox] = (), messages: Collection[MessageId] | None = None
+        self, limit: int, *, mailboxes: Collection[Mailbox] | None = None, messages: Collection[MessageId] | None = None
     ) -> Sequence[Question]:
-        """Return open questions, the oldest first, in some mailboxes or in all; of `messages` those that are open."""
+        """Return open questions, the oldest first, in some mailboxes or all; of `messages` those that are open."""
         ...
 
     async def question_counts(self) -> Sequence[QuestionCount]:

@@ -340,7 +340,7 @@ async def _reply(desk: Desk, a: Reply) -> object:
         a.ref,
         a.body,
         # A run may answer what it is about, wherever that is.
-        among=() if desk.caller.is_run else desk.among(),
+        among=None if desk.caller.is_run else desk.among(),
         edge="cli" if a.key else "",
         request=a.key,
     )

@@ -143,10 +143,10 @@ class Desk:
         """Return what the agent has heard of by its first words."""
         return self.agent.listed if self.agent else frozenset()
 
-    def among(self, mailbox: str = "") -> Sequence[Mailbox]:
-        """Return what an agent may look into, or refuse it a mailbox that is not its own; for the person, nothing."""
+    def among(self, mailbox: str = "") -> Sequence[Mailbox] | None:
+        """Return what an agent may look into, or refuse it a mailbox that is not its own; None for the person."""
         if self.caller.role is not Role.AGENT:
-            return ()
+            return None
         self._refuse_run()
         own = self.inbox.agent(self.caller, self.session).mailboxes
         if mailbox and mailbox not in own:
@@ -156,7 +156,7 @@ class Desk:
     def may_read(self, message: Message) -> bool:
         """Whether a message is for the caller, or its own: the person reads every one."""
         among = self.among()
-        return not among or message.mailbox in among or message.sender.id == self.caller.sender.id
+        return among is None or message.mailbox in among or message.sender.id == self.caller.sender.id
 
     async def message(self, ref: str) -> Message:
         """Return a message that the caller may read; raises `NotFound` for any other."""

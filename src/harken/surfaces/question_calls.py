@@ -54,7 +54,7 @@ async def standing_of(desk: Desk, message: MessageId) -> dict[str, object] | Non
 
 async def _questions(desk: Desk, a: ListQuestions) -> object:
     own = desk.among(a.mailbox)
-    among = (Mailbox(a.mailbox),) if a.mailbox else tuple(own)
+    among = (Mailbox(a.mailbox),) if a.mailbox else own
     found = await desk.questions.list(among, a.limit)
     listed = [
         {"message": shapes.message(each.message, ()), **standing(each, desk.questions.how_long(each))} for each in found

@@ -19,7 +19,7 @@ class Asked:
     _readers: Readers
 
     async def questions(
-        self, limit: int, *, mailboxes: Collection[Mailbox] = (), messages: Collection[MessageId] | None = None
+        self, limit: int, *, mailboxes: Collection[Mailbox] | None = None, messages: Collection[MessageId] | None = None
     ) -> list[Question]:
         """Return open questions."""
         return await self._readers.run(lambda db: questions.opened(db, limit, mailboxes, messages))

@@ -72,7 +72,7 @@ BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
 CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
 WHERE = """
     (:mailbox = '' OR m.mailbox = :mailbox)
-    AND (:among = '[]' OR m.mailbox IN (SELECT value FROM json_each(:among)))
+    AND (:among IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))
     AND (:channel = '' OR m.channel = :channel)
     AND (:sender = '' OR m.sender_id = :sender OR m.sender_name = :sender)
     AND (:source = '' OR m.source = :source)
@@ -316,7 +316,7 @@ def parameters(where: Filter) -> dict[str, object]:
     """Return the named parameters of `WHERE`."""
     return {
         "mailbox": where.mailbox,
-        "among": encode_json(where.among),
+        "among": None if where.among is None else encode_json(where.among),
         "channel": where.channel,
         "sender": where.sender,
         "source": where.source,

@@ -23,11 +23,11 @@ SELECT {COLUMNS}, q.tried, q.due_at, q.reminders,
 FROM questions q JOIN messages m ON m.id = q.message
 """
 OPEN = f"""{_SELECT}
-WHERE :among = '[]' OR q.mailbox IN (SELECT value FROM json_each(:among)) ORDER BY q.asked_at, m.n LIMIT :limit
+WHERE :among IS NULL OR q.mailbox IN (SELECT value FROM json_each(:among)) ORDER BY q.asked_at, m.n LIMIT :limit
 """
 NAMED = f"""{_SELECT}
 WHERE q.message IN (SELECT value FROM json_each(:named))
-    AND (:among = '[]' OR q.mailbox IN (SELECT value FROM json_each(:among)))
+    AND (:among IS NULL OR q.mailbox IN (SELECT value FROM json_each(:among)))
 ORDER BY q.asked_at, m.n LIMIT :limit
 """
 DUE = f"{_SELECT} WHERE q.due_at <= ? ORDER BY q.due_at, m.n LIMIT ?"
@@ -86,11 +86,11 @@ def note_removed(tx: Transaction, messages: Iterable[MessageId]) -> None:
 def opened(
     connection: sqlite3.Connection,
     limit: int,
-    mailboxes: Collection[Mailbox],
+    mailboxes: Collection[Mailbox] | None,
     messages: Collection[MessageId] | None = None,
 ) -> list[Question]:
     """Return what waits, the oldest first."""
-    values = {"among": encode_json(list(mailboxes)), "limit": limit}
+    values = {"among": None if mailboxes is None else encode_json(list(mailboxes)), "limit": limit}
     if messages is None:
         return [_question(row) for row in connection.execute(OPEN, values)]
     return [_question(row) for row in connection.execute(NAMED, values | {"named": encode_json(list(messages))})]
