@@ -320,6 +320,22 @@ class RetentionSuite(StoreSuite):
         assert await store.prune(limits) == Pruned(expired=0, deleted=1)
         assert await texts(store) == ["kept"]
 
+    async def test_what_was_offered_and_expired_says_when_it_was_offered(self, store: Store, clock: FakeClock) -> None:
+        """When it was handed to an agent does not change when it grows old; how long it is shown begins then."""
+        await fill(store, "offered", "kept")
+        offered_at = clock.now()
+        await offer(store, clock, limit=1)
+        message = (await store.message("#1")).id
+        clock.advance(3_600)
+        limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS, expired_stays_seconds=60)
+        assert (await store.prune(limits)).expired
+        [line] = [each for each in await store.ledger(message) if each.consumer == READER.consumer]
+        assert (line.state, line.offered_at) == (State.EXPIRED, offered_at)
+        clock.advance(59)
+        assert await store.prune(limits) == Pruned(expired=0, deleted=0)
+        clock.advance(2)
+        assert await store.prune(limits) == Pruned(expired=0, deleted=1)
+
     async def test_events_without_a_line_stay(self, store: Store) -> None:
         """Until the file has them, they are the only record of what happened."""
         old = [await store.record("old", {}) for _ in range(3)]

@@ -32,7 +32,8 @@ WHERE mailbox = ? AND seq <= ? AND n < (SELECT max(n) FROM messages)
     AND id NOT IN (SELECT message FROM actions WHERE state IN ('waiting', 'queued'))
     AND id NOT IN (SELECT message FROM runs WHERE state = 'running')
     AND NOT EXISTS (
-        SELECT 1 FROM deliveries d WHERE d.message = messages.id AND d.state = 'expired' AND d.offered_at > ?)
+        SELECT 1 FROM deliveries d WHERE d.message = messages.id AND d.state = 'expired'
+            AND max(d.offered_at, d.lease_until) > ?)
 """
 NEXT_OVER = f"{OVER} ORDER BY seq LIMIT ?"
 COUNT_OVER = f"SELECT count(*) FROM ({OVER})"
@@ -50,11 +51,12 @@ WHERE m.mailbox = :mailbox AND m.seq > :cursor AND m.seq <= :cutoff AND (d.state
 """
 NEXT_OPEN = f"{OPEN} ORDER BY m.seq LIMIT :limit"
 COUNT_OPEN = f"SELECT count(*) FROM ({OPEN})"
+# When one that was offered expired is when its lease ended: when it was offered stays what it was.
 EXPIRE = """
 INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
     lease_until, reason) VALUES (?, ?, ?, 'd-' || lower(hex(randomblob(8))), ?, 'expired', '', '', '', 0, ?, 0, ?)
 ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'expired', reason = excluded.reason,
-    offered_at = excluded.offered_at
+    lease_until = excluded.offered_at
 """
 # Of the oldest, so that a round reads no more than it may delete. What waits or runs stays, however old it is.
 OLD_ACTIONS = """
