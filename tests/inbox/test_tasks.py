@@ -189,14 +189,16 @@ async def test_whoever_wrote_to_a_task_that_is_done_is_told(shop: Workshop) -> N
 
 
 async def test_an_agent_does_not_take_the_mail_of_another_task(shop: Workshop) -> None:
-    """That one would never see it; whoever is in no task may act for one that nobody works on."""
+    """That one would never see it, whether somebody works on it now or later; the person may look."""
     api, web = await shop.new("api"), await shop.new("web")
     in_api, elsewhere = shop.session(api.dir), shop.session("/", "codex")
     await shop.tasks.send(OWNER, web.id, "for web only")
     with pytest.raises(Refused, match="own session"):
         await shop.check(in_api, web.id)
+    with pytest.raises(Refused, match="own session"):
+        await shop.check(elsewhere, web.id)
     assert await shop.tasks.pending(says(in_api), web.id) == 1
-    assert await shop.check(elsewhere, web.id) == ["for web only"]
+    assert await shop.check(shop.session(web.dir)) == ["for web only"]
 
 
 @pytest.mark.parametrize("name", ["nobody", "task:nobody", "%", "*", "a\0", "x" * 5000])

@@ -100,17 +100,16 @@ async def test_connection_without_a_name_is_the_one_conversation_that_speaks_thr
         ]
 
 
-async def test_long_mail_of_a_task_without_a_session_is_read_by_whoever_may_check_it(tmp_path: Path) -> None:
-    """`check_inbox` lists it to an agent that is in no task; so that agent can also read it, and nobody else can."""
+async def test_long_mail_of_a_task_is_read_by_its_own_session_only(tmp_path: Path) -> None:
+    """`check_inbox` lists it to nobody else, so nobody else can read it; also while the task has no session."""
     async with open_workshop(tmp_path) as shop:
         task, other = await shop.new("api"), await shop.new("web")
         message = (await shop.tasks.send(OWNER, task.id, "x" * 20_000)).message
-        outside = shop.session(shop.folder("elsewhere"))
-        last = await read_on(shop, outside, CarrierLog(), message.id)
+        for other_session in (shop.session(shop.folder("elsewhere")), shop.session(other.dir)):
+            call = arrived(shop, other_session, CarrierLog(), "1", result_bytes=BYTES)
+            with pytest.raises(NotFound, match="for you"):
+                await result_of(find("inbox_read"), call, {"message_id": message.id})
+        last = await read_on(shop, shop.session(task.dir), CarrierLog(), message.id)
         assert "delivery_id" in last
         line = await shop.ledger(message, task)
         assert (line.state.value, line.consumer) == ("offered", task.consumer)
-        inside = shop.session(other.dir)
-        call = arrived(shop, inside, CarrierLog(), "1", result_bytes=BYTES)
-        with pytest.raises(NotFound, match="for you"):
-            await result_of(find("inbox_read"), call, {"message_id": message.id})

@@ -301,9 +301,7 @@ class Tasks:
             )
 
     def _may_take(self, caller: Caller, task: Task) -> bool:
-        if caller.role is Role.OWNER or caller.consumer == task.consumer:
-            return True
-        return self._book.of_consumer(caller.consumer) is None and not self._here(task)
+        return caller.role is Role.OWNER or caller.consumer == task.consumer
 
     def _here(self, task: Task) -> Sequence[Session]:
         return [session for session in self._inbox.sessions.live() if session.consumer == task.consumer]
