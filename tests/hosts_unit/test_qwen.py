@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from time import monotonic
 
 import anyio
+import psutil
 import pytest
 from anyio.abc import SocketStream
 from hypothesis import given
@@ -25,6 +28,7 @@ from harken.hosts.qwen.hooks import EVENTS, HOOKS
 from harken.hosts.qwen.transcript import recorded
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, frames, input_file
 
+BEGUN_SECONDS = 20.0
 HELLO = Hello(cwd="/from/the/hook")
 FILE = Path("settings.json")
 BASE = {"session_id": "s-1", "cwd": "/work", "transcript_path": "/t.jsonl", "prompt_id": "s-1########0"}
@@ -280,6 +284,11 @@ def session(tmp_path: Path) -> Iterator[WakeTarget]:
     """A process with the command line of a session that reads prompts from a file."""
     argv = [sys.executable, "-c", "import time; time.sleep(60)", "--input-file", "in.jsonl"]
     with subprocess.Popen(argv, cwd=tmp_path) as process:
+        # Until the program has begun, the process may have no command line of its own.
+        end = monotonic() + BEGUN_SECONDS
+        while psutil.Process(process.pid).cmdline() != argv:
+            assert monotonic() < end, "the process did not begin"
+            select.select([], [], [], 0.01)
         yield WakeTarget(native="s-1", pid=process.pid, cwd="/elsewhere")
         process.kill()
 
