@@ -134,6 +134,8 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
     with Daemon(asked.home) as daemon:
         pulled = daemon.ask("pull", **options)
         _hand_over(asked, daemon, pulled)
+    if not asked.as_json:
+        _note_most_taken(int(options["limit"]), pulled)
     if not pulled["messages"] and not asked.as_json:
         note_to_person("Nothing is unread.")
 
@@ -227,6 +229,11 @@ def note_file(sent: Result) -> None:
     """Say where in a task's folder a text was put."""
     if "file" in sent:
         note_to_person(f"The text is in the task's folder: {one_line(sent['file'])}")
+
+
+def _note_most_taken(limit: int, pulled: Result) -> None:
+    if limit > MOST_TAKEN and len(pulled["messages"]) == MOST_TAKEN:
+        note_to_person(f"At most {MOST_TAKEN} are taken at once. The next: the same command again.")
 
 
 def note_more(count: int) -> None:
