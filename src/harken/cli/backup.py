@@ -112,7 +112,7 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     asked.screen.line(f"Not in a backup: {LEFT_OUT}.")
     show_held(asked.screen, held)
     show_parked(asked.screen, home.path, powers, parked)
-    asked.screen.line("Next: harken up, then harken source login and harken connect as you need them.")
+    asked.screen.hint("Next: harken up, then harken source login and harken connect as you need them.")
 
 
 def _takes(asked: Invocation, powers: Sequence[tuple[str, str]], *, is_agreed: bool) -> bool:

@@ -21,6 +21,7 @@ from typing import Any
 
 import click
 
+from harken.cli.hints import at_home
 from harken.cli.verbs import Invocation, verb
 from harken.errors import HarkenError
 from harken.testing import Agent, CallFailed, DaemonProcess
@@ -79,7 +80,7 @@ def demo(asked: Invocation, *, fast: bool) -> None:
     with _stage_home() as home:
         _play(stage, home)
     stage.scene("Done. The daemon is stopped and its home is removed.")
-    stage.line("next", "harken up, then harken connect: it connects the agents that are installed here")
+    stage.line("next", at_home("harken up, then harken connect: it connects the agents that are installed here"))
     if asked.as_json:
         asked.print_json(stage.measured)
 

@@ -46,7 +46,7 @@ def status(asked: Invocation) -> None:
         return
     _show_status(asked.screen, found)
     if (file := installed(asked.home, os.environ)) is not None:
-        asked.screen.line(f"Service: {short(file)}; see harken service status")
+        asked.screen.hint(f"Service: {short(file)}; see harken service status")
 
 
 @verb("stats")
@@ -163,7 +163,7 @@ def _show_status(screen: Screen, found: Result) -> None:
     _section(screen, "Muted", [(m["kind"], m["name"], _until(m["until"])) for m in found["mutes"]])
     _show_rules(screen, found["rules"])
     if found["waiting"]["count"]:
-        screen.line(f"{one_line(found['waiting']['sentence'])}: harken waiting")
+        screen.hint(f"{one_line(found['waiting']['sentence'])}: harken waiting")
     _show_troubles(screen, found)
 
 
@@ -175,9 +175,9 @@ def _show_rules(screen: Screen, rules: Result) -> None:
     screen.line(f"Rules: {', '.join(parts)}")
     if rules["asked"]:
         since = clock_time(rules["oldest_asked_at"])
-        screen.line(f"  {rules['asked']} wait for your answer, the oldest since {since}: harken channel confirm")
+        screen.hint(f"  {rules['asked']} wait for your answer, the oldest since {since}: harken channel confirm")
     if rules["is_changed"] and not rules["problem"]:
-        screen.line("  triggers.json has changed since it was put in force: harken rules reload")
+        screen.hint("  triggers.json has changed since it was put in force: harken rules reload")
     if rules["problem"]:
         screen.line(screen.paint("  triggers.json is not in force: ", "31") + screen.fit(rules["problem"], 33))
 

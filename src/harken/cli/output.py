@@ -165,6 +165,10 @@ class Screen:
         """Print a line that is safe already."""
         print(text)
 
+    def hint(self, text: str) -> None:
+        """Print a line of our own that names commands: about the home that the person named."""
+        print(at_home(text))
+
     def paint(self, text: str, style: str) -> str:
         """Return safe text in a colour, where there are colours."""
         return f"\x1b[{style}m{text}\x1b[0m" if self.has_colour and text else text

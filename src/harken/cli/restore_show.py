@@ -34,26 +34,26 @@ def show_parked(screen: Screen, home: Path, powers: Sequence[tuple[str, str]], p
         return
     screen.line("Not put in force, because it would")
     screen.table(powers)
-    screen.line(f"It is parked in {home}: {', '.join(parked)}. Take over what you want with harken source add,")
-    screen.line("harken allow and harken rules reload, or restore again with --with-settings.")
+    screen.hint(f"It is parked in {home}: {', '.join(parked)}. Take over what you want with harken source add,")
+    screen.hint("harken allow and harken rules reload, or restore again with --with-settings.")
 
 
 def show_held(screen: Screen, held: Held) -> None:
     """Print what was held back; nothing when nothing was."""
     if held.replies:
-        screen.line(f"{held.replies} replies waited to leave and may have left since; they are parked: harken status")
+        screen.hint(f"{held.replies} replies waited to leave and may have left since; they are parked: harken status")
     if held.actions:
         screen.line(f"Actions that had not run then, and may have run since: {len(held.actions)}.")
         screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.actions])
         screen.line("None of them runs by itself.")
         if any(each.rule for each in held.actions):
-            screen.line("To run what a rule asked for now: harken channel run MESSAGE --rule RULE")
+            screen.hint("To run what a rule asked for now: harken channel run MESSAGE --rule RULE")
         if not all(each.rule for each in held.actions):
-            screen.line("To run what you asked for by hand now: harken channel run MESSAGE --agent HOST …")
+            screen.hint("To run what you asked for by hand now: harken channel run MESSAGE --agent HOST …")
     if held.runs:
         screen.line(f"Runs that were going on then: {len(held.runs)}.")
         screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.runs])
-        screen.line("None of them is begun again. See one: harken run show RUN")
+        screen.hint("None of them is begun again. See one: harken run show RUN")
     if held.unjudged:
         screen.line(f"The newest messages, which rules may not have looked at then and do not now: {held.unjudged}.")
-        screen.line("See them: harken list. To let a rule act on one: harken channel run MESSAGE --rule RULE")
+        screen.hint("See them: harken list. To let a rule act on one: harken channel run MESSAGE --rule RULE")

@@ -51,12 +51,12 @@ def begin_hint(path: Path, home_option: Sequence[str] = ()) -> str:
 def show_rules(screen: Screen, found: Result, home_option: Sequence[str] = ()) -> None:
     """Print the rules in force, what each did, and what stands in their way."""
     if found["is_paused"]:
-        screen.line(screen.paint("PAUSED", BOLD) + ": messages are stored, and no rule fires. harken channel resume")
+        screen.hint(screen.paint("PAUSED", BOLD) + ": messages are stored, and no rule fires. harken channel resume")
     if found["problem"]:
         screen.line(screen.paint("The file is not in force:", RED))
         screen.text(found["problem"])
     elif found["is_changed"]:
-        screen.line("The file has changed since it was read: harken rules reload")
+        screen.hint("The file has changed since it was read: harken rules reload")
     _show_table(screen, found["rules"])
     for warning in found["warnings"]:
         screen.line(screen.paint(screen.fit(f"{warning['rule'] or 'the file'}: {warning['text']}"), DIM))
