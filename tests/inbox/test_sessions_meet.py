@@ -33,13 +33,16 @@ class Room:
         self._edges = count(1)
         self._seconds = count(1)
 
-    def edge(self, host: Host, *, pid: int = PID, native: str = "", cwd: str = "/work") -> tuple[Session, str]:
+    def edge(
+        self, host: Host, *, pid: int = PID, native: str = "", cwd: str = "/work", consumer: str = ""
+    ) -> tuple[Session, str]:
         """Let an MCP connection say hello; return its session and the connection's own name."""
         name = f"e{next(self._edges)}"
         env = {host.session_variable: native} if native else {}
         hello = Hello(edge=name, ppid=pid, cwd=cwd, env=env)
         fresh = self._session(host, session_key(host, hello), pid=pid, native=native, cwd=cwd)
         fresh.surfaces = host.surfaces
+        fresh.agent = fresh.consumer = Consumer(consumer or host.name)
         return self.sessions.open(fresh, name, Quiet()), name
 
     def hook(
@@ -102,6 +105,15 @@ def test_edge_first_then_hook_is_one_session(room: Room, host: Host) -> None:
     met = room.hook(host, "n1")
     assert met is opened
     assert room.keys() == [hook_key(host, "n1", PID)]
+
+
+@pytest.mark.parametrize("host", SINGLE, ids=lambda host: host.name)
+def test_the_name_that_an_edge_was_started_with_stays_when_the_first_hook_joins(room: Room, host: Host) -> None:
+    """`harken mcp --consumer reviewer` has a cursor of its own: the hooks of the host know nothing of that name."""
+    opened, _ = room.edge(host, native=native_in_environment(host), consumer="reviewer")
+    met = room.hook(host, "n1", cwd="/elsewhere")
+    assert met is opened
+    assert (met.agent, met.consumer, met.mailboxes) == ("reviewer", "reviewer", (INBOX,))
 
 
 @pytest.mark.parametrize("host", SINGLE, ids=lambda host: host.name)

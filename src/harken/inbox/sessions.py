@@ -570,8 +570,10 @@ class Sessions:
             known.cwd = session.cwd
             if known.named is None:
                 known.named = session.named
+                # A hook knows the name of its host only; an edge may have been started with another (`--consumer`).
+                consumer = known.agent if session.consumer == session.agent else session.consumer
                 # What it was given as somebody else is offered to whoever that is.
-                known.is_replaced |= known.read(Reading(session.consumer, session.mailboxes, session.problem))
+                known.is_replaced |= known.read(Reading(consumer, session.mailboxes, session.problem))
         if known.is_inherited and known.native not in ("", session.native or known.native):
             # Another conversation began in the same process while nobody was there to hear of it.
             known.begin_anew()
