@@ -19,6 +19,7 @@ from typing import Final
 import msgspec
 
 from harken.errors import UserError
+from harken.memory import json_bytes
 from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.runs.comparison import Difference, differences
 from harken.runs.diff import unified_diff
@@ -143,7 +144,7 @@ class Folders:
 
     def _keep(self, run: RunId, changes: FolderChanges) -> None:
         heading = _Heading(changes.more, changes.note, changes.is_known)
-        lines = [msgspec.json.encode(heading), *map(msgspec.json.encode, changes.files)]
+        lines = [json_bytes(heading), *map(json_bytes, changes.files)]
         path = self._record(run)
         temporary = path.with_suffix(".tmp")
         try:
