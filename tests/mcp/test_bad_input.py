@@ -169,9 +169,12 @@ def test_a_reply_of_ten_megabytes_is_refused(agent: Agent) -> None:
     """The model is told the limit; nobody is sent a book."""
     answer = said(agent, call("reply", {"message_id": "m-1", "body": "x" * 10_000_000}))
     assert json.loads(answer["result"]["content"][0]["text"]) == {
-        "code": "user_error",
-        "message": "A reply has at most 64000 characters.",
-        "hint": "Shorten it.",
+        "code": "too_long",
+        "message": "A reply has at most 64,000 characters, and this has 10,000,000.",
+        "hint": "Shorten it, or answer in parts.",
+        "length": 10_000_000,
+        "limit": 64_000,
+        "can_be_file": False,
     }
 
 
