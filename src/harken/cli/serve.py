@@ -15,7 +15,6 @@ from harken.cli.start import leave_reason
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, ensure
 from harken.errors import Conflict, HarkenError
-from harken.memory import AMPLE_BYTES, allowed_bytes, bound_arenas, refuse_too_little
 
 _log = logging.getLogger("harken.daemon")
 
@@ -37,6 +36,7 @@ def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
 
 def _serve(home: Home, *, is_detached: bool) -> None:
     from harken.daemon.lock import single_instance
+    from harken.memory import allowed_bytes, bound_arenas, refuse_too_little
 
     refuse_too_little(allowed_bytes())
     bound_arenas()
@@ -77,6 +77,8 @@ def _serve_alone(home: Home, *, is_detached: bool) -> None:
 
 def _is_fast_loop_used() -> bool:
     """Whether uvloop is there, and memory: it ends the process where the loop of Python says that there is none."""
+    from harken.memory import AMPLE_BYTES, allowed_bytes
+
     allowed = allowed_bytes()
     return find_spec("uvloop") is not None and (allowed is None or allowed >= AMPLE_BYTES)
 
