@@ -206,7 +206,7 @@ def test_a_run_is_shown_with_its_last_line_and_esc_ends_the_only_one(rig: Rig, t
         person.sees(READY)
         run = _start(rig, tmp_path / "one")
         head = rf"▸ AUTO {run}  \d+s  by hand  Gemini CLI in /.*"  # where the folder is long, it is cut
-        shown = person.sees(_line(head), "    ┃ DENIED run_shell_command not allowed", "1 running")
+        shown = person.sees(_line(head), "    ┃ DENIED run_shell_command touch x: not allowed", "1 running")
         assert _line(rf"━━ AUTO ━━ {run} running  by hand  Gemini CLI  #\d+ ★ you: hold")(shown)
         person.press(UP)
         person.press(ESC)
