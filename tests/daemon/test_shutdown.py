@@ -14,6 +14,13 @@ from harken.testing import Agent, CallFailed, DaemonProcess, edge_command
 from tests.loss.rig import WAIT_SECONDS, Served, Wire, agent_of, check_journal, export, received, texts, until
 
 
+def test_daemon_that_is_stopped_as_soon_as_it_is_known_ends_cleanly(home: Path) -> None:
+    """Between the moment when others know of it and the one when it listens to signals there must be nothing."""
+    for _ in range(5):
+        assert DaemonProcess(home).start().stop() == 0
+        assert not [path.name for path in home.glob("harken.db-*")]
+
+
 def test_stop_in_the_middle_of_traffic_loses_nothing(home: Path) -> None:
     """Whatever was answered is stored; whatever was not answered can be sent again."""
     daemon = DaemonProcess(home).start()

@@ -10,7 +10,7 @@ import logging
 import os
 import secrets
 import signal
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterable, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -386,11 +386,13 @@ async def _serve(daemon: Daemon) -> None:
             tasks.start_soon(partial(web.serve, sockets=[sock]))
             if doors is not None:
                 tasks.start_soon(doors.serve)
-            _announce(daemon, endpoint.address)
-            # What was built until now stays: the collector need not look at it again and again.
-            gc.collect()
-            gc.freeze()
-            await _until_told(own)
+            # From the moment on that others know of it, it ends cleanly when it is told to.
+            with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
+                _announce(daemon, endpoint.address)
+                # What was built until now stays: the collector need not look at it again and again.
+                gc.collect()
+                gc.freeze()
+                await _until_told(own, signals)
             web.should_exit = True
             if doors is not None:
                 doors.server.should_exit = True
@@ -527,7 +529,7 @@ def _token(home: Home) -> str:
     return token
 
 
-async def _until_told(own: Ownership) -> None:
+async def _until_told(own: Ownership, signals: AsyncIterable[signal.Signals]) -> None:
     """Return when a signal says so, or when the home is not this daemon's any more."""
     async with anyio.create_task_group() as tasks:
 
@@ -537,12 +539,7 @@ async def _until_told(own: Ownership) -> None:
             tasks.cancel_scope.cancel()
 
         tasks.start_soon(leave)
-        await _until_signalled()
-        tasks.cancel_scope.cancel()
-
-
-async def _until_signalled() -> None:
-    with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
         async for number in signals:
-            _log.info("stopping on %s", signal.Signals(number).name)
-            return
+            _log.info("stopping on %s", number.name)
+            break
+        tasks.cancel_scope.cancel()
