@@ -29,8 +29,7 @@ from harken.runs.folders import Folders
 from harken.runs.jail import ToolServer
 from harken.runs.runner import Answer, Places, Runner
 from harken.sources.base import Source
-from harken.sources.mcp.settings import Transport
-from harken.sources.mcp.source import McpSource
+from harken.sources.mcp.settings import McpSettings, Transport
 from harken.store.base import Store
 from harken.store.outbox import CallKey
 
@@ -128,16 +127,17 @@ def _environment(home: Home) -> Mapping[str, str]:
 
 def _servers(sources: Sequence[Source]) -> ServerOf:
     """Return the MCP servers that runs may use: those that are listened to."""
-    found = {source.name: _server(source) for source in sources if isinstance(source, McpSource)}
+    # Known by their settings: what speaks to such a server takes long to import, and few have one.
+    settings = [getattr(source, "settings", None) for source in sources]
+    found = {each.name: _server(each) for each in settings if isinstance(each, McpSettings)}
     return found.get
 
 
-def _server(source: McpSource) -> ToolServer:
-    settings = source.settings
+def _server(settings: McpSettings) -> ToolServer:
     if settings.transport is Transport.STDIO:
-        return ToolServer(name=source.name, command=(settings.command, *settings.args), env=settings.env)
+        return ToolServer(name=settings.name, command=(settings.command, *settings.args), env=settings.env)
     return ToolServer(
-        name=source.name,
+        name=settings.name,
         url=settings.url,
         headers=settings.headers,
         is_sse=settings.transport is Transport.SSE,

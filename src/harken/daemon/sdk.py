@@ -46,8 +46,10 @@ class Sdk:
 
 
 def _imported() -> type[Connection]:
+    # As with everything else that stays: the collector need not look at it again and again, now or later.
+    gc.disable()
     found: type[Connection] = import_module(MODULE).Connection
-    # As with everything else that stays: the collector need not look at it again and again.
+    gc.enable()
     gc.collect()
     gc.freeze()
     return found
