@@ -12,7 +12,7 @@ from hypothesis import settings
 from harken.hosts.marks import names_of_marks
 from harken.hosts.registry import host_marks
 
-pytest_plugins = ("tests.process_check",)
+pytest_plugins = ("tests.process_check", "tests.forked_daemons")
 pytest.register_assert_rewrite("tests.contracts")
 
 # A developer's desktop is not to be filled with the toasts of tests; those that are about toasts turn them on.

@@ -21,9 +21,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, TypeAlias
 
+FORK_SERVER = "FORK_SERVER_OF_TESTS"
+"""The variable with the path of a server that forks daemons, so that not each of them imports everything."""
+
 READY_SECONDS = 30.0
 STOP_SECONDS = 20.0
 ANSWER_SECONDS = 70.0
+_MOST_STATUS_BYTES = 32
 
 Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
@@ -90,13 +94,49 @@ class Caller:
         self._file.flush()
 
 
+class _ForkedProcess:
+    """A process that a fork server has started for us; as much of `Popen` as is needed here."""
+
+    def __init__(self, server: str, argv: Sequence[str], stderr: IO[bytes]) -> None:
+        self.returncode: int | None = None
+        env = {name: value for name, value in os.environ.items() if name != FORK_SERVER}
+        asked = json.dumps({"argv": argv, "env": env, "cwd": str(Path.cwd())}).encode()
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.connect(server)
+        socket.send_fds(self._server, [asked], [stderr.fileno()])
+        self.pid = int(self._server.recv(_MOST_STATUS_BYTES))
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        return self._ended(0.0)
+
+    def wait(self, seconds: float) -> int:
+        """Return the exit code when it has ended; raises `TimeoutExpired`."""
+        code = self._ended(seconds)
+        if code is None:
+            raise subprocess.TimeoutExpired(str(self.pid), seconds)
+        return code
+
+    def kill(self) -> None:
+        """End it with SIGKILL."""
+        if self.poll() is None:
+            os.kill(self.pid, signal.SIGKILL)
+
+    def _ended(self, seconds: float) -> int | None:
+        if self.returncode is None and select.select([self._server], [], [], seconds)[0]:
+            self.returncode = int(self._server.recv(_MOST_STATUS_BYTES) or -signal.SIGKILL)
+            self._server.close()
+        return self.returncode
+
+
 class DaemonProcess:
     """A daemon for one home."""
 
     def __init__(self, home: Path, command: Sequence[str] = ()) -> None:
         self.home = home
         self._command = tuple(command) or (sys.executable, "-I", "-m", "harken", "serve", "--home", str(home))
-        self._process: subprocess.Popen[bytes] | None = None
+        self._is_plain = not command
+        self._process: subprocess.Popen[bytes] | _ForkedProcess | None = None
         self._said: IO[bytes] | None = None
 
     @property
@@ -117,9 +157,7 @@ class DaemonProcess:
         descriptor, name = tempfile.mkstemp()
         self._said = os.fdopen(descriptor, "w+b")
         Path(name).unlink()
-        self._process = subprocess.Popen(
-            self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=self._said
-        )
+        self._process = self._launch(self._said)
         self.wait_ready()
         return self
 
@@ -132,6 +170,12 @@ class DaemonProcess:
             if time.monotonic() > end:
                 raise TimeoutError("the daemon did not become ready")
             select.select([], [], [], 0.01)
+
+    def _launch(self, said: IO[bytes]) -> subprocess.Popen[bytes] | _ForkedProcess:
+        server = os.environ.get(FORK_SERVER, "")
+        if server and self._is_plain:
+            return _ForkedProcess(server, self._command, said)
+        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
 
     def _last_words(self) -> str:
         if self._said is None:

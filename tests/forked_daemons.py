@@ -1,0 +1,51 @@
+"""A plugin of pytest that lets the daemons of a run be forked from one process: see `fork_server.py`."""
+
+from __future__ import annotations
+
+import os
+import select
+import subprocess
+import sys
+import tempfile
+import time
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from harken.testing.daemon import FORK_SERVER
+
+READY_SECONDS: Final = 60.0
+END_SECONDS: Final = 10.0
+PADDING: Final = "-" * 1_000
+_SERVER: Final = Path(__file__).with_name("fork_server.py")
+
+
+class ForkedDaemons:
+    """The server of one run."""
+
+    def __init__(self) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="fork-server-")
+        path = Path(self._folder.name) / "socket"
+        self._process = subprocess.Popen([sys.executable, "-I", _SERVER, path, PADDING], stdin=subprocess.DEVNULL)
+        end = time.monotonic() + READY_SECONDS
+        while not path.exists():
+            if self._process.poll() is not None or time.monotonic() > end:
+                raise RuntimeError("the fork server did not start")
+            select.select([], [], [], 0.01)
+        os.environ[FORK_SERVER] = str(path)
+
+    def pytest_sessionfinish(self) -> None:
+        """End the server before anybody looks for processes that are left."""
+        os.environ.pop(FORK_SERVER, None)
+        self._process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(END_SECONDS)
+        self._folder.cleanup()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Start the server where all workers find it; a run that only lists its tests needs none."""
+    if sys.platform == "linux" and not hasattr(config, "workerinput") and not config.option.collectonly:
+        config.pluginmanager.register(ForkedDaemons(), "forked-daemons")
