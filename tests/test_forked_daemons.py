@@ -42,7 +42,7 @@ def test_forked_daemon_has_the_environment_of_whoever_asks(
 ) -> None:
     """A test that sets a variable means the daemon that it starts, and not the server's."""
     monkeypatch.setenv("HARKEN_LOG_FORMAT", "json")
-    daemon.start()
+    daemon.start().stop()
     assert (daemon.home / "logs" / "daemon.log").read_text().startswith("{")
 
 
