@@ -44,7 +44,7 @@ def test_marked_command_is_refused_where_no_daemon_runs(tmp_path: Path, words: t
     assert (done.code, done.out) == (REFUSED, "")
     said = " ".join(done.err.split())
     assert said.startswith("harken: An agent may not ")
-    assert "This is one of Codex, because CODEX_THREAD_ID is set in its environment." in said
+    assert "This counts as a command of Codex, because CODEX_THREAD_ID is set in its environment." in said
     assert list(tmp_path.iterdir()) == []
 
 
@@ -86,7 +86,7 @@ def test_command_below_a_hosts_program_is_refused_where_no_daemon_runs(tmp_path:
     done = in_host(bare, program, "down")
     assert done.code == REFUSED
     said = " ".join(done.err.split())
-    assert "An agent may not stop Harken. This is one of Gemini CLI, because process" in said
+    assert "An agent may not stop Harken. This counts as a command of Gemini CLI, because process" in said
     other = tmp_path / "bin" / "shell"
     shutil.copy(program, other, follow_symlinks=False)
     assert in_host(bare, other, "down").code == 0

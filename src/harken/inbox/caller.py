@@ -68,5 +68,5 @@ class Caller:
 
 def refusal(what: str, program: str = "", because: str = "") -> Refused:
     """Return what an agent is told that wants to do what only the person may, and by what it was known for one."""
-    who = f" This is one of {program}, because {because}." if because else ""
+    who = f" This counts as a command of {program}, because {because}." if because else ""
     return Refused(f"An agent may not {what}.{who}", "Ask your user to run it in their own terminal.")
