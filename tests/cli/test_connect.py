@@ -226,7 +226,7 @@ def test_doctor_finds_settings_with_which_nothing_starts(person: Rig) -> None:
     (person.home / "run/down").touch()
     done = person.run("doctor", "codex", "--home", str(person.home))
     assert done.code == NEEDS_FIXING
-    assert "no  config.toml can be used" in done.out
+    assert "no  the settings in config.toml are valid" in done.out
     assert f"Run: harken --home {person.home} up" in " ".join(done.out.split())
 
 
@@ -250,6 +250,23 @@ def test_doctor_finds_damage_that_nothing_has_met_yet(person: Rig) -> None:
     assert "harken recover" in person.run("doctor", "codex").out
     assert person.json("recover", "--yes")["found"] == "damaged"
     assert "harken recover" not in person.run("doctor", "codex").out
+
+
+def test_doctor_finds_a_database_that_is_gone(person: Rig) -> None:
+    """A daemon that lost its database still runs: to say that it does not sends people the wrong way."""
+    person.ok("up")
+    person.ask("send", text="before")
+    file, away = person.home / "harken.db", person.home / "elsewhere"
+    file.rename(away)
+    done = person.run("doctor", "codex")
+    assert (done.code, "does not run" in done.out) == (NEEDS_FIXING, False), done
+    assert "no  the database is there" in done.out
+    away.rename(file)
+    assert person.run("doctor", "codex").code == 0
+    person.ok("down")
+    file.rename(away)
+    done = person.run("doctor", "codex")
+    assert (done.code, "harken recover" in done.out) == (NEEDS_FIXING, True), done
 
 
 def test_doctor_finds_what_is_stale_or_gone(person: Rig) -> None:

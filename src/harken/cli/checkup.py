@@ -29,6 +29,7 @@ from harken.hosts.plan import CommandStep, Finding, Wishes
 from harken.hosts.record import records
 
 ASK_SECONDS = 10.0
+ANSWERS = "the daemon answers"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -129,7 +130,7 @@ def _harken(asked: Invocation) -> tuple[Result, list[Finding], list[Result]]:
             hint = "It was stopped with `harken down`: agents do not start it. Run: harken up"
             findings.append(Finding(what="the daemon is allowed to start", is_good=False, hint=hint))
     except HarkenError as exc:
-        findings.append(Finding(what="the daemon answers", is_good=False, hint=f"{exc.message} {exc.hint}"))
+        findings.append(Finding(what=ANSWERS, is_good=False, hint=f"{exc.message} {exc.hint}"))
     if facts["daemon"] and facts["daemon"]["version"] != __version__:
         hint = f"It is version {facts['daemon']['version']}. Run: harken up"
         findings.append(Finding(what="the daemon is of this version", is_good=False, hint=hint))
@@ -141,7 +142,7 @@ def _settings(asked: Invocation) -> list[Finding]:
     try:
         load(asked.home, {}, {})
     except HarkenError as exc:
-        return [Finding(what="config.toml can be used", is_good=False, hint=f"{exc.message} {exc.hint}")]
+        return [Finding(what="the settings in config.toml are valid", is_good=False, hint=f"{exc.message} {exc.hint}")]
     return []
 
 
@@ -149,6 +150,9 @@ def _database(asked: Invocation) -> list[Finding]:
     """Return what is wrong inside the database: what nobody reads for long nobody misses for long."""
     from harken.store.sqlite.connection import refuse_damage_inside
 
+    if not asked.home.database.exists() and asked.home.identity_file.exists():
+        hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
+        return [Finding(what="the database is there", is_good=False, hint=hint)]
     try:
         if asked.home.database.exists():
             refuse_damage_inside(asked.home.database)
@@ -191,7 +195,10 @@ def _record(health: Health, surfaces: Sequence[Result]) -> Result:
 def _show(screen: Screen, facts: Result, findings: Sequence[Finding]) -> None:
     screen.line(screen.paint(f"Harken {facts['version']}", BOLD))
     daemon = facts["daemon"]
-    state = f"runs (process {daemon['pid']})" if daemon else "does not run: what was delivered is not known"
+    absent = "does not run: what was delivered is not known"
+    unwell = "runs, and cannot say how it is: see below"
+    is_unwell = any(each.what == ANSWERS for each in findings)
+    state = f"runs (process {daemon['pid']})" if daemon else unwell if is_unwell else absent
     rows = [("home", facts["home"]), ("python", facts["python"]), ("daemon", state)]
     if daemon and "toasts" in daemon:  # an older daemon has none
         rows.append(("toasts", daemon["toasts"]))

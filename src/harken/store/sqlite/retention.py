@@ -16,6 +16,7 @@ from harken.store.keeping import Excess
 from harken.store.sqlite.deliveries import advance
 from harken.store.sqlite.messages import HEAD
 from harken.store.sqlite.questions import note_removed
+from harken.store.sqlite.seam import moved
 from harken.store.sqlite.search import forget, lag
 from harken.store.sqlite.transaction import Transaction, to_micros
 
@@ -178,4 +179,8 @@ def stats(connection: sqlite3.Connection, path: Path) -> dict[str, int]:
     """Return counts for people."""
     tables = ("messages", "deliveries", "mailboxes", "events", "actions", "runs")
     counts = {name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in tables}
-    return {**counts, "bytes": path.stat().st_size, "not_indexed": lag(connection)}
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError as exc:
+        raise moved(path) from exc
+    return {**counts, "bytes": size, "not_indexed": lag(connection)}
