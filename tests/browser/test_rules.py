@@ -188,7 +188,7 @@ def test_differences_are_opened_and_fit_on_a_phone(site: Site, axe: str) -> None
     for each in (window, phone):
         files = each.page.locator(".change")
         expect(files).to_have_count(3)
-        expect(files.first).to_contain_text("put back")
+        expect(files.first).to_contain_text("removed again")
         expect(each.page.locator(".diff").first).not_to_be_visible()
         for summary in each.page.locator(".changes summary").all():
             summary.focus()

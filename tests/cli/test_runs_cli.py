@@ -126,7 +126,7 @@ def test_record_names_the_files_that_changed_and_what_was_put_back(rig: Rig, tmp
     assert "┃ PUT BACK AGENTS.md (added)\n" in done.out
     run = rig.json("run", "list")["runs"][0]["id"]
     shown = rig.ok("run", "show", run)
-    assert "┃   added    AGENTS.md (put back)\n" in shown
+    assert "┃   added    AGENTS.md (removed again)\n" in shown
     assert "┃   added    \\x1b[2Jx\n" in shown
     assert "┃   changed  notes.txt\n" in shown
     assert "-two" not in shown

@@ -351,7 +351,7 @@ def test_what_no_fence_of_a_host_knows_is_put_back_and_the_rest_is_told(bare_sta
     assert not (stage.folder / "ran").exists()
     assert not (stage.project / "sub" / ".git").exists()
     assert (run["state"], run["denied"], run["answer"]) == ("failed", ["apply_patch"], ANSWER)
-    assert run["reason"].startswith("it changed what a run does not change, which was put back: evil/HEAD, evil/config")
+    assert run["reason"].startswith("it changed what a run may not change, and that was put back: evil/HEAD, evil/")
     files = {each["path"]: each for each in record["files"]}
     assert {path for path, each in files.items() if each["is_undone"]} >= {"evil/HEAD", "evil/config"}
     assert (files["made.txt"]["change"], files["made.txt"]["diff"]) == ("added", "@@ -0,0 +1,1 @@\n+made")

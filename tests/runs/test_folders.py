@@ -137,7 +137,7 @@ async def test_what_is_held_is_as_it_was(tmp_path: Path, project: Project, what:
     assert after.pop("made.txt")[1] == b"made"
     assert {path: each for path, each in after.items() if path not in LEFT} == before
     assert (run.state, run.answer) == (RunState.FAILED, "fixed")
-    assert run.reason.startswith("it changed what a run does not change, which was put back: ")
+    assert run.reason.startswith("it changed what a run may not change, and that was put back: ")
     assert changes.undone
     assert not changes.kept
     assert by_path(changes)["made.txt"].diff == "@@ -0,0 +1,1 @@\n+made\n\\ No newline at end of file"

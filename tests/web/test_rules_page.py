@@ -251,15 +251,15 @@ def test_changed_files_are_shown_with_what_is_different(served: Served) -> None:
     text = browser.get(f"/runs/{run['id']}").text
     page = LexborHTMLParser(text)
     held, notes, unseen = (" ".join(node.text().split()) for node in page.css(".change"))
-    assert held.startswith("added lib/AGENTS.md put back +1")
-    assert "What was there is now " in held
+    assert held.startswith("added lib/AGENTS.md removed again +1")
+    assert "Set aside: " in held
     assert unseen == r"added \u202egnp.exe<img src=x onerror=alert(1)> not text"
     assert notes.startswith("changed notes.txt +2 \N{MINUS SIGN}1 @@ -1,3 +1,4 @@")
     assert [node.text() for node in page.css(".diff-removed")] == ["-two"]
     assert not page.css("img, style, main script")
     assert not set(text) & {"\x1b", "\u202e"}
     assert run["state"] == "failed"
-    assert "which was put back: lib/AGENTS.md" in said(page, ".told")
+    assert "and that was put back: lib/AGENTS.md" in said(page, ".told")
     assert run["changes"] is None
     first = browser.daemon.call("run", run=run["id"])["changes"]["files"][0]
     assert (first["path"], first["is_undone"]) == ("lib/AGENTS.md", True)

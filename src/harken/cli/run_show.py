@@ -52,6 +52,8 @@ _STYLES: Final[Mapping[str, str]] = MappingProxyType(
 )
 _DIFF_STYLES: Final[Mapping[str, str]] = MappingProxyType({"+": GREEN, "-": RED, "@": CYAN})
 CHANGE_WIDTH = 9
+ADDED = "added"
+MOST_INDENT = 24  # of a line that is broken: its parts begin below one another
 _LEFT_OUT = frozenset({"begin", "end", "turn"})  # the envelope itself says it
 
 
@@ -80,7 +82,7 @@ def _row(run: Result) -> tuple[str, ...]:
 
 
 def _result(run: Result) -> str:
-    denied = f"{len(run['denied'])} denied. " if run["denied"] else ""
+    denied = f"{len(run['denied'])} denied; " if run["denied"] else ""
     return f"{denied}{run['reason'] or run['answer']}"
 
 
@@ -130,8 +132,9 @@ def inside(screen: Screen, text: str, style: str = "") -> None:
     """Print text inside an envelope."""
     mark = screen.paint(MARK, BOLD)
     for line in visible(text).split("\n"):
-        for piece in _lines(screen, line):
-            screen.line((mark + (screen.paint(piece, style) if style else piece)).rstrip())
+        begin = " " * min(len(line) - len(line.lstrip(" ")), MOST_INDENT)
+        for piece in _lines(screen, line[len(begin) :], MARK + begin):
+            screen.line((mark + begin + (screen.paint(piece, style) if style else piece)).rstrip())
 
 
 def show_run(screen: Screen, run: Result, *, has_diff: bool = False) -> None:
@@ -162,6 +165,8 @@ def show_run(screen: Screen, run: Result, *, has_diff: bool = False) -> None:
         inside(screen, "answer:", BOLD)
         inside(screen, run["answer"])
     close_envelope(screen, run)
+    if not has_diff and any(each["diff"] for each in (run["changes"] or {}).get("files", ())):
+        screen.hint(f"What is different in the files: harken run show {run['id']} --diff")
 
 
 def _show_denied(screen: Screen, head: str, denied: Sequence[str]) -> None:
@@ -178,7 +183,7 @@ def _show_changes(screen: Screen, changes: Result, *, has_diff: bool) -> None:
     for each in files:
         inside(screen, f"  {each['change'].ljust(CHANGE_WIDTH)}{one_line(each['path'])}{_remark(each)}", _style(each))
         if each["aside"]:
-            inside(screen, f"  {' ' * CHANGE_WIDTH}what was there is now {each['aside']}", DIM)
+            inside(screen, f"  {' ' * CHANGE_WIDTH}set aside: {each['aside']}", DIM)
         for line in each["diff"].split("\n") if has_diff and each["diff"] else ():
             inside(screen, f"    {line}", _DIFF_STYLES.get(line[:1], ""))
     if changes["more"]:
@@ -188,7 +193,8 @@ def _show_changes(screen: Screen, changes: Result, *, has_diff: bool) -> None:
 
 
 def _remark(each: Result) -> str:
-    words = ["put back"] if each["is_undone"] else ["not for a run to change"] if each["is_held"] else []
+    undone = "removed again" if each["change"] == ADDED else "put back"
+    words = [undone] if each["is_undone"] else ["not for a run to change"] if each["is_held"] else []
     words += [each["note"]] if each["note"] else []
     return f" ({', '.join(words)})" if words else ""
 

@@ -184,8 +184,8 @@ def judged(end: RunEnd, changes: FolderChanges | None, tools: Sequence[str]) -> 
     said = [
         text
         for text, found in (
-            ("it changed what a run does not change, which was put back", changes.undone),
-            ("it changed what a run does not change, which could not be put back", changes.kept),
+            ("it changed what a run may not change, and that was put back", changes.undone),
+            ("it changed what a run may not change, and that could not be put back", changes.kept),
         )
         if found
         for text in [f"{text}: {_named(found)}"]
