@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -47,6 +48,16 @@ def test_browsers_are_shown_with_their_last_use(web: Web) -> None:
         shown = ran(web, *words).stdout
         assert all(each[SESSION] in shown for each in (first, second)), words
         assert "last used" in shown
+
+
+def test_browsers_are_completed(web: Web) -> None:
+    """Ids are not to be typed."""
+    session = web.signed_in()[SESSION]
+    words = {"COMP_WORDS": "harken browsers sign-out b-", "COMP_CWORD": "3", "_HARKEN_COMPLETE": "bash_complete"}
+    env = {**os.environ, **words, "HARKEN_HOME": str(web.daemon.home)}
+    command = [sys.executable, "-m", "harken"]
+    done = subprocess.run(command, capture_output=True, check=False, timeout=WAIT_SECONDS, text=True, env=env)
+    assert done.stdout == f"plain,{session}\n"
 
 
 def test_browser_that_is_signed_out_ends_with_what_is_open_in_it(web: Web) -> None:

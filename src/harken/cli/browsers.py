@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import click
 
+from harken.cli import complete
 from harken.cli.client import Daemon, Result
 from harken.cli.output import clock_time, note_to_person, one_line
 from harken.cli.verbs import Invocation, or_subcommand, verb
@@ -24,7 +25,7 @@ def browsers(asked: Invocation) -> None:
 
 
 @verb("sign-out")
-@click.argument("names", nargs=-1, metavar="ID...")
+@click.argument("names", nargs=-1, metavar="ID...", shell_complete=complete.browsers)
 @click.option("--all", "is_all", is_flag=True, help="Every browser.")
 def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
     """Sign browsers out of the page. What is open in them ends too."""

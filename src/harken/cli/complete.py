@@ -115,6 +115,12 @@ def _runs(context: click.Context, begin: str, *, running: bool | None) -> list[C
     return _described({each["id"]: f"{each['state']}, {each['rule'] or 'by hand'}" for each in found}, begin)
 
 
+def browsers(context: click.Context, _parameter: click.Parameter, begin: str) -> list[CompletionItem]:
+    """Offer the browsers that are signed in to the page."""
+    found = _ask(context, "browsers").get("browsers", [])
+    return _described({each["id"]: each["browser"] for each in found}, begin)
+
+
 def _described(found: dict[str, str], begin: str) -> list[CompletionItem]:
     from click.shell_completion import CompletionItem
 
