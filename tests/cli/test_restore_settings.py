@@ -100,10 +100,12 @@ def test_person_is_shown_what_would_happen_and_asked(foreign: Path, tmp_path: Pa
     """No is what Enter says."""
     copy = Rig(tmp_path / "copy")
     with Sitting(copy, "restore", str(foreign), columns=200) as person:
-        shown = person.sees("Take them?")
+        shown = person.sees("Take them too?")
         for word in ("helper", "for other machines", "teams:mallory as owner", "mallory@example.org as owner", "sneak"):
             assert word in shown
         person.press(answer.encode() + ENTER)
+        if answer == "n":
+            assert "Copy what you want into config.toml" in person.sees("with --with-settings")
         assert person.process.wait(SECONDS) == 0
     assert decided(copy.home) == ((1, 1) if answer == "y" else (0, 0))
 

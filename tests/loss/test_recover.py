@@ -252,7 +252,7 @@ def test_nothing_is_done_without_need_or_word(daemon: Served) -> None:
     assert rig.json("recover", "--dry-run")["state"] == "planned"
     shown = rig.ok("recover", "--dry-run")
     assert "harken.db is gone." in shown
-    assert "harken.db-wal" in shown
+    assert "keep the old harken.db as" not in shown, "there is none"
     refused = rig.run("recover")
     assert (refused.code, "--yes" in refused.err) == (2, True)
     assert contents(home) == missing

@@ -112,7 +112,9 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     asked.screen.line(f"Not in a backup: {LEFT_OUT}.")
     show_held(asked.screen, held)
     show_parked(asked.screen, home.path, powers, parked)
-    asked.screen.hint("Next: harken up, then harken source login and harken connect as you need them.")
+    asked.screen.hint("Next: harken up")
+    asked.screen.hint("Sign in to sources again: harken source login NAME")
+    asked.screen.hint("Connect your agents again: harken connect")
 
 
 def _takes(asked: Invocation, powers: Sequence[tuple[str, str]], *, is_agreed: bool) -> bool:
@@ -126,7 +128,7 @@ def _takes(asked: Invocation, powers: Sequence[tuple[str, str]], *, is_agreed: b
         )
     asked.screen.line("The settings, rules and decisions of this backup would")
     asked.screen.table(powers)
-    return click.confirm("Take them? Otherwise they are parked, and the messages taken", default=False)
+    return click.confirm("Take them too? If not, the messages are restored and the rest is parked", default=False)
 
 
 def human(size: float) -> str:

@@ -71,7 +71,7 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
             asked.print_json({"state": "planned", **_plan_record(plan)})
             return
         if not asked.as_json:
-            _show_plan(asked.screen, plan, kept)
+            _show_plan(asked.screen, plan, home, kept)
         if dry_run:
             return
         agree(asked, "Recover it now?", is_agreed=yes)
@@ -165,13 +165,17 @@ def _plan_record(plan: RecoveryPlan) -> Result:
     }
 
 
-def _show_plan(screen: Screen, plan: RecoveryPlan, kept: str) -> None:
+def _show_plan(screen: Screen, plan: RecoveryPlan, home: Home, kept: str) -> None:
+    from harken.store.sqlite.connection import files_of
+
     screen.line(WORDS[plan.condition.value])
     if plan.last_line:
         screen.line(f"The journal has the events {plan.first_line} to {plan.last_line}.")
     screen.line("What will be done:")
     screen.line(f"  build harken.db anew, {SOURCES[plan.condition.value]}")
-    screen.line(f"  keep what is there of harken.db, harken.db-wal and harken.db-shm as {kept}, {kept}-wal, {kept}-shm")
+    for path, place in zip(files_of(home.database), files_of(home.path / kept), strict=True):
+        if path.exists():
+            screen.line(f"  keep the old {path.name} as {place.name}")
 
 
 def _record(done: Recovered) -> Result:

@@ -34,8 +34,9 @@ def show_parked(screen: Screen, home: Path, powers: Sequence[tuple[str, str]], p
         return
     screen.line("Not put in force, because it would")
     screen.table(powers)
-    screen.hint(f"It is parked in {home}: {', '.join(parked)}. Take over what you want with harken source add,")
-    screen.hint("harken allow and harken rules reload, or restore again with --with-settings.")
+    screen.line(f"It is parked in {home}, where nothing reads it: {', '.join(parked)}.")
+    screen.hint("Copy what you want into config.toml and triggers.json, then: harken rules reload")
+    screen.hint("Senders are admitted one by one: harken allow. Or restore into another home with --with-settings.")
 
 
 def show_held(screen: Screen, held: Held) -> None:
@@ -55,5 +56,5 @@ def show_held(screen: Screen, held: Held) -> None:
         screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.runs])
         screen.hint("None of them is begun again. See one: harken run show RUN")
     if held.unjudged:
-        screen.line(f"The newest messages, which rules may not have looked at then and do not now: {held.unjudged}.")
+        screen.line(f"Newest messages that no rule may have looked at, and none will: {held.unjudged}.")
         screen.hint("See them: harken list. To let a rule act on one: harken channel run MESSAGE --rule RULE")
