@@ -113,7 +113,7 @@ def test_settings_that_lie_elsewhere_are_read_there(tmp_path: Path) -> None:
     work = tmp_path / "work"
     work.mkdir()
     (work / ".git").write_text(f"gitdir: {real}/worktrees/w\n", encoding="utf-8")
-    with pytest.raises(UserError, match="real"):
+    with pytest.raises(UserError, match=r"real/\.git/config"):
         git_variables(work, GIT)
 
 

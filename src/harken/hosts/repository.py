@@ -134,7 +134,12 @@ def _places(own: Path) -> Iterator[Path]:
         yield there
         shared = there / "commondir"
         if shared.is_file():
-            yield there / shared.read_text(encoding="utf-8", errors="replace").strip()
+            yield _plain(there / shared.read_text(encoding="utf-8", errors="replace").strip())
+
+
+def _plain(path: Path) -> Path:
+    """Return a path as people write it, if it is there: without `..` in it."""
+    return path.resolve() if path.exists() else path
 
 
 def _unknown(program: str, file: Path) -> Iterator[str]:
