@@ -26,7 +26,7 @@ def advice(rule: Rule, *, is_trust_given: bool = False) -> Iterator[Fault]:
         yield Fault(label, "reply", "given, and has no effect", 'a rule of mode "notify" runs nothing')
     yield from _of_tools(rule, label)
     if rule.mode is Mode.AUTO and EDIT_INSTRUCTIONS in rule.tools:
-        accepted = "what a message talks a run into writing there, every later session of an agent obeys"
+        accepted = "every later session of an agent obeys what a message talks a run into writing there"
         yield Fault(label, "tools", shown(EDIT_INSTRUCTIONS), accepted)
     for field, value in (("server", rule.server), ("channel", rule.channel)):
         fits_below = field == "channel" and value.endswith("/*") and ANY not in value[:-1]

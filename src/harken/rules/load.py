@@ -159,7 +159,7 @@ class _Reading:
             )
             self._fault("tools", found, accepted)
         if EDIT_INSTRUCTIONS in rule.tools and EDIT_FILE not in rule.tools:
-            accepted = f'add "{EDIT_FILE}": it says which files may be edited besides, and edits none by itself'
+            accepted = f'add "{EDIT_FILE}": "{EDIT_INSTRUCTIONS}" alone lets nothing be edited'
             self._fault("tools", f'"{EDIT_INSTRUCTIONS}" without "{EDIT_FILE}"', accepted)
 
     def _unknown_keys(self, raw: _Object) -> None:
