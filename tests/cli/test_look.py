@@ -12,6 +12,8 @@ from harken import __version__
 from harken.testing import Agent, edge_command
 from tests.cli.rig import Json, Rig
 
+UNAVAILABLE = 5
+
 
 def test_status_names_daemon_consumers_and_what_waits(rig: Rig) -> None:
     """One look tells whether messages arrive."""
@@ -27,6 +29,22 @@ def test_status_names_daemon_consumers_and_what_waits(rig: Rig) -> None:
     assert found["daemon"]["url"] in shown
     assert "Sessions: none is connected" in shown
     assert "watch" in shown
+
+
+def test_status_says_why_nothing_can_be_stored(fresh: Rig) -> None:
+    """Who asks how things stand on a full disk, or with a file gone, must not be told that all is well."""
+    fresh.ok("send", "before")
+    shown = fresh.ok("status")
+    assert "Nothing can be stored" not in shown
+    assert "  store    sqlite: 1 message, 1 mailbox, 1 event, " in shown
+    assert "not indexed" not in shown
+    log, away = fresh.home / "harken.db-wal", fresh.home / "elsewhere"
+    log.rename(away)
+    assert fresh.run("send", "lost").code == UNAVAILABLE
+    assert "Nothing can be stored: harken.db-wal was moved" in fresh.ok("status")
+    away.rename(log)
+    fresh.ok("send", "after")
+    assert "Nothing can be stored" not in fresh.ok("status")
 
 
 def test_status_names_the_sessions_that_read_nothing_and_says_why(rig: Rig) -> None:

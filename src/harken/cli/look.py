@@ -140,9 +140,16 @@ def _show_status(screen: Screen, found: Result) -> None:
     daemon = found["daemon"]
     since = clock_time(daemon["started_at"])
     screen.line(f"Harken {one_line(daemon['version'])} runs since {since} (process {daemon['pid']}).")
-    counts = ", ".join(_counted(count, name.replace("_", " ")) for name, count in found["store"].items())
+    # What there is none of says nothing; without it the line fits a narrow terminal.
+    some = {name: count for name, count in found["store"].items() if count or name == "messages"}
+    lag = some.pop("not_indexed", 0)
+    counts = ", ".join(_counted(count, name.replace("_", " ")) for name, count in some.items())
     rows = [("address", daemon["url"]), ("home", daemon["home"]), ("store", f"{daemon['store']}: {counts}")]
     screen.table([(name, str(value)) for name, value in rows])
+    if daemon["store_problem"]:
+        screen.line(screen.paint("Nothing can be stored: ", "31") + screen.fit(daemon["store_problem"], 23))
+    if lag:
+        screen.line(f"Not indexed yet, so not found by search: {_counted(lag, 'messages')}")
     if daemon.get("port_problem"):
         screen.line(screen.paint("Port: ", "31") + screen.fit(daemon["port_problem"], 6))
     _section(screen, "Sessions", [_session_row(item) for item in found["sessions"]], "none is connected")

@@ -225,6 +225,7 @@ def _show(screen: Screen, done: Recovered) -> None:
         screen.line(f"{report.earlier_lines} lines are of an earlier version, which did not write down what tells")
         screen.line("duplicates and how far sources were read: what these yield again may come twice.")
     if report.has_rules_to_reload:
-        screen.hint("Rules were in force, and the journal does not say which. Check them, and: harken rules reload")
+        screen.line("Rules were in force, and the journal does not say which.")
+        screen.hint("Check triggers.json, then put it in force: harken rules reload")
     show_held(screen, done.held)
     screen.hint("Next: harken up")

@@ -56,5 +56,5 @@ def show_held(screen: Screen, held: Held) -> None:
         screen.table([(each.id, each.state.value, each.rule or "by hand", each.message) for each in held.runs])
         screen.hint("None of them is begun again. See one: harken run show RUN")
     if held.unjudged:
-        screen.line(f"Newest messages that no rule may have looked at, and none will: {held.unjudged}.")
+        screen.line(f"Messages that rules had perhaps not looked at yet, and now will not: {held.unjudged}.")
         screen.hint("See them: harken list. To let a rule act on one: harken channel run MESSAGE --rule RULE")
