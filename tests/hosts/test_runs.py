@@ -350,7 +350,7 @@ def test_what_no_fence_of_a_host_knows_is_put_back_and_the_rest_is_told(bare_sta
     subprocess.run([git, "status"], cwd=stage.project / "evil", check=False)
     assert not (stage.folder / "ran").exists()
     assert not (stage.project / "sub" / ".git").exists()
-    assert (run["state"], run["denied"], run["answer"]) == ("failed", ["apply_patch"], ANSWER)
+    assert (run["state"], run["denied"], run["answer"]) == ("failed", ["apply_patch sub/.git"], ANSWER)
     assert run["reason"].startswith("it changed what a run may not change, and that was put back: evil/HEAD, evil/")
     files = {each["path"]: each for each in record["files"]}
     assert {path for path, each in files.items() if each["is_undone"]} >= {"evil/HEAD", "evil/config"}

@@ -261,6 +261,26 @@ def test_log_says_what_was_denied_and_how_often_the_model_was_asked() -> None:
     assert [each.kind for each in told].count(Happening.TURN) == 1
 
 
+def test_denied_call_is_not_taken_for_one_that_is_over() -> None:
+    """A guard says no without a result: what was changed or failed before it must not stand in its place."""
+    transcript = JAIL.transcript()
+    fact = "2026-11-16T05:38:50.2Z  INFO codex_otel.trace_safe: event.name="
+    blocked = "2026-11-16T05:38:50.2Z ERROR codex_core::tools::router: error=Command blocked by PreToolUse hook: no"
+    log: list[str] = []
+    for number, (path, result) in enumerate([("a", "success=true"), ("b", "success=false"), ("sub/.git", "")]):
+        patch = f"*** Begin Patch\n*** Add File: {path}\n+x\n*** End Patch"
+        item = {"type": "custom_tool_call", "call_id": f"c{number}", "name": "apply_patch", "input": patch}
+        event = json.dumps({"type": "response.output_item.done", "item": item})
+        said = f'{fact}"codex.tool_result" tool_name=apply_patch call_id=c{number} duration_ms=0 {result} x=1'
+        log += [
+            f"2026-11-16T05:38:50.2Z TRACE codex_api::sse::responses: SSE event: {event}",
+            said if result else blocked,
+            f'{fact}"codex.tool_result_ready" dispatch_to_result_ready_ms=4 turn_id="t" call_id="c{number}" x="y"',
+        ]
+    told = [each for line in log for each in transcript.feed(line.encode())]
+    assert [each.target for each in told if each.kind is Happening.DENIED] == ["sub/.git"]
+
+
 def test_text_that_looks_like_the_log_inside_a_line_tells_nothing() -> None:
     """An error may quote what a stranger wrote."""
     transcript = JAIL.transcript()

@@ -28,6 +28,7 @@ _COMPLAINT: Final = re.compile(r"^\S+ ERROR codex_core::tools::router: error=(.*
 _FACT: Final = re.compile(r"^\S+  INFO codex_otel\.trace_safe: event\.name=\"(?P<name>[\w.]+)\" (?P<rest>.*)")
 _ANSWERED: Final = "event.kind=response.completed"
 _FAILED: Final = re.compile(r"\bcall_id=(?P<call>\S+) .*\bsuccess=false\b")
+_READY: Final = re.compile(r'\bcall_id="(?P<call>[^"\s]+)"')
 _EVENT: Final = re.compile(rb"^\S+ TRACE \S+: [\w ]{0,40}event: (?P<event>\{.*)")
 _PATCH: Final = "*** Begin Patch"
 _FILE: Final = re.compile(r"^\*\*\* (?:(?:Add|Update|Delete) File|Move to): (.+)$", re.MULTILINE)
@@ -58,9 +59,7 @@ class Output:
         self._said = ""
         self._trouble = ""
         self._open: set[str] = set()
-        self._calls: dict[
-            str, tuple[str, str]
-        ] = {}  # what the model asked for and is not known to be denied: name, target
+        self._calls: dict[str, tuple[str, str]] = {}  # what the model asked for and is not over: name, target
         self._failed = ""  # the call that failed last
         self._has_heard_errors = False
         self._is_logged = False
@@ -102,6 +101,8 @@ class Output:
                 yield Told(Happening.TURN)
             elif fact["name"] == "codex.tool_result" and (failed := _FAILED.search(fact["rest"])):
                 self._failed = failed["call"][:_MOST_NAME]
+            elif fact["name"] == "codex.tool_result_ready" and (ready := _READY.search(fact["rest"])):
+                self._calls.pop(ready["call"][:_MOST_NAME], None)  # over: what is denied from now on is another
         elif complaint := _COMPLAINT.match(line):
             yield from self._denied(complaint[1])
 
