@@ -15,7 +15,7 @@ from harken.hosts.registry import PACKAGES
 FAILED: Final = "FAILED"
 _PROPERTY: Final = "jail"
 _JAIL: Final = "test_headless_"
-_FILES: Final = (_JAIL, "test_runs.py")
+_FILES: Final = (_JAIL, "test_runs.py", "test_hostile_runs.py")
 
 
 class Matrix:
