@@ -292,7 +292,7 @@ def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, t
         run = fire(stage, daemon, *(write(str(folder / path), text) for path, text in files.items()))
         record = {each["path"]: each for each in daemon.call("run", run=run["id"])["changes"]["files"]}
         assert (run["state"], run["answer"]) == ("failed", ANSWER), run
-        assert run["reason"].startswith("it changed what a run does not change, which was put back: evil/")
+        assert run["reason"].startswith("it changed what a run may not change, and that was put back: evil/")
         denied = [each.rpartition(" ")[2].removeprefix(f"{stage.project}/") for each in run["denied"]]
         assert denied == list(HELD)
         assert {path for path, each in record.items() if each["is_undone"]} >= set(PLAIN)
