@@ -30,6 +30,7 @@ OUTBOX = Mailbox("outbox")  # never holds messages: named when the change feed r
 WATCH = Consumer("watch")
 RULES = Consumer("rules")  # answers for runs; it reads no mailbox of its own, and has no cursor
 NOT_AGENTS = (WATCH, RULES)  # every other consumer is an agent
+OWNER_ID = "owner"  # the sender id of the person whose inbox this is
 AGENT = "agent:"  # how the sender id of an agent begins that is in no task
 TASK = "task:"  # how the mailbox of a task begins; its consumer and its sender have the same name
 CUT_FROM = "cut_from"  # the fact about a message that says how long its text was before it was cut
@@ -298,6 +299,11 @@ class Outgoing:
     created_at: datetime | None = None
     tried_at: datetime | None = None
     hand_over: Callable[[], Awaitable[None]] = field(default=_noted_nowhere, compare=False, repr=False)
+
+    @property
+    def is_by_owner(self) -> bool:
+        """Whether the person wrote it, and no agent."""
+        return self.author == OWNER_ID
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

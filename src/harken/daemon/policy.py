@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from harken.config.settings import Settings
 from harken.daemon.sources import attention_of, is_machine, trust_of
 from harken.errors import UserError
-from harken.inbox.caller import CHANNELS_ID, OWNER_ID
+from harken.inbox.caller import CHANNELS_ID
 from harken.ingest.prepare import Policy
 from harken.ingest.route import AttentionRule
-from harken.model import LOCAL, Attention, SenderRule, Trust
+from harken.model import LOCAL, OWNER_ID, Attention, SenderRule, Trust
 
 
 def configured_policy(settings: Settings) -> Policy:

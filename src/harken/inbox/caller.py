@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from harken.errors import Refused
-from harken.model import AGENT, RUN, TASK, WATCH, Consumer, Sender, SessionKey
+from harken.model import AGENT, OWNER_ID, RUN, TASK, WATCH, Consumer, Sender, SessionKey
 
-OWNER_ID = "owner"
 CHANNELS_ID = "channels"  # who says what the person injects: nobody's own word, so nobody else may use it
 NO_SESSION = SessionKey("")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from harken.errors import Refused, UserError
 from harken.inbox.bounds import Bounds
-from harken.inbox.caller import CHANNELS_ID, OWNER_ID, Caller, Role, caller_name
+from harken.inbox.caller import CHANNELS_ID, Caller, Role, caller_name
 from harken.ingest.lengths import IN_PARTS, check_said
 from harken.ingest.prepare import MAX_NAME
-from harken.model import AGENT, RUN, TASK, Message, Priority, Sender
+from harken.model import AGENT, OWNER_ID, RUN, TASK, Message, Priority, Sender
 
 
 def speaker(caller: Caller, name: str) -> Sender:

@@ -12,7 +12,7 @@ import pytest
 
 from harken.errors import HarkenError, NotFound, Refused, Unavailable, Uncertain, UserError
 from harken.ingest.prepare import Policy, prepare
-from harken.model import INBOX, Attention, Message, MessageId, Outgoing, Sender, Trust
+from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, Outgoing, Sender, Trust
 from harken.sources.graph.client import MOST_TRIES, GraphClient
 from harken.sources.graph.outlook.marker import closing_id
 from harken.sources.graph.outlook.sender import LOOKED_FOR, MAX_CHARS, OutlookSender
@@ -116,6 +116,17 @@ async def test_an_answer_stays_in_its_conversation_and_says_who_wrote_it(graph: 
         "<p><strong>Yes</strong>, gladly &lt;script&gt;x&lt;/script&gt;</p>\n"
         f"<p><em>Written by an AI agent on my behalf. {reference('o1')}</em></p>"
     )
+
+
+async def test_answer_of_the_person_has_the_reference_only(graph: Graph) -> None:
+    """What they answer themselves is not said to be an agent's; the reference finds it again."""
+    mail = graph.mail(graph.person("Ann"), "Hi", "x")
+
+    async with calling(graph) as client:
+        await sender_of(graph, client).send(replace(answer_to(mail, "Yes."), author=OWNER_ID))
+
+    (sent,) = graph.sent_mails
+    assert sent.html == f"<p>Yes.</p>\n<p><em>{reference('o1')}</em></p>"
 
 
 async def test_an_agent_with_its_own_account_speaks_for_nobody(graph: Graph) -> None:

@@ -97,7 +97,7 @@ def holding(rig: Rig, sent: Sent | None = None) -> TeamsSender:
 
 def placed(message: Message, text: str = WORKING) -> str:
     """Return what stands in the place of an answer, written in a person's name."""
-    return standing_in(text, place_mark(message.id), is_own_account=False).html
+    return standing_in(text, place_mark(message.id), is_for_person=True).html
 
 
 def said(graph: Graph, chat: Chat) -> list[str]:
@@ -487,7 +487,7 @@ def test_whatever_somebody_is_called_an_answer_has_at_most_one_mention_and_ends_
         attention=Attention.WAKE,
         meta={"chat_type": "group"},
     )
-    content = answer(body, reference("o-1"), is_own_account=False, named=whom_to_name(message, "me"))
+    content = answer(body, reference("o-1"), is_for_person=True, named=whom_to_name(message, "me"))
     assert content.html.count("<at ") == len(content.mentions) <= 1
     assert words(content.html).endswith(words(reference("o-1")))
     assert words(content.plain).endswith(words(reference("o-1")))

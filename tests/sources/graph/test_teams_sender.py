@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Final
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import Refused, UserError
-from harken.model import INBOX, Attention, Message, MessageId, Outgoing, Sender, Trust
+from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, Outgoing, Sender, Trust
 from harken.sources.graph.sent import MAX_IDS, Sent, reference
 from tests.graph.service import Graph
 from tests.graph.world import Chat, ChatMessage
@@ -71,6 +72,16 @@ async def test_a_reply_is_in_the_chat_once_with_a_line_that_says_who_wrote_it(gr
     (html,) = answers(graph, chat)
     assert html == f"<p>It is <strong>done</strong>.</p><p><em>{MARKED} {reference('o-1')}</em></p>"
     assert sent_id == f"{chat.id}/{list(chat.messages)[-1]}"
+
+
+async def test_reply_of_the_person_is_not_said_to_be_an_agents(graph: Graph) -> None:
+    """The reference stays, by which Harken knows it again; the sentence would be false."""
+    chat, message = asked_in(graph)
+    async with rigged(graph) as rig:
+        rig.time.pass_by(1)
+        await rig.sender().send(replace(reply(message), author=OWNER_ID))
+    (html,) = answers(graph, chat)
+    assert html == f"<p>It is <strong>done</strong>.</p><p><em>{reference('o-1')}</em></p>"
 
 
 async def test_two_replies_of_the_same_words_are_two(graph: Graph) -> None:

@@ -183,7 +183,7 @@ async def test_an_edit_is_noted_before_it_is_made() -> None:
     methods: list[list[str]] = []
 
     def judge(visit: Visit) -> Reply:
-        placed = standing_in(NOT_ANSWERED, place_mark(MessageId("m1")), is_own_account=False)
+        placed = standing_in(NOT_ANSWERED, place_mark(MessageId("m1")), is_for_person=True)
         mine = {"id": "5", "from": {"user": {"id": "me"}}, "body": {"content": placed.html}}
         return told({"value": [mine]}) if visit.method == "GET" else Reply(204)
 

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 from harken.clock import Clock, SystemClock
 from harken.errors import HarkenError, NeedsPerson, Refused, Unavailable, Uncertain, UserError
-from harken.model import Draft, Sender
+from harken.model import OWNER_ID, Draft, Sender
 from harken.sources.mail.composing import CLOSING, answer_id, compose
 from harken.sources.mail.reading import Arrival, draft_of
 from harken.sources.mail.sender import LOOKED_FOR, MailSender
@@ -61,6 +61,16 @@ ASKED = mail(
     "References: <one@example.net> <two@example.net>",
     subject="=?utf-8?q?Gr=C3=BC=C3=9Fe?=",
 )
+
+
+async def test_answer_of_the_person_does_not_say_that_an_agent_wrote_it(sink: Sink) -> None:
+    """`harken reply` in the person's own terminal is their own word."""
+    await sender_of(settings(sink)).send(replace(reply_to(heard(ASKED), "Thanks."), author=OWNER_ID))
+    (answer,) = sink.read()
+    assert plain(answer).strip() == "Thanks."
+    html = answer.get_body(("html",))
+    assert html is not None
+    assert CLOSING not in html.get_content()
 
 
 async def test_an_answer_goes_to_the_sender_and_into_the_conversation(sink: Sink) -> None:

@@ -67,8 +67,9 @@ def compose(reply: Outgoing, settings: MailSettings, now: datetime) -> EmailMess
     if earlier := _earlier(reply.to):
         mail["In-Reply-To"] = earlier[-1]
         mail["References"] = " ".join(earlier)
-    mail.set_content(f"{text}\n\n{CLOSING}\n")
-    mail.add_alternative(f"{to_html(text)}\n{closing_line(CLOSING)}\n", subtype="html")
+    closing, closing_html = ("", "") if reply.is_by_owner else (f"\n{CLOSING}\n", f"{closing_line(CLOSING)}\n")
+    mail.set_content(f"{text}\n{closing}")
+    mail.add_alternative(f"{to_html(text)}\n{closing_html}", subtype="html")
     return mail
 
 

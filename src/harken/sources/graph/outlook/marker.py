@@ -16,8 +16,10 @@ from harken.sources.graph.verdict import Json
 CLOSED: Final = "closed:"  # how the id of an answer begins that has left and was not seen since
 
 
-def closing_text(key: str, *, is_own_account: bool) -> str:
+def closing_text(key: str, *, is_own_account: bool, is_by_owner: bool) -> str:
     """Return the line below an answer; an agent that has no account of its own speaks for a person."""
+    if is_by_owner:
+        return reference(key)
     for_whom = "" if is_own_account else " on my behalf"
     return f"Written by an AI agent{for_whom}. {reference(key)}"
 

@@ -81,7 +81,7 @@ class OutlookSender:
         original = await self._original(reply.to)
         await reply.hand_over()
         try:
-            await self._post(original, text, reply.key)
+            await self._post(original, text, reply)
         except Unsure as unsure:
             with suppress(HarkenError):  # it may have left, whatever goes wrong now
                 if sent := await self._sent(reply, is_tried=True):
@@ -92,10 +92,11 @@ class OutlookSender:
                 return sent
         return closing_id(reply.key)
 
-    async def _post(self, original: str, text: str, key: str) -> None:
-        closing = closing_line(closing_text(key, is_own_account=self._settings.is_agent))
+    async def _post(self, original: str, text: str, reply: Outgoing) -> None:
+        is_agents = self._settings.is_agent
+        closing = closing_line(closing_text(reply.key, is_own_account=is_agents, is_by_owner=reply.is_by_owner))
         body = {"contentType": "HTML", "content": f"{to_html(text)}\n{closing}"}
-        request_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._settings.name} {key}"))
+        request_id = str(uuid.uuid5(uuid.NAMESPACE_OID, f"{self._settings.name} {reply.key}"))
         path = f"/me/messages/{part(original)}/reply"
         # A comment beside a body is refused; the body keeps its markup.
         await self._client.post(path, {"message": {"body": body}}, lane=LANE, request_id=request_id)

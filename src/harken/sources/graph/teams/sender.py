@@ -70,7 +70,8 @@ class TeamsSender:
         chat_id = self._chat_of(reply.to)
         mark = reference(reply.key)
         named = whom_to_name(reply.to, self._account())
-        content = answer(reply.body, mark, is_own_account=self._settings.is_agent, named=named)
+        is_for_person = not (self._settings.is_agent or reply.is_by_owner)
+        content = answer(reply.body, mark, is_for_person=is_for_person, named=named)
         async with self._turns.of(chat_id):
             _remember(self._answers, reply.to.id, self._answers.get(reply.to.id, ""))
             found = await self._look_for(reply, mark)
@@ -137,7 +138,7 @@ class TeamsSender:
                     await self._edit(chat_id, place, self._standing_in(message, ANSWERED_ELSEWHERE), _noted_nowhere)
 
     def _standing_in(self, message: Message, text: str) -> Content:
-        return standing_in(text, place_mark(message.id), is_own_account=self._settings.is_agent)
+        return standing_in(text, place_mark(message.id), is_for_person=not self._settings.is_agent)
 
     def _chat_of(self, message: Message) -> str:
         if message.source != self._settings.name or not message.conversation:

@@ -48,11 +48,14 @@ class Content:
         return {"body": {"contentType": "html", "content": self.plain}}
 
 
-def answer(body: str, mark: str, *, is_own_account: bool, named: Sender | None = None) -> Content:
-    """Return an answer that ends with its reference; raises `UserError` if it is empty or too long."""
+def answer(body: str, mark: str, *, is_for_person: bool, named: Sender | None = None) -> Content:
+    """Return an answer that ends with its reference, and with the word that an agent wrote it for a person.
+
+    Raises `UserError` if it is empty or too long.
+    """
     if not body.strip():
         raise UserError("The reply is empty.", "write something")
-    plain = to_html(body) + _closing(mark, is_own_account=is_own_account)
+    plain = to_html(body) + _closing(mark, is_for_person=is_for_person)
     size = len(plain.encode())
     if size > MAX_BYTES:
         raise UserError(
@@ -69,9 +72,9 @@ def answer(body: str, mark: str, *, is_own_account: bool, named: Sender | None =
     return Content(html, plain, ({"id": 0, "mentionText": named.name, "mentioned": {"user": user}},))
 
 
-def standing_in(text: str, mark: str, *, is_own_account: bool) -> Content:
+def standing_in(text: str, mark: str, *, is_for_person: bool) -> Content:
     """Return a short plain text that stands where an answer will be."""
-    html = f"<p>{escape(text, quote=False)}</p>{_closing(mark, is_own_account=is_own_account)}"
+    html = f"<p>{escape(text, quote=False)}</p>{_closing(mark, is_for_person=is_for_person)}"
     return Content(html, html)
 
 
@@ -90,5 +93,5 @@ def whom_to_name(message: Message, me: str) -> Sender | None:
     return Sender(id=sender.id, name=name)
 
 
-def _closing(mark: str, *, is_own_account: bool) -> str:
-    return closing_line(mark if is_own_account else f"{_FOR_A_PERSON} {mark}")
+def _closing(mark: str, *, is_for_person: bool) -> str:
+    return closing_line(f"{_FOR_A_PERSON} {mark}" if is_for_person else mark)

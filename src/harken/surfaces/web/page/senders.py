@@ -8,8 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from harken.inbox.caller import OWNER_ID
-from harken.model import LOCAL, RUN, TASK, Message, Trust
+from harken.model import LOCAL, OWNER_ID, RUN, TASK, Message, Trust
 
 AGENT = "agent:"
 OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this machine: they say nothing new
