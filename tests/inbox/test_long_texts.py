@@ -178,6 +178,15 @@ async def test_folder_that_is_missing_is_said(shop: Workshop) -> None:
         await shop.tasks.send(OWNER, api.id, LONG, as_file=True)
 
 
+def test_nothing_is_written_into_a_home_of_harken(tmp_path: Path) -> None:
+    """A task may have the person's own folder, where `.harken` is the home."""
+    (tmp_path / ".harken").mkdir()
+    (tmp_path / ".harken" / "harken.db").touch()
+    with pytest.raises(Conflict, match="a home of Harken"):
+        write_text(str(tmp_path), "long", date(2026, 1, 5))
+    assert [path.name for path in (tmp_path / ".harken").iterdir()] == ["harken.db"]
+
+
 def test_file_has_a_bound_too(tmp_path: Path) -> None:
     """A disk is filled by a mistake in a script sooner than by anything else."""
     with pytest.raises(TooLong, match="at most 8,388,608 bytes"):

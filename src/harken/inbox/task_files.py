@@ -20,6 +20,7 @@ from harken.errors import Conflict, NotFound, TooLong
 from harken.ingest.sanitise import one_line
 
 FOLDERS: Final = (".harken", "inbox")
+DATABASE: Final = "harken.db"  # what a home of Harken has in it, by default in a folder of the first name
 MAX_FILE_BYTES: Final = 8 * 1024 * 1024
 MOST_NAMES: Final = 100
 BEGINNING_CHARS: Final = 200  # of the text, in the words that name its file
@@ -77,10 +78,21 @@ def _opened(folder: str) -> Iterator[int]:
             with suppress(FileExistsError):
                 os.mkdir(name, PRIVATE_FOLDER, dir_fd=opened[-1])
             opened.append(os.open(name, _FOLDER, dir_fd=opened[-1]))
+            if _is_there(opened[-1], DATABASE):
+                message = f"The folder of the task holds a home of Harken: {folder}/{name}"
+                raise Conflict(message, "Make a task for another folder.")
         yield opened[-1]
     finally:
         for each in opened:
             os.close(each)
+
+
+def _is_there(folder: int, name: str) -> bool:
+    try:
+        os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _write_once(folder: int, name: str, data: bytes) -> bool:
