@@ -262,7 +262,7 @@ def _opencode_prepare(user: Path, _project: Path, _url: str) -> None:
     _write(folder / "opencode.json", {"autoupdate": False, "share": "disabled"})
     # What it would install at each start, and nothing here uses. One that ends meanwhile leaves its lock, for which the
     # next one waits for a minute.
-    (folder / "node_modules").mkdir()
+    (folder / "node_modules").mkdir(exist_ok=True)
     _write(folder / "package-lock.json", {"packages": {"": {"dependencies": {"@opencode-ai/plugin": "*"}}}})
 
 
