@@ -260,7 +260,7 @@ def test_resumed_conversation_has_a_terminal(connected: Stage) -> None:
         until(lambda: not idle(connected), "it is resumed", STEP_SECONDS)
         third = stack.enter_context(connected.screen())
         begin(connected, third)
-        assert hindrance() == ""
+        until(lambda: hindrance() == "", "its first turn is over", STEP_SECONDS)
         leave(third)
         until(lambda: hindrance() == "it is not certain that a terminal still shows it", "one was left", STEP_SECONDS)
 
