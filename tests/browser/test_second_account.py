@@ -13,13 +13,13 @@ from urllib.parse import urlsplit
 import pytest
 from playwright.sync_api import expect
 
-from harken.daemon.client_account import account_check
+from harken.daemon.client_account import is_told
 from tests.browser.rig import AWAY, Site, only_expected
 from tests.browser.test_strangers import DEEDS, STEAL, Caught, replayed
 from tests.loss.rig import until
 from tests.second_account import SecondAccount
 
-pytestmark = pytest.mark.skipif(account_check() is None, reason="this system does not tell whose a connection is")
+pytestmark = pytest.mark.skipif(not is_told(), reason="this system does not tell whose a connection is")
 
 NOT_SENT_AGAIN: Final = frozenset({"host", "connection", "content-length", "accept-encoding"})
 

@@ -117,6 +117,17 @@ def test_process_with_the_limit_of_a_run_is_the_runs_without_variable_or_parent(
         assert callers(tmp_path).find(pid, Hello()).role is Role.OWNER
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="there is no such limit elsewhere")
+def test_refusal_names_the_limit_by_which_an_unknown_run_was_known(tmp_path: Path) -> None:
+    """A person whose login has such a limit would else be told that they are an agent, and not why."""
+    with process(("bash", "-c", f"ulimit -x 100; exec {shlex.join(STAYS)}")) as pid:
+        refusal = callers(tmp_path).find(pid, Hello()).refusal("allow senders")
+    assert refusal.message == (
+        "An agent may not allow senders. This is one of a run, because its limit on file locks (ulimit -x) is lower "
+        "than the daemon's."
+    )
+
+
 @pytest.mark.parametrize("peer", [0, 2**22 + 1], ids=["not told", "gone"])
 def test_what_the_process_says_of_itself_counts_where_nobody_can_look(tmp_path: Path, peer: int) -> None:
     """Its own word is all there is, and no agent's command line hides what marks it."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shlex
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -59,6 +60,20 @@ for each in range({BOMB}):
         for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT): signal.signal(number, signal.SIG_IGN)
         if each + 1 == {BOMB}: os.execve("/bin/bash", ["bash", sys.argv[1]], {{}})
         while True: signal.pause()
+"""
+# Asks over HTTP with the person's own token, as whoever runs it: a sender, a file for what became of it, the home.
+ASK = """\
+import ctypes, http.client, os, sys
+how, note, home = sys.argv[1:]
+if how == "hidden": ctypes.CDLL(None).prctl(4, 0, 0, 0, 0)
+link = http.client.HTTPConnection("127.0.0.1", int(open(home + "/run/port").read()), timeout=20)
+headers = {"Authorization": "Bearer " + open(home + "/token").read().strip(), "Content-Type": "application/json"}
+for _ in range(2):
+    link.request("POST", "/api/send", b'{"text": "over HTTP"}', headers)
+    answer = link.getresponse()
+    answer.read()
+with open(note + "~", "w") as file: file.write(str(answer.status))
+os.rename(note + "~", note)
 """
 SUPERVISOR = "$(cut -d' ' -f4 /proc/$PPID/stat)"  # of whoever has started this shell
 
@@ -203,6 +218,24 @@ def test_what_a_run_has_started_is_its_agents_while_it_goes_on(
             daemon.call("run_abort", run=the_run(daemon, "running")["id"])
         assert "owner" not in senders(daemon)
         assert left_in(tmp_path) == []
+
+
+@pytest.mark.parametrize("how", ["plain", "hidden"])
+def test_what_a_run_has_started_is_refused_over_http_with_the_token(
+    machine: Nursery, home: Path, tmp_path: Path, how: str
+) -> None:
+    """A shell can read the token. What is refused to it on the socket, it must not do at the port beside it."""
+    (tmp_path / "ask.py").write_text(ASK)
+    asking = [sys.executable, "-I", str(tmp_path / "ask.py"), how]
+    attack = f"sh setsid -f env -i {shlex.join(asking)} {tmp_path}/theirs {home}"
+    with ruled(machine, home, attack, "hold") as daemon:
+        fire(daemon)
+        until((tmp_path / "theirs").exists, "an answer", END_SECONDS)
+        subprocess.run([*asking, tmp_path / "ours", home], check=True, timeout=END_SECONDS)
+        assert ((tmp_path / "theirs").read_text(), (tmp_path / "ours").read_text()) == ("403", "200")
+        assert senders(daemon) == {"bot", "owner"}
+        daemon.call("run_abort", run=the_run(daemon, "running")["id"])
+        over(daemon)
 
 
 def test_everything_of_a_run_is_gone_soon_after_its_daemon_was_killed(

@@ -73,6 +73,19 @@ def test_limit_of_a_run_is_kept_whatever_a_process_does() -> None:
     assert mark.run_of_limit(int(line.split()[4])) == RUN
 
 
+@pytest.mark.parametrize("outer", [1000, mark.limit_of("r-000000")], ids=["an account with a limit", "in a run"])
+def test_run_has_a_limit_of_its_own_where_the_daemon_has_a_lower_one(outer: int) -> None:
+    """Else its processes had the same limit as the person's, and were known by nothing that they cannot take away."""
+    script = 'ulimit -x "$1"; shift; exec "$@"'
+    program = ("bash", "-c", "ulimit -Hx")
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        started = (sys.executable, "-I", "-S", reaper.__file__, str(theirs.fileno()), str(mark.limit_of(RUN)), *program)
+        words = ("bash", "-c", script, "sh", str(outer), *started)
+        said = subprocess.run(words, pass_fds=[theirs.fileno()], capture_output=True, check=True, timeout=SECONDS)
+    assert int(said.stdout) < outer
+
+
 @pytest.mark.parametrize(("script", "code"), [("exit 3", 3), ("kill -ABRT $$", -6), ("kill -KILL $$", -9)])
 def test_reaper_ends_as_its_program_did(script: str, code: int) -> None:
     """How a run ended is told to people from that."""

@@ -7,12 +7,12 @@ from typing import Final
 
 import pytest
 
-from harken.daemon.client_account import account_check
+from harken.daemon.client_account import is_told
 from tests.loss.rig import Served, texts
 from tests.second_account import SecondAccount
 from tests.web.rig import NAVIGATION, Web
 
-pytestmark = pytest.mark.skipif(account_check() is None, reason="this system does not tell whose a connection is")
+pytestmark = pytest.mark.skipif(not is_told(), reason="this system does not tell whose a connection is")
 
 PAGES: Final = ("/", "/events", "/metrics", "/sign-in", "/m/inbox", "/part/items", "/part/sidebar", "/part/text/m-1")
 DEEDS: Final = ("/api/send", "/api/allow", "/api/list", "/do/send", "/do/answer", "/do/run", "/sign-in", "/renew-key")

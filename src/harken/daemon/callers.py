@@ -9,9 +9,11 @@ than the person.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from types import MappingProxyType
+from typing import Final
 
 from harken.daemon.agents import Agents
-from harken.daemon.peers import environment_of
+from harken.daemon.peers import UNKNOWN, environment_of
 from harken.hosts.base import Hello, consumer_of, named
 from harken.hosts.marks import FoundMark, find_marks
 from harken.hosts.registry import TITLES, host_marks
@@ -20,6 +22,11 @@ from harken.inbox.caller import NO_SESSION
 from harken.inbox.sessions import Sessions
 from harken.model import RULES, RUN, SessionKey
 from harken.runs.mark import MARK
+
+# A person can be taken for a run by that: their login may have such a limit.
+_LIMITED: Final = MappingProxyType(
+    {"program": "a run", "because": "its limit on file locks (ulimit -x) is lower than the daemon's"}
+)
 
 
 class Callers:
@@ -36,7 +43,8 @@ class Callers:
         pid = peer or hello.pid
         environ = {**hello.env, **environment_of(pid)}
         if run := self.agents.run_of(pid) or environ.get(MARK):
-            return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"))
+            told = _LIMITED if run == UNKNOWN else {}
+            return Caller(role=Role.AGENT, consumer=RULES, session=SessionKey(f"{RUN}{run}"), **told)
         if agent := self.agents.above(pid):
             consumer, session = agent.reads_as
             return Caller(role=Role.AGENT, consumer=consumer, session=session)

@@ -29,7 +29,7 @@ from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
 from harken.daemon.asking import Asking
 from harken.daemon.callers import Callers
-from harken.daemon.client_account import account_check
+from harken.daemon.client_account import client_check
 from harken.daemon.doors import open_doors
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.escalating import escalation
@@ -362,8 +362,9 @@ async def _serve(daemon: Daemon) -> None:
     hosts = http.hosts_of(settings.http.host, sock.getsockname()[1])
     daemon.sign_ins.sessions.end_elsewhere(hosts)
     # With other machines let in, a server of another account may stand in front.
-    is_ours = None if settings.http.allow_remote else account_check()
-    web = http.make_server(create_app(daemon.front(), token, hosts, is_ours=is_ours))
+    agents = daemon.callers.agents
+    refuse_client = client_check(agents.is_socket_of_run, any_account=settings.http.allow_remote)
+    web = http.make_server(create_app(daemon.front(), token, hosts, refuse_client=refuse_client))
     doors = open_doors(daemon.feeding.sources, daemon.intake, settings.hooks, home)
     daemon.hooks_url = doors.url if doors is not None else ""
     lock = Ownership(home.lock_file)
@@ -379,8 +380,8 @@ async def _serve(daemon: Daemon) -> None:
                 "hook": daemon.reaching.serve_hook,
                 "wake": daemon.reaching.serve_wake,
             }
-            find_run = daemon.callers.agents.run_of
-            listener = Listener(surfaces, endpoint.token, max_connections=most_connections(), find_run=find_run)
+            most = most_connections()
+            listener = Listener(surfaces, endpoint.token, max_connections=most, find_run=agents.run_of)
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             tasks.start_soon(partial(web.serve, sockets=[sock]))

@@ -185,7 +185,10 @@ class Reaper:
 def main(line: int, limit: int, argv: list[str]) -> int:
     """Run a program to its end, and end as it did."""
     ctypes.CDLL(None).prctl(_SUBREAPER, 1, 0, 0, 0)
-    with suppress(OSError, ValueError):  # in a run inside a run: it has a mark that cannot be raised
+    held = resource.getrlimit(_LOCKS)[1]
+    if held not in (resource.RLIM_INFINITY, 0):
+        limit = min(limit, held - 1)  # of an account that has a limit, or in a run: one that is lower is a run's, too
+    with suppress(OSError, ValueError):
         resource.setrlimit(_LOCKS, (limit, limit))
     reaper = Reaper(line)
     try:

@@ -16,7 +16,7 @@ from harken.surfaces.web.answers import TOO_LARGE, error_answer, wants_page
 from harken.surfaces.web.api import api_routes
 from harken.surfaces.web.entry import entry_routes
 from harken.surfaces.web.front import Front
-from harken.surfaces.web.guard import AccountCheck, Guard, too_large
+from harken.surfaces.web.guard import ClientCheck, Guard, too_large
 from harken.surfaces.web.page.panels import panel_routes
 from harken.surfaces.web.page.reaction_routes import reaction_routes
 from harken.surfaces.web.page.routes import page_routes
@@ -30,8 +30,10 @@ NOT_FOUND = 404
 STYLE = "plain.css"
 
 
-def create_app(front: Front, token: str, hosts: Collection[str], *, is_ours: AccountCheck | None = None) -> ASGIApp:
-    """Return the application; `hosts` are the Host headers it answers to, `is_ours` tells other accounts apart."""
+def create_app(
+    front: Front, token: str, hosts: Collection[str], *, refuse_client: ClientCheck | None = None
+) -> ASGIApp:
+    """Return the application; `hosts` are the Host headers it answers to, `refuse_client` tells by the program."""
     files = static_files()
     style = files[STYLE].url
     shell = Shell(files, front.sign_ins.tickets)
@@ -47,7 +49,15 @@ def create_app(front: Front, token: str, hosts: Collection[str], *, is_ours: Acc
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(app, token=token, hosts=hosts, sign_ins=front.sign_ins, shell=shell, style=style, is_ours=is_ours)
+    return Guard(
+        app,
+        token=token,
+        hosts=hosts,
+        sign_ins=front.sign_ins,
+        shell=shell,
+        style=style,
+        refuse_client=refuse_client,
+    )
 
 
 async def _failed(style: str, request: Request, error: Exception) -> Response:

@@ -3,8 +3,9 @@
 Host and Origin stop web pages the person happens to visit (also through DNS rebinding); the token and the proofs,
 which only the same user's programs can have or make, stop everyone else. Nothing that a browser sends by itself
 counts: a browser that only goes to an address gets the shell of the page, which holds no data. Where the system
-tells whose program asks, that of another account is refused whatever it has; only probes are for everyone. Every
-answer leaves with headers that keep a page from loading or running anything of others, and others from embedding it.
+tells whose program asks, that of another account or of a run is refused whatever it has; only probes are for everyone.
+Every answer leaves with headers that keep a page from loading or running anything of others, and others from embedding
+it.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, ty
 ONCE = ("host", "origin", "authorization", "content-length", proofs.HEADER)
 IS_OPEN = "is_page_session_open"  # in the state of a request: tells whether its session has not ended meanwhile
 
-AccountCheck = Callable[[Scope], bool]
-"""Tells whether a request comes from a program of our own account."""
+ClientCheck = Callable[[Scope], Refused | None]
+"""Says why a request is refused because of the program that it comes from, whatever it carries."""
 
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -120,10 +121,10 @@ class Guard:
         sign_ins: SignIns,
         shell: Shell,
         style: str = "",
-        is_ours: AccountCheck | None = None,
+        refuse_client: ClientCheck | None = None,
     ) -> None:
         self._app = app
-        self._is_ours = is_ours
+        self._refuse_client = refuse_client
         self._token = token.encode()
         self._hosts = frozenset(hosts)
         self._sign_ins = sign_ins
@@ -176,10 +177,10 @@ class Guard:
         return answer
 
     def _stranger(self, scope: Scope) -> _Refusal | None:
-        if self._is_ours is None or scope["path"] in PROBES or self._is_ours(scope):
+        if self._refuse_client is None or scope["path"] in PROBES:
             return None
-        hint = "Each account has its own daemon: harken up"
-        return _Refusal(status=FORBIDDEN, error=Refused("This daemon belongs to another user.", hint))
+        error = self._refuse_client(scope)
+        return _Refusal(status=FORBIDDEN, error=error) if error is not None else None
 
     def _refusal(self, asked: _Asked) -> _Refusal | None:
         host, origin = asked.get("host"), asked.headers.get("origin")
