@@ -13,7 +13,7 @@ import pytest
 
 from tests.cli.rig import SECONDS, Json, Rig
 from tests.cli.sitting import ENTER, Sitting
-from tests.cli.test_backup import rewritten
+from tests.cli.test_backup import USER_ERROR, contents, rewritten
 
 RULES: Final = {
     "rules": [{"name": "sneak", "channel": "*", "mode": "auto", "prompt": "{{content}}", "tools": ["shell"]}]
@@ -127,3 +127,31 @@ def test_settings_that_cannot_be_read_are_not_taken_for_harmless(foreign: Path, 
     assert ("?", "config.toml cannot be read, so what it would do is not known") in [
         (each["would"], each["with"]) for each in said["settings"]
     ]
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "CREATE TRIGGER sneak AFTER INSERT ON events BEGIN INSERT INTO senders VALUES ('*', 'm', 'owner'); END",
+        "CREATE TRIGGER verdicts_go AFTER INSERT ON messages BEGIN UPDATE rule_state SET text = '{}'; END",
+        "DROP TABLE mutes; CREATE VIEW mutes AS SELECT 1 AS kind, 2 AS name, 3 AS until",
+        "CREATE VIRTUAL TABLE more USING fts5 (text)",
+        "CREATE INDEX more ON messages (abs(n))",
+        "ALTER TABLE senders ADD COLUMN more TEXT GENERATED ALWAYS AS ('owner')",
+    ],
+    ids=["trigger", "changed trigger", "view", "virtual table", "index", "generated column"],
+)
+def test_database_that_brings_statements_of_its_own_is_refused(foreign: Path, tmp_path: Path, statement: str) -> None:
+    """A trigger acts when the first message arrives: it would admit whom it likes, long after the question."""
+    database = tmp_path / "theirs.db"
+    database.write_bytes(contents(foreign)["harken.db"])
+    with closing(sqlite3.connect(database)) as connection:
+        if "verdicts_go" in statement:
+            connection.execute("DROP TRIGGER verdicts_go")
+        connection.executescript(statement)
+    file = rewritten(foreign, {"harken.db": database.read_bytes()}, tmp_path / "sneaky.tgz")
+    copy = Rig(tmp_path / "copy")
+    done = copy.run("restore", "--yes", str(file))
+    assert done.code == USER_ERROR
+    assert "not as Harken makes it" in done.err
+    assert not (copy.home / "harken.db").exists()

@@ -29,7 +29,7 @@ from harken.config.home import Home
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.model import timestamp
-from harken.store.sqlite.snapshot import Told, examine, last_event, take
+from harken.store.sqlite.snapshot import Told, examine, last_event, refuse_foreign, take
 
 FORMAT: Final = 1
 ABOUT: Final = "harken-backup.json"
@@ -89,6 +89,7 @@ def unpack(stream: IO[bytes], folder: Path) -> tuple[About, int]:
                 pass
     except (tarfile.TarError, gzip.BadGzipFile, EOFError, zlib.error) as exc:
         raise not_whole() from exc
+    refuse_foreign(folder / DATABASE)
     schema, newest = examine(folder / DATABASE), last_event(folder / DATABASE)
     if (schema, newest) != (about.schema, about.last_event):
         raise not_whole()

@@ -8,6 +8,7 @@ must not do again is held back by `holding`.
 from __future__ import annotations
 
 import os
+import re
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing
@@ -21,6 +22,10 @@ from harken.store.sqlite.seam import damaged, translated
 
 PAGES_AT_ONCE: Final = 2_000
 MOST_FAULTS: Final = 1
+SCHEMA: Final = "SELECT type, name, sql FROM sqlite_master"
+COMMENT: Final = re.compile(r"--[^\n]*")
+TEXT_PARTS: Final = "messages_text_"
+OWN_PARTS: Final = ("sqlite_autoindex_", "sqlite_stat")  # SQLite's, which nobody else can make
 
 Told = Callable[[int, int], None]
 """Called with how many pages are still to be copied, and of how many."""
@@ -59,6 +64,42 @@ def examine(database: Path) -> int:
             f"The database has schema {schema}, this Harken knows 1 to {newest}.", "Use the version that wrote it."
         )
     return schema
+
+
+def refuse_foreign(database: Path) -> None:
+    """Raise `UserError` for a copy from elsewhere whose schema is not as ours is: a trigger would act in our name.
+
+    Nothing of what the copy holds is looked at before. One of a version that is not known is left to `examine`.
+    """
+    with translated(), closing(connect(f"{database}")) as connection, closing(connect(":memory:")) as ours:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        try:
+            schema = int(connection.execute("PRAGMA user_version").fetchone()[0])
+            found = _statements(connection)
+        except sqlite3.DatabaseError as exc:
+            raise damaged(str(exc)) from exc
+        known = dict(migrations())
+        if schema not in known:
+            return
+        for number, script in known.items():
+            if number <= schema:
+                ours.executescript(script)
+        if found != _statements(ours):
+            raise UserError(
+                "The database in it is not as Harken makes it: it has triggers, tables or indexes of its own.",
+                "Take a backup that you made yourself; nothing was changed.",
+            )
+
+
+def _statements(connection: sqlite3.Connection) -> frozenset[tuple[str, str, str]]:
+    """Return what a schema holds: its kinds, names and statements, however these are laid out."""
+    rows = [(str(kind), str(name), str(sql or "")) for kind, name, sql in connection.execute(SCHEMA)]
+    return frozenset(
+        # The parts of an index for texts are SQLite's own, and which words make them is its business.
+        (kind, name, "" if kind == "table" and name.startswith(TEXT_PARTS) else " ".join(COMMENT.sub("", sql).split()))
+        for kind, name, sql in rows
+        if not (kind in ("table", "index") and name.startswith(OWN_PARTS))
+    )
 
 
 def last_event(database: Path) -> int:
