@@ -155,3 +155,32 @@ def test_database_that_brings_statements_of_its_own_is_refused(foreign: Path, tm
     assert done.code == USER_ERROR
     assert "not as Harken makes it" in done.err
     assert not (copy.home / "harken.db").exists()
+
+
+def forged(file: Path, target: Path, **beside: object) -> Path:
+    """Return a backup whose journal says one thing more of a sender than its database."""
+    (day,) = [name for name in contents(file) if name.startswith("journal/")]
+    first, *rest = contents(file)[day].splitlines(keepends=True)
+    said = {"kind": "access", "source": "*", "sender": "eve@example.org", "trust": "owner"}
+    line = json.dumps({**json.loads(first), **said, **beside}, separators=(",", ":")).encode() + b"\n"
+    lines = [*rest, line] if "n" in beside else [line, *rest]
+    return rewritten(file, {day: b"".join(lines)}, target)
+
+
+def test_who_was_not_admitted_stays_so_when_the_database_is_recovered(foreign: Path, tmp_path: Path) -> None:
+    """The journal of a backup tells whom somebody else admitted, and may tell more than its database."""
+    copy = Rig(tmp_path / "copy")
+    copy.ok("restore", str(forged(foreign, tmp_path / "more.tgz")), "--yes")
+    copy.ok("up")
+    assert copy.run("down").code == 0
+    for file in copy.home.glob("harken.db*"):
+        file.unlink()
+    copy.ok("recover", "--yes")
+    assert decided(copy.home)[0] == 0
+
+
+def test_journal_that_goes_on_after_the_database_is_no_whole_backup(foreign: Path, tmp_path: Path) -> None:
+    """A recovery would take its lines for what happened here."""
+    done = Rig(tmp_path / "copy").run("restore", str(forged(foreign, tmp_path / "more.tgz", n=999)), "--yes")
+    assert done.code == USER_ERROR
+    assert "not a whole backup" in done.err

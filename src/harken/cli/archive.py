@@ -29,12 +29,14 @@ from harken.config.home import Home
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.model import timestamp
+from harken.store.journal_reader import every_line, number_of
 from harken.store.sqlite.snapshot import Told, examine, last_event, refuse_foreign, take
 
 FORMAT: Final = 1
 ABOUT: Final = "harken-backup.json"
 END: Final = "harken-backup.end"
 DATABASE: Final = "harken.db"
+JOURNAL: Final = "journal"
 MOST_ABOUT_BYTES: Final = 10_000
 COPY_BYTES: Final = 1 << 20
 PRIVATE_FILE: Final = 0o600
@@ -91,7 +93,8 @@ def unpack(stream: IO[bytes], folder: Path) -> tuple[About, int]:
         raise not_whole() from exc
     refuse_foreign(folder / DATABASE)
     schema, newest = examine(folder / DATABASE), last_event(folder / DATABASE)
-    if (schema, newest) != (about.schema, about.last_event):
+    is_ahead = any(number_of(line) > newest for line in every_line(folder / JOURNAL))
+    if (schema, newest) != (about.schema, about.last_event) or is_ahead:
         raise not_whole()
     return about, count
 

@@ -80,6 +80,7 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     from harken.cli.restore_show import held_record, show_held, show_parked
     from harken.daemon.lock import single_instance
     from harken.store.identity import identity_text
+    from harken.store.sqlite.deciding import disown
     from harken.store.sqlite.holding import hold
     from harken.store.sqlite.identity import begin_epoch
 
@@ -97,6 +98,7 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
                 powers = powers_in(work, DATABASE)
                 is_taken = takes_settings or not powers or _takes(asked, powers, is_agreed=is_agreed)
                 parked = [] if is_taken else park(work, DATABASE)
+                disown(work / DATABASE, Home(work).journal_dir)
                 write_private(Home(work).identity_file, identity_text(begin_epoch(work / DATABASE)))
                 _move(work, home)
             except OSError as exc:

@@ -59,6 +59,12 @@ def lines_after(folder: Path, number: int) -> Iterator[JournalLine]:
                 yield line
 
 
+def every_line(folder: Path) -> Iterator[JournalLine]:
+    """Yield the lines as they stand in the files, in whatever order: for files that others may have written."""
+    for path in _day_files(folder):
+        yield from _lines(path)
+
+
 def number_of(line: JournalLine) -> int:
     """Return the number of a line, 0 for what has none."""
     number = line.get("n")

@@ -6,16 +6,19 @@ For a copy that is to be used elsewhere: it changes a file that no daemon has op
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
 from harken.model import SenderRule, Trust
+from harken.store.journal_reader import every_line
 from harken.store.sqlite import access
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.seam import translated
+from harken.store.sqlite.transaction import Transaction
 
 RULES: Final = "SELECT text FROM rule_state WHERE text IS NOT NULL"
 FORGET_SENDERS: Final = "DELETE FROM senders WHERE trust <> ?"
@@ -51,3 +54,22 @@ def _decided(connection: sqlite3.Connection) -> Decided:
     admitted = [each for each in access.senders(connection) if each.trust is not Trust.UNKNOWN]
     row = connection.execute(RULES).fetchone()
     return Decided(admitted, str(row[0]) if row else "")
+
+
+def disown(database: Path, journal: Path) -> None:
+    """Note that whom only the journal of a copy admits is not admitted: a recovery would do again what it tells."""
+    with translated(), closing(connect(f"{database}")) as connection:
+        connection.execute("BEGIN IMMEDIATE")
+        tx = Transaction(connection, datetime.now(UTC))
+        known = {(each.source, each.sender) for each in access.senders(connection)}
+        for source, sender in dict.fromkeys(_named_in(journal)):
+            if (source, sender) not in known:
+                tx.note("access", {"source": source, "sender": sender, "trust": Trust.UNKNOWN.value})
+        connection.execute("COMMIT")
+
+
+def _named_in(journal: Path) -> Iterator[tuple[str, str]]:
+    for line in every_line(journal):
+        source, sender = line.get("source"), line.get("sender")
+        if line.get("kind") == "access" and isinstance(source, str) and isinstance(sender, str):
+            yield source, sender
