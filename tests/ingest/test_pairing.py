@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 
+from harken.errors import Unavailable
+from harken.ingest.intake import Intake
 from harken.ingest.pairing import LIFETIME, MAX_CODES, MAX_TRIES, Pairings
+from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import Policy, prepare
 from harken.model import NewMessage, SenderRule, Trust
 from harken.sources.mail.reading import Arrival, draft_of
+from harken.store.sqlite import open_store
 from harken.testing.clock import FakeClock
 from tests.sources.mail.rig import NAME, VOUCHED, mail
 
@@ -138,3 +143,23 @@ def test_what_only_looks_like_a_code_costs_no_try(pairings: Pairings) -> None:
     for _ in range(MAX_TRIES + 1):
         pairings.redeem(heard("", "We did pair-programming, and a pair-wise look.", subject="pair-"))
     assert pairings.redeem(heard(code, CODE)) == BOB
+
+
+async def test_a_code_that_came_while_the_store_was_away_admits_its_sender_later(tmp_path: Path) -> None:
+    """The source yields the mail again, and the person has made only one code."""
+    clock = FakeClock(NOW)
+    pairings = Pairings(clock)
+    code, _ = pairings.begin()
+    raw = mail(code, VOUCHED)
+    draft = draft_of(Arrival(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
+    database, elsewhere = tmp_path / "harken.db", tmp_path / "away.db"
+    async with open_store(database, clock) as store:
+        intake = Intake(store, PolicyBook(store, Policy()), pairings)
+        database.rename(elsewhere)
+        for _ in range(2):
+            with pytest.raises(Unavailable):
+                await intake.accept([draft])
+        elsewhere.rename(database)
+        (appended,) = await intake.accept([draft])
+        assert appended.message.trust is Trust.KNOWN
+        assert pairings.redeem(heard(code, CODE)) is None, "it works once"

@@ -20,7 +20,7 @@ from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
-from harken.model import Draft, NewMessage, Trust
+from harken.model import Draft, NewMessage, SenderRule, Trust
 from harken.store.base import Appended, Checkpoint, Store
 
 _log = logging.getLogger("harken.ingest")
@@ -140,11 +140,20 @@ class Intake:
                 await anyio.lowlevel.checkpoint()
             message = self._cleaned(draft) if len(draft.text) < LARGE_CHARS else await self._cleaned_apart(draft)
             if message.trust is Trust.UNKNOWN and (rule := self._pairings.redeem(message)):
-                await self._store.set_sender(rule)
-                await self._policies.refresh()
+                await self._admit(rule)
                 message = await self._cleaned_apart(draft)
             ready.append(message)
         return ready
+
+    async def _admit(self, rule: SenderRule) -> None:
+        try:
+            await self._store.set_sender(rule)
+        except Unavailable:
+            # The draft comes again, and its code has to be open then.
+            self._pairings.settle(rule, is_stored=False)
+            raise
+        self._pairings.settle(rule, is_stored=True)
+        await self._policies.refresh()
 
     def _cleaned(self, draft: Draft) -> NewMessage:
         return prepare(draft, self._policies.current())

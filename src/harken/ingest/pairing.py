@@ -64,6 +64,7 @@ class Pairings:
         self._clock = clock
         self._open: list[_Code] = []
         self._refused: tuple[RefusedPairing, ...] = ()
+        self._used: dict[SenderRule, _Code] = {}  # for rules that are not stored yet
 
     @property
     def refused(self) -> Sequence[RefusedPairing]:
@@ -77,7 +78,7 @@ class Pairings:
         return code.text, code.until
 
     def redeem(self, message: NewMessage) -> SenderRule | None:
-        """Return the rule that admits the sender of a message that says an open code."""
+        """Return the rule that admits the sender of a message that says an open code. What becomes of it: `settle`."""
         now = self._clock.now()
         self._open = [code for code in self._open if code.until > now and code.tries_left > 0]
         if not self._open:
@@ -89,18 +90,26 @@ class Pairings:
                 if any(hmac.compare_digest(code.text.encode(), said.encode()) for code in self._open):
                     self._refuse(message, reason, now)
                 continue
-            if self._take(said):
-                return SenderRule(message.source, message.sender.id, Trust.KNOWN)
+            if (code := self._take(said)) is not None:
+                rule = SenderRule(message.source, message.sender.id, Trust.KNOWN)
+                self._used[rule] = code
+                return rule
         return None
 
-    def _take(self, said: str) -> bool:
-        """Use up the code that is said; to all others it was a try."""
+    def settle(self, rule: SenderRule, *, is_stored: bool) -> None:
+        """Let the code of a rule be used up, or be open again when nobody could be admitted by it."""
+        code = self._used.pop(rule, None)
+        if code is not None and not is_stored:
+            self._open = [*self._open, code][-MAX_CODES:]
+
+    def _take(self, said: str) -> _Code | None:
+        """Use up the code that is said, and return it; to all others it was a try."""
         for code in [code for code in self._open if code.tries_left > 0]:
             if hmac.compare_digest(code.text.encode(), said.encode()):
                 self._open.remove(code)
-                return True
+                return code
             code.tries_left -= 1
-        return False
+        return None
 
     def _refuse(self, message: NewMessage, reason: str, now: datetime) -> None:
         refusal = RefusedPairing(source=message.source, sender=message.sender.id, reason=reason, at=now)
