@@ -19,6 +19,7 @@ from typing import Final
 import psutil
 import pytest
 
+from harken.config.home import Home, socket_path
 from harken.daemon.agents import Agents
 from harken.hosts.process import identity_of
 from harken.reaction import RunId
@@ -73,6 +74,24 @@ for _ in range(2):
     answer = link.getresponse()
     answer.read()
 with open(note + "~", "w") as file: file.write(str(answer.status))
+os.rename(note + "~", note)
+"""
+# Connects to the socket, and leaves the connection to a child: the one whom the system names is gone then.
+HAND_OVER = """\
+import json, os, select, socket, sys
+address, note = sys.argv[1:3]
+link = socket.socket(socket.AF_UNIX)
+link.connect(address)
+parent = os.getpid()
+if os.fork(): os._exit(0)
+while os.path.exists(f"/proc/{parent}"): select.select([], [], [], 0.01)
+kind = sys.argv[3]
+link.sendall(b'{"harken":1,"kind":"%s"}\\n' % kind.encode())
+initialize = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
+ask = {"method": "send", "params": {"text": "hi"}} if kind == "call" else {"method": "initialize", "params": initialize}
+link.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, **ask}).encode() + b"\\n")
+answer = link.recv(65536)
+with open(note + "~", "wb") as file: file.write(answer)
 os.rename(note + "~", note)
 """
 SUPERVISOR = "$(cut -d' ' -f4 /proc/$PPID/stat)"  # of whoever has started this shell
@@ -234,6 +253,25 @@ def test_what_a_run_has_started_is_refused_over_http_with_the_token(
         subprocess.run([*asking, tmp_path / "ours", home], check=True, timeout=END_SECONDS)
         assert ((tmp_path / "theirs").read_text(), (tmp_path / "ours").read_text()) == ("403", "200")
         assert senders(daemon) == {"bot", "owner"}
+        daemon.call("run_abort", run=the_run(daemon, "running")["id"])
+        over(daemon)
+
+
+@pytest.mark.parametrize(
+    ("kind", "said"), [("call", "is only counted: run unknown"), ("mcp", "A run has no session of its own.")]
+)
+def test_connection_that_outlives_its_process_is_not_the_persons_while_a_run_lives(
+    machine: Nursery, home: Path, tmp_path: Path, kind: str, said: str
+) -> None:
+    """Of a process that has ended nobody can tell what it was of: it is neither the person nor an agent for that."""
+    (tmp_path / "hand_over.py").write_text(HAND_OVER)
+    home.mkdir(mode=0o700)
+    address = socket_path(Home(home), os.environ)
+    handing = shlex.join([sys.executable, "-I", str(tmp_path / "hand_over.py"), str(address)])
+    with ruled(machine, home, f"sh env -i {handing} {tmp_path}/answer {kind}", "hold") as daemon:
+        fire(daemon)
+        until((tmp_path / "answer").exists, "an answer", END_SECONDS)
+        assert said in (tmp_path / "answer").read_text()
         daemon.call("run_abort", run=the_run(daemon, "running")["id"])
         over(daemon)
 

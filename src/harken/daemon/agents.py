@@ -15,7 +15,7 @@ from pathlib import Path
 import msgspec
 
 from harken.config.home import write_private
-from harken.daemon.peers import ancestors, descends_from, held_limit, run_of
+from harken.daemon.peers import UNKNOWN, ancestors, descends_from, held_limit, is_gone, run_of
 from harken.daemon.run_sockets import is_held_in_run
 from harken.errors import HarkenError
 from harken.hosts.base import GENERIC
@@ -69,13 +69,13 @@ class Agents:
         runs = self._known_runs()
         above = ancestors(pid) if runs else ()
         agent = next((runs[each] for each in above or () if each in runs and runs[each].is_here), None)
+        if agent is None and above is None and self._has_runs() and is_gone(pid):
+            return UNKNOWN  # it may have left its connection to another: nobody can tell what it was of
         return agent.session.removeprefix(RUN) if agent else run_of(pid, self._own_limit)
 
     def is_socket_of_run(self, inode: int) -> bool | None:
         """Whether a process of a run holds a socket; None while there is no run, and nobody looks."""
-        # One that has killed its first process goes on until it is ended.
-        has_runs = self._runs or any(agent.is_here for agent in self._known_runs().values())
-        return is_held_in_run(inode, self._own_limit) if has_runs else None
+        return is_held_in_run(inode, self._own_limit) if self._has_runs() else None
 
     def left_over(self, run: RunId) -> int:
         """Return the process of a run of an earlier daemon, if it is still there and known not to be another."""
@@ -85,6 +85,10 @@ class Agents:
     def _known_runs(self) -> dict[int, Agent]:
         runs = {agent.pid: agent for agent in self._before.values() if agent.session.startswith(RUN)}
         return runs | {agent.pid: agent for agent in self._runs.values()}
+
+    def _has_runs(self) -> bool:
+        # One that has killed its first process goes on until it is ended.
+        return bool(self._runs) or any(agent.is_here for agent in self._known_runs().values())
 
     def above(self, pid: int) -> Agent | None:
         """Return the agent that a process descends from."""

@@ -25,7 +25,7 @@ from harken.runs.mark import MARK
 
 # A person can be taken for a run by that: their login may have such a limit.
 _LIMITED: Final = MappingProxyType(
-    {"program": "a run", "because": "its limit on file locks (ulimit -x) is lower than the daemon's"}
+    {"program": "a run", "because": "its limit on file locks (ulimit -x) is lower than the daemon's, or it has ended"}
 )
 
 

@@ -82,6 +82,11 @@ def _unknown(exc: OSError) -> Unavailable:
     return Unavailable(f"Nobody can tell who is asking: {exc.strerror}.", "Close some agents, or try again.")
 
 
+def is_gone(pid: int) -> bool:
+    """Whether a process has ended, and was waited for."""
+    return pid > 0 and not psutil.pid_exists(pid)
+
+
 def ancestors(pid: int) -> Sequence[int] | None:
     """Return the processes from which a process descends, nearest first; None where they cannot be looked at."""
     try:
