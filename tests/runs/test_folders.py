@@ -5,8 +5,11 @@ The host is pretended; what it does to its folder it really does, as a process o
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import signal
+import subprocess
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -374,20 +377,24 @@ async def test_what_is_held_is_put_back_after_the_daemon_was_killed(tmp_path: Pa
     assert {each.path for each in changes.undone} == {"AGENTS.md", "lib/.git"}
 
 
-async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, project: Project) -> None:
-    """What an earlier daemon had put back, before it was killed, belongs to the record too."""
-    folders = Folders(tmp_path / "runs", file_starts_nothing)
-    run = Run(
+def edit_run(folder: Path) -> Run:
+    """Return a run that may edit a folder."""
+    return Run(
         id=RunId("r-1"),
         action=ActionId("a-1"),
         rule="",
         message=MessageId("m-1"),
         agent="stand-in",
-        workdir=str(project.folder),
+        workdir=str(folder),
         tools=EDITING,
         state=RunState.RUNNING,
         started_at=SystemClock().now(),
     )
+
+
+async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, project: Project) -> None:
+    """What an earlier daemon had put back, before it was killed, belongs to the record too."""
+    folders, run = Folders(tmp_path / "runs", file_starts_nothing), edit_run(project.folder)
     folders.before(run)
     shutil.copytree(tmp_path / "runs" / "r-1-before", tmp_path / "kept")
     (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
@@ -399,6 +406,49 @@ async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, proje
     assert {each.path for each in changes.undone} == {"AGENTS.md", "sub/.git"}
     assert len({each.aside for each in changes.undone}) == 2
     assert folders.after(run) == changes
+
+
+# Puts back what a run has changed, and is killed when it gives the first file its name.
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from harken.hosts.repository import file_starts_nothing
+from harken.runs.folders import Folders
+from tests.runs.test_folders import edit_run
+
+def stop(event, args):
+    if event == "os.rename" and str(args[0]).startswith(".harken-"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+folders, run = Folders(Path(sys.argv[1]), file_starts_nothing), edit_run(Path(sys.argv[2]))
+sys.addaudithook(stop)
+folders.after(run)
+"""
+
+
+def test_daemon_that_is_killed_while_it_puts_back_leaves_nothing_of_its_own(tmp_path: Path, project: Project) -> None:
+    """A file of Harken's in the person's folder would be told as the run's, and stay."""
+    folders, run = Folders(tmp_path / "runs", file_starts_nothing), edit_run(project.folder)
+    before = contents(project.folder)
+    folders.before(run)
+    (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
+    command = [sys.executable, "-c", KILLED, str(tmp_path / "runs"), str(project.folder)]
+    assert subprocess.run(command, cwd=ROOT, check=False).returncode == -signal.SIGKILL
+    assert contents(project.folder) != before
+    changes = folders.after(run)
+    assert contents(project.folder) == before
+    assert changes is not None
+    assert [(each.path, each.is_undone) for each in changes.files] == [("AGENTS.md", True)]
+
+
+def test_folder_in_the_way_of_what_is_put_back_keeps_nothing_from_it(tmp_path: Path, project: Project) -> None:
+    """A run may know under which name a file is written before it gets its own."""
+    folders, run = Folders(tmp_path / "runs", file_starts_nothing), edit_run(project.folder)
+    folders.before(run)
+    (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
+    (project.folder / f".harken-{hashlib.sha256(b'AGENTS.md').hexdigest()[:16]}").mkdir()
+    folders.after(run)
+    assert (project.folder / "AGENTS.md").read_text(encoding="utf-8") == "Be kind.\n"
 
 
 async def test_worktree_that_somebody_made_meanwhile_stays(tmp_path: Path, project: Project) -> None:

@@ -243,8 +243,12 @@ class _Comparing:
         for _ in range(MOST_PASSES):
             for each in self._found:
                 self._undo(undoing, each)
-            self._found = [each for each in self._differences() if each.is_held]
+            found = self._differences()
+            self._found = [each for each in found if each.is_held]
             if not self._found:
+                # What was cleared away with it is no change any more: a file of our own, of a daemon that was killed.
+                still = {each.name for each in found}
+                self._free = [each for each in self._free if each.path in still]
                 break
         left = {each.path for each in self._found}
         self._held = {path: replace(change, is_undone=path not in left) for path, change in self._held.items()}

@@ -7,6 +7,7 @@ lead this elsewhere. Nothing is destroyed, unless what is set aside is larger th
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import secrets
 import shutil
@@ -139,7 +140,14 @@ class Undoing:
 
 def _write(folder: int, name: bytes, entry: Entry, content: bytes) -> None:
     """Make a file anew: what is there by that name may be another name of something else."""
-    temporary = f".harken-{secrets.token_hex(8)}"
+    # The same name every time: who was killed before it had its own is cleared away by whoever does it again.
+    temporary = f".harken-{hashlib.sha256(entry.path).hexdigest()[:16]}"
+    try:
+        os.unlink(temporary, dir_fd=folder)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        temporary = f".harken-{secrets.token_hex(8)}"  # a folder is there, which a run has made to be in the way
     file = os.open(temporary, NEW_FILE, PRIVATE_FILE, dir_fd=folder)
     try:
         with os.fdopen(file, "wb") as to:
