@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import errno
+import os
+import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from harken.daemon.client_account import is_told
+from harken.daemon.client_account import CONNECTION, client_check, is_told
 from tests.loss.rig import Served, texts
 from tests.second_account import SecondAccount
 from tests.web.rig import NAVIGATION, Web
@@ -60,3 +64,19 @@ def test_server_in_front_may_be_another_account_when_other_machines_are_let_in(
     (home / "config.toml").chmod(0o600)
     web = Web(daemon.start())
     assert second_account.ask(web.address, "POST", "/api/list", web.bearer, "{}") == 200
+
+
+def test_nobody_is_served_of_whom_it_cannot_be_told_whether_they_are_of_a_run() -> None:
+    """A run that has worn out the daemon's files would else be let through."""
+
+    def worn_out(_inode: int) -> bool:
+        raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
+
+    answers: dict[str, Callable[[int], bool | None]] = {"ours": lambda _: False, "run": lambda _: True, "?": worn_out}
+    refused = dict[str, str]()
+    with socket.create_server(("127.0.0.1", 0)) as listening, socket.create_connection(listening.getsockname()) as end:
+        for name, is_of_run in answers.items():
+            scope = {"client": end.getsockname(), "server": listening.getsockname(), "extensions": {CONNECTION: {}}}
+            error = client_check(is_of_run)(scope)
+            refused[name] = "" if error is None else error.message
+    assert refused == {"ours": "", "run": "A run does not use HTTP.", "?": "Nobody can tell who is asking."}

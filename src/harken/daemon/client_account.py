@@ -71,7 +71,10 @@ def client_check(
         if not any_account and asking.owner not in (os.geteuid(), ROOT):
             return Refused("This daemon belongs to another user.", "Each account has its own daemon: harken up")
         if noted.get("is_of_run") is None:
-            noted["is_of_run"] = is_of_run(asking.inode)
+            try:
+                noted["is_of_run"] = is_of_run(asking.inode)
+            except OSError:
+                return Refused("Nobody can tell who is asking.", "Close some agents, or try again.")
         if noted["is_of_run"]:
             return Refused("A run does not use HTTP.", "What it is about stands in its prompt.")
         return None

@@ -20,7 +20,7 @@ _LINE: Final = "socket:[{}]"
 
 
 def is_held_in_run(inode: int, usual_limit: int) -> bool:
-    """Whether a process with a lower limit than is usual, as only runs have, holds a socket."""
+    """Whether a process with a lower limit than is usual, as only runs have, holds a socket; raises `OSError`."""
     if sys.platform != "linux":
         return False
     everybody = _processes()
@@ -52,10 +52,10 @@ def _holds(pid: int, inode: int) -> bool | None:
     try:
         with os.scandir(f"/proc/{pid}/fd") as files:
             return any(_target(file) == wanted for file in files)
-    except PermissionError:
-        return None
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
+    except OSError:
+        return None
 
 
 def _target(file: os.DirEntry[str]) -> str:
