@@ -451,6 +451,24 @@ def test_folder_in_the_way_of_what_is_put_back_keeps_nothing_from_it(tmp_path: P
     assert (project.folder / "AGENTS.md").read_text(encoding="utf-8") == "Be kind.\n"
 
 
+def test_what_is_set_aside_is_no_repository(tmp_path: Path, project: Project) -> None:
+    """A person who goes there to look has a prompt that asks git, and git would start what its settings name."""
+    folders, run = Folders(tmp_path / "runs", file_starts_nothing), edit_run(project.folder)
+    folders.before(run)
+    for planted in ("lib/.git", ".claude/deep/.git", ".claude/bare"):
+        for part in ("objects", "refs"):
+            (project.folder / planted / part).mkdir(parents=True)
+        (project.folder / planted / "HEAD").write_text("ref: refs/heads/main\n", encoding="utf-8")
+        (project.folder / planted / "config").write_text(HOSTILE, encoding="utf-8")
+    changes = folders.after(run)
+    assert changes is not None
+    looked_at = [path.parent for path in folders.aside(run.id).rglob("config")]
+    assert len(looked_at) == 3
+    ask = ("git", "rev-parse", "--git-dir")
+    for folder in (*looked_at, *(each.parent for each in looked_at)):
+        assert subprocess.run(ask, cwd=folder, capture_output=True, check=False).returncode != 0, folder
+
+
 async def test_worktree_that_somebody_made_meanwhile_stays(tmp_path: Path, project: Project) -> None:
     """People begin tasks while a run works; no folder of the run's own leads to a new worktree."""
     text = (

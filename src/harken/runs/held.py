@@ -90,7 +90,7 @@ REPOSITORIES: Final = frozenset({".git", ".hg", ".jj"})
 # What makes a folder a repository of git without being called `.git`, and what can start programs there or lead away.
 BARE_SIGNS: Final = frozenset({"head", "objects", "refs"})
 BARE_LIVE: Final = frozenset({"commondir", "config", "config.worktree", "gitdir", "hooks"})
-_HEAD: Final = "head"
+HEAD: Final = "head"
 _ELSEWHERE: Final = "commondir"
 # What some disks leave out of a name: there `.g` and `it` with such a character between them are `.git`.
 _UNSEEN: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
@@ -120,7 +120,7 @@ def is_held(path: str, parts: Sequence[str]) -> bool:
 
 def is_repository(names: Collection[str]) -> bool:
     """Whether git would take a folder with such names, folded, for a repository of its own."""
-    return _HEAD in names and (_ELSEWHERE in names or ("objects" in names and "refs" in names))
+    return HEAD in names and (_ELSEWHERE in names or ("objects" in names and "refs" in names))
 
 
 def may_change(tools: Sequence[Tool]) -> bool:

@@ -20,12 +20,14 @@ from typing import Final
 
 from harken.reaction import ChangeKind
 from harken.runs.comparison import Difference
+from harken.runs.held import GIT, HEAD, fold, is_repository
 from harken.runs.snapshot import PRIVATE_FILE, PRIVATE_FOLDER, Snapshot
 from harken.runs.tree import FILE_TO_READ, IN_FOLDER, MOST_DEPTH, NEW_FILE, Entry, Kind, opened_folder
 
 MOST_ASIDE_BYTES: Final = 64_000_000  # that are copied where they cannot be moved
 _FOLDER_MODE: Final = 0o755
 _NAME_CHARS: Final = 60
+_DISARMED: Final = ".set-aside"
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
 
 
@@ -105,6 +107,7 @@ class Undoing:
         self._count += 1
         to = f"{self._count:04}-{_plain(path)}"
         with opened_folder(self._root, path.rpartition(b"/")[0]) as folder:
+            _disarm(folder, name)
             place = os.open(self._aside, IN_FOLDER)
             try:
                 os.rename(name, to, src_dir_fd=folder, dst_dir_fd=place)
@@ -160,6 +163,29 @@ def _write(folder: int, name: bytes, entry: Entry, content: bytes) -> None:
         with suppress(OSError):
             os.unlink(temporary, dir_fd=folder)
         raise
+
+
+def _disarm(folder: int, name: bytes, depth: int = 0) -> None:
+    """Let git find no repository in a folder that is set aside: whoever looks there may have a prompt that asks it."""
+    try:
+        below = os.open(name, IN_FOLDER, dir_fd=folder)
+    except OSError:
+        return  # it is no folder, or none that can be entered
+    try:
+        with os.scandir(below) as entries:
+            names = [entry.name for entry in entries]
+        is_bare = is_repository({fold(each) for each in names})
+        for each in names:
+            own = each
+            if fold(each) == GIT or (is_bare and fold(each) == HEAD):
+                own = f"{each}{_DISARMED}"
+                os.rename(each, own, src_dir_fd=below, dst_dir_fd=below)
+            if depth < MOST_DEPTH:
+                _disarm(below, os.fsencode(own), depth + 1)
+    except OSError:
+        return  # nothing can be renamed there; it is set aside all the same
+    finally:
+        os.close(below)
 
 
 def _copy_file(folder: int, name: bytes, place: int, to: bytes) -> None:
