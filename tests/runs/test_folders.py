@@ -25,6 +25,8 @@ from harken.hosts.repository import file_starts_nothing
 from harken.model import MessageId
 from harken.reaction import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.runs.folders import Folders
+from harken.runs.snapshot import opened_top
+from harken.runs.tree import look_through
 from tests.runs.rig import Rig, StandIn, places, running
 from tests.runs.test_runner import appeared, mode_of
 
@@ -414,6 +416,8 @@ import os, signal, sys
 from pathlib import Path
 from harken.hosts.repository import file_starts_nothing
 from harken.runs.folders import Folders
+from harken.runs.snapshot import opened_top
+from harken.runs.tree import look_through
 from tests.runs.test_folders import edit_run
 
 def stop(event, args):
@@ -467,6 +471,20 @@ def test_what_is_set_aside_is_no_repository(tmp_path: Path, project: Project) ->
     ask = ("git", "rev-parse", "--git-dir")
     for folder in (*looked_at, *(each.parent for each in looked_at)):
         assert subprocess.run(ask, cwd=folder, capture_output=True, check=False).returncode != 0, folder
+
+
+def test_folders_that_programs_fill_are_looked_at_last(project: Project) -> None:
+    """A folder has often more files than are looked at, nearly all of them in these: what is held is in the others."""
+    for number in range(20):
+        (project.folder / "node_modules" / f"package{number}" / "lib").mkdir(parents=True)
+    deep = project.folder / "src" / "a" / "b" / "c" / "d"
+    deep.mkdir(parents=True)
+    (deep / "AGENTS.md").touch()
+    with opened_top(project.folder) as root:
+        usual = len(look_through(root, ("AGENTS.md",)).entries)
+        tree = look_through(root, ("AGENTS.md",), most=usual - 30)
+    assert tree.is_cut
+    assert tree.entries[b"src/a/b/c/d/AGENTS.md"].is_held
 
 
 async def test_worktree_that_somebody_made_meanwhile_stays(tmp_path: Path, project: Project) -> None:

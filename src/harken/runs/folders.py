@@ -32,14 +32,13 @@ from harken.runs.snapshot import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     Snapshot,
-    is_bulky,
     is_text,
     load,
     opened_top,
     take,
 )
 from harken.runs.tools import parse_tool
-from harken.runs.tree import Kind, look_through, read_content
+from harken.runs.tree import Kind, is_bulky, look_through, read_content
 from harken.runs.undo import Undoing
 
 _log = logging.getLogger("harken.runs")

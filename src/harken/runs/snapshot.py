@@ -23,6 +23,7 @@ from harken.runs.tree import (
     Tree,
     content_of,
     ends_of_links,
+    is_bulky,
     look_through,
     opened_folder,
 )
@@ -36,20 +37,6 @@ PRIVATE_FILE: Final = 0o600
 _INDEX: Final = "index"
 _CONTENTS: Final = "contents"
 _LOOKED_AT: Final = 8_000  # bytes, to tell a text by
-# Folders that programs fill, usually with very much: names and status say enough.
-_BULKY: Final = frozenset(
-    (
-        b"node_modules",
-        b".venv",
-        b"venv",
-        b"__pycache__",
-        b"site-packages",
-        b"target",
-        b".tox",
-        b".mypy_cache",
-        b".cache",
-    )
-)
 
 
 class _Index(msgspec.Struct, frozen=True):
@@ -88,11 +75,6 @@ class Snapshot:
 def is_text(content: bytes) -> bool:
     """Whether a file holds text, as far as its beginning tells."""
     return b"\0" not in content[:_LOOKED_AT]
-
-
-def is_bulky(path: bytes) -> bool:
-    """Whether a path is in a folder that programs fill."""
-    return not _BULKY.isdisjoint(path.split(b"/"))
 
 
 @contextmanager

@@ -30,6 +30,27 @@ FILE_TO_READ: Final = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | NO_LINK  # wh
 NEW_FILE: Final = os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK
 
 
+# Folders that programs fill, usually with very much: looked at last, and names and status say enough.
+_BULKY: Final = frozenset(
+    (
+        b"node_modules",
+        b".venv",
+        b"venv",
+        b"__pycache__",
+        b"site-packages",
+        b"target",
+        b".tox",
+        b".mypy_cache",
+        b".cache",
+    )
+)
+
+
+def is_bulky(path: bytes) -> bool:
+    """Whether a path is in a folder that programs fill."""
+    return not _BULKY.isdisjoint(path.split(b"/"))
+
+
 class Kind(StrEnum):
     """What something in a folder is."""
 
@@ -131,19 +152,21 @@ class _Walk:
     root: int
     parts: frozenset[str]
     ends: frozenset[bytes]
+    most: int
     entries: dict[bytes, Entry] = field(default_factory=dict[bytes, Entry])
     listed: set[bytes] = field(default_factory=set[bytes])
     is_cut: bool = False
 
     def look(self) -> None:
-        waiting = deque([(b"", _Inside.PLAIN, 0)])
-        while waiting:
-            path, inside, depth = waiting.popleft()
-            if depth > MOST_DEPTH or len(self.entries) > MOST_ENTRIES:
+        waiting, bulky = deque([(b"", _Inside.PLAIN, 0)]), deque[tuple[bytes, _Inside, int]]()
+        while waiting or bulky:
+            path, inside, depth = (waiting or bulky).popleft()
+            if depth > MOST_DEPTH or len(self.entries) > self.most:
                 self.is_cut = True
                 continue
-            found = self._list(path, inside)
-            waiting += [(entry.path, below, depth + 1) for entry, below in found if entry.kind is Kind.FOLDER]
+            for entry, below in self._list(path, inside):
+                if entry.kind is Kind.FOLDER:
+                    (bulky if is_bulky(entry.path) else waiting).append((entry.path, below, depth + 1))
 
     def _list(self, path: bytes, inside: _Inside) -> Sequence[tuple[Entry, _Inside]]:
         try:
@@ -180,9 +203,9 @@ class _Walk:
         return Hold.NEW if is_bare and own in BARE_SIGNS else Hold.FREE
 
 
-def look_through(root: int, parts: Sequence[str], ends: Collection[bytes] = ()) -> Tree:
+def look_through(root: int, parts: Sequence[str], ends: Collection[bytes] = (), *, most: int = MOST_ENTRIES) -> Tree:
     """Return what is in an open folder, and which of it is one of some held parts or of these ends of held links."""
-    walk = _Walk(root, frozenset(folded(parts)), frozenset(ends))
+    walk = _Walk(root, frozenset(folded(parts)), frozenset(ends), most)
     walk.look()
     return Tree(walk.entries, frozenset(walk.listed), walk.is_cut, frozenset(ends))
 
