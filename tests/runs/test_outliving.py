@@ -86,10 +86,10 @@ parent = os.getpid()
 if os.fork(): os._exit(0)
 while os.path.exists(f"/proc/{parent}"): select.select([], [], [], 0.01)
 kind = sys.argv[3]
-link.sendall(b'{"harken":1,"kind":"%s"}\\n' % kind.encode())
+hello = b'{"harken":1,"kind":"%s"}\\n' % kind.encode()
 initialize = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
 ask = {"method": "send", "params": {"text": "hi"}} if kind == "call" else {"method": "initialize", "params": initialize}
-link.sendall(json.dumps({"jsonrpc": "2.0", "id": 1, **ask}).encode() + b"\\n")
+link.sendall(hello + json.dumps({"jsonrpc": "2.0", "id": 1, **ask}).encode() + b"\\n")
 answer = link.recv(65536)
 with open(note + "~", "wb") as file: file.write(answer)
 os.rename(note + "~", note)
