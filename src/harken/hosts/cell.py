@@ -173,7 +173,8 @@ def target(arguments: object) -> str:
 
 def first_line(stderr: str) -> str:
     """Return what a program complained of first, where what follows is how to go on."""
-    return next((line.strip()[:MOST_TEXT] for line in stderr.splitlines() if line.strip()), "")
+    # A bracket that closes an object says nothing.
+    return next((line.strip()[:MOST_TEXT] for line in stderr.splitlines() if any(map(str.isalnum, line))), "")
 
 
 def last_line(stderr: str) -> str:
