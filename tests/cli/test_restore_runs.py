@@ -247,8 +247,10 @@ def test_a_backup_of_a_harken_without_rules_is_restored(fresh: Rig, tmp_path: Pa
     with closing(sqlite3.connect(database)) as connection:
         for number, script in migrations()[:4]:
             connection.executescript(f"{script}\nPRAGMA user_version = {number};")
-    about = json.loads(contents(tmp_path / "b.tgz")["harken-backup.json"])
+    files = contents(tmp_path / "b.tgz")
+    about = json.loads(files["harken-backup.json"])
     old = {
+        **{name: b"" for name in files if name.startswith("journal/")},  # it would be ahead of that database
         "harken.db": database.read_bytes(),
         "harken-backup.json": json.dumps(about | {"schema": 4, "last_event": 0}).encode(),
     }
