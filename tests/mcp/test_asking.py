@@ -57,7 +57,7 @@ async def test_yes_in_a_session_lets_it_run(room: Room) -> None:
             f"Run gemini-cli? Rule incident, {action.id}",
             "Folder: one of its own",
             "Tools: read_file",
-            "ci-bot (known), ci: “the build is red please look”",
+            "Trust known: “ci-bot” in “ci”: “the build is red please look”",
         ]
         assert person.forms[0]["required"] == [action.id]
         person.say(YES, action.id)

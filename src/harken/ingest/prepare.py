@@ -17,7 +17,7 @@ from harken.ingest.identify import identify
 from harken.ingest.lengths import utf8_bytes
 from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route, attention, route
-from harken.ingest.sanitise import Cleaned, clean, is_plain_line, one_line, visible
+from harken.ingest.sanitise import Cleaned, bare, clean, is_plain_line, one_line, visible
 from harken.ingest.trust import judge
 from harken.model import (
     CUT_FROM,
@@ -46,7 +46,10 @@ MAX_META_KEY = 64
 MAX_META_VALUE = 1_000
 FIRST_YEAR, LAST_YEAR = 1970, 9000
 
-_OWN_FACTS = frozenset({"", CUT_FROM})  # what no draft may say
+# What no draft may say: a model that finds it beside the message's own could believe it.
+_OWN_FACTS = frozenset(
+    map(bare, (CUT_FROM, "trust", "treat_as", "delivery_id", "repeat", "repeat_note", "answered_by"))
+)
 _MAILBOX = re.compile(r"inbox|replies|(?:task|project|trial):\w[\w.\-]{0,99}")
 
 
@@ -156,7 +159,9 @@ def _clean_meta(entries: Iterable[tuple[object, object]]) -> dict[str, str]:
         if len(cleaned) == MAX_META_ENTRIES:
             break
         # Drafts say strings, but a source may have read something else.
-        if isinstance(key, str) and isinstance(value, str) and (name := one_line(key, MAX_META_KEY)) not in _OWN_FACTS:
+        if not isinstance(key, str) or not isinstance(value, str):
+            continue
+        if (name := one_line(key, MAX_META_KEY)) and bare(name) not in _OWN_FACTS:
             cleaned.setdefault(name, one_line(redact(value[: 8 * MAX_META_VALUE]).text, MAX_META_VALUE))
     return cleaned
 

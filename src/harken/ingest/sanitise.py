@@ -218,6 +218,11 @@ def visible(text: str) -> str:
     return _cap_marks(unicodedata.normalize("NFC", _cap_marks(text)))
 
 
+def bare(name: str) -> str:
+    """Return the letters and digits that a name passes for, small and with nothing between them: to compare names."""
+    return re.sub(r"[\W_]+", "", visible(name).translate(_FOLD)).casefold()
+
+
 def neutralise(text: str) -> str:
     """Return the text with look-alikes of the words of hosts, models and Harken made harmless but readable."""
     folded = text if text.isascii() else text.translate(_FOLD)

@@ -14,10 +14,15 @@ from typing import Any, Final
 from harken.inbox.reactions import Told
 from harken.model import Message
 from harken.reaction import ActionId, Order
+from harken.rules.quoting import plain_or_quoted
 
 # Claude Code shows four lines at most, each cut at the width of the terminal.
 LINE_CHARS: Final = 76
+NAME_CHARS: Final = 40
+CHANNEL_CHARS: Final = 24
 TEXT_CHARS: Final = 240
+
+_NO_QUOTES: Final = str.maketrans(dict.fromkeys('“”„‟"\uff02', "'"))
 
 
 class Choice(StrEnum):
@@ -60,7 +65,7 @@ def question(told: Told, *, agent: str, folder: str) -> Question | None:
     if order is None or told.message is None:
         return None
     lines = (
-        f"Run {order.agent or agent or 'the first agent that can'}? Rule {action.rule}, {action.id}",
+        f"Run {order.agent or agent or 'the first agent that can'}? Rule {plain_or_quoted(action.rule)}, {action.id}",
         f"Folder: {order.workdir or folder or 'one of its own'}",
         f"Tools: {_tools(order)}",
     )
@@ -86,10 +91,15 @@ def _tools(order: Order) -> str:
 
 
 def _said(message: Message) -> str:
-    """Return who said what, on one line and attributed."""
-    text = _plain(message.text)
-    cut = text if len(text) <= TEXT_CHARS else f"{text[:TEXT_CHARS]}…"
-    return f"{_plain(message.sender.label)[:40]} ({message.trust.value}), {_plain(message.channel)[:24]}: “{cut}”"
+    """Return who said what, on one line, after how far they are trusted: no name can say that of itself."""
+    name, channel = _quoted(message.sender.label, NAME_CHARS), _quoted(message.channel or message.source, CHANNEL_CHARS)
+    return f"Trust {message.trust.value}: {name} in {channel}: {_quoted(message.text, TEXT_CHARS)}"
+
+
+def _quoted(text: str, most: int) -> str:
+    """Return the beginning of a text in quotes that it cannot close."""
+    plain = _plain(text).translate(_NO_QUOTES)
+    return f"“{plain if len(plain) <= most else f'{plain[:most]}…'}”"
 
 
 def _plain(text: str) -> str:
