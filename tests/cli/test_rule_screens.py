@@ -30,6 +30,7 @@ MESSAGE: Json = {
     "source": "ci",
     "channel": EVIL[:20],
     "from": EVIL[:20],
+    "sender_id": EVIL[:20],
     "trust": "unknown",
     "received_at": NOW.isoformat(),
     "text": EVIL,

@@ -29,6 +29,7 @@ DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
 MARKS: Final[Mapping[str, str]] = MappingProxyType({"owner": "★ ", "known": "", "unknown": "? "})
 _OTHERS_MARK: Final = "☆"  # what a name has in the place of ours
+_NO_BRACKETS: Final = str.maketrans("[]\uff3b\uff3d", "()()")
 _YOUR_NAMES: Final = frozenset({"you", "owner"})
 
 Record = dict[str, Any]
@@ -234,7 +235,7 @@ class Screen:
     def _head(self, record: Record, note: str) -> tuple[str, str]:
         # On a narrow terminal the number has to do: it names the message too.
         place = f"{one_line(record['id'])} {place_of(record)}" if not 0 < self.width < NARROW else place_of(record)
-        stamp = f"[{one_line(record['channel'] or record['source'])} {clock_time(record['ts'])}]"
+        stamp = in_brackets(record["channel"] or record["source"], clock_time(record["ts"]))
         who = sender_of(record) + ":"
         note = f"{note} " if note else ""
         plain = f"{place} {stamp} {note}{who} "
@@ -246,9 +247,19 @@ def sender_of(record: Record) -> str:
     return MARKS.get(record["trust"], MARKS["unknown"]) + name_of(record)
 
 
+def unmarked(name: str) -> str:
+    """Return a name on one line, without the mark that only the owner has."""
+    return one_line(name).replace(MARKS["owner"].strip(), _OTHERS_MARK)
+
+
+def in_brackets(place: str, when: str = "") -> str:
+    """Return where a message came from, and when, in brackets that the name of a channel cannot close."""
+    return f"[{f'{unmarked(place).translate(_NO_BRACKETS)} {when}'.strip()}]"
+
+
 def name_of(record: Record) -> str:
     """Return who said a message, for a place that has the mark already; a name that misleads has its id beside it."""
-    name = one_line(record["from"] or record["sender_id"]).replace(MARKS["owner"].strip(), _OTHERS_MARK)
+    name = unmarked(record["from"] or record["sender_id"])
     if record["trust"] == "owner" and record["sender_id"] == "owner":
         return name
     is_misleading = name.strip(f" ?.:{_OTHERS_MARK}").casefold() in _YOUR_NAMES

@@ -20,9 +20,11 @@ from harken.cli.output import (
     Screen,
     clock_time,
     cut,
+    in_brackets,
     note_to_person,
     one_line,
     place_of,
+    sender_of,
     width_of,
     wrapped,
 )
@@ -169,8 +171,8 @@ def show_message(screen: Screen, message: Result | None) -> None:
         screen.line(screen.paint(GONE, DIM))
         return
     place = place_of(message)
-    stamp = f"[{one_line(place_in(message))} {clock_time(message['received_at'])}]"
-    who = f"{one_line(message['from'])}:"
+    stamp = in_brackets(place_in(message), clock_time(message["received_at"]))
+    who = f"{sender_of(message)}:"
     plain = f"{place} {stamp} {who} "
     head = f"{screen.paint(place, DIM)} {screen.paint(stamp, CYAN)} {screen.paint(who, BOLD)} "
     if screen.width and screen.width - width_of(plain) < len(INDENT):
@@ -186,7 +188,9 @@ def place_in(message: Result) -> str:
 
 def glance(message: Result | None) -> str:
     """Return which message it is, and the beginning of it."""
-    return f"{place_of(message)} {place_in(message)} {message['from']}: {message['text']}" if message else GONE
+    if message is None:
+        return GONE
+    return f"{place_of(message)} {in_brackets(place_in(message))} {sender_of(message)}: {message['text']}"
 
 
 def show_verdict(screen: Screen, who: str, verdict: Result) -> None:

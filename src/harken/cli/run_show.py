@@ -54,6 +54,7 @@ _DIFF_STYLES: Final[Mapping[str, str]] = MappingProxyType({"+": GREEN, "-": RED,
 CHANGE_WIDTH = 9
 ADDED = "added"
 MOST_INDENT = 24  # of a line that is broken: its parts begin below one another
+_OF_FILES = frozenset({"changed", "undone"})  # a line each, whatever the file is called
 _LEFT_OUT = frozenset({"begin", "end", "turn"})  # the envelope itself says it
 
 
@@ -125,6 +126,7 @@ def show_output(screen: Screen, lines: Sequence[Result]) -> None:
         if each["kind"] in _LEFT_OUT:
             continue
         text = f"{each['tool']} {each['text']}".strip() if each["tool"] else each["text"]
+        text = one_line(text) if each["kind"] in _OF_FILES else text
         inside(screen, _WORDS.get(each["kind"], "") + text, _STYLES.get(each["kind"], ""))
 
 
@@ -183,7 +185,7 @@ def _show_changes(screen: Screen, changes: Result, *, has_diff: bool) -> None:
     for each in files:
         inside(screen, f"  {each['change'].ljust(CHANGE_WIDTH)}{one_line(each['path'])}{_remark(each)}", _style(each))
         if each["aside"]:
-            inside(screen, f"  {' ' * CHANGE_WIDTH}set aside: {each['aside']}", DIM)
+            inside(screen, f"  {' ' * CHANGE_WIDTH}set aside: {one_line(each['aside'])}", DIM)
         for line in each["diff"].split("\n") if has_diff and each["diff"] else ():
             inside(screen, f"    {line}", _DIFF_STYLES.get(line[:1], ""))
     if changes["more"]:
@@ -195,7 +197,7 @@ def _show_changes(screen: Screen, changes: Result, *, has_diff: bool) -> None:
 def _remark(each: Result) -> str:
     undone = "removed again" if each["change"] == ADDED else "put back"
     words = [undone] if each["is_undone"] else ["not for a run to change"] if each["is_held"] else []
-    words += [each["note"]] if each["note"] else []
+    words += [one_line(each["note"])] if each["note"] else []
     return f" ({', '.join(words)})" if words else ""
 
 

@@ -15,7 +15,7 @@ import click
 from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
 from harken.cli.messages import as_file_option, note_cut, note_file, note_more, text_or_stdin
-from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, one_line
+from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, one_line, unmarked
 from harken.cli.verbs import Invocation, verb
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
@@ -111,7 +111,7 @@ def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:
         asked.print_json(found)
     else:
         for record in found["messages"]:
-            _show(asked.screen, record)
+            show_mail(asked.screen, record)
         note_cut(found["messages"])
         if found["messages"] and found["pending"]:
             note_more(found["pending"])
@@ -121,13 +121,13 @@ def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:
         daemon.ask("prove", deliveries=shown)
 
 
-def _show(screen: Screen, record: Result) -> None:
+def show_mail(screen: Screen, record: Result) -> None:
     """Print a message: a line about it, then its text, indented, so that no line of it can pose as another message."""
     words = [record["priority"]] if record["priority"] != "normal" else []
     words += ["repeat"] if record["repeat"] else []
     words += [f"cut, {record['length']} characters"] if "truncated" in record else []
     note = f" ({', '.join(words)})" if words else ""
-    who = MARKS.get(record["trust"], MARKS["unknown"]) + one_line(record["sender"])
+    who = MARKS.get(record["trust"], MARKS["unknown"]) + unmarked(record["sender"])
     place = f"{record['id']} {record['task']} {clock_time(record['created_at'])}{note}"
     screen.line(f"{screen.paint(one_line(place), DIM)} {screen.paint(who, BOLD)}:")
     screen.text(record["body"])

@@ -23,6 +23,7 @@ from harken.cli.output import (
     Screen,
     clock_time,
     cut,
+    in_brackets,
     name_of,
     one_line,
     place_of,
@@ -54,7 +55,7 @@ def message_line(screen: Screen, record: Result) -> str:
     """Return a message on one line: trust, number, where and when, who, and the first line of what."""
     mark = MARKS.get(record["trust"], MARKS["unknown"]) or "  "
     where = "/".join(part for part in (record["source"], record["channel"]) if part)
-    stamp = f"[{one_line(where)} {clock_time(record['ts'])}]"
+    stamp = in_brackets(where, clock_time(record["ts"]))
     who = name_of(record) + ":"
     plain = f"{mark}{place_of(record)} {stamp} {who} "
     text = first_line(record["content_text_sanitized"])

@@ -167,9 +167,9 @@ def told_changes(changes: FolderChanges | None) -> Iterator[tuple[str, str]]:
         return
     for each in changes.files:
         if each.is_undone:
-            yield "undone", f"{each.path} ({each.kind.value})"
+            yield "undone", f"{_shown(each.path)} ({each.kind.value})"
         else:
-            yield "changed", f"{each.kind.value} {each.path}" + (f" ({each.note})" if each.note else "")
+            yield "changed", f"{each.kind.value} {_shown(each.path)}" + (f" ({each.note})" if each.note else "")
     if changes.more:
         yield "changed", f"and {changes.more} more"
     if changes.note:
@@ -199,9 +199,16 @@ def judged(end: RunEnd, changes: FolderChanges | None, tools: Sequence[str]) -> 
 
 
 def _named(found: Sequence[FileChange]) -> str:
-    names = [each.path[:MOST_NAME_CHARS] for each in found[:MOST_IN_REASON]]
+    names = [_shown(each.path[:MOST_NAME_CHARS]) for each in found[:MOST_IN_REASON]]
     more = len(found) - len(names)
     return ", ".join(names) + (f" and {more} more" if more else "")
+
+
+def _shown(path: str) -> str:
+    """Return a path on one line, what cannot be seen as an escape: a run may call its files what it likes."""
+    if path.isprintable():
+        return path
+    return "".join(each if each.isprintable() else each.encode("unicode_escape").decode("ascii") for each in path)
 
 
 def _with_earlier(changes: FolderChanges, earlier: FolderChanges) -> FolderChanges:
