@@ -15,6 +15,7 @@ from harken.inbox.results import TaskStanding
 from harken.inbox.views import TimelineItem
 from harken.model import Mailbox, TaskId, TaskState
 from harken.surfaces.web.page.places import mailbox_href, task_href
+from harken.surfaces.web.page.visible import visible
 
 MOST_COLUMNS: Final = 6
 SHOWN_MESSAGES: Final = 20
@@ -100,8 +101,8 @@ def task_line(standing: TaskStanding, titles: Mapping[TaskId, str]) -> TaskLine:
         href=task_href(task.id),
         mailbox=task.mailbox,
         mailbox_href=mailbox_href(task.mailbox),
-        folder=task.dir,
-        branch=task.branch,
+        folder=visible(task.dir),
+        branch=visible(task.branch),
         agent=task.agent,
         state=standing.state.value,
         dot=dot,

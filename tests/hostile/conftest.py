@@ -1,0 +1,7 @@
+"""The same homes and daemons as the loss tests."""
+
+from __future__ import annotations
+
+from tests.loss.conftest import daemon, home, no_runtime_folder, nursery
+
+__all__ = ["daemon", "home", "no_runtime_folder", "nursery"]
