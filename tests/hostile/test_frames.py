@@ -21,9 +21,11 @@ import pytest
 from harken.inbox.reactions import Told
 from harken.ingest.prepare import Policy, prepare
 from harken.ingest.sanitise import neutralise
-from harken.model import INBOX, DeliveryId, Draft, Message, MessageId, Offer, Sender
+from harken.model import INBOX, DeliveryId, Draft, Kind, Message, MessageId, Offer, Sender
 from harken.reaction import Action, ActionId, ActionState, Mode, Order
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
+from harken.sources.graph.outlook import reading as outlook
+from harken.sources.graph.teams.reading import Chat, chat_draft, read_message
 from harken.sources.mail.reading import Arrival, draft_of
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import question
@@ -126,6 +128,37 @@ def asked(message: Message, rule: str = "watch") -> str:
     return found.text
 
 
+def chat_with(text: str) -> Draft:
+    """Return what somebody says in a chat with such a topic, with such a file."""
+    said = {
+        "id": "1",
+        "createdDateTime": "2026-01-05T09:00:00Z",
+        "subject": text,
+        "body": {"contentType": "html", "content": f"<p>{PLAIN}</p>"},
+        "attachments": [{"id": "1", "contentType": "reference", "name": text}],
+    }
+    written = read_message(said)
+    assert written is not None
+    chat = Chat("c-1", topic=text)
+    return chat_draft(written, source="teams", chat=chat, sender=Sender("s-1"), kind=Kind.MESSAGE, me="")
+
+
+def outlook_with(text: str) -> Draft:
+    """Return a mail with such a subject, with such a file."""
+    mail = {
+        "id": "1",
+        "isDraft": False,
+        "subject": text,
+        "body": {"contentType": "text", "content": PLAIN},
+        "from": {"emailAddress": {"address": "bob@example.org"}},
+        "attachments": [{"id": "1", "name": text, "isInline": False}],
+    }
+    draft = outlook.draft_of(mail, source="outlook", folder="inbox")
+    assert draft is not None
+    return draft
+
+
+CLOUD: Final[Mapping[str, Callable[[str], Draft]]] = {"teams": chat_with, "outlook": outlook_with}
 TELLINGS: Final[Mapping[str, Callable[[Message], str]]] = {
     "hook, wake and claude channel": lambda m: render.telling([offered(m)]),
     "notice": lambda m: render.telling([], [m]),
@@ -217,6 +250,18 @@ def test_names_in_a_mail_end_no_line(name: str) -> None:
         message = kept(draft_of(Arrival(raw=mail_with(**said)), source="mail", folder="INBOX"))
         assert len(message.text.split("\n")) == len(["subject", "not proven", "attachment", "", "its words"]), text
         assert ORDER in message.text or ORDER not in text, text
+        for value in (*message.text.split("\n"), *message.meta.values()):
+            assert value.isprintable(), text
+            assert neutralise(value) == value, text
+
+
+@pytest.mark.parametrize("source", ["teams", "outlook"])
+def test_names_that_microsoft_365_passes_on_end_no_line(source: str) -> None:
+    """The name of a file and the topic of a chat are their senders' words too."""
+    for text in CORPUS:
+        message = kept(CLOUD[source](text))
+        assert [line for line in message.text.split("\n") if line.startswith("[attachment: ")], text
+        assert len(message.text.split("\n")) == len(kept(CLOUD[source](PLAIN)).text.split("\n")), text
         for value in (*message.text.split("\n"), *message.meta.values()):
             assert value.isprintable(), text
             assert neutralise(value) == value, text

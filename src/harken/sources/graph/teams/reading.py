@@ -195,7 +195,7 @@ def _text(json: Json) -> tuple[str, TextFormat]:
     content = text_of(body, "content")
     if text_of(body, "contentType") != "html":
         content = "<p>" + html.escape(content).replace("\n", "<br>") + "</p>" if content else ""
-    subject = text_of(json, "subject")
+    subject = " ".join(text_of(json, "subject").split())
     head = f"<p>{html.escape(subject)}</p>" if subject else ""
     whole = head + _with_attachments(_AT.sub(_at, content), items(json, "attachments")[:MAX_ATTACHMENTS])
     return whole or _EMPTY, TextFormat.HTML
@@ -222,18 +222,23 @@ def _with_attachments(content: str, attachments: Sequence[Json]) -> str:
 
 
 def _shown(attachment: Json) -> str:
-    kind, name = text_of(attachment, "contentType"), text_of(attachment, "name")[:MAX_NAME_CHARS]
+    kind, name = text_of(attachment, "contentType"), _name(text_of(attachment, "name"))
     content = _object(text_of(attachment, "content"))
     if kind in _QUOTES:
         original = text_of(content, "messagePreview") or text_of(content, "originalMessageContent")
         sender = within(content, "messageSender") or within(content, "originalMessageSender")
         who = text_of(within(sender, "user"), "displayName") or text_of(within(sender, "application"), "displayName")
         said = html.escape(original[:MAX_QUOTE_CHARS]) or "[a message that cannot be shown]"
-        return f"<blockquote>{html.escape(who[:MAX_NAME_CHARS]) or 'Someone'} wrote: {said}</blockquote>"
+        return f"<blockquote>{html.escape(_name(who)) or 'Someone'} wrote: {said}</blockquote>"
     if kind.startswith(_CARD):
         title = name or text_of(content, "title") or text_of(content, "text") or text_of(content, "fallbackText")
-        return f"<p>[card: {html.escape(title[:MAX_NAME_CHARS]) or 'without a title'}]</p>"
+        return f"<p>[card: {html.escape(_name(title)) or 'without a title'}]</p>"
     return f"<p>[attachment: {html.escape(name) or 'without a name'}]</p>"
+
+
+def _name(text: str) -> str:
+    """Return a name on one line: in markup some line ends count that no browser would show."""
+    return " ".join(text[: 4 * MAX_NAME_CHARS].split())[:MAX_NAME_CHARS]
 
 
 def _quoted_id(chat_id: str, json: Json) -> str:
@@ -246,7 +251,7 @@ def _quoted_id(chat_id: str, json: Json) -> str:
 
 def _meta(json: Json, chat: Chat, me: str) -> dict[str, str]:
     attachments = items(json, "attachments")[:MAX_ATTACHMENTS]
-    names = [text_of(each, "name")[:MAX_NAME_CHARS] for each in attachments if text_of(each, "name")]
+    names = [name for each in attachments if (name := _name(text_of(each, "name")))]
     meta = {
         "topic": chat.topic[:MAX_NAME_CHARS],
         "chat_type": chat.kind,
