@@ -123,8 +123,8 @@ def test_refusal_names_the_limit_by_which_an_unknown_run_was_known(tmp_path: Pat
     with process(("bash", "-c", f"ulimit -x 100; exec {shlex.join(STAYS)}")) as pid:
         refusal = callers(tmp_path).find(pid, Hello()).refusal("allow senders")
     assert refusal.message == (
-        "An agent may not allow senders. This counts as a command of a run, because its limit on file locks (ulimit -x) is lower "
-        "than the daemon's, or it has ended."
+        "An agent may not allow senders. This counts as a command of a run, because its limit on file locks "
+        "(ulimit -x) is lower than the daemon's, or it has ended."
     )
 
 
