@@ -24,6 +24,8 @@ MESSAGE: Json = {
     "source": "local",
     "channel": "",
     "from": "amy",
+    "sender_id": "amy",
+    "trust": "known",
     "received_at": "2026-03-01T12:00:00Z",
     "text": "hello",
 }
