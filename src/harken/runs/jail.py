@@ -70,9 +70,7 @@ class Cell:
     leftover: tuple[str, ...] = ()  # built-in tools that this host cannot take away, named to the person
     is_turn_limited: bool = False  # the host itself ends after `max_turns`; else they are counted
     has_told_errors: bool = False  # its transcript is fed the lines of standard error too, as they come
-    log_line: str = (
-        ""  # how those of them look that only the transcript reads: a regular expression for their beginning
-    )
+    log_line: str = ""  # a regular expression: lines of standard error that only the transcript reads begin so
 
 
 class Happening(StrEnum):
