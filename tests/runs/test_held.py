@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.runs.held import INSTRUCTIONS, SETTINGS, held_parts, is_held, is_repository, is_undone, may_change
-from harken.runs.tools import parse_tool
+from harken.runs.held import INSTRUCTIONS, SETTINGS, held_parts, is_held, is_repository, is_undone
+from harken.runs.tools import may_change, parse_tool
 
 ALL = (*SETTINGS, *INSTRUCTIONS)
 PLAIN = st.lists(st.sampled_from(["src", "a", "docs", "agents", "git", "x.md", "env", "..."]), max_size=4)

@@ -19,8 +19,7 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.hosts.git_settings import starts_nothing
-from harken.runs.held import runs_git
-from harken.runs.tools import Tool
+from harken.runs.tools import Tool, runs_git
 
 _OVERRULED: Final = (
     ("core.fsmonitor", "false"),

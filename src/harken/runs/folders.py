@@ -23,7 +23,7 @@ from harken.memory import json_bytes
 from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.runs.comparison import Difference, differences
 from harken.runs.diff import unified_diff
-from harken.runs.held import GIT, GIT_SETTINGS, held_parts, is_undone, may_change, runs_git
+from harken.runs.held import GIT, GIT_SETTINGS, held_parts, is_undone
 from harken.runs.output import RECORD
 from harken.runs.reading import MOST_REASON_CHARS
 from harken.runs.snapshot import (
@@ -37,7 +37,7 @@ from harken.runs.snapshot import (
     opened_top,
     take,
 )
-from harken.runs.tools import parse_tool
+from harken.runs.tools import may_change, parse_tool, runs_git
 from harken.runs.tree import Kind, is_bulky, look_through, read_content
 from harken.runs.undo import Undoing
 

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
-from pathlib import PurePath
 from typing import Final
 
 from harken.runs.tools import Ability, Tool
@@ -121,18 +120,6 @@ def is_held(path: str, parts: Sequence[str]) -> bool:
 def is_repository(names: Collection[str]) -> bool:
     """Whether git would take a folder with such names, folded, for a repository of its own."""
     return HEAD in names and (_ELSEWHERE in names or ("objects" in names and "refs" in names))
-
-
-def may_change(tools: Sequence[Tool]) -> bool:
-    """Whether a run with some tools can change anything at all."""
-    looking = (Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES)
-    return any(tool.ability not in looking for tool in tools)
-
-
-def runs_git(tools: Sequence[Tool]) -> bool:
-    """Whether a run may run git."""
-    words = [tool.prefix[0] for tool in tools if tool.ability is Ability.SHELL_PREFIX and tool.prefix]
-    return any(tool.ability is Ability.SHELL for tool in tools) or "git" in (PurePath(word).name for word in words)
 
 
 def is_undone(tools: Sequence[Tool]) -> bool:

@@ -7,6 +7,7 @@ one of its tools, which only that host's jail can judge.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -99,3 +100,15 @@ def parse_tool(text: str) -> Tool:
     if found := _OF_SERVER.fullmatch(word):
         return Tool(Ability.MCP, word, server=found[1], name=found[2])
     return Tool(Ability.OWN, word, name=word)
+
+
+def may_change(tools: Sequence[Tool]) -> bool:
+    """Whether a run with some tools can change anything at all."""
+    looking = (Ability.READ_FILE, Ability.LIST_FILES, Ability.SEARCH_FILES)
+    return any(tool.ability not in looking for tool in tools)
+
+
+def runs_git(tools: Sequence[Tool]) -> bool:
+    """Whether a run may run git."""
+    words = [tool.prefix[0] for tool in tools if tool.ability is Ability.SHELL_PREFIX and tool.prefix]
+    return any(tool.ability is Ability.SHELL for tool in tools) or "git" in (word.rpartition("/")[2] for word in words)
