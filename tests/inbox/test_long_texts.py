@@ -163,7 +163,7 @@ async def test_only_the_person_puts_files_and_only_into_an_open_task(shop: Works
     with pytest.raises(Refused):
         await shop.tasks.send(says(session), api.id, LONG, as_file=True)
     with pytest.raises(UserError, match="Only a task has a folder"):
-        await shop.inbox.put_down(OWNER, "inbox", LONG)
+        await shop.inbox.write_as_file(OWNER, "inbox", LONG)
     await shop.tasks.finish(OWNER, api.id)
     with pytest.raises(Refused, match="is done"):
         await shop.tasks.send(OWNER, api.id, LONG, as_file=True)

@@ -139,7 +139,7 @@ class Inbox:
         )
         return replace(await self.accept(draft), file=file.path if file else "")
 
-    async def put_down(self, caller: Caller, to: str, text: str) -> TextFile:
+    async def write_as_file(self, caller: Caller, to: str, text: str) -> TextFile:
         """Write a text for a task into the task's folder. It is not told to anybody yet: `send` does that."""
         # The daemon writes where an agent may not: another task's folder is none of its business.
         caller.require_owner("put files into a task's folder")

@@ -163,7 +163,7 @@ class Tasks:
     ) -> Sent:
         """Send a message to a task, from its user or from another task; as a file in its folder, if that is wanted."""
         task = self._open(name)
-        text = await self._inbox.put_down(caller, task.mailbox, body) if as_file else body
+        text = await self._inbox.write_as_file(caller, task.mailbox, body) if as_file else body
         return await self._inbox.send(
             caller, text, channel=CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
         )

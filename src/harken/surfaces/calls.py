@@ -191,7 +191,7 @@ class WhoAmI(Arguments):
 async def _send(desk: Desk, a: Send) -> object:
     sent = await desk.inbox.send(
         desk.caller,
-        await desk.inbox.put_down(desk.caller, a.to, a.text) if a.as_file else a.text,
+        await desk.inbox.write_as_file(desk.caller, a.to, a.text) if a.as_file else a.text,
         sender=a.sender,
         channel=a.channel,
         to=a.to,

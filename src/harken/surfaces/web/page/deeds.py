@@ -45,7 +45,7 @@ class Deeds:
         try:
             sent = await inbox.send(
                 caller,
-                await inbox.put_down(caller, mailbox, text) if form.get("as_file") else text,
+                await inbox.write_as_file(caller, mailbox, text) if form.get("as_file") else text,
                 channel=CHANNEL,
                 to=mailbox,
                 priority=form.get("priority") or "normal",
