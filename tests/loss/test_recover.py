@@ -151,6 +151,20 @@ def test_what_the_journal_has_not_is_read_from_the_damaged_database(
     assert daemon.call("send", text=NUMBERS[7], upstream_id="n7", channel="dev")["id"] == lived["ids"][7]
 
 
+def test_salvaged_messages_of_one_instant_keep_their_place(daemon: Served, lived: Json) -> None:
+    """The clock does not tell which came first: what is before the journal is before it in the database."""
+    database = closed(daemon)
+    [day] = (daemon.home / "journal").glob("*.jsonl")
+    day.write_bytes(b"".join(day.read_bytes().splitlines(keepends=True)[20:]))
+    with closing(sqlite3.connect(database)) as connection, connection:
+        [[root]] = connection.execute("SELECT rootpage FROM sqlite_master WHERE name = 'events'").fetchall()
+        connection.execute("UPDATE messages SET received_at = (SELECT max(received_at) FROM messages)")
+    database.write_bytes(page(root - 1)(database.read_bytes()))
+    recovered(daemon)
+    daemon.start()
+    assert texts(export(daemon, "inbox")) == lived["texts"]
+
+
 @pytest.mark.parametrize("done", range(5))
 def test_recovery_that_is_stopped_while_it_puts_files_in_place_is_done_again(
     daemon: Served, lived: Json, done: int

@@ -23,7 +23,7 @@ from harken.store.sqlite.connection import connect, log_of, migrations, prepare_
 from harken.store.sqlite.holding import LOST, Held, hold
 from harken.store.sqlite.identity import identity_of, look
 from harken.store.sqlite.rebuild import Rebuild, RebuildReport
-from harken.store.sqlite.salvage import add_messages, add_rest, events_after, salvage
+from harken.store.sqlite.salvage import add_messages, add_rest, events_after, first_in_both, salvage
 from harken.store.sqlite.seam import translated
 from harken.store.sqlite.snapshot import last_event, take
 from harken.store.sqlite.transaction import Transaction
@@ -99,7 +99,8 @@ def recover(plan: RecoveryPlan, journal: Path, work: Path) -> Recovered:
     with translated(), Rebuild(new) as rebuild:
         if plan.condition is Condition.DAMAGED:
             rows = salvage(work / COPY, work / SALVAGED)
-            added = add_messages(rebuild.connection, work / SALVAGED, before=_began_at(journal))
+            first = first_in_both(work / SALVAGED, lines_after(journal, start))
+            added = add_messages(rebuild.connection, work / SALVAGED, before=first)
         rebuild.replay(lines_after(journal, start), start)
         if plan.condition is Condition.DAMAGED:
             rebuild.replay(events_after(work / SALVAGED, plan.last_line), plan.last_line)
@@ -113,14 +114,6 @@ def recover(plan: RecoveryPlan, journal: Path, work: Path) -> Recovered:
     with new.open("rb") as built:
         os.fsync(built.fileno())
     return Recovered(identity=own, report=rebuild.report, salvaged_rows=rows, salvaged_messages=added, held=held)
-
-
-def _began_at(journal: Path) -> datetime | None:
-    line = next(lines_after(journal, 0), None)
-    try:
-        return None if line is None else datetime.fromisoformat(str(line.get("at")))
-    except ValueError:
-        return None
 
 
 def _condition_of_file(database: Path, work: Path) -> Condition:

@@ -8,9 +8,8 @@ it is taken: a row that could not be shown would break the lists that it is in.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any, Final
 
@@ -55,7 +54,8 @@ OF_MESSAGES: Final = ("deliveries", "outbox", "questions", "verdicts")
 _NUMBERS: Final = frozenset(NUMBERED.items())
 TRIGGERS: Final = "SELECT name FROM sqlite_master WHERE type = 'trigger'"
 KEEP_RULES: Final = "UPDATE rule_state SET text = coalesce(nullif(text, ''), ?, text)"
-MESSAGES: Final = f"SELECT {COLUMNS} FROM messages m ORDER BY m.n"
+MESSAGES: Final = f"SELECT {COLUMNS} FROM messages m WHERE m.n < ?1 OR ?1 IS NULL ORDER BY m.n"
+PLACE: Final = "SELECT n FROM messages WHERE id = ?"
 
 
 def salvage(damaged: Path, target: Path) -> int:
@@ -83,16 +83,26 @@ def events_after(salvaged: Path, number: int) -> Iterator[JournalLine]:
             number = found[-1].n
 
 
-def add_messages(connection: sqlite3.Connection, salvaged: Path, *, before: datetime | None = None) -> int:
-    """Add messages that are not there, only those received before a time if it is given; return how many."""
+def first_in_both(salvaged: Path, lines: Iterable[JournalLine]) -> int | None:
+    """Return the place, in the order of the database, of the first message that these lines tell of and it has."""
+    with closing(connect(f"{salvaged}")) as connection:
+        for line in lines:
+            message = line.get("message")
+            if isinstance(message, Mapping):
+                row = connection.execute(PLACE, (message.get("id"),)).fetchone()
+                if row is not None:
+                    return int(row[0])
+    return None
+
+
+def add_messages(connection: sqlite3.Connection, salvaged: Path, *, before: int | None = None) -> int:
+    """Add messages that are not there, only those before a place in the order if it is given; return how many."""
     count = 0
     with closing(connect(f"{salvaged}")) as source:
-        for row in source.execute(MESSAGES):
+        for row in source.execute(MESSAGES, (before,)):
             try:
                 message = from_row(row)
             except (TypeError, ValueError, HarkenError, OverflowError):
-                continue
-            if before is not None and message.received_at >= before:
                 continue
             tx = Transaction(connection, message.received_at)
             if tx.execute(TAKEN, (message.id, message.mailbox, message.seq)).fetchone() is None:
