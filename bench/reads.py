@@ -17,7 +17,7 @@ from bench.stored import COMMON, CONSUMERS, MEDIUM, RARE, RARE_CHANNEL, filled_s
 from harken.clock import SystemClock
 from harken.config.settings import LimitSettings
 from harken.model import INBOX, Consumer
-from harken.store.base import Filter
+from harken.store.contract import Filter
 from harken.store.sqlite import SqliteStore
 
 FEW: Final = 1_000

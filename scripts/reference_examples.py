@@ -45,7 +45,7 @@ from harken.model import (
 )
 from harken.reaction import ChangeKind, FileChange, FolderChanges
 from harken.sources.local import LocalSender
-from harken.store.base import Event, Filter, Limits
+from harken.store.contract import Event, Filter, Limits
 from harken.store.journal import line as journal_line
 from harken.surfaces import reaction_shapes, render, shapes
 from harken.surfaces.calls import call

@@ -19,7 +19,7 @@ from harken.config.home import Home
 from harken.daemon.compose import Daemon
 from harken.model import Message, fresh_id
 from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
-from harken.store.reactions import Settlement
+from harken.store.contract.automation import Settlement
 from harken.testing import FakeClock
 
 AGENT: Final = "#!/bin/sh\nexec sleep 600\n"

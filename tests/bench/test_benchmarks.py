@@ -22,7 +22,7 @@ from bench.plan import Plan, Progress, Size
 from bench.processes import cpu_seconds, pss_bytes, rss_bytes
 from bench.rows import Row
 from bench.stored import COMMON, MEDIUM, RARE, filled_store, reader
-from harken.store.base import Filter
+from harken.store.contract import Filter
 
 TINY = Size(messages=300, sessions=5, load_seconds=0.1, idle_seconds=0.05, is_quick=True, rounds=2)
 

@@ -1,6 +1,6 @@
 """The part of the store suite about questions: what opens one, what closes it, and how far its reminders got.
 
-One test, or more, for each sentence of `store/questions.py`. `store.py` puts it together with the other parts.
+One test, or more, for each sentence of `store/contract/questions.py`. `store.py` puts it together with the other parts.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from harken.model import INBOX, RULES, WATCH, Kind, Mailbox, MessageId, NewMessage, Reader, Sender, SessionKey
-from harken.store.base import Limits, Store
+from harken.store.contract import Limits, Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, READER, TASK, Backend, Journal, StoreSuite, new_message, offer
 

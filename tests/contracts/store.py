@@ -1,4 +1,4 @@
-"""The suite that every store passes: one test, or more, for each sentence of `store/base.py`.
+"""The suite that every store passes: one test, or more, for each sentence of `store/contract`.
 
 A backend's test module has a fixture `backend` that says how its store is opened, and one more line:
 
@@ -18,25 +18,25 @@ from pathlib import Path
 from hypothesis import settings
 from hypothesis.stateful import run_state_machine_as_test
 
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.testing import FakeClock
-from tests.contracts.looking import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
+from tests.contracts.actions import ActionSuite, AnswerSuite
+from tests.contracts.automation_model import ReactionMachine
+from tests.contracts.health import VitalsSuite
 from tests.contracts.questions import QuestionSuite
-from tests.contracts.reaction_actions import ActionSuite, AnswerSuite
-from tests.contracts.reaction_model import ReactionMachine
-from tests.contracts.reaction_runs import AncestrySuite, RunSuite
-from tests.contracts.reactions import JudgingSuite, OnceSuite, RuleUpkeepSuite, WindowSuite
+from tests.contracts.rules import JudgingSuite, OnceSuite, RuleUpkeepSuite, WindowSuite
+from tests.contracts.runs import AncestrySuite, RunSuite
 from tests.contracts.store_choices import ChoiceSuite
 from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
+from tests.contracts.store_filters import HeraldSuite, ReachSuite, SurfaceSuite, TransferSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
 from tests.contracts.store_model import Machine
-from tests.contracts.store_reach import HeraldSuite, ReachSuite, SurfaceSuite, TransferSuite
 from tests.contracts.store_replies import AccessSuite, ReplySuite
 from tests.contracts.store_suite import Backend, Journal
 from tests.contracts.store_waits import WaitSuite
 from tests.contracts.tasks import TaskMailSuite, TaskSuite
-from tests.contracts.vitals import VitalsSuite
+from tests.contracts.timeline import BelongingSuite, OverviewSuite, PromptSuite, PulseSuite, TimelineSuite, UnseenSuite
 
 
 class ModelSuite:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.model import Choose, Offer, Selection, State
-from harken.store.base import Reach, Store
+from harken.store.contract import Reach, Store
 from harken.testing import FakeClock
 from tests.contracts.store_deliveries import DeliverySuite
 from tests.contracts.store_suite import (

@@ -21,7 +21,7 @@ from harken.model import (
     SessionKey,
     State,
 )
-from harken.store.base import ConsumerState, Filter, Limits, Omission, OpenOffer, Store, Unread
+from harken.store.contract import ConsumerState, Filter, Limits, Omission, OpenOffer, Store, Unread
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,

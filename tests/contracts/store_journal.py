@@ -11,8 +11,8 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, OUTBOX, WATCH, Mailbox, MessageId, Reader, SessionKey, State
-from harken.store.base import RECOVERY, Checkpoint, ConsumerState, Filter, Limits, Mute, Pruned, Store
-from harken.store.keeping import Excess
+from harken.store.contract import RECOVERY, Checkpoint, ConsumerState, Filter, Limits, Mute, Pruned, Store
+from harken.store.contract.retention import Excess
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,

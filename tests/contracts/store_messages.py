@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from harken.errors import HarkenError, NotFound, UserError
 from harken.model import INBOX, Attention, Kind, Mailbox, Message, MessageId, NewMessage, Priority, Sender, Trust
-from harken.store.base import Checkpoint, Filter, Limits, Store
+from harken.store.contract import Checkpoint, Filter, Limits, Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,

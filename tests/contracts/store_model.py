@@ -1,6 +1,6 @@
 """The store against a model of it that is too simple to be wrong: lists, sets and the sentences of the contract.
 
-`Model` is written from the docstrings of `store/base.py` alone. `Machine` lets both live through the same random
+`Model` is written from the docstrings of `store/contract` alone. `Machine` lets both live through the same random
 story and compares them after every step. It needs no fixtures; `store.py` runs it for each backend.
 """
 
@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harken.model import INBOX, WATCH, Consumer, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
-from harken.store.base import Limits, Omission, Store, Unread
+from harken.store.contract import Limits, Omission, Store, Unread
 from harken.testing import FakeClock
 from tests.contracts.store_suite import EVERYTHING, LEASE_SECONDS, LONG_SECONDS, TASK, Journal, new_message, waits_for
 

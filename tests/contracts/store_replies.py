@@ -9,8 +9,8 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, MessageId, OutboxId, SenderRule, State, Trust
-from harken.store.base import Limits, Mute, Store
-from harken.store.outbox import CallKey, OutboxRow
+from harken.store.contract import Limits, Mute, Store
+from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,

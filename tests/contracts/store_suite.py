@@ -30,7 +30,7 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.base import ConsumerState, Event, Filter, Herald, Observer, Store
+from harken.store.contract import ConsumerState, Event, Filter, Herald, Observer, Store
 from harken.testing import FakeClock
 
 TASK: Final = Mailbox("task:a")

@@ -12,7 +12,7 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, Attention, Choose, Consumer, DeliveryId, MessageId, Reader, SessionKey
-from harken.store.base import MOST_OFFER_CHARS, Hush, Reach, Store
+from harken.store.contract import MOST_OFFER_CHARS, Hush, Reach, Store
 from harken.testing import FakeClock
 from tests.contracts.store_choices import up_to
 from tests.contracts.store_suite import (

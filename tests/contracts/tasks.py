@@ -1,7 +1,7 @@
 """The part of the store suite about tasks: their rows and links, and what becomes of their mail at the end.
 
-One test, or more, for each sentence of `store/tasks.py`. `store.py` puts it together with the other parts; what a
-crash leaves behind is tested beside the backend.
+One test, or more, for each sentence of `store/contract/tasks.py`. `store.py` puts it together with the other parts;
+what a crash leaves behind is tested beside the backend.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import pytest
 
 from harken.errors import Conflict, NotFound
 from harken.model import Delivery, MessageId, Reader, SessionKey, State, Task, TaskId
-from harken.store.base import Filter, Store
+from harken.store.contract import Filter, Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     LEASE_SECONDS,

@@ -28,7 +28,7 @@ from harken.errors import UserError
 from harken.log import configure
 from harken.model import INBOX, Draft, Message, Sender
 from harken.rules.rule import QuietHours
-from harken.store.base import Filter, Mute
+from harken.store.contract import Filter, Mute
 from tests.dispatch.rig import House, open_house
 
 MINUTE: Final = timedelta(minutes=1)

@@ -20,7 +20,7 @@ from harken.daemon.readiness import Readiness
 from harken.daemon.tally import MOST_LABELS, MOST_REMEMBERED, Tally
 from harken.errors import Unavailable
 from harken.model import Message
-from harken.store.base import Event
+from harken.store.contract import Event
 from harken.store.sqlite import open_store
 from harken.surfaces.web.exposition import MEDIA_TYPE
 from harken.testing import FakeClock

@@ -45,7 +45,7 @@ from harken.model import (
     Trust,
     WakeResult,
 )
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.telling import Teller
 from harken.surfaces.wakers import TextWaker

@@ -13,8 +13,8 @@ from harken.dispatch.escalation import TRY_AGAIN, Escalation, Tell
 from harken.dispatch.ladder import Ladder, Rung, Way
 from harken.errors import Unavailable
 from harken.model import INBOX, MessageId
-from harken.store.base import Event, Store
-from harken.store.questions import Question
+from harken.store.contract import Event, Store
+from harken.store.contract.questions import Question
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.questions import ask, asked

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from harken.dispatch.ladder import NEVER, SENDING, Ladder, Move, Rung, Way, climbing, next_move
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
 from harken.rules.rule import QuietHours
-from harken.store.questions import Question
+from harken.store.contract.questions import Question
 
 ASKED = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)

@@ -14,7 +14,7 @@ import pytest
 from harken.dispatch.outbox import GIVE_UP_AFTER, Outbox, retry_delay
 from harken.errors import HarkenError, NeedsPerson, Refused, Unavailable, Uncertain, UserError
 from harken.model import INBOX, WATCH, Attention, NewMessage, Outgoing, Sender, Trust
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 

@@ -27,7 +27,7 @@ from harken.model import (
     SessionKey,
     Trust,
 )
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 

@@ -20,11 +20,11 @@ from harken.dispatch.toast import AT_ONCE, LOOK_EVERY_SECONDS, PAUSE_SECONDS, To
 from harken.model import INBOX, Attention, Message, MessageId, NewMessage, Sender, Trust
 from harken.reaction import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, Verdict
 from harken.rules.rule import QuietHours
-from harken.store.base import Store
-from harken.store.reactions import CONFIRM_EXPIRES
+from harken.store.contract import Store
+from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
-from tests.contracts.reactions import ORDER, settle
+from tests.contracts.rules import ORDER, settle
 
 WAIT_SECONDS = 20.0
 

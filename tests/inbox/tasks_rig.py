@@ -24,7 +24,7 @@ from harken.inbox.results import Entry, TaskStanding
 from harken.inbox.tasks import NewTask, Tasks
 from harken.model import LOCAL, Consumer, Draft, Mailbox, Message, Offer, SessionKey, Task
 from harken.sources.local import LocalSender
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.testing import FakeClock
 from tests.inbox.rig import Quiet
 

@@ -10,8 +10,8 @@ import pytest
 from harken.errors import Refused, UserError
 from harken.inbox.keeping import Chosen, Keeping
 from harken.model import INBOX, State
-from harken.store.base import Limits, Pruned
-from harken.store.keeping import Excess
+from harken.store.contract import Limits, Pruned
+from harken.store.contract.retention import Excess
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, Bench
 
 YEAR_SECONDS = 365 * 86_400.0

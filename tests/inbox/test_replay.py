@@ -19,7 +19,7 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from harken.inbox.replay import ConsumerThen, Replay, Unknown
 from harken.inbox.replay_lines import Line, read_line
 from harken.model import INBOX, RULES, WATCH, Consumer, Reader, SessionKey, State, Task, TaskId
-from harken.store.base import Event, Limits, Store
+from harken.store.contract import Event, Limits, Store
 from harken.store.journal import line as line_of
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock

@@ -44,7 +44,7 @@ from harken.model import (
     TaskState,
     Trust,
 )
-from harken.store.base import Limits
+from harken.store.contract import Limits
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.inbox.rig import FIRST, LEASE, OTHER, OWNER, Bench, from_teams

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.store.base import Event
+from harken.store.contract import Event
 from harken.store.journal import Journal
 from tests.loss.rig import journal_lines
 

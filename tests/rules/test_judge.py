@@ -17,7 +17,7 @@ from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, T
 from harken.reaction import MOST_WAITING, ActionState, Mode, Outcome
 from harken.rules.book import RuleBook
 from harken.rules.judge import Judge
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 

@@ -29,8 +29,8 @@ from harken.runs.folders import Folders
 from harken.runs.jail import Cell, Furnishing, Happening, Kept, Told, Work
 from harken.runs.runner import Places, Runner
 from harken.runs.tools import Tool
-from harken.store.base import Store
-from harken.store.reactions import Settlement
+from harken.store.contract import Store
+from harken.store.contract.automation import Settlement
 from harken.store.sqlite import open_store
 
 WAIT_SECONDS = 60.0

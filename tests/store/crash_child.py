@@ -20,7 +20,7 @@ from typing import Final
 import anyio
 
 from harken.model import INBOX
-from harken.store.base import Checkpoint, Event, Store
+from harken.store.contract import Checkpoint, Event, Store
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect
 from harken.testing import FakeClock

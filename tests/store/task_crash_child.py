@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from harken.errors import Conflict, NotFound
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import new_message

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harken.model import CUT_FROM, INBOX, MAX_TEXT_BYTES
-from harken.store.base import MOST_READ_CHARS
+from harken.store.contract import MOST_READ_CHARS
 from harken.store.journal import Journal
 from harken.store.journal_reader import lines_after
 from harken.store.sqlite import open_store

@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 
 from harken.model import INBOX, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
-from harken.store.base import Checkpoint, Limits, Mute, Store
+from harken.store.contract import Checkpoint, Limits, Mute, Store
 from harken.store.journal import Journal
 from harken.store.journal_reader import JournalLine, lines_after
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import prepare_file
 from harken.store.sqlite.rebuild import Rebuild, RebuildReport
 from harken.testing import FakeClock
-from tests.contracts.reactions import run_of, settle, verdict
+from tests.contracts.rules import run_of, settle, verdict
 from tests.contracts.store_suite import (
     AGENT,
     EVERYTHING,

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from harken.model import SenderRule, Trust
-from harken.store.base import Checkpoint, Mute
+from harken.store.contract import Checkpoint, Mute
 from harken.store.journal import line
 from harken.store.sqlite import open_store
 from tests.contracts.store_model import Machine

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from harken.clock import Clock
-from harken.store.base import Herald, Observer, Store
+from harken.store.contract import Herald, Observer, Store
 from harken.store.sqlite import open_store
 from harken.store.sqlite.writer import no_herald
 from tests.contracts.store import StoreContract

@@ -17,7 +17,7 @@ import anyio
 import pytest
 
 from harken.model import State
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, EVERYTHING, LEASE_SECONDS, WAIT_SECONDS, offer, place, texts

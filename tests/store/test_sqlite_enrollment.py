@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from harken.model import INBOX, Consumer, Mailbox, Reader, SessionKey
-from harken.store.base import ConsumerState, Omission
+from harken.store.contract import ConsumerState, Omission
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock

@@ -16,7 +16,7 @@ import pytest
 
 from harken.errors import Unavailable, UserError
 from harken.model import INBOX
-from harken.store.base import Checkpoint
+from harken.store.contract import Checkpoint
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock

@@ -19,7 +19,7 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import State
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock

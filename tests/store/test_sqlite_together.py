@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.model import INBOX, Mailbox, NewMessage
-from harken.store.base import Appended, Event, Store
+from harken.store.contract import Appended, Event, Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import TASK, WAIT_SECONDS, new_message, texts

@@ -13,7 +13,7 @@ import pytest
 
 from harken.errors import Unavailable
 from harken.model import INBOX, Consumer, Reader, SessionKey
-from harken.store.base import Event, Store
+from harken.store.contract import Event, Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, READER, WAIT_SECONDS, fill, texts

@@ -19,8 +19,8 @@ from harken.inbox.ticker_events import MOST_NAMED, NAMES, Step
 from harken.ingest.prepare import Policy, prepare
 from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey, Trust
 from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
-from harken.store.base import Event, Limits, Store
-from harken.store.reactions import Settlement
+from harken.store.contract import Event, Limits, Store
+from harken.store.contract.automation import Settlement
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 

@@ -80,9 +80,9 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     from harken.cli.restore_show import held_record, show_held, show_parked
     from harken.daemon.lock import single_instance
     from harken.store.identity import identity_text
-    from harken.store.sqlite.deciding import disown
-    from harken.store.sqlite.holding import hold
+    from harken.store.sqlite.decisions import disown
     from harken.store.sqlite.identity import begin_epoch
+    from harken.store.sqlite.restore_guard import hold
 
     refuse_agent(asked, "restore backups")
     home = asked.home

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from harken.cli.client import Result
 from harken.cli.output import Screen
-from harken.store.sqlite.holding import Held
+from harken.store.sqlite.restore_guard import Held
 
 
 def held_record(held: Held) -> Result:

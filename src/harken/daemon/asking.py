@@ -29,7 +29,7 @@ from harken.inbox.reactions import Reactions, Told
 from harken.inbox.sessions import Presence, Sessions
 from harken.model import Mailbox, SessionKey
 from harken.reaction import ACTIONS, MOST_WAITING, ActionId, ActionState
-from harken.store.base import Changes
+from harken.store.contract import Changes
 from harken.surfaces.mcp.asking import Ask, Choice, Question, question
 
 _log = logging.getLogger("harken.asking")

@@ -82,7 +82,7 @@ from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
-from harken.store.base import Event, Observer, Store
+from harken.store.contract import Event, Observer, Store
 from harken.store.identity import StoreIdentity, identity_text, refusal
 from harken.store.journal import Journal
 from harken.store.reserve import DiskReserve

@@ -16,7 +16,7 @@ from harken.daemon.supervisor import Supervisor
 from harken.errors import NeedsPerson
 from harken.ingest.intake import Intake
 from harken.sources.base import Batch, Feed, Source
-from harken.store.base import Checkpoint, Store
+from harken.store.contract import Checkpoint, Store
 
 ASK_AGAIN_SECONDS = 300.0
 LAST_SECONDS = 2.0

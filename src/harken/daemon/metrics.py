@@ -25,7 +25,7 @@ from harken.daemon.tally import OTHER, Counts, Tally
 from harken.hosts.registry import PACKAGES
 from harken.inbox import Session
 from harken.sources.base import SourceReport, SourceState
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.surfaces.web.exposition import Family, Kind, Measured, Sample, exposition
 
 INFO: Final = Family("harken_build_info", Kind.GAUGE, "Always 1; the label says which version runs.", ("version",))

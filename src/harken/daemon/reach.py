@@ -34,7 +34,7 @@ from harken.inbox import Inbox, Session, Waker
 from harken.inbox.questions import Questions
 from harken.inbox.sessions import NamingOf, ReadingOf, SessionRecord
 from harken.model import SessionKey
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.surfaces.claude_channel import channel_waker
 from harken.surfaces.hooks.connection import HookConnection
 from harken.surfaces.hooks.desk import HookDesk, MakeWakers

@@ -30,8 +30,8 @@ from harken.runs.jail import ToolServer
 from harken.runs.runner import Answer, Places, Runner
 from harken.sources.base import Source
 from harken.sources.mcp.settings import McpSettings, Transport
-from harken.store.base import Store
-from harken.store.outbox import CallKey
+from harken.store.contract import Store
+from harken.store.contract.outbox import CallKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

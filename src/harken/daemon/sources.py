@@ -22,7 +22,7 @@ from harken.model import Attention, Trust
 from harken.sources.base import Source, SourceReport
 from harken.sources.graph.sent import MAX_IDS
 from harken.sources.mail.settings import read_settings as read_mail_settings
-from harken.store.base import Store
+from harken.store.contract import Store
 
 MCP, WEBHOOK, IMAP = "mcp", "webhook", "imap"
 KINDS: Final[Mapping[str, str]] = MappingProxyType(

@@ -13,7 +13,7 @@ from harken.config.settings import Settings
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake
 from harken.model import SessionKey
-from harken.store.base import Limits, Store
+from harken.store.contract import Limits, Store
 from harken.store.journal import Journal
 
 INDEX_EVERY_SECONDS = 1.0

@@ -19,7 +19,7 @@ from typing import Protocol
 import anyio
 
 from harken.model import Attention, Mailbox, Message, MessageId, Reader, SessionKey
-from harken.store.base import Changes
+from harken.store.contract import Changes
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 LOOK_EVERY_SECONDS = 30.0

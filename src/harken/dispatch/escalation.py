@@ -20,8 +20,8 @@ from harken.clock import Clock
 from harken.dispatch.ladder import SKEW, Ladder, Move, Way, next_move
 from harken.errors import HarkenError
 from harken.model import MessageId
-from harken.store.base import Store
-from harken.store.questions import Question
+from harken.store.contract import Store
+from harken.store.contract.questions import Question
 
 _log = logging.getLogger("harken.escalation")
 

@@ -14,7 +14,7 @@ from enum import StrEnum
 from typing import Final
 
 from harken.rules.rule import QuietHours
-from harken.store.questions import Question
+from harken.store.contract.questions import Question
 
 NEVER: Final = datetime(9000, 1, 1, tzinfo=UTC)
 SKEW: Final = timedelta(minutes=1)

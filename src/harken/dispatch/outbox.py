@@ -17,8 +17,8 @@ import anyio
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NeedsPerson, Unavailable, Uncertain
 from harken.model import OUTBOX, Mailbox, Outgoing
-from harken.store.base import Store
-from harken.store.outbox import OutboxRow
+from harken.store.contract import Store
+from harken.store.contract.outbox import OutboxRow
 
 _log = logging.getLogger("harken.outbox")
 

@@ -22,7 +22,7 @@ import anyio
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, Unavailable
 from harken.model import RULES, WATCH, Kind, Message, MessageId, Trust
-from harken.store.base import Event, Filter, Store
+from harken.store.contract import Event, Filter, Store
 
 LOOK_EVERY_SECONDS: Final = 2.0
 HOLD_SECONDS: Final = 20.0

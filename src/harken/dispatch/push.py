@@ -11,7 +11,7 @@ from typing import Protocol
 import anyio
 
 from harken.model import OUTBOX, Attention, Mailbox, Message, Reader, SessionKey
-from harken.store.base import Filter, Mute, Store
+from harken.store.contract import Filter, Mute, Store
 
 BURST = 20
 

@@ -21,7 +21,7 @@ from harken.ingest.sanitise import one_line
 from harken.model import Mailbox, Message, MessageId
 from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState
 from harken.rules.rule import QuietHours
-from harken.store.base import Store
+from harken.store.contract import Store
 
 PAUSE_SECONDS: Final = 10.0
 LOOK_EVERY_SECONDS: Final = 30.0

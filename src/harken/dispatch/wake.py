@@ -21,7 +21,7 @@ from harken.clock import Clock
 from harken.dispatch.bells import Waiting
 from harken.errors import HarkenError
 from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, Reader, SessionKey, State, WakeResult
-from harken.store.base import Changes
+from harken.store.contract import Changes
 
 _log = logging.getLogger("harken.wake")
 

@@ -11,7 +11,7 @@ from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.trust import fold_id
 from harken.model import LOCAL, SenderRule, Trust
-from harken.store.base import Mute, Store
+from harken.store.contract import Mute, Store
 
 MUTE_KINDS = ("channel", "sender", "session")
 

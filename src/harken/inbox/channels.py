@@ -18,8 +18,8 @@ from harken.inbox.inbox import Inbox
 from harken.inbox.results import Sent
 from harken.inbox.views import ChannelLine, Views
 from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
-from harken.store.base import Hush, Store
-from harken.store.looking import Place
+from harken.store.contract import Hush, Store
+from harken.store.contract.timeline import Place
 
 MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200

@@ -54,8 +54,8 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import Event, Filter, Hush, OpenOffer, Reach, Store, SurfaceRecord
-from harken.store.outbox import CallKey, OutboxRow
+from harken.store.contract import Event, Filter, Hush, OpenOffer, Reach, Store, SurfaceRecord
+from harken.store.contract.outbox import CallKey, OutboxRow
 
 MAX_PAGE = 1_000
 MAX_OFFER = 100

@@ -16,8 +16,8 @@ from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import Caller
 from harken.inbox.results import Entry, ReplyRow
 from harken.model import Consumer, Delivery, Message, State
-from harken.store.base import ConsumerState, Filter, Limits, Pruned, Store
-from harken.store.keeping import Excess
+from harken.store.contract import ConsumerState, Filter, Limits, Pruned, Store
+from harken.store.contract.retention import Excess
 
 MAX_PAGE: Final = 1_000
 

@@ -15,8 +15,8 @@ from harken.clock import Clock
 from harken.inbox.bounds import bounded
 from harken.inbox.caller import Caller
 from harken.model import Consumer, Mailbox, MessageId
-from harken.store.base import Store
-from harken.store.questions import Question, QuestionCount
+from harken.store.contract import Store
+from harken.store.contract.questions import Question, QuestionCount
 
 __all__ = ["Question", "QuestionCount", "Questions", "Waiting", "ago", "sentence"]
 

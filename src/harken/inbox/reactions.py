@@ -40,7 +40,7 @@ from harken.rules.fault import Fault
 from harken.rules.judge import Judge
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TOOLS, DEFAULT_TURNS, Rule
-from harken.store.base import Filter, Store
+from harken.store.contract import Filter, Store
 
 MOST_TESTED: Final = 10_000
 MOST_COMPARED: Final = 200_000  # rules times messages, when all are shown

@@ -11,7 +11,7 @@ from harken.errors import UserError
 from harken.inbox.caller import Caller
 from harken.inbox.results import ReplyRow
 from harken.model import OutboxId
-from harken.store.base import Store
+from harken.store.contract import Store
 
 STATES = ("queued", "sent", "parked")
 

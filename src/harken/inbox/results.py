@@ -23,8 +23,8 @@ from harken.model import (
     Task,
     TaskState,
 )
-from harken.store.base import ConsumerState, Mute, Omission, OpenOffer, SurfaceRecord
-from harken.store.outbox import OutboxRow as ReplyRow
+from harken.store.contract import ConsumerState, Mute, Omission, OpenOffer, SurfaceRecord
+from harken.store.contract.outbox import OutboxRow as ReplyRow
 
 __all__ = [
     "Details", "Entry", "Omission", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",

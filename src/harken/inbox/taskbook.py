@@ -14,7 +14,7 @@ import anyio
 from harken.errors import HarkenError, NotFound, Refused, UserError
 from harken.inbox.sessions import NamedTask, Reading
 from harken.model import TASK, Consumer, Mailbox, Task, TaskId
-from harken.store.base import Store
+from harken.store.contract import Store
 
 MOST_NAMED = 20
 NAMED_BY = "--task or HARKEN_TASK"

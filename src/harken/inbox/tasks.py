@@ -25,7 +25,7 @@ from harken.inbox.taskbook import TaskBook
 from harken.ingest.lengths import check_said
 from harken.ingest.sanitise import one_line
 from harken.model import LOCAL, Choose, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey, Task, TaskId
-from harken.store.base import Store
+from harken.store.contract import Store
 
 MAX_TITLE = 120
 CHANNEL = "task"

@@ -19,7 +19,7 @@ import anyio
 
 from harken.inbox.ticker_events import MOST_NAMED, SESSION_CHANGED, Place, Step, mentioned, reset, step, unnumbered
 from harken.model import Message, MessageId
-from harken.store.base import Event
+from harken.store.contract import Event
 
 RECENT = 512  # steps that are kept for all
 BATCH = 100  # events that are read at once: a message may be long

@@ -36,8 +36,8 @@ from harken.model import (
     State,
     TaskState,
 )
-from harken.store.base import ConsumerState, Omission, Store
-from harken.store.looking import HourlyCount, MailboxState, Part, Place
+from harken.store.contract import ConsumerState, Omission, Store
+from harken.store.contract.timeline import HourlyCount, MailboxState, Part, Place
 
 MAX_LINES: Final = 200
 MAX_CHANNELS: Final = 50

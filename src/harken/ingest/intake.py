@@ -21,7 +21,7 @@ from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
 from harken.model import Draft, NewMessage, SenderRule, Trust
-from harken.store.base import Appended, Checkpoint, Store
+from harken.store.contract import Appended, Checkpoint, Store
 
 _log = logging.getLogger("harken.ingest")
 

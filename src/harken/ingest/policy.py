@@ -7,7 +7,7 @@ from dataclasses import replace
 from datetime import datetime
 
 from harken.ingest.prepare import Policy
-from harken.store.base import Mute, Store
+from harken.store.contract import Mute, Store
 
 
 class PolicyBook:

@@ -24,9 +24,9 @@ from harken.rules.book import RuleBook
 from harken.rules.chat import answer_in
 from harken.rules.engine import decide
 from harken.rules.match import Candidate
-from harken.store.base import Store
-from harken.store.outbox import CallKey
-from harken.store.reactions import Settlement
+from harken.store.contract import Store
+from harken.store.contract.automation import Settlement
+from harken.store.contract.outbox import CallKey
 
 _log = logging.getLogger("harken.rules")
 

@@ -45,7 +45,7 @@ from harken.runs.output import Output, Outputs
 from harken.runs.process import descendants, end_group, started
 from harken.runs.reading import Record
 from harken.runs.tools import parse_tool
-from harken.store.base import Store
+from harken.store.contract import Store
 
 _log = logging.getLogger("harken.runs")
 

@@ -1,5 +1,5 @@
 """The only meeting point: what was accepted, for whom, and how far it got.
 
-`base.py` is the contract, `sqlite/` the embedded backend, `journal.py` the daily JSONL written from the store's
+`contract/` is the contract, `sqlite/` the embedded backend, `journal.py` the daily JSONL written from the store's
 events. Nothing above knows which backend it talks to.
 """

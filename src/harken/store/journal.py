@@ -23,7 +23,7 @@ import anyio.to_thread
 
 from harken.memory import json_bytes
 from harken.model import record, timestamp
-from harken.store.base import Event
+from harken.store.contract import Event
 from harken.store.identity import StoreIdentity
 
 _log = logging.getLogger("harken.journal")

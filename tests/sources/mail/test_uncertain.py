@@ -12,7 +12,7 @@ from harken.ingest.prepare import Policy, prepare
 from harken.model import WATCH
 from harken.sources.mail.reading import Arrival, draft_of
 from harken.sources.mail.sender import LOOKED_FOR, MailSender
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.mailserver.dovecot import Dovecot, serving

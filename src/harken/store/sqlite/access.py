@@ -6,7 +6,7 @@ import sqlite3
 from datetime import datetime
 
 from harken.model import SenderRule, Trust, timestamp
-from harken.store.base import Mute
+from harken.store.contract import Mute
 from harken.store.sqlite.transaction import Transaction, optional_micros, optional_moment, to_micros
 
 SET_SENDER = """

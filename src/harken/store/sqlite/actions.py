@@ -1,7 +1,7 @@
 """Actions: what a match asked for, from the question to its run or its end.
 
 An action that waits counts for what may still fire, so whatever changes their number changes the revision. Verdicts,
-which make most actions, are in `reactions`; runs, which end their waiting, in `runs`.
+which make most actions, are in `verdicts`; runs, which end their waiting, in `runs`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import msgspec
 from harken.errors import Conflict, NotFound, Refused, UserError
 from harken.model import MessageId, fresh_id
 from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
-from harken.store.reactions import CONFIRM_EXPIRES
+from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite.messages import BY_ID as MESSAGE_BY_ID
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 

@@ -1,4 +1,4 @@
-"""The part of `SqliteStore` about questions: the contract of `store/questions.py`."""
+"""The part of `SqliteStore` about questions: the contract of `store/contract/questions.py`."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Collection
 from datetime import datetime
 
 from harken.model import Mailbox, MessageId
-from harken.store.questions import Question, QuestionCount
+from harken.store.contract.questions import Question, QuestionCount
 from harken.store.sqlite import questions
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.writer import Writer

@@ -24,7 +24,7 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.base import OpenOffer, SurfaceRecord, Unread
+from harken.store.contract import OpenOffer, SurfaceRecord, Unread
 from harken.store.sqlite.messages import BY_ID, HEAD, NEW_CURSOR, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 

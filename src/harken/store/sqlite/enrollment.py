@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass, field
 from datetime import datetime
 
 from harken.model import Consumer, Mailbox, Reader
-from harken.store.base import Omission
+from harken.store.contract import Omission
 from harken.store.sqlite.deliveries import CURSOR, advance
 from harken.store.sqlite.messages import HEAD
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros

@@ -6,7 +6,7 @@ import sqlite3
 
 import msgspec
 
-from harken.store.base import Event
+from harken.store.contract import Event
 from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row, within_memory
 from harken.store.sqlite.transaction import LAST_EVENT, Transaction, from_micros
 

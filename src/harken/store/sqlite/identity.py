@@ -13,8 +13,8 @@ from typing import Final
 from harken.store.identity import StoreIdentity, StoreTraces, read_identity
 from harken.store.journal_reader import count_synced, find_end
 from harken.store.sqlite.connection import connect, log_of, refuse_damaged
+from harken.store.sqlite.errors import translated
 from harken.store.sqlite.events import last
-from harken.store.sqlite.seam import translated
 
 HAS_IDENTITY: Final = "SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = 'identity'"
 IDENTITY: Final = "SELECT id, epoch FROM identity"

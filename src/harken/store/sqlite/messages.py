@@ -26,7 +26,7 @@ from harken.model import (
     Trust,
     fresh_id,
 )
-from harken.store.base import MOST_READ_CHARS, Appended, Checkpoint, Filter
+from harken.store.contract import MOST_READ_CHARS, Appended, Checkpoint, Filter
 from harken.store.sqlite.transaction import (
     Transaction,
     encode_json,

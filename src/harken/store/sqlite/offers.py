@@ -13,7 +13,7 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.model import Choose, Consumer, DeliveryId, Message, MessageId, Offer, Priority, Reader, Selection, fresh_id
-from harken.store.base import MOST_OFFER_CHARS, Reach
+from harken.store.contract import MOST_OFFER_CHARS, Reach
 from harken.store.sqlite.deliveries import INSERT, cursor_of
 from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros

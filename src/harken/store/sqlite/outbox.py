@@ -9,8 +9,8 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
-from harken.store.base import RECOVERY
-from harken.store.outbox import CallKey, OutboxRow
+from harken.store.contract import RECOVERY
+from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
 from harken.store.sqlite.questions import note_sent

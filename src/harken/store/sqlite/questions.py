@@ -8,8 +8,8 @@ from datetime import datetime
 from typing import Any
 
 from harken.model import RULES, WATCH, Kind, Mailbox, Message, MessageId, NewMessage
-from harken.store.base import Appended
-from harken.store.questions import Question, QuestionCount
+from harken.store.contract import Appended
+from harken.store.contract.questions import Question, QuestionCount
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
 

@@ -1,4 +1,4 @@
-"""The part of `SqliteStore` about rules, actions and runs: the contract of `store/reactions.py`.
+"""The part of `SqliteStore` about rules, actions and runs: the contract of `store/contract/automation.py`.
 
 Like `store`, it only says which function does it and where it runs. What cannot be had again, a decision and how a
 run began and ended, is durable.
@@ -10,8 +10,8 @@ from collections.abc import Collection, Mapping
 
 from harken.model import Message, MessageId
 from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, Run, RunEnd, RunId, Standing, Verdict
-from harken.store.reactions import Settlement
-from harken.store.sqlite import actions, reactions, runs
+from harken.store.contract.automation import Settlement
+from harken.store.sqlite import actions, runs, verdicts
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.writer import Writer
 
@@ -24,11 +24,11 @@ class Reacting:
 
     async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> Standing:
         """Return what decides now."""
-        return await self._readers.run(lambda db: reactions.standing(db, rules, digests))
+        return await self._readers.run(lambda db: verdicts.standing(db, rules, digests))
 
     async def unjudged(self, after: int, limit: int) -> list[tuple[int, Message]]:
         """Return what is to be judged."""
-        return await self._readers.run(lambda db: reactions.unjudged(db, after, limit))
+        return await self._readers.run(lambda db: verdicts.unjudged(db, after, limit))
 
     async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
         """Return the rules whose runs led to messages."""
@@ -38,27 +38,27 @@ class Reacting:
         """Store what was decided."""
         # A round without a match can be had again, and must not cost every message a second fsync.
         is_durable = bool(settlement.verdicts)
-        return await self._writer.run(lambda tx: reactions.settle(tx, settlement), is_durable=is_durable)
+        return await self._writer.run(lambda tx: verdicts.settle(tx, settlement), is_durable=is_durable)
 
     async def verdicts(self, message: MessageId) -> list[Verdict]:
         """Return what was decided about a message."""
-        return await self._readers.run(lambda db: reactions.of_message(db, message))
+        return await self._readers.run(lambda db: verdicts.of_message(db, message))
 
     async def rule_counts(self) -> Mapping[str, RuleCount]:
         """Return what came of each rule."""
-        return await self._readers.run(reactions.counts)
+        return await self._readers.run(verdicts.counts)
 
     async def pause_rules(self, *, is_on: bool) -> bool:
         """Pause every rule, or end that."""
-        return await self._writer.run(lambda tx: reactions.pause(tx, is_on=is_on))
+        return await self._writer.run(lambda tx: verdicts.pause(tx, is_on=is_on))
 
     async def rules_text(self) -> str | None:
         """Return the rules in force, as they were written."""
-        return await self._readers.run(reactions.rules_text)
+        return await self._readers.run(verdicts.rules_text)
 
     async def keep_rules(self, text: str, count: int) -> None:
         """Keep what the person puts in force."""
-        await self._writer.run(lambda tx: reactions.keep_rules(tx, text, count))
+        await self._writer.run(lambda tx: verdicts.keep_rules(tx, text, count))
 
     async def add_action(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
         """Queue an action by hand."""

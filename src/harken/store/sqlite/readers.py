@@ -13,7 +13,7 @@ import anyio.to_thread
 
 from harken.memory import out_of_memory
 from harken.store.sqlite.connection import open_reader
-from harken.store.sqlite.seam import translated
+from harken.store.sqlite.errors import translated
 
 T = TypeVar("T")
 

@@ -20,11 +20,11 @@ from harken.errors import UserError
 from harken.store.identity import StoreIdentity, StoreTraces, refusal
 from harken.store.journal_reader import lines_after, number_of
 from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged
-from harken.store.sqlite.holding import LOST, Held, hold
+from harken.store.sqlite.errors import translated
 from harken.store.sqlite.identity import identity_of, look
 from harken.store.sqlite.rebuild import Rebuild, RebuildReport
+from harken.store.sqlite.restore_guard import LOST, Held, hold
 from harken.store.sqlite.salvage import add_messages, add_rest, events_after, first_in_both, salvage
-from harken.store.sqlite.seam import translated
 from harken.store.sqlite.snapshot import last_event, take
 from harken.store.sqlite.transaction import Transaction
 

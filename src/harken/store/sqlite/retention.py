@@ -11,12 +11,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from harken.model import Mailbox, MessageId
-from harken.store.base import Limits, Pruned
-from harken.store.keeping import Excess
+from harken.store.contract import Limits, Pruned
+from harken.store.contract.retention import Excess
 from harken.store.sqlite.deliveries import advance
+from harken.store.sqlite.errors import moved
 from harken.store.sqlite.messages import HEAD
 from harken.store.sqlite.questions import note_removed
-from harken.store.sqlite.seam import moved
 from harken.store.sqlite.search import forget, lag
 from harken.store.sqlite.transaction import Transaction, to_micros
 

@@ -10,7 +10,7 @@ import re
 import sqlite3
 
 from harken.model import Message
-from harken.store.base import Filter
+from harken.store.contract import Filter
 from harken.store.sqlite.messages import COLUMNS, WHERE, from_row, parameters, within_memory
 from harken.store.sqlite.transaction import Transaction
 

@@ -2,7 +2,7 @@
 
 A copy is one consistent moment: it is read inside a single read transaction, which a writer in another process neither
 waits for nor disturbs. It opens files and nothing else; what is packed around a copy is decided above, and what a copy
-must not do again is held back by `holding`.
+must not do again is held back by `restore_guard`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.store.sqlite.connection import connect, migrations
+from harken.store.sqlite.errors import damaged, translated
 from harken.store.sqlite.events import last
-from harken.store.sqlite.seam import damaged, translated
 
 PAGES_AT_ONCE: Final = 2_000
 MOST_FAULTS: Final = 1

@@ -1,4 +1,4 @@
-"""`SqliteStore`: the contract of `store/base.py` over one file.
+"""`SqliteStore`: the contract of `store/contract` over one file.
 
 Each method names the function that does it and where it runs: writes in the writer's transaction, reads in the
 pool. There is no logic here; it is in the modules named after the nouns.
@@ -33,7 +33,7 @@ from harken.model import (
     Task,
     TaskId,
 )
-from harken.store.base import (
+from harken.store.contract import (
     Appended,
     Checkpoint,
     ConsumerState,
@@ -51,12 +51,12 @@ from harken.store.base import (
     SurfaceRecord,
     Unread,
 )
+from harken.store.contract.outbox import CallKey, OutboxRow
+from harken.store.contract.retention import Excess
+from harken.store.contract.timeline import ChannelState, MailboxState, Part, Place, Pulse
 from harken.store.files import OpenFiles
-from harken.store.keeping import Excess
-from harken.store.looking import ChannelState, MailboxState, Part, Place, Pulse
-from harken.store.outbox import CallKey, OutboxRow
 from harken.store.reserve import DiskReserve
-from harken.store.sqlite import access, enrollment, looking, retention, search
+from harken.store.sqlite import access, enrollment, queries, retention, search
 from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
 from harken.store.sqlite import messages as message_rows
@@ -66,12 +66,12 @@ from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
 from harken.store.sqlite.asked import Asked
 from harken.store.sqlite.connection import Connect, connect, files_of, open_writer, prepare_file
+from harken.store.sqlite.errors import translated
+from harken.store.sqlite.health import VitalSigns
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
-from harken.store.sqlite.seam import translated
-from harken.store.sqlite.standing import Standing, StandingOffers, has_something
 from harken.store.sqlite.transaction import Transaction, to_micros
-from harken.store.sqlite.vitals import VitalSigns
+from harken.store.sqlite.waiting_readers import Standing, StandingOffers, has_something
 from harken.store.sqlite.writer import Writer, no_herald, no_observer
 
 
@@ -320,27 +320,27 @@ class SqliteStore(Reacting, Asked, VitalSigns):
     async def consumers(self, mailboxes: Collection[Mailbox] | None = None) -> list[ConsumerState]:
         """Return everyone's place."""
         now = to_micros(self._clock.now())
-        return await self._readers.run(lambda db: looking.consumers(db, now, mailboxes))
+        return await self._readers.run(lambda db: queries.consumers(db, now, mailboxes))
 
     async def part(self, place: Place, limit: int, *, before: int = 0, after: int | None = None) -> Part:
         """Return part of a timeline."""
-        return await self._readers.run(lambda db: looking.part(db, place, limit, before=before, after=after))
+        return await self._readers.run(lambda db: queries.part(db, place, limit, before=before, after=after))
 
     async def unseen(self, place: Place, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
         """Return what the person has not seen."""
-        return await self._readers.run(lambda db: looking.unseen(db, place, up_to, limit, since=since))
+        return await self._readers.run(lambda db: queries.unseen(db, place, up_to, limit, since=since))
 
     async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
         """Return some messages."""
-        return await self._readers.run(lambda db: looking.messages(db, ids))
+        return await self._readers.run(lambda db: queries.messages(db, ids))
 
     async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:
         """Return the deliveries of some messages."""
-        return await self._readers.run(lambda db: looking.ledgers(db, ids))
+        return await self._readers.run(lambda db: queries.ledgers(db, ids))
 
     async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
         """Return what refers to some messages."""
-        return await self._readers.run(lambda db: looking.referring(db, ids))
+        return await self._readers.run(lambda db: queries.referring(db, ids))
 
     async def replies_to(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
         """Return the replies to some messages."""
@@ -348,19 +348,19 @@ class SqliteStore(Reacting, Asked, VitalSigns):
 
     async def mailbox_states(self) -> Sequence[MailboxState]:
         """Return every mailbox."""
-        return await self._readers.run(looking.mailbox_states)
+        return await self._readers.run(queries.mailbox_states)
 
     async def channel_states(self, limit: int, *, source: str = "", channel: str = "") -> Sequence[ChannelState]:
         """Return the channels."""
-        return await self._readers.run(lambda db: looking.channel_states(db, limit, source=source, channel=channel))
+        return await self._readers.run(lambda db: queries.channel_states(db, limit, source=source, channel=channel))
 
     async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
         """Return the newest messages that go with prompts."""
-        return await self._readers.run(lambda db: looking.for_prompts(db, mailboxes, limit, hush))
+        return await self._readers.run(lambda db: queries.for_prompts(db, mailboxes, limit, hush))
 
     async def pulse(self, since: datetime, span: timedelta) -> Pulse:
         """Return what happened since a time."""
-        return await self._readers.run(lambda db: looking.pulse(db, since, span))
+        return await self._readers.run(lambda db: queries.pulse(db, since, span))
 
     async def add_reply(
         self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None

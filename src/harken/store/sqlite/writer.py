@@ -3,7 +3,7 @@
 A job is a function over a `Transaction`. Jobs that wait when the thread is free share one commit, and so one
 fsync; each still succeeds or fails on its own, behind a savepoint. Those of one kind also share their statements. After
 the commit the observer gets the events and only then the callers their results: that order is the contract of
-`store/base.py`.
+`store/contract`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from typing import Any, Generic, TypeVar
 from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
-from harken.store.base import Event, Herald, Observer
+from harken.store.contract import Event, Herald, Observer
 from harken.store.files import OpenFiles
 from harken.store.reserve import DiskReserve
-from harken.store.sqlite.seam import full, is_full, moved, translate, unspeakable
-from harken.store.sqlite.standing import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
+from harken.store.sqlite.errors import full, is_full, moved, translate, unspeakable
 from harken.store.sqlite.transaction import Transaction
+from harken.store.sqlite.waiting_readers import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
 
 A = TypeVar("A")
 T = TypeVar("T")

@@ -1,6 +1,6 @@
 """What the person decided and a copy of the store still holds: whom they admitted, and the rules in force.
 
-For a copy that is to be used elsewhere: it changes a file that no daemon has open, like `holding`.
+For a copy that is to be used elsewhere: it changes a file that no daemon has open, like `restore_guard`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harken.model import SenderRule, Trust
 from harken.store.journal_reader import every_line
 from harken.store.sqlite import access
 from harken.store.sqlite.connection import connect
-from harken.store.sqlite.seam import translated
+from harken.store.sqlite.errors import translated
 from harken.store.sqlite.transaction import Transaction
 
 RULES: Final = "SELECT text FROM rule_state WHERE text IS NOT NULL"

@@ -1,7 +1,7 @@
 """A process that judges mail and lets a run begin and end until it is killed, and prints each step. Not a test.
 
-`reaction_crash_child.py PATH COMMIT SIDE` is killed before or after its n-th commit. `live` can be begun again after a
-crash and ends in the same state.
+`automation_crash_child.py PATH COMMIT SIDE` is killed before or after its n-th commit. `live` can be begun again after
+a crash and ends in the same state.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ import anyio
 
 from harken.errors import Conflict
 from harken.reaction import Action, Mode, RunEnd, RunId, RunState
-from harken.store.base import Store
-from harken.store.reactions import Settlement
+from harken.store.contract import Store
+from harken.store.contract.automation import Settlement
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
-from tests.contracts.reactions import WINDOW, run_of, verdict
+from tests.contracts.rules import WINDOW, run_of, verdict
 from tests.contracts.store_suite import new_message
 from tests.store.crash_child import DyingConnection, observe, tell
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from harken.model import Consumer, Delivery, Mailbox, Message, MessageId
-from harken.store.base import ConsumerState, Hush, Omission
-from harken.store.looking import (
+from harken.store.contract import ConsumerState, Hush, Omission
+from harken.store.contract.timeline import (
     MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
     ChannelState,

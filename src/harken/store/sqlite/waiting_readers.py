@@ -14,7 +14,7 @@ from datetime import timedelta
 import anyio
 
 from harken.model import Choose, Mailbox, Reader, Selection
-from harken.store.base import Hush, Reach
+from harken.store.contract import Hush, Reach
 from harken.store.sqlite import offers as offer_rows
 from harken.store.sqlite.transaction import Transaction
 

@@ -2,7 +2,7 @@
 
 Nothing here changes anything. A position says where in a timeline a message is: in a mailbox it is its `seq`; where a
 timeline is of several mailboxes, its place in the order of receipt over all of them. Trials are left out everywhere:
-their mail is nobody's. What holds for every method is in `store/base.py`.
+their mail is nobody's. What holds for every method is in `store/contract`.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Protocol
 from harken.model import Delivery, Mailbox, Message, MessageId
 
 if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.base import Hush
-from harken.store.outbox import OutboxRow
+    from harken.store.contract import Hush
+from harken.store.contract.outbox import OutboxRow
 
 MOST_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""

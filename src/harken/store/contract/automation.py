@@ -1,4 +1,4 @@
-"""The part of the store's contract that is about rules, actions and runs. What holds for every method is in `base`.
+"""The part of the store's contract that is about rules, actions and runs. What holds for every method is in `contract`.
 
 Judging is exactly once: what was decided, the windows that follow from it, the actions and the place up to which
 everything was judged are one transaction, which happens only if nothing changed since the `Standing` it was decided

@@ -1,4 +1,4 @@
-"""The part of the store's contract that is about replies on their way out. What holds for every method is in `base`."""
+"""The part of the store's contract that is about replies on their way out."""
 
 from __future__ import annotations
 

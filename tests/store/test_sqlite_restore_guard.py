@@ -12,10 +12,10 @@ from harken.errors import Conflict
 from harken.reaction import Action, ActionState
 from harken.store.sqlite import actions, open_store
 from harken.store.sqlite.connection import connect
-from harken.store.sqlite.holding import hold
+from harken.store.sqlite.restore_guard import hold
 from harken.store.sqlite.transaction import Transaction
 from harken.testing import FakeClock
-from tests.contracts.reactions import ORDER, ask, say
+from tests.contracts.rules import ORDER, ask, say
 
 
 async def two_actions(database: Path) -> tuple[Action, Action]:

@@ -1,6 +1,7 @@
 """The part of the store suite about looking: timelines, what belongs to a message, mailboxes, channels, the pulse.
 
-It knows `store/looking.py` only. That each read costs no more than what it shows is tested beside each backend.
+It knows `store/contract/timeline.py` only. That each read costs no more than what it shows is tested beside each
+backend.
 """
 
 from __future__ import annotations
@@ -26,8 +27,9 @@ from harken.model import (
     SessionKey,
 )
 from harken.reaction import Mode, Outcome, Verdict
-from harken.store.base import Hush, Limits, Store
-from harken.store.looking import (
+from harken.store.contract import Hush, Limits, Store
+from harken.store.contract.automation import Settlement
+from harken.store.contract.timeline import (
     MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
     ChannelState,
@@ -36,7 +38,6 @@ from harken.store.looking import (
     Part,
     Place,
 )
-from harken.store.reactions import Settlement
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,

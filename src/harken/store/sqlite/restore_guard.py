@@ -17,7 +17,7 @@ from typing import Final
 from harken.reaction import Action, ActionState, Run, RunEnd, RunState
 from harken.store.sqlite import actions, runs
 from harken.store.sqlite.connection import connect, prepare_file
-from harken.store.sqlite.seam import translated
+from harken.store.sqlite.errors import translated
 from harken.store.sqlite.transaction import Transaction
 
 MAY_HAVE_LEFT: Final = "It waited to leave when {moment}, and may have left since."

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.model import INBOX
-from harken.store.base import Store
+from harken.store.contract import Store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, Journal, StoreSuite, fill
 

@@ -1,6 +1,6 @@
 """The part of the store's contract that is about its own state: what supervisors and metrics ask.
 
-What holds for every method is in `store/base.py`.
+What holds for every method is in `store/contract`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The part of the store's contract that is about questions. What holds for every method is in `store/base.py`.
+"""The part of the store's contract that is about questions. What holds for every method is in `store/contract`.
 
 A question is a message whose sender waits for an answer, as far as its source can tell. It is open from the moment it
 is stored until an answer to it, or to something that the same sender said later in its conversation, has left; until

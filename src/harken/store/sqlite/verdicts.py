@@ -13,8 +13,8 @@ from datetime import datetime
 from harken.errors import Conflict
 from harken.model import Message, MessageId
 from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, Standing, Verdict
-from harken.store.base import RECOVERY
-from harken.store.reactions import Settlement
+from harken.store.contract import RECOVERY
+from harken.store.contract.automation import Settlement
 from harken.store.sqlite import actions
 from harken.store.sqlite.messages import COLUMNS, from_row, within_memory
 from harken.store.sqlite.transaction import Transaction, from_micros, to_micros

@@ -41,13 +41,13 @@ from harken.model import (
     SessionKey,
     Trust,
 )
-from harken.store.keeping import KeepingRows
-from harken.store.looking import Looking
-from harken.store.outbox import OutboxRows
-from harken.store.questions import QuestionRows
-from harken.store.reactions import ReactionRows
-from harken.store.tasks import TaskRows
-from harken.store.vitals import Vitals
+from harken.store.contract.automation import ReactionRows
+from harken.store.contract.health import Vitals
+from harken.store.contract.outbox import OutboxRows
+from harken.store.contract.questions import QuestionRows
+from harken.store.contract.retention import KeepingRows
+from harken.store.contract.tasks import TaskRows
+from harken.store.contract.timeline import Looking
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The part of `SqliteStore` about its own state: the contract of `store/vitals.py`."""
+"""The part of `SqliteStore` about its own state: the contract of `store/contract/health.py`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The part of the store suite about actions: questions, who answers them, and when it is too late.
 
-One test, or more, for each sentence of that part of `store/reactions.py`. `store.py` puts it together with the other
-parts; what a crash leaves behind is tested beside the backend.
+One test, or more, for each sentence of that part of `store/contract/automation.py`. `store.py` puts it together with
+the other parts; what a crash leaves behind is tested beside the backend.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from harken.errors import Conflict, NotFound, Refused, UserError
 from harken.model import WATCH, MessageId, Reader, SessionKey
 from harken.reaction import MOST_WAITING, Action, ActionId, ActionState, Mode
-from harken.store.base import Limits, Store
-from harken.store.reactions import CONFIRM_EXPIRES
+from harken.store.contract import Limits, Store
+from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.testing import FakeClock
-from tests.contracts.reactions import ORDER, ask, run_of, say, settle, verdict
+from tests.contracts.rules import ORDER, ask, run_of, say, settle, verdict
 from tests.contracts.store_suite import LONG_SECONDS, WAIT_SECONDS, Journal, StoreSuite
 
 PATIENCE = CONFIRM_EXPIRES.total_seconds()

@@ -1,4 +1,4 @@
-"""The part of the store's contract that is about tasks. What holds for every method is in `store/base.py`."""
+"""The part of the store's contract that is about tasks. What holds for every method is in `store/contract`."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """The part of the store suite about runs: one per folder, one end, and the rules that led to what a run says.
 
-One test, or more, for each sentence of that part of `store/reactions.py`. `store.py` puts it together with the other
-parts; what a crash leaves behind is tested beside the backend.
+One test, or more, for each sentence of that part of `store/contract/automation.py`. `store.py` puts it together with
+the other parts; what a crash leaves behind is tested beside the backend.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import pytest
 from harken.errors import Conflict, NotFound, UserError
 from harken.model import INBOX, LOCAL, RUN, WATCH, Message, MessageId, Reader, Sender, SessionKey
 from harken.reaction import Action, ActionId, ActionState, Mode, Run, RunEnd, RunId, RunState
-from harken.store.base import Filter, Limits, Store
+from harken.store.contract import Filter, Limits, Store
 from harken.testing import FakeClock
-from tests.contracts.reaction_actions import KEPT
-from tests.contracts.reactions import ORDER, ask, run_of, say, settle, verdict
+from tests.contracts.actions import KEPT
+from tests.contracts.rules import ORDER, ask, run_of, say, settle, verdict
 from tests.contracts.store_suite import LONG_SECONDS, WAIT_SECONDS, Journal, StoreSuite, new_message
 
 DONE = RunEnd(state=RunState.DONE, exit_code=0, turns=3, denied=("Bash", "mcp/x"), answer="fixed\nit", reason="in time")

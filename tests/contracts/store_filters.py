@@ -28,7 +28,7 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.base import Hush, OpenOffer, Reach, Store, SurfaceRecord
+from harken.store.contract import Hush, OpenOffer, Reach, Store, SurfaceRecord
 from harken.testing import FakeClock
 from tests.contracts.store_deliveries import DeliverySuite
 from tests.contracts.store_suite import (

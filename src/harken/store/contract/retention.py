@@ -1,6 +1,6 @@
 """The part of the store's contract that says what retention has to do. It changes nothing; `prune` does.
 
-What holds for every method is in `store/base.py`.
+What holds for every method is in `store/contract`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Protocol
 from harken.model import Mailbox
 
 if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.base import Limits
+    from harken.store.contract import Limits
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -35,10 +35,10 @@ from harken.reaction import (
     Standing,
     Verdict,
 )
-from harken.store.base import Store
-from harken.store.reactions import CONFIRM_EXPIRES, Settlement
+from harken.store.contract import Store
+from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
 from harken.testing import FakeClock
-from tests.contracts.reactions import FIRST, ORDER, SECOND_DIGEST, WINDOW, run_of, verdict
+from tests.contracts.rules import FIRST, ORDER, SECOND_DIGEST, WINDOW, run_of, verdict
 from tests.contracts.store_suite import Journal, new_message
 
 RULES: Final = ("red", "blue")

@@ -1,6 +1,6 @@
 """Rules, actions and runs in a database file: what a kill leaves of them, what reading them costs, how they begin.
 
-`reaction_crash_child.py` judges mail, answers a question and lets a run begin and end; it is killed before or after
+`automation_crash_child.py` judges mail, answers a question and lets a run begin and end; it is killed before or after
 each of its commits.
 """
 
@@ -22,16 +22,16 @@ import pytest
 
 from harken.model import LOCAL, MessageId, Sender
 from harken.reaction import ActionState, Mode, Outcome, RuleCount, RunEnd, RunState
-from harken.store.base import Store
-from harken.store.reactions import Settlement
-from harken.store.sqlite import actions, open_store, reactions, runs
+from harken.store.contract import Store
+from harken.store.contract.automation import Settlement
+from harken.store.sqlite import actions, open_store, runs, verdicts
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
-from tests.contracts.reactions import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
+from tests.contracts.rules import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
 from tests.contracts.store_suite import WAIT_SECONDS, new_message, texts
-from tests.store.reaction_crash_child import ACTS, ASKS, MODES, STEPS, TELLS, live, steps
+from tests.store.automation_crash_child import ACTS, ASKS, MODES, STEPS, TELLS, live, steps
 
-CHILD = Path(__file__).with_name("reaction_crash_child.py")
+CHILD = Path(__file__).with_name("automation_crash_child.py")
 ROOT = Path(__file__).parents[2]
 FEW: Final = 400
 MANY: Final = 2_400
@@ -162,11 +162,11 @@ def newest_messages(connection: sqlite3.Connection) -> list[MessageId]:
 
 
 READS: Final[Mapping[str, Ask]] = {
-    "standing": lambda db: reactions.standing(db, ["red"], [("red", FIRST)]),
-    "unjudged": lambda db: reactions.unjudged(db, reactions.standing(db, (), ()).judged, 100),
+    "standing": lambda db: verdicts.standing(db, ["red"], [("red", FIRST)]),
+    "unjudged": lambda db: verdicts.unjudged(db, verdicts.standing(db, (), ()).judged, 100),
     "ancestry": lambda db: runs.ancestry(db, newest_messages(db)),
-    "verdicts": lambda db: [reactions.of_message(db, message) for message in newest_messages(db)],
-    "counts": reactions.counts,
+    "verdicts": lambda db: [verdicts.of_message(db, message) for message in newest_messages(db)],
+    "counts": verdicts.counts,
     "an action": lambda db: actions.find(db, actions.newest(db, (), None, 1)[0].id[:-1]),
     "newest actions": lambda db: actions.newest(db, (), None, 20),
     "what waits": lambda db: actions.newest(db, [ActionState.WAITING, ActionState.QUEUED], None, 20),

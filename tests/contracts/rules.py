@@ -1,7 +1,7 @@
 """The part of the store suite about judging: verdicts, windows, and where judging is.
 
-One test, or more, for each sentence of the first part of `store/reactions.py`; the other parts are in
-`reaction_actions.py` and `reaction_runs.py`. `store.py` puts it together with the other parts.
+One test, or more, for each sentence of the first part of `store/contract/automation.py`; the other parts are in
+`actions.py` and `runs.py`. `store.py` puts it together with the other parts.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from harken.reaction import (
     Standing,
     Verdict,
 )
-from harken.store.base import RECOVERY, Limits, Store
-from harken.store.reactions import CONFIRM_EXPIRES, Settlement
+from harken.store.contract import RECOVERY, Limits, Store
+from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
 from harken.testing import FakeClock
 from tests.contracts.store_journal import Ear
 from tests.contracts.store_suite import (
