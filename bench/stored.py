@@ -83,7 +83,7 @@ async def journaled_store(folder: Path) -> AsyncIterator[SqliteStore]:
     """A store with its journal, as the daemon has it."""
     await anyio.Path(folder).mkdir(parents=True)
     journal = Journal(folder)
-    async with open_store(folder / "harken.db", SystemClock(), observer=journal.observe) as store:
+    async with open_store(folder / "harken.db", SystemClock(), after_commit=journal.observe) as store:
         try:
             yield store
         finally:

@@ -110,7 +110,7 @@ class Verdict:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Standing:
+class RuleState:
     """Everything besides rules and messages that decides. `revision` changes with every change of the rest."""
 
     revision: int = 0

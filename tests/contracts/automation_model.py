@@ -28,11 +28,11 @@ from harken.reaction import (
     Fired,
     Mode,
     Outcome,
+    RuleState,
     Run,
     RunEnd,
     RunId,
     RunState,
-    Standing,
     Verdict,
 )
 from harken.store.contract import Store
@@ -69,9 +69,9 @@ class Model:
         """Whether the time of a question is over."""
         return action.state is ActionState.WAITING and action.created_at + CONFIRM_EXPIRES <= now
 
-    def standing(self) -> Standing:
+    def standing(self) -> RuleState:
         """Return what decides, but for the revision."""
-        return Standing(
+        return RuleState(
             judged=self.judged,
             head=len(self.messages),
             is_paused=self.is_paused,
@@ -92,7 +92,7 @@ class ReactionMachine(RuleBasedStateMachine):
     def __init__(self, open_store: Callable[[FakeClock, Journal], AbstractAsyncContextManager[Store]]) -> None:
         super().__init__()
         self.clock, self.journal, self.model = FakeClock(), Journal(), Model()
-        self.before: tuple[int, Standing] = (0, Standing())
+        self.before: tuple[int, RuleState] = (0, RuleState())
         self.stack = ExitStack()
         self.portal = self.stack.enter_context(start_blocking_portal())
         self.store = self.stack.enter_context(

@@ -26,11 +26,11 @@ from harken.reaction import (
     Order,
     Outcome,
     RuleCount,
+    RuleState,
     Run,
     RunEnd,
     RunId,
     RunState,
-    Standing,
     Verdict,
 )
 from harken.store.contract import RECOVERY, Limits, Store
@@ -132,7 +132,7 @@ class JudgingSuite(StoreSuite):
 
     async def test_a_new_store_has_judged_nothing(self, store: Store) -> None:
         """Whatever decides begins with nothing: no window, no pause, nothing that waits."""
-        assert await store.standing(["red"], [("red", FIRST)]) == Standing()
+        assert await store.standing(["red"], [("red", FIRST)]) == RuleState()
         assert await store.rule_counts() == {}
 
     async def test_what_is_to_be_judged_comes_in_order_of_receipt(self, store: Store) -> None:

@@ -28,7 +28,7 @@ from tests.contracts.rules import JudgingSuite, OnceSuite, RuleUpkeepSuite, Wind
 from tests.contracts.runs import AncestrySuite, RunSuite
 from tests.contracts.store_choices import ChoiceSuite
 from tests.contracts.store_deliveries import EnrollSuite, LeaseSuite, OfferSuite, ProofSuite
-from tests.contracts.store_filters import HeraldSuite, ReachSuite, SurfaceSuite, TransferSuite
+from tests.contracts.store_filters import BeforeCommitSuite, OfferFilterSuite, SurfaceSuite, TransferSuite
 from tests.contracts.store_journal import JournalSuite, RestartSuite, RetentionSuite
 from tests.contracts.store_messages import AppendConcurrencySuite, AppendSuite, FindSuite, SearchSuite
 from tests.contracts.store_model import Machine
@@ -92,11 +92,11 @@ class StoreContract:
     TestOffer = OfferSuite
     TestProof = ProofSuite
     TestLease = LeaseSuite
-    TestReach = ReachSuite
+    TestOfferFilter = OfferFilterSuite
     TestChoice = ChoiceSuite
     TestTransfer = TransferSuite
     TestSurface = SurfaceSuite
-    TestHerald = HeraldSuite
+    TestBeforeCommit = BeforeCommitSuite
     TestWait = WaitSuite
     TestReply = ReplySuite
     TestQuestion = QuestionSuite

@@ -1,6 +1,7 @@
 """The part of the store suite about choosing: an answer carries only so much, and nothing else is offered.
 
-It knows `Reach.choose` of the contract; what fits into the answer of which host is decided, and tested, far above.
+It knows `OfferFilter.choose` of the contract; what fits into the answer of which host is decided, and tested, far
+above.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.model import Choose, Offer, Selection, State
-from harken.store.contract import Reach, Store
+from harken.store.contract import OfferFilter, Store
 from harken.testing import FakeClock
 from tests.contracts.store_deliveries import DeliverySuite
 from tests.contracts.store_suite import (
@@ -45,7 +46,7 @@ def up_to(characters: int) -> Choose:
 async def given(store: Store, clock: FakeClock, choose: Choose, limit: int = 10) -> Selection:
     """Offer what a choice lets go whole."""
     return await store.offer(
-        READER, limit, surface="pull", carrier="call-1", lease_until=later(clock, 900), reach=Reach(choose=choose)
+        READER, limit, surface="pull", carrier="call-1", lease_until=later(clock, 900), where=OfferFilter(choose=choose)
     )
 
 

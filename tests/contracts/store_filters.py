@@ -1,7 +1,7 @@
-"""The part of the store suite about reach: what a surface may carry, whose a lease is, who hears of mail in advance.
+"""The part of the store suite about filters: what a surface may carry, whose a lease is, who hears of mail in advance.
 
-It knows `Reach`, `transfer`, `surfaces` and `Herald` of the contract; what hooks, bells and wakes make of them is
-tested beside those.
+It knows `OfferFilter`, `transfer`, `surfaces` and `BeforeCommit` of the contract; what hooks, bells and wakes make of
+them is tested beside those.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.contract import Hush, OpenOffer, Reach, Store, SurfaceRecord
+from harken.store.contract import MuteFilter, OfferFilter, OpenOffer, Store, SurfaceRecord
 from harken.testing import FakeClock
 from tests.contracts.store_deliveries import DeliverySuite
 from tests.contracts.store_suite import (
@@ -64,7 +64,7 @@ def letter(
     channel: str = "",
     priority: Priority = Priority.NORMAL,
 ) -> NewMessage:
-    """Return a message whose reach matters."""
+    """Return a message whose attention and trust matter."""
     plain = new_message(text, channel=channel, priority=priority)
     return replace(plain, attention=attention, trust=trust, sender=sender or plain.sender)
 
@@ -72,23 +72,23 @@ def letter(
 async def hand_out(
     store: Store,
     clock: FakeClock,
-    reach: Reach,
+    where: OfferFilter,
     *,
     reader: Reader = READER,
     limit: int = 100,
     surface: str = "hook: tool",
     carrier: str = "c-1",
 ) -> list[Offer]:
-    """Offer within a reach; what would be offered is looked at first and must be the same."""
-    shown = await store.peek(reader, limit, reach=reach)
+    """Offer within a filter; what would be offered is looked at first and must be the same."""
+    shown = await store.peek(reader, limit, where=where)
     given = await store.offer(
-        reader, limit, surface=surface, carrier=carrier, lease_until=later(clock, 900), reach=reach
+        reader, limit, surface=surface, carrier=carrier, lease_until=later(clock, 900), where=where
     )
     assert sorted(message.text for message in shown) == sorted(offered_texts(given.whole))
     return list(given.whole)
 
 
-class ReachSuite(DeliverySuite):
+class OfferFilterSuite(DeliverySuite):
     """What may go through a surface."""
 
     @pytest.mark.parametrize("wanted", [{each} for each in Attention] + [{Attention.WAKE, Attention.BOUNDARY}])
@@ -97,13 +97,13 @@ class ReachSuite(DeliverySuite):
     ) -> None:
         """A surface that interrupts must not be handed what may only wait for a prompt; all four were waiting."""
         await store.append([letter(each.value, attention=each) for each in Attention])
-        given = await hand_out(store, clock, Reach(attentions=frozenset(wanted)))
+        given = await hand_out(store, clock, OfferFilter(attentions=frozenset(wanted)))
         assert offered_texts(given) == [each.value for each in Attention if each in wanted]
 
     async def test_what_is_only_counted_needs_to_be_asked_for(self, store: Store, clock: FakeClock) -> None:
         """An unknown sender must not get in by a surface that forgot to name its attentions."""
         await store.append([letter(each.value, attention=each) for each in Attention])
-        assert offered_texts(await hand_out(store, clock, Reach())) == ["wake", "boundary", "prompt"]
+        assert offered_texts(await hand_out(store, clock, OfferFilter())) == ["wake", "boundary", "prompt"]
 
     async def test_without_a_reach_everything_is_given(self, store: Store, clock: FakeClock) -> None:
         """Whoever pulls by hand sees all mail, also what pushes nowhere."""
@@ -114,7 +114,7 @@ class ReachSuite(DeliverySuite):
     async def test_only_the_asked_trusts_are_given(self, store: Store, clock: FakeClock) -> None:
         """Where a text speaks with the user's voice, no other's words may be in it."""
         await store.append([letter(each.value, trust=each) for each in Trust])
-        given = await hand_out(store, clock, Reach(attentions=EVERY_ATTENTION, trusts=frozenset({Trust.OWNER})))
+        given = await hand_out(store, clock, OfferFilter(attentions=EVERY_ATTENTION, trusts=frozenset({Trust.OWNER})))
         assert offered_texts(given) == ["owner"]
 
     async def test_hushed_channels_and_senders_are_left_out(self, store: Store, clock: FakeClock) -> None:
@@ -127,44 +127,46 @@ class ReachSuite(DeliverySuite):
                 letter("heard", channel="teams", sender=Sender("ann", "Ann")),
             ]
         )
-        hush = Hush(channels=frozenset({"ci"}), senders=frozenset({"bob", "Loud Bob"}))
-        assert offered_texts(await hand_out(store, clock, Reach(hush=hush))) == ["heard"]
+        mutes = MuteFilter(channels=frozenset({"ci"}), senders=frozenset({"bob", "Loud Bob"}))
+        assert offered_texts(await hand_out(store, clock, OfferFilter(mutes=mutes))) == ["heard"]
         assert (await store.unread(READER)).count == 4
 
     async def test_total_hush_gives_nothing(self, store: Store, clock: FakeClock) -> None:
         """A muted session is told nothing, whatever waits; nothing is lost by that."""
         await store.append([letter("one", trust=Trust.OWNER, priority=Priority.HIGH)])
-        assert await hand_out(store, clock, Reach(attentions=EVERY_ATTENTION, hush=Hush(is_total=True))) == []
+        assert (
+            await hand_out(store, clock, OfferFilter(attentions=EVERY_ATTENTION, mutes=MuteFilter(is_total=True))) == []
+        )
         assert offered_texts(await offer(store, clock)) == ["one"]
 
     async def test_only_names_what_may_be_given(self, store: Store, clock: FakeClock) -> None:
         """What was chosen to fit is offered, not whatever else came meanwhile."""
         await fill(store, "one", "two", "three")
         chosen = (await store.message("#2")).id
-        given = await hand_out(store, clock, Reach(only=frozenset({chosen})))
+        given = await hand_out(store, clock, OfferFilter(only=frozenset({chosen})))
         assert offered_texts(given) == ["two"]
         assert offered_texts(await offer(store, clock, SECOND)) == ["one", "three"]
 
     async def test_only_nothing_gives_nothing(self, store: Store, clock: FakeClock) -> None:
         """An empty choice is a choice; it must not turn into everything."""
         await fill(store, "one")
-        assert await hand_out(store, clock, Reach(only=frozenset())) == []
+        assert await hand_out(store, clock, OfferFilter(only=frozenset())) == []
 
     async def test_only_does_not_open_what_is_taken_or_final(self, store: Store, clock: FakeClock) -> None:
         """Naming a message is no key to it: another session has it, or it is dealt with."""
         await fill(store, "theirs", "seen", "free")
         everything = frozenset(message.id for message in await store.page(EVERYTHING, 10))
         theirs = (await store.message("#1")).id
-        await hand_out(store, clock, Reach(only=frozenset({theirs})), reader=SECOND)
+        await hand_out(store, clock, OfferFilter(only=frozenset({theirs})), reader=SECOND)
         await store.acknowledge(READER, [(await store.message("#2")).id], "ack")
-        assert offered_texts(await hand_out(store, clock, Reach(only=everything))) == ["free"]
+        assert offered_texts(await hand_out(store, clock, OfferFilter(only=everything))) == ["free"]
 
     async def test_only_of_strangers_is_ignored(self, store: Store, clock: FakeClock) -> None:
         """Ids that mean nothing, or mail of a mailbox that the reader does not read, are no error."""
         await fill(store, "elsewhere", mailbox=TASK)
         elsewhere = (await store.message("task:a#1")).id
-        reach = Reach(only=frozenset({elsewhere, MessageId("m-none"), MessageId("' OR 1=1 --")}))
-        assert await hand_out(store, clock, reach) == []
+        where = OfferFilter(only=frozenset({elsewhere, MessageId("m-none"), MessageId("' OR 1=1 --")}))
+        assert await hand_out(store, clock, where) == []
 
     async def test_urgent_mail_goes_first_within_a_reach(self, store: Store, clock: FakeClock) -> None:
         """A surface that has room for one must be given the urgent one, though it came last."""
@@ -175,14 +177,14 @@ class ReachSuite(DeliverySuite):
                 letter("urgent", attention=Attention.BOUNDARY, priority=Priority.HIGH),
             ]
         )
-        pushing = Reach(attentions=frozenset({Attention.WAKE, Attention.BOUNDARY}))
+        pushing = OfferFilter(attentions=frozenset({Attention.WAKE, Attention.BOUNDARY}))
         assert offered_texts(await hand_out(store, clock, pushing, limit=1)) == ["urgent"]
         assert offered_texts(await hand_out(store, clock, pushing)) == ["first"]
 
     async def test_what_a_reach_left_out_stays_unread_behind_the_cursor(self, store: Store, clock: FakeClock) -> None:
         """The cursor may not step over mail that one surface could not carry."""
         await store.append([letter("noise", attention=Attention.PROMPT), letter("ask")])
-        (given,) = await hand_out(store, clock, Reach(attentions=frozenset({Attention.WAKE})))
+        (given,) = await hand_out(store, clock, OfferFilter(attentions=frozenset({Attention.WAKE})))
         await store.prove([given.delivery_id], "later step")
         assert (await place(store)).unread == 1
         assert offered_texts(await offer(store, clock)) == ["noise"]
@@ -272,12 +274,12 @@ class SurfaceSuite(DeliverySuite):
         """`doctor` says which surface works by what arrived through it, and by nothing else."""
         await fill(store, "1", "2", "3")
         start = clock.now()
-        first, second, _third = await hand_out(store, clock, Reach(), surface="hook: tool")
+        first, second, _third = await hand_out(store, clock, OfferFilter(), surface="hook: tool")
         shown_at = clock.advance(10)
         await store.prove([first.delivery_id], "later step")
         seen_at = clock.advance(10)
         await store.prove([second.delivery_id], "end of turn")
-        await hand_out(store, clock, Reach(), reader=OTHER_READER, limit=1, surface="wake: extension")
+        await hand_out(store, clock, OfferFilter(), reader=OTHER_READER, limit=1, surface="wake: extension")
         assert shown_at < seen_at
         assert await store.surfaces(start) == [
             SurfaceRecord(
@@ -303,7 +305,7 @@ class SurfaceSuite(DeliverySuite):
     async def test_what_is_older_does_not_count(self, store: Store, clock: FakeClock) -> None:
         """A surface that worked a year ago is not known to work now."""
         await fill(store, "old")
-        (old,) = await hand_out(store, clock, Reach(), surface="hook: tool")
+        (old,) = await hand_out(store, clock, OfferFilter(), surface="hook: tool")
         await store.prove([old.delivery_id], "later step")
         clock.advance(100)
         assert await store.surfaces(clock.now()) == []
@@ -312,9 +314,9 @@ class SurfaceSuite(DeliverySuite):
     async def test_a_repeat_counts_for_the_surface_that_gave_it_last(self, store: Store, clock: FakeClock) -> None:
         """Proof after a repeat is evidence for the way that it came by then."""
         await fill(store, "one")
-        await hand_out(store, clock, Reach(), surface="claude channel", carrier="c-1")
+        await hand_out(store, clock, OfferFilter(), surface="claude channel", carrier="c-1")
         await store.release(READER.session, ["c-1"])
-        (again,) = await hand_out(store, clock, Reach(), surface="hook: prompt", carrier="c-2")
+        (again,) = await hand_out(store, clock, OfferFilter(), surface="hook: prompt", carrier="c-2")
         await store.prove([again.delivery_id], "later step")
         records = await store.surfaces(later(clock, -1))
         assert [(each.surface, each.offered, each.seen) for each in records] == [("hook: prompt", 1, 1)]
@@ -322,7 +324,7 @@ class SurfaceSuite(DeliverySuite):
     async def test_an_answered_message_counts_as_seen(self, store: Store, clock: FakeClock) -> None:
         """Whoever answers has read it: the surface worked, though no hook ever proved it."""
         await fill(store, "one")
-        (given,) = await hand_out(store, clock, Reach(), surface="hook: prompt")
+        (given,) = await hand_out(store, clock, OfferFilter(), surface="hook: prompt")
         await store.add_reply(given.message.id, "yes", author="agent", consumer=AGENT)
         (record,) = await store.surfaces(later(clock, -1))
         assert (record.surface, record.offered, record.seen, record.evidence) == ("hook: prompt", 1, 1, "reply")
@@ -338,7 +340,7 @@ class SurfaceSuite(DeliverySuite):
     async def test_a_withdrawn_offer_is_no_evidence(self, store: Store, clock: FakeClock) -> None:
         """What was never handed over cannot count against the surface."""
         await fill(store, "one")
-        await hand_out(store, clock, Reach(), carrier="c-1")
+        await hand_out(store, clock, OfferFilter(), carrier="c-1")
         await store.withdraw(READER.session, "c-1")
         assert await store.surfaces(later(clock, -1)) == []
 
@@ -359,19 +361,19 @@ def _broken(_grown: Collection[Mailbox]) -> None:
     raise OSError("no space for a bell")
 
 
-class HeraldSuite(StoreSuite):
+class BeforeCommitSuite(StoreSuite):
     """Who hears of mail before it is there."""
 
     @pytest.fixture
     def town(self, journal: Journal) -> Town:
-        """The herald of the store."""
+        """What the store calls before each commit."""
         return Town(journal)
 
     @pytest.fixture
     def opened(
         self, backend: Backend, tmp_path: Path, clock: FakeClock, journal: Journal, town: Town
     ) -> AbstractAsyncContextManager[Store]:
-        """A store with a herald."""
+        """A store that calls it."""
         return backend(tmp_path / "heard", clock, journal, town)
 
     async def test_the_mailboxes_are_announced_before_the_commit(
@@ -381,7 +383,7 @@ class HeraldSuite(StoreSuite):
         async with opened as store:
             await store.append([new_message("one"), new_message("two", mailbox=TASK)])
             await fill(store, "three")
-            # The observer runs after each commit: had the herald come later, it would have seen more.
+            # The journal hears after each commit: had `before_commit` come later, it would have seen more.
             assert town.heard == [(frozenset({INBOX, TASK}), 0), (frozenset({INBOX}), 2)]
             assert len(journal.of("received")) == 3
 

@@ -11,8 +11,8 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, OUTBOX, WATCH, Mailbox, MessageId, Reader, SessionKey, State
-from harken.store.contract import RECOVERY, Checkpoint, ConsumerState, Filter, Limits, Mute, Pruned, Store
-from harken.store.contract.retention import Excess
+from harken.store.contract import RECOVERY, Checkpoint, ConsumerState, Filter, Limits, Mute, RetentionReport, Store
+from harken.store.contract.retention import MailboxExcess
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -63,7 +63,7 @@ class Ear:
 
 
 class JournalSuite(StoreSuite):
-    """Events, the observer and the change feed."""
+    """Events, the journal and the change feed."""
 
     async def test_recorded_event_comes_back_unchanged(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """What the daemon notes about itself is part of the same, ordered record."""
@@ -212,7 +212,7 @@ class RetentionSuite(StoreSuite):
         await store.acknowledge(READER, [seen.id], "ack")
         await offer(store, clock, READER, limit=1)
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS)
-        assert await store.prune(limits) == Pruned(expired=3, deleted=0)
+        assert await store.prune(limits) == RetentionReport(expired=3, deleted=0)
         assert await texts(store) == ["seen", "offered", "kept"]
         states = {
             message.text: {each.consumer: each.state for each in await store.ledger(message.id)}
@@ -226,12 +226,12 @@ class RetentionSuite(StoreSuite):
             assert any(mentions(event, message.id) for event in journal.of("expired"))
         assert await waits_for(store, kept.id) == {AGENT, WATCH}
         assert ((await store.unread(READER)).count, (await place(store)).cursor) == (1, 2)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=2)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=2)
         assert await texts(store) == ["kept"]
         assert journal.of("pruned")
         with pytest.raises(NotFound):
             await store.message(offered.id)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=0)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=0)
 
     async def test_what_everyone_has_seen_is_deleted_at_once(self, store: Store) -> None:
         """Nobody waits for it, so nothing has to be said about it first."""
@@ -240,7 +240,7 @@ class RetentionSuite(StoreSuite):
         for reader in (READER, Reader(consumer=WATCH, session=SessionKey("w"))):
             await store.acknowledge(reader, [first], "ack")
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS)
-        assert await store.prune(limits) == Pruned(expired=2, deleted=1)
+        assert await store.prune(limits) == RetentionReport(expired=2, deleted=1)
         assert await texts(store) == ["2", "3"]
 
     async def test_age_limit_counts_from_receipt(self, store: Store, clock: FakeClock) -> None:
@@ -249,8 +249,8 @@ class RetentionSuite(StoreSuite):
         clock.advance(100)
         await fill(store, "young")
         limits = Limits(max_count=100, max_age_seconds=60)
-        assert await store.prune(limits) == Pruned(expired=2, deleted=0)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=1)
+        assert await store.prune(limits) == RetentionReport(expired=2, deleted=0)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=1)
         assert await texts(store) == ["young"]
 
     async def test_wrong_clock_makes_no_young_mail_old(self, store: Store, clock: FakeClock) -> None:
@@ -312,12 +312,12 @@ class RetentionSuite(StoreSuite):
         await fill(store, "missed", "kept")
         missed = (await store.message("#1")).id
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS, expired_stays_seconds=60)
-        assert await store.prune(limits) == Pruned(expired=2, deleted=0)
+        assert await store.prune(limits) == RetentionReport(expired=2, deleted=0)
         clock.advance(59)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=0)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=0)
         assert {each.state for each in await store.ledger(missed)} == {State.EXPIRED}
         clock.advance(2)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=1)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=1)
         assert await texts(store) == ["kept"]
 
     async def test_what_was_offered_and_expired_says_when_it_was_offered(self, store: Store, clock: FakeClock) -> None:
@@ -332,9 +332,9 @@ class RetentionSuite(StoreSuite):
         [line] = [each for each in await store.ledger(message) if each.consumer == READER.consumer]
         assert (line.state, line.offered_at) == (State.EXPIRED, offered_at)
         clock.advance(59)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=0)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=0)
         clock.advance(2)
-        assert await store.prune(limits) == Pruned(expired=0, deleted=1)
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=1)
 
     async def test_events_without_a_line_stay(self, store: Store) -> None:
         """Until the file has them, they are the only record of what happened."""
@@ -396,21 +396,21 @@ class RestartSuite(StoreSuite):
         for reader in (READER, Reader(consumer=WATCH, session=SessionKey("w"))):
             await store.acknowledge(reader, [first], "ack")
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS, expired_stays_seconds=60)
-        assert await store.excess(limits) == [Excess(mailbox=INBOX, stored=4, over=3, to_expire=4, to_delete=1)]
-        assert await store.prune(limits) == Pruned(expired=4, deleted=1)
-        assert await store.excess(limits) == [Excess(mailbox=INBOX, stored=3, over=2, to_expire=0, to_delete=0)]
+        assert await store.excess(limits) == [MailboxExcess(mailbox=INBOX, stored=4, over=3, to_expire=4, to_delete=1)]
+        assert await store.prune(limits) == RetentionReport(expired=4, deleted=1)
+        assert await store.excess(limits) == [MailboxExcess(mailbox=INBOX, stored=3, over=2, to_expire=0, to_delete=0)]
         clock.advance(61)
-        assert await store.excess(limits) == [Excess(mailbox=INBOX, stored=3, over=2, to_expire=0, to_delete=2)]
-        assert await store.prune(limits) == Pruned(expired=0, deleted=2)
+        assert await store.excess(limits) == [MailboxExcess(mailbox=INBOX, stored=3, over=2, to_expire=0, to_delete=2)]
+        assert await store.prune(limits) == RetentionReport(expired=0, deleted=2)
         wide = Limits(max_count=9, max_age_seconds=LONG_SECONDS)
-        assert await store.excess(wide) == [Excess(mailbox=INBOX, stored=1, over=0, to_expire=0, to_delete=0)]
+        assert await store.excess(wide) == [MailboxExcess(mailbox=INBOX, stored=1, over=0, to_expire=0, to_delete=0)]
 
     async def test_the_journal_names_what_was_removed(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """Whoever looks back must know since when a message is gone; what a reply keeps is not among it."""
         await fill(store, "1", "2", "3", "4", "5")
         await store.add_reply((await store.message("#2")).id, "done", author="me", consumer=AGENT)
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS)
-        while (await store.prune(limits)) != Pruned(expired=0, deleted=0):
+        while (await store.prune(limits)) != RetentionReport(expired=0, deleted=0):
             clock.advance(1)
         assert [event.data for event in journal.of("pruned")] == [
             {"deleted": 3, "ranges": {INBOX: [(1, 1), (3, 4)]}},

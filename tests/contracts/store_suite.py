@@ -30,7 +30,7 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.contract import ConsumerState, Event, Filter, Herald, Observer, Store
+from harken.store.contract import AfterCommit, BeforeCommit, ConsumerState, Event, Filter, Store
 from harken.testing import FakeClock
 
 TASK: Final = Mailbox("task:a")
@@ -46,7 +46,7 @@ EVERYTHING: Final = Filter()
 
 
 class Journal:
-    """An observer that keeps what it was given."""
+    """Keeps the events of every commit."""
 
     def __init__(self) -> None:
         self.events: list[Event] = []
@@ -68,7 +68,7 @@ class Backend(Protocol):
     """How a backend is opened: the test module of a backend has it as its fixture `backend`."""
 
     def __call__(
-        self, folder: Path, clock: Clock, observer: Observer, herald: Herald | None = None
+        self, folder: Path, clock: Clock, after_commit: AfterCommit, before_commit: BeforeCommit | None = None
     ) -> AbstractAsyncContextManager[Store]:
         """Open the store that lives in this folder, or begin one."""
         ...
@@ -84,7 +84,7 @@ class StoreSuite:
 
     @pytest.fixture
     def journal(self) -> Journal:
-        """The store's observer."""
+        """What the store calls after each commit."""
         return Journal()
 
     @pytest.fixture

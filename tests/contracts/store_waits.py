@@ -12,7 +12,7 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, Attention, Choose, Consumer, DeliveryId, MessageId, Reader, SessionKey
-from harken.store.contract import MOST_OFFER_CHARS, Hush, Reach, Store
+from harken.store.contract import MOST_OFFER_CHARS, MuteFilter, OfferFilter, Store
 from harken.testing import FakeClock
 from tests.contracts.store_choices import up_to
 from tests.contracts.store_suite import (
@@ -38,7 +38,7 @@ class Poll:
         self._store = store
         self._reader = reader
         self.rank = rank
-        self.hush = Hush()
+        self.mutes = MuteFilter()
         self.choose: Choose | None = None
         self.listed: frozenset[MessageId] = frozenset()
         self.cut: list[str] = []
@@ -57,7 +57,7 @@ class Poll:
                 carrier="call-1",
                 lease=timedelta(seconds=LEASE_SECONDS),
                 rank=self._asked_rank,
-                reach=lambda: Reach(hush=self.hush, without=self.listed, choose=self.choose),
+                where=lambda: OfferFilter(mutes=self.mutes, without=self.listed, choose=self.choose),
                 seconds=self._seconds,
             )
             self.texts = [item.message.text for item in given.whole]
@@ -175,7 +175,7 @@ class WaitSuite(StoreSuite):
         counted = replace(new_message("spam"), attention=Attention.COUNT)
         muted = new_message("noise", channel="ci")
         poll = Poll(store)
-        poll.hush = Hush(channels=frozenset({"ci"}))
+        poll.mutes = MuteFilter(channels=frozenset({"ci"}))
         with anyio.fail_after(WAIT_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(poll.run)
@@ -190,7 +190,7 @@ class WaitSuite(StoreSuite):
     async def test_a_hushed_reader_is_not_woken(self, store: Store) -> None:
         """Whatever comes."""
         poll = Poll(store, seconds=0)
-        poll.hush = Hush(is_total=True)
+        poll.mutes = MuteFilter(is_total=True)
         await fill(store, "hello")
         await poll.run()
         assert poll.texts == []
@@ -198,7 +198,7 @@ class WaitSuite(StoreSuite):
     async def test_a_hushed_session_does_not_stand_before_another(self, store: Store) -> None:
         """The session used last is muted: the message goes to the other one of that consumer, not to nobody."""
         muted, other = Poll(store, READER, rank=2), Poll(store, SECOND, rank=1)
-        muted.hush = Hush(is_total=True)
+        muted.mutes = MuteFilter(is_total=True)
         with anyio.fail_after(WAIT_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(muted.run)

@@ -27,7 +27,7 @@ from harken.model import (
     SessionKey,
 )
 from harken.reaction import Mode, Outcome, Verdict
-from harken.store.contract import Hush, Limits, Store
+from harken.store.contract import Limits, MuteFilter, Store
 from harken.store.contract.automation import Settlement
 from harken.store.contract.timeline import (
     MOST_MUTED_AMONG_PROMPTS,
@@ -35,8 +35,8 @@ from harken.store.contract.timeline import (
     ChannelState,
     HourlyCount,
     MailboxState,
-    Part,
-    Place,
+    TimelinePart,
+    TimelineScope,
 )
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
@@ -62,7 +62,7 @@ def edit(text: str, *, of: bytes = b"k", kind: Kind = Kind.EDIT, sender: str = "
     return replace(new_message(text), kind=kind, refers_key=of, sender=Sender(sender))
 
 
-def shown(part: Part) -> list[str]:
+def shown(part: TimelinePart) -> list[str]:
     """Return what a part shows, in order."""
     return [message.text for _, message in part.lines]
 
@@ -72,7 +72,7 @@ async def add(store: Store, *messages: NewMessage) -> list[Message]:
     return [each.message for each in await store.append(messages)]
 
 
-async def all_parts(store: Store, place: Place, limit: int) -> tuple[list[list[str]], list[list[str]]]:
+async def all_parts(store: Store, place: TimelineScope, limit: int) -> tuple[list[list[str]], list[list[str]]]:
     """Return a whole timeline twice: by going back from its end, and by going on from its first line."""
     back, part = list[list[str]](), await store.part(place, limit)
     while True:
@@ -95,35 +95,38 @@ class TimelineSuite(StoreSuite):
         for number in range(1, 8):
             await fill(store, f"{number}")
             await fill(store, f"other {number}", mailbox=TASK)
-        newest = await store.part(Place(mailbox=INBOX), 3)
+        newest = await store.part(TimelineScope(mailbox=INBOX), 3)
         assert shown(newest) == ["5", "6", "7"]
         assert [position for position, _ in newest.lines] == [5, 6, 7]
         assert (newest.newest, newest.has_older) == (7, True)
-        older = await store.part(Place(mailbox=INBOX), 4, before=5)
+        older = await store.part(TimelineScope(mailbox=INBOX), 4, before=5)
         assert (shown(older), older.newest, older.has_older) == (["1", "2", "3", "4"], 4, False)
 
     async def test_what_follows_a_position_comes_from_there_on(self, store: Store) -> None:
         """A page that was away asks for what it missed: the first of it, or some would be skipped."""
         await fill(store, *"abcdefg")
-        part = await store.part(Place(mailbox=INBOX), 2, after=3)
+        part = await store.part(TimelineScope(mailbox=INBOX), 2, after=3)
         assert (shown(part), part.newest) == (["d", "e"], 5)
-        part = await store.part(Place(mailbox=INBOX), 2, after=5)
+        part = await store.part(TimelineScope(mailbox=INBOX), 2, after=5)
         assert (shown(part), part.newest) == (["f", "g"], 7)
-        part = await store.part(Place(mailbox=INBOX), 2, after=7)
-        assert part == Part(lines=[], newest=7)
+        part = await store.part(TimelineScope(mailbox=INBOX), 2, after=7)
+        assert part == TimelinePart(lines=[], newest=7)
 
     @pytest.mark.parametrize(
         ("place", "texts"),
         [
-            (Place(mailbox=INBOX), ["teams/a/0", "mail/a/2", "teams/b/3", "mail/b/5", "teams/a/6"]),
-            (Place(source="teams", channel="a"), ["teams/a/0", "teams/a/1", "teams/a/6"]),
-            (Place(channel="a"), ["teams/a/0", "teams/a/1", "mail/a/2", "teams/a/6"]),
-            (Place(source="mail"), ["mail/a/2", "mail/b/5"]),
-            (Place(), ["teams/a/0", "teams/a/1", "mail/a/2", "teams/b/3", "teams/b/4", "mail/b/5", "teams/a/6"]),
+            (TimelineScope(mailbox=INBOX), ["teams/a/0", "mail/a/2", "teams/b/3", "mail/b/5", "teams/a/6"]),
+            (TimelineScope(source="teams", channel="a"), ["teams/a/0", "teams/a/1", "teams/a/6"]),
+            (TimelineScope(channel="a"), ["teams/a/0", "teams/a/1", "mail/a/2", "teams/a/6"]),
+            (TimelineScope(source="mail"), ["mail/a/2", "mail/b/5"]),
+            (
+                TimelineScope(),
+                ["teams/a/0", "teams/a/1", "mail/a/2", "teams/b/3", "teams/b/4", "mail/b/5", "teams/a/6"],
+            ),
         ],
     )
     async def test_every_line_of_a_place_is_shown_once_in_order_of_receipt(
-        self, store: Store, place: Place, texts: list[str]
+        self, store: Store, place: TimelineScope, texts: list[str]
     ) -> None:
         """Going back and going on over several mailboxes must neither lose nor repeat a line at the seams."""
         said = [
@@ -143,18 +146,18 @@ class TimelineSuite(StoreSuite):
         """A correction shown as a second message reads as if it were said twice; but it must not be asked for again."""
         await add(store, new_message("one", key=b"k"), new_message("two"))
         await add(store, edit("one!"), edit("", kind=Kind.DELETION))
-        part = await store.part(Place(mailbox=INBOX), 10)
+        part = await store.part(TimelineScope(mailbox=INBOX), 10)
         assert (shown(part), part.newest) == (["one", "two"], 4)
-        assert await store.part(Place(mailbox=INBOX), 10, after=2) == Part(lines=[], newest=4)
-        assert shown(await store.part(Place(mailbox=INBOX), 1)) == ["two"]
+        assert await store.part(TimelineScope(mailbox=INBOX), 10, after=2) == TimelinePart(lines=[], newest=4)
+        assert shown(await store.part(TimelineScope(mailbox=INBOX), 1)) == ["two"]
 
     async def test_an_edit_by_somebody_else_or_elsewhere_is_a_line_of_its_own(self, store: Store) -> None:
         """Otherwise a stranger could change what a person reads under another's name, or mail would be nowhere."""
         await add(store, new_message("one", key=b"k"))
         elsewhere = replace(edit("elsewhere"), mailbox=TASK)
         await add(store, edit("forged", sender="eve"), edit("of nothing", of=b"unknown"), elsewhere)
-        assert shown(await store.part(Place(mailbox=INBOX), 10)) == ["one", "forged", "of nothing"]
-        assert shown(await store.part(Place(mailbox=TASK), 10)) == ["elsewhere"]
+        assert shown(await store.part(TimelineScope(mailbox=INBOX), 10)) == ["one", "forged", "of nothing"]
+        assert shown(await store.part(TimelineScope(mailbox=TASK), 10)) == ["elsewhere"]
 
     async def test_an_edit_outlives_what_it_refers_to_as_a_line(self, store: Store) -> None:
         """After retention the edit is all that is left; it must not vanish with its original."""
@@ -162,17 +165,22 @@ class TimelineSuite(StoreSuite):
         await add(store, edit("one!"), new_message("two"))
         await store.acknowledge(PERSON, [m.id for m in await messages_in(store)], "test")
         await store.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
-        assert shown(await store.part(Place(mailbox=INBOX), 10)) == ["one!", "two"]
+        assert shown(await store.part(TimelineScope(mailbox=INBOX), 10)) == ["one!", "two"]
 
     async def test_an_empty_place_has_nothing_and_no_position(self, store: Store) -> None:
         """The first page of a new user."""
-        for place in (Place(), Place(mailbox=INBOX), Place(channel="a"), Place(source="b", channel="c")):
-            assert await store.part(place, 10) == Part(lines=[], newest=0)
+        for place in (
+            TimelineScope(),
+            TimelineScope(mailbox=INBOX),
+            TimelineScope(channel="a"),
+            TimelineScope(source="b", channel="c"),
+        ):
+            assert await store.part(place, 10) == TimelinePart(lines=[], newest=0)
 
 
 async def messages_in(store: Store, mailbox: Mailbox = INBOX) -> Sequence[Message]:
     """Return every line of a mailbox and what belongs to it."""
-    part = await store.part(Place(mailbox=mailbox), ALL)
+    part = await store.part(TimelineScope(mailbox=mailbox), ALL)
     lines = [message for _, message in part.lines]
     later = await store.referring([message.id for message in lines])
     return [*lines, *(each for found in later.values() for each in found)]
@@ -232,49 +240,49 @@ class UnseenSuite(StoreSuite):
         await fill(store, "elsewhere", mailbox=TASK)
         await store.acknowledge(PERSON, [stored[2].id], "test")
         expected = [stored[index].id for index in (0, 1, 3, 4)]
-        assert await store.unseen(Place(mailbox=INBOX), 5, ALL) == expected
-        assert await store.unseen(Place(mailbox=INBOX), 5, 2) == expected[:2]
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL) == expected
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, 2) == expected[:2]
         await store.acknowledge(PERSON, expected, "test")
-        assert await store.unseen(Place(mailbox=INBOX), 5, ALL) == []
-        assert await store.unseen(Place(mailbox=INBOX), 6, ALL) == [stored[5].id]
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL) == []
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 6, ALL) == [stored[5].id]
 
     async def test_what_is_before_a_position_stays_unseen(self, store: Store) -> None:
         """A page shows the newest part: what is older was on no screen, and must not be marked with it."""
         stored = await add(store, *(new_message(f"{number}") for number in range(6)))
         await store.acknowledge(PERSON, [stored[0].id, stored[3].id], "test")
-        assert await store.unseen(Place(mailbox=INBOX), 5, ALL, since=3) == [stored[2].id, stored[4].id]
-        assert await store.unseen(Place(mailbox=INBOX), 5, ALL, since=1) == [stored[i].id for i in (1, 2, 4)]
-        assert await store.unseen(Place(mailbox=INBOX), 5, ALL, since=6) == []
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=3) == [stored[2].id, stored[4].id]
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=1) == [stored[i].id for i in (1, 2, 4)]
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=6) == []
 
     async def test_what_is_before_a_position_of_a_channel_stays_unseen(self, store: Store) -> None:
         """The same over several mailboxes, where positions are places in the order of receipt."""
         stored = await add(store, *(new_message(channel="a", mailbox=box) for box in (INBOX, TASK, INBOX, TASK)))
-        part = await store.part(Place(channel="a"), ALL)
+        part = await store.part(TimelineScope(channel="a"), ALL)
         since, up_to = part.lines[1][0], part.lines[2][0]
-        assert await store.unseen(Place(channel="a"), up_to, ALL, since=since) == [stored[1].id, stored[2].id]
+        assert await store.unseen(TimelineScope(channel="a"), up_to, ALL, since=since) == [stored[1].id, stored[2].id]
 
     async def test_an_offer_without_proof_is_not_seen(self, store: Store, clock: FakeClock) -> None:
         """A terminal that was closed before it printed must not make mail look read."""
         [message] = await add(store, new_message())
         await offer(store, clock, PERSON, 1)
-        assert await store.unseen(Place(mailbox=INBOX), 1, ALL) == [message.id]
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 1, ALL) == [message.id]
 
     async def test_what_agents_have_seen_is_still_new_to_the_person(self, store: Store, clock: FakeClock) -> None:
         """The person's own marks are nobody else's."""
         await store.enroll(AGENT, INBOX, clock.now())
         [message] = await add(store, new_message())
         await store.acknowledge(READER, [message.id], "test")
-        assert await store.unseen(Place(mailbox=INBOX), 1, ALL) == [message.id]
+        assert await store.unseen(TimelineScope(mailbox=INBOX), 1, ALL) == [message.id]
 
     async def test_unseen_of_a_channel_is_found_over_all_mailboxes(self, store: Store) -> None:
         """A channel may be routed to several mailboxes; looking at it must mark them all, among the newest."""
         boxes = [INBOX, TASK, INBOX, TASK]
         stored = await add(store, *(new_message(channel="a", mailbox=box) for box in boxes))
         await add(store, new_message(channel="b"), new_message(channel="a", mailbox=TRIAL))
-        part = await store.part(Place(channel="a"), ALL)
-        assert await store.unseen(Place(channel="a"), part.newest, ALL) == [each.id for each in stored]
+        part = await store.part(TimelineScope(channel="a"), ALL)
+        assert await store.unseen(TimelineScope(channel="a"), part.newest, ALL) == [each.id for each in stored]
         up_to = part.lines[2][0]
-        assert await store.unseen(Place(source="teams", channel="a"), up_to, 2) == [stored[1].id, stored[2].id]
+        assert await store.unseen(TimelineScope(source="teams", channel="a"), up_to, 2) == [stored[1].id, stored[2].id]
 
 
 class OverviewSuite(StoreSuite):
@@ -396,25 +404,25 @@ class PromptSuite(StoreSuite):
         clock.advance(1)
         await add(store, *(new_message(f"other {n}") for n in range(300)), announced("4", mailbox=Mailbox("task:b")))
         await store.acknowledge(PERSON, [first.id], "ack")
-        found = await store.for_prompts([INBOX, TASK], 5, Hush())
+        found = await store.for_prompts([INBOX, TASK], 5, MuteFilter())
         assert [message.text for message in found] == ["1", "2", "3"]
-        assert [message.text for message in await store.for_prompts([TASK, INBOX], 2, Hush())] == ["2", "3"]
-        assert await store.for_prompts([], 5, Hush()) == []
-        assert await store.for_prompts([Mailbox("task:c")], 5, Hush()) == []
+        assert [message.text for message in await store.for_prompts([TASK, INBOX], 2, MuteFilter())] == ["2", "3"]
+        assert await store.for_prompts([], 5, MuteFilter()) == []
+        assert await store.for_prompts([Mailbox("task:c")], 5, MuteFilter()) == []
 
     async def test_what_is_muted_is_left_out(self, store: Store) -> None:
         """By channel, by a sender's id or name, or all of it; the next older ones take its place."""
         noise = [announced(f"noise {n}", channel="noise") for n in range(20)]
         await add(store, announced("1"), announced("2", sender="eve"), announced("3"), *noise)
         quiet = frozenset({"noise"})
-        for hush, texts in (
-            (Hush(channels=quiet), ["2", "3"]),
-            (Hush(channels=quiet, senders=frozenset({"eve"})), ["1", "3"]),
-            (Hush(channels=quiet, senders=frozenset({"EVE"})), ["1", "3"]),
-            (Hush(), ["noise 18", "noise 19"]),
-            (Hush(is_total=True), []),
+        for mutes, texts in (
+            (MuteFilter(channels=quiet), ["2", "3"]),
+            (MuteFilter(channels=quiet, senders=frozenset({"eve"})), ["1", "3"]),
+            (MuteFilter(channels=quiet, senders=frozenset({"EVE"})), ["1", "3"]),
+            (MuteFilter(), ["noise 18", "noise 19"]),
+            (MuteFilter(is_total=True), []),
         ):
-            assert [message.text for message in await store.for_prompts([INBOX], 2, hush)] == texts
+            assert [message.text for message in await store.for_prompts([INBOX], 2, mutes)] == texts
 
     async def test_what_a_rule_told_of_goes_with_prompts_too(self, store: Store, clock: FakeClock) -> None:
         """Whoever it is from: the owner's rule says that it matters. Once, however many rules say so; not if muted."""
@@ -429,15 +437,18 @@ class PromptSuite(StoreSuite):
                 revision=standing.revision, judged=standing.head, verdicts=verdicts, keep_since=clock.now() - HOUR
             )
         )
-        for hush, texts in ((Hush(), ["from a stranger", "later"]), (Hush(channels=frozenset({"door"})), ["later"])):
-            assert [message.text for message in await store.for_prompts([INBOX], 5, hush)] == texts
+        for mutes, texts in (
+            (MuteFilter(), ["from a stranger", "later"]),
+            (MuteFilter(channels=frozenset({"door"})), ["later"]),
+        ):
+            assert [message.text for message in await store.for_prompts([INBOX], 5, mutes)] == texts
 
     async def test_behind_very_much_that_is_muted_nothing_is_looked_for(self, store: Store) -> None:
         """A prompt does not wait for a walk through everything a noisy server has ever said."""
         await add(
             store, announced("far away"), *(announced("x", channel="noise") for _ in range(MOST_MUTED_AMONG_PROMPTS))
         )
-        muted = Hush(channels=frozenset({"noise"}))
+        muted = MuteFilter(channels=frozenset({"noise"}))
         assert await store.for_prompts([INBOX], 5, muted) == []
         await add(store, announced("near"))
         assert [message.text for message in await store.for_prompts([INBOX], 5, muted)] == ["near"]

@@ -28,7 +28,7 @@ from harken.model import Draft, Sender
 from harken.sources.base import Batch, Feed, SourceHealth, SourceState
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource, Timing
-from harken.store.contract import Appended, Checkpoint, Filter, Store
+from harken.store.contract import AppendResult, Checkpoint, Filter, Store
 from harken.store.sqlite import open_store
 from harken.testing.agent import Json
 from harken.testing.daemon import CallFailed, running_daemon
@@ -266,7 +266,7 @@ class Stubborn(Intake):
 
     async def accept(
         self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
-    ) -> list[Appended]:
+    ) -> list[AppendResult]:
         """Refuse until told otherwise."""
         if self.is_away:
             self.refused.set()

@@ -212,7 +212,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
     bells_folder = folder / "bells"
     bells_folder.mkdir()
     bells = Bells(bells_folder)
-    async with open_store(folder / "harken.db", clock, herald=bells.foretell) as store:
+    async with open_store(folder / "harken.db", clock, before_commit=bells.before_commit) as store:
         pairings = Pairings(clock)
         policies = PolicyBook(store, POLICY)
         intake = Intake(store, policies, pairings)

@@ -74,7 +74,7 @@ class Stage:
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
     """An empty store."""
     clock, journal = FakeClock(), Journal()
-    async with open_store(tmp_path / "harken.db", clock, observer=journal) as store:
+    async with open_store(tmp_path / "harken.db", clock, after_commit=journal) as store:
         yield Stage(store, clock, journal)
 
 

@@ -10,8 +10,8 @@ import pytest
 from harken.errors import Refused, UserError
 from harken.inbox.keeping import Chosen, Keeping
 from harken.model import INBOX, State
-from harken.store.contract import Limits, Pruned
-from harken.store.contract.retention import Excess
+from harken.store.contract import Limits, RetentionReport
+from harken.store.contract.retention import MailboxExcess
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, Bench
 
 YEAR_SECONDS = 365 * 86_400.0
@@ -81,5 +81,5 @@ async def test_only_the_person_removes_what_is_over_the_limits(bench: Bench) -> 
     with pytest.raises(Refused):
         await kept.prune(AGENT)
     (found,) = [each for each in await kept.excess() if each.mailbox == INBOX]
-    assert found == Excess(mailbox=INBOX, stored=2, over=1, to_expire=found.to_expire, to_delete=0)
-    assert await kept.prune(OWNER) == Pruned(expired=found.to_expire, deleted=0)
+    assert found == MailboxExcess(mailbox=INBOX, stored=2, over=1, to_expire=found.to_expire, to_delete=0)
+    assert await kept.prune(OWNER) == RetentionReport(expired=found.to_expire, deleted=0)

@@ -128,7 +128,7 @@ def test_events_added_up_are_the_live_state_of_the_store(tmp_path: Path) -> None
 
 def opened(path: Path, clock: FakeClock, journal: Journal) -> AbstractAsyncContextManager[Store]:
     """Open a store whose events a journal keeps."""
-    return open_store(path, clock, observer=journal)
+    return open_store(path, clock, after_commit=journal)
 
 
 async def test_a_state_in_the_past_is_not_changed_by_what_came_later(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.model import Mailbox, Message, MessageId, Trust
-from harken.reaction import Fired, Mode, Outcome, Standing, Verdict
+from harken.reaction import Fired, Mode, Outcome, RuleState, Verdict
 from harken.rules.engine import decide
 from harken.rules.match import Matcher
 from harken.rules.rule import Rule
@@ -124,13 +124,13 @@ class Engine:
             nonce=lambda: "n-1",
         )
 
-    def _standing(self) -> Standing:
+    def _standing(self) -> RuleState:
         fired = [verdict for verdict in self.verdicts if verdict.outcome is Outcome.FIRED]
         asking = [verdict for verdict in fired if verdict.mode is not Mode.NOTIFY]
         last = {verdict.rule: self._fired(verdict) for verdict in fired}
         alike = {(verdict.rule, verdict.digest): self._fired(verdict) for verdict in fired}
         waiting = max(0, self._story.waited_before + len(asking) - self._answered)
-        return Standing(is_paused=self._is_paused, waiting=waiting, fired=last, duplicates=alike)
+        return RuleState(is_paused=self._is_paused, waiting=waiting, fired=last, duplicates=alike)
 
     def _fired(self, verdict: Verdict) -> Fired:
         return Fired(verdict.message, self._heard[verdict.message])

@@ -10,7 +10,7 @@ import pytest
 from inline_snapshot import snapshot
 
 from harken.model import Message, MessageId, Trust
-from harken.reaction import Fired, Order, Outcome, Standing, Verdict
+from harken.reaction import Fired, Order, Outcome, RuleState, Verdict
 from harken.rules.engine import decide
 from harken.rules.match import Matcher
 from harken.rules.rule import Rule
@@ -24,7 +24,7 @@ NOBODY: Final[Mapping[MessageId, tuple[str, ...]]] = {}
 def judged(
     rules: Sequence[Rule],
     *messages: Message,
-    standing: Standing | None = None,
+    standing: RuleState | None = None,
     ancestry: Mapping[MessageId, tuple[str, ...]] = NOBODY,
     unable: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
@@ -32,7 +32,7 @@ def judged(
     matcher = Matcher(rules)
     candidates = [(item, matcher.candidates(item)) for item in messages]
     return decide(
-        candidates, standing or Standing(), ancestry, unable or {}, local=EAST, nonce=iter(["n-1", "n-2"]).__next__
+        candidates, standing or RuleState(), ancestry, unable or {}, local=EAST, nonce=iter(["n-1", "n-2"]).__next__
     )
 
 
@@ -77,12 +77,12 @@ def test_why_a_rule_does_not_fire_is_told_in_plain_words() -> None:
     quiet = rule_of(quietHours="13:30-14:30")
     limited = rule_of(rateLimit="5m", dedupWindow="1h")
     chain = {MessageId("m-1"): ("x", "y", "z")}
-    full = Standing(waiting=64)
-    yesterday = Standing(fired={"ci": Fired(MessageId("m-0"), NOON - timedelta(hours=20))})
+    full = RuleState(waiting=64)
+    yesterday = RuleState(fired={"ci": Fired(MessageId("m-0"), NOON - timedelta(hours=20))})
     assert told(
         [
             *judged([rule_of(**WORK)], message(), unable={"ci": "no host can fence the tool kubectl"}),
-            *judged([rule_of()], message(), standing=Standing(is_paused=True)),
+            *judged([rule_of()], message(), standing=RuleState(is_paused=True)),
             *judged([quiet], message()),
             *judged([rule_of(**WORK)], message(trust=Trust.UNKNOWN)),
             *judged([rule_of()], message(), ancestry={MessageId("m-1"): ("x", "ci")}),
@@ -136,7 +136,7 @@ def test_in_a_replay_nothing_waits_and_windows_still_count() -> None:
     arrived = [message(number, after=number * 59) for number in range(200)]
     verdicts = decide(
         [(item, matcher.candidates(item)) for item in arrived],
-        Standing(), {}, {}, local=EAST, nonce=lambda: "n", is_replay=True,
+        RuleState(), {}, {}, local=EAST, nonce=lambda: "n", is_replay=True,
     )  # fmt: skip
     assert [verdict.outcome for verdict in verdicts] == [Outcome.FIRED, Outcome.LIMITED] * 100
 
@@ -178,15 +178,15 @@ def test_a_burst_fills_the_queue_and_the_rest_is_accounted_for() -> None:
     """Ten thousand matches in one batch: as many as may wait are fired, each of the others has its verdict."""
     matcher = Matcher([rule_of(**WORK)])
     candidates = [(item, matcher.candidates(item)) for item in (message(number) for number in range(10_000))]
-    verdicts = decide(candidates, Standing(waiting=60), {}, {}, local=EAST, nonce=lambda: "n")
+    verdicts = decide(candidates, RuleState(waiting=60), {}, {}, local=EAST, nonce=lambda: "n")
     assert [verdict.outcome for verdict in verdicts] == [Outcome.FIRED] * 4 + [Outcome.FULL] * 9_996
 
 
 def test_a_full_queue_holds_no_notice_and_begins_no_window() -> None:
     """Telling costs nothing; and when there is room again, the rule is not silenced by what it did not do."""
     rules = rules_of({"name": "tell"}, {"name": "do", **WORK, "rateLimit": "1h"})
-    assert told(judged(rules, message(), standing=Standing(waiting=64)))[0] == "fired"
-    first = judged(rules[1:], message(1), message(2, after=1), standing=Standing(waiting=64))
+    assert told(judged(rules, message(), standing=RuleState(waiting=64)))[0] == "fired"
+    first = judged(rules[1:], message(1), message(2, after=1), standing=RuleState(waiting=64))
     assert [verdict.outcome for verdict in first] == [Outcome.FULL, Outcome.FULL]
 
 

@@ -70,7 +70,7 @@ async def story(path: Path, commit: int, side: str) -> None:
         return connection
 
     clock = FakeClock()
-    async with open_store(path, clock, observer=observe, opener=opener) as store:
+    async with open_store(path, clock, after_commit=observe, opener=opener) as store:
         await live(store, clock)
 
 

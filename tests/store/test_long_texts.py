@@ -61,7 +61,7 @@ async def test_cut_and_a_million_bytes_survive_the_loss_of_the_database(tmp_path
     (tmp_path / "journal").mkdir()
     journal = Journal(tmp_path / "journal")
     message = replace(new_message("ß" * (MAX_TEXT_BYTES // 2)), meta={CUT_FROM: "1234567"})
-    async with open_store(tmp_path / "harken.db", FakeClock(), observer=journal.observe) as store:
+    async with open_store(tmp_path / "harken.db", FakeClock(), after_commit=journal.observe) as store:
         await journal.recover(store, await store.identity())
         await store.append([message, new_message("the next")])
     journal.close()

@@ -123,7 +123,7 @@ async def lived(folder: Path, clock: FakeClock) -> Path:
     database, written = folder / "harken.db", folder / "journal"
     written.mkdir()
     journal = Journal(written)
-    async with open_store(database, clock, observer=journal.observe) as store:
+    async with open_store(database, clock, after_commit=journal.observe) as store:
         await journal.recover(store, await store.identity())
         await correspond(store, clock)
         await decide(store, clock)
@@ -166,7 +166,7 @@ async def test_what_retention_removed_stays_away(tmp_path: Path) -> None:
     clock, written = FakeClock(), tmp_path / "journal"
     written.mkdir()
     journal = Journal(written)
-    async with open_store(tmp_path / "harken.db", clock, observer=journal.observe) as store:
+    async with open_store(tmp_path / "harken.db", clock, after_commit=journal.observe) as store:
         await journal.recover(store, await store.identity())
         await fill(store, "one", "two", "three")
         for _ in range(2):
@@ -182,7 +182,7 @@ async def test_missing_line_is_counted_and_does_not_stay_unread_for_ever(tmp_pat
     clock, written = FakeClock(), tmp_path / "journal"
     written.mkdir()
     journal = Journal(written)
-    async with open_store(tmp_path / "harken.db", clock, observer=journal.observe) as store:
+    async with open_store(tmp_path / "harken.db", clock, after_commit=journal.observe) as store:
         await journal.recover(store, await store.identity())
         await fill(store, "one", "two", "three")
         await store.enroll(AGENT, INBOX, clock.now())

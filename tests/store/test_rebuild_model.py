@@ -32,7 +32,7 @@ class RebuiltMachine(Machine):
 
     def __init__(self) -> None:
         self.folder = Path(tempfile.mkdtemp())
-        super().__init__(lambda clock, journal: open_store(self.folder / "harken.db", clock, observer=journal))
+        super().__init__(lambda clock, journal: open_store(self.folder / "harken.db", clock, after_commit=journal))
 
     @rule(
         feed=st.sampled_from(["chat", "mail"]),

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from harken.clock import Clock
-from harken.store.contract import Herald, Observer, Store
+from harken.store.contract import AfterCommit, BeforeCommit, Store
 from harken.store.sqlite import open_store
-from harken.store.sqlite.writer import no_herald
+from harken.store.sqlite.writer import nothing_before
 from tests.contracts.store import StoreContract
 from tests.contracts.store_suite import Backend
 
@@ -20,10 +20,12 @@ def backend() -> Backend:
     """Open a database file in the test's folder."""
 
     def open_in_folder(
-        folder: Path, clock: Clock, observer: Observer, herald: Herald | None = None
+        folder: Path, clock: Clock, after_commit: AfterCommit, before_commit: BeforeCommit | None = None
     ) -> AbstractAsyncContextManager[Store]:
         folder.mkdir(exist_ok=True)
-        return open_store(folder / "harken.db", clock, observer=observer, herald=herald or no_herald)
+        return open_store(
+            folder / "harken.db", clock, after_commit=after_commit, before_commit=before_commit or nothing_before
+        )
 
     return open_in_folder
 

@@ -14,8 +14,8 @@ from typing import Final
 import pytest
 
 from harken.model import INBOX, WATCH, Attention, Mailbox, MessageId, Reader, SessionKey
-from harken.store.contract import Hush
-from harken.store.contract.timeline import Place
+from harken.store.contract import MuteFilter
+from harken.store.contract.timeline import TimelineScope
 from harken.store.sqlite import open_store, outbox, queries
 from harken.store.sqlite.connection import connect, migrations
 from harken.store.sqlite.store import SqliteStore
@@ -42,36 +42,38 @@ Ask = Callable[[sqlite3.Connection], object]
 
 def newest_ids(connection: sqlite3.Connection) -> list[MessageId]:
     """Return what the first page shows."""
-    part = queries.part(connection, Place(mailbox=INBOX), LINES, before=0, after=None)
+    part = queries.part(connection, TimelineScope(mailbox=INBOX), LINES, before=0, after=None)
     return [message.id for _, message in part.lines]
 
 
 def newest_seq(connection: sqlite3.Connection) -> int:
     """Return the position of the newest message."""
-    return queries.part(connection, Place(mailbox=INBOX), 1, before=0, after=None).newest
+    return queries.part(connection, TimelineScope(mailbox=INBOX), 1, before=0, after=None).newest
 
 
 READS: Final[Mapping[str, Ask]] = {
-    "newest of a mailbox": lambda db: queries.part(db, Place(mailbox=INBOX), LINES, before=0, after=None),
-    "older of a mailbox": lambda db: queries.part(db, Place(mailbox=INBOX), LINES, before=250, after=None),
-    "what follows in a mailbox": lambda db: queries.part(db, Place(mailbox=INBOX), LINES, before=0, after=100),
-    "a small mailbox": lambda db: queries.part(db, Place(mailbox="task:7"), 5, before=0, after=None),
+    "newest of a mailbox": lambda db: queries.part(db, TimelineScope(mailbox=INBOX), LINES, before=0, after=None),
+    "older of a mailbox": lambda db: queries.part(db, TimelineScope(mailbox=INBOX), LINES, before=250, after=None),
+    "what follows in a mailbox": lambda db: queries.part(db, TimelineScope(mailbox=INBOX), LINES, before=0, after=100),
+    "a small mailbox": lambda db: queries.part(db, TimelineScope(mailbox="task:7"), 5, before=0, after=None),
     "a channel of a source": lambda db: queries.part(
-        db, Place(source="teams", channel="c1"), LINES, before=0, after=None
+        db, TimelineScope(source="teams", channel="c1"), LINES, before=0, after=None
     ),
-    "a channel": lambda db: queries.part(db, Place(channel="c1"), LINES, before=0, after=None),
-    "a channel that was silent for long": lambda db: queries.part(db, Place(channel="rare"), 5, before=0, after=None),
-    "older of a channel": lambda db: queries.part(db, Place(channel="c1"), LINES, before=300, after=None),
-    "what follows in a channel": lambda db: queries.part(db, Place(channel="c1"), LINES, before=0, after=100),
-    "everything": lambda db: queries.part(db, Place(), LINES, before=0, after=None),
+    "a channel": lambda db: queries.part(db, TimelineScope(channel="c1"), LINES, before=0, after=None),
+    "a channel that was silent for long": lambda db: queries.part(
+        db, TimelineScope(channel="rare"), 5, before=0, after=None
+    ),
+    "older of a channel": lambda db: queries.part(db, TimelineScope(channel="c1"), LINES, before=300, after=None),
+    "what follows in a channel": lambda db: queries.part(db, TimelineScope(channel="c1"), LINES, before=0, after=100),
+    "everything": lambda db: queries.part(db, TimelineScope(), LINES, before=0, after=None),
     "mailboxes": queries.mailbox_states,
     "consumers": partial(queries.consumers, now=0),
     "channels": lambda db: queries.channel_states(db, 10),
-    "unseen of a mailbox": lambda db: queries.unseen(db, Place(mailbox=INBOX), 10**6, 100),
+    "unseen of a mailbox": lambda db: queries.unseen(db, TimelineScope(mailbox=INBOX), 10**6, 100),
     "unseen of the last part of a mailbox": lambda db: queries.unseen(
-        db, Place(mailbox=INBOX), 10**6, 100, since=newest_seq(db) - LINES
+        db, TimelineScope(mailbox=INBOX), 10**6, 100, since=newest_seq(db) - LINES
     ),
-    "unseen of a channel": lambda db: queries.unseen(db, Place(channel="c1"), 10**6, 100),
+    "unseen of a channel": lambda db: queries.unseen(db, TimelineScope(channel="c1"), 10**6, 100),
     "messages": lambda db: queries.messages(db, newest_ids(db)),
     "ledgers": lambda db: queries.ledgers(db, newest_ids(db)),
     "referring": lambda db: queries.referring(db, newest_ids(db)),
@@ -95,7 +97,7 @@ async def filled(folder: Path, count: int) -> AsyncIterator[SqliteStore]:
                 for number in range(begin, min(count, begin + 500))
             ]
             await store.append([replace(each, source="mail" if i % 3 else "teams") for i, each in enumerate(batch)])
-        ids = [message.id for _, message in (await store.part(Place(mailbox=INBOX), 100, after=1)).lines]
+        ids = [message.id for _, message in (await store.part(TimelineScope(mailbox=INBOX), 100, after=1)).lines]
         for consumer in (AGENT, WATCH):
             await store.acknowledge(Reader(consumer=consumer, session=SessionKey("")), ids, "test")
         yield store
@@ -146,7 +148,7 @@ async def test_what_goes_with_prompts_costs_nothing_of_what_does_not(tmp_path: P
         await store.append([replace(new_message(), attention=Attention.PROMPT) for _ in range(10)])
         for _ in range(10):
             await store.append([new_message() for _ in range(500)])
-    taken = steps(tmp_path / "harken.db", lambda db: queries.for_prompts(db, [INBOX], 5, Hush()))
+    taken = steps(tmp_path / "harken.db", lambda db: queries.for_prompts(db, [INBOX], 5, MuteFilter()))
     assert 20 < taken < 1_000
 
 

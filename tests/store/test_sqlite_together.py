@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.model import INBOX, Mailbox, NewMessage
-from harken.store.contract import Appended, Event, Store
+from harken.store.contract import AppendResult, Event, Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import TASK, WAIT_SECONDS, new_message, texts
@@ -91,7 +91,7 @@ def outcome(results: Sequence[object]) -> list[object]:
             told.append(repr(result))
             continue
         for each in result:
-            assert isinstance(each, Appended)
+            assert isinstance(each, AppendResult)
             message = each.message
             own = order.setdefault(message.id, len(order))
             told.append((each.is_new, message.mailbox, message.seq, message.text, own, order[message.refers_to]))
@@ -102,7 +102,7 @@ def outcome(results: Sequence[object]) -> list[object]:
 async def met_and_alone(folder: Path, callers: Sequence[Sequence[NewMessage]]) -> tuple[list[object], list[object]]:
     """Return what callers get who meet in one commit, and what they get one after the other."""
     gate, seen = Gate(), Seen()
-    async with open_store(folder / "met.db", FakeClock(), opener=gate.opener, observer=seen.observe) as store:
+    async with open_store(folder / "met.db", FakeClock(), opener=gate.opener, after_commit=seen.observe) as store:
         met = await bring_together(store, gate, callers)
         stored = await texts(store)
     assert len(seen.commits) <= 2
@@ -143,7 +143,7 @@ async def test_what_cannot_be_stored_fails_only_for_its_caller(tmp_path: Path) -
 async def test_many_messages_are_numbered_without_gaps(tmp_path: Path, count: int) -> None:
     """Rows go in groups of several sizes; none may be left out between two groups."""
     seen = Seen()
-    async with open_store(tmp_path / "harken.db", FakeClock(), observer=seen.observe) as store:
+    async with open_store(tmp_path / "harken.db", FakeClock(), after_commit=seen.observe) as store:
         appended = await store.append([new_message(f"{n}", key=b"%d" % n) for n in range(count)])
         assert await texts(store) == [f"{n}" for n in range(count)]
     assert [each.message.seq for each in appended] == list(range(1, count + 1))
@@ -154,7 +154,7 @@ async def test_many_messages_are_numbered_without_gaps(tmp_path: Path, count: in
 
 async def test_what_came_in_the_turn_in_which_the_store_closes_is_stored(tmp_path: Path) -> None:
     """It was taken, and whoever brought it waits: closing must not forget what nobody began yet."""
-    results: list[Sequence[Appended]] = []
+    results: list[Sequence[AppendResult]] = []
 
     async def bring(store: Store) -> None:
         results.append(await store.append([new_message("last")]))

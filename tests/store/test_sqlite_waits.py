@@ -140,7 +140,7 @@ async def test_an_observer_that_fails_holds_nobody_up(tmp_path: Path) -> None:
         raise RuntimeError("broken")
 
     with anyio.fail_after(WAIT_SECONDS):
-        async with open_store(tmp_path / "harken.db", FakeClock(), observer=fail) as store:
+        async with open_store(tmp_path / "harken.db", FakeClock(), after_commit=fail) as store:
             for text in ("one", "two"):
                 await fill(store, text)
             assert await texts(store) == ["one", "two"]

@@ -91,7 +91,7 @@ def numbers(found: Sequence[tuple[str, dict[str, Any]]]) -> list[int]:
 async def feeding(path: Path) -> AsyncIterator[Told]:
     """A ticker that is joined to a store as the daemon does it."""
     ticker, clock = Ticker(), FakeClock()
-    async with open_store(path / "harken.db", clock, observer=ticker.publish) as store:
+    async with open_store(path / "harken.db", clock, after_commit=ticker.publish) as store:
         log = CountingLog(store)
         await ticker.attach(log)
         yield Told(ticker, store, log, clock)

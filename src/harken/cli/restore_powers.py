@@ -17,7 +17,7 @@ from typing import Any, Final
 from harken.config.settings import Settings
 from harken.rules.fault import RulesFault
 from harken.rules.load import load
-from harken.store.sqlite.decisions import Decided, decided_in, forget_decisions
+from harken.store.sqlite.decisions import StoredDecisions, decided_in, forget_decisions
 
 CONFIG: Final = "config.toml"
 RULES: Final = "triggers.json"
@@ -103,7 +103,7 @@ def _of_source(name: str, entry: Mapping[str, Any]) -> Iterator[Power]:
     yield ("connect to", f"{place or kind} (source {name}, {kind})")
 
 
-def _of_decisions(decided: Decided) -> Iterator[Power]:
+def _of_decisions(decided: StoredDecisions) -> Iterator[Power]:
     for each in decided.senders:
         yield ("trust", f"{each.sender} as {each.trust.value}" + (f" on {each.source}" if each.source != "*" else ""))
 

@@ -10,10 +10,10 @@ from pathlib import Path
 
 from harken.cli.client import Result
 from harken.cli.output import Screen
-from harken.store.sqlite.restore_guard import Held
+from harken.store.sqlite.restore_guard import HeldWork
 
 
-def held_record(held: Held) -> Result:
+def held_record(held: HeldWork) -> Result:
     """Return what was held back, for programs."""
     return {
         "parked_replies": held.replies,
@@ -39,7 +39,7 @@ def show_parked(screen: Screen, home: Path, powers: Sequence[tuple[str, str]], p
     screen.hint("Senders are admitted one by one: harken allow. Or restore into another home with --with-settings.")
 
 
-def show_held(screen: Screen, held: Held) -> None:
+def show_held(screen: Screen, held: HeldWork) -> None:
     """Print what was held back; nothing when nothing was."""
     if held.replies:
         screen.hint(f"{held.replies} replies waited to leave and may have left since; they are parked: harken status")

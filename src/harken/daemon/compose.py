@@ -82,7 +82,7 @@ from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
-from harken.store.contract import Event, Observer, Store
+from harken.store.contract import AfterCommit, Event, Store
 from harken.store.identity import StoreIdentity, identity_text, refusal
 from harken.store.journal import Journal
 from harken.store.reserve import DiskReserve
@@ -259,7 +259,9 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     sources = make_sources(settings, home, clock, os.environ)
     journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
     tally = Tally({LOCAL, *settings.sources})
-    async with _opened(home, clock, journal, opener, observer=_observer(journal, ticker, tally), bells=bells) as store:
+    async with _opened(
+        home, clock, journal, opener, after_commit=_after_commit(journal, ticker, tally), bells=bells
+    ) as store:
         await ticker.attach(store)
         await recall_sent(sources, store)
         pairings = Pairings(clock)
@@ -313,15 +315,21 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
 
 @asynccontextmanager
 async def _opened(
-    home: Home, clock: Clock, journal: Journal, opener: Connect, *, observer: Observer, bells: Bells
+    home: Home, clock: Clock, journal: Journal, opener: Connect, *, after_commit: AfterCommit, bells: Bells
 ) -> AsyncIterator[Store]:
     """Open the store if what lies in the home belongs together, and let the journal have all its lines."""
     reserve = DiskReserve(home.reserve_file)
     await anyio.to_thread.run_sync(reserve.begin)
     known = await anyio.to_thread.run_sync(_look, home)
-    herald, watched = bells.foretell, [home.lock_file]
+    before_commit, watched = bells.before_commit, [home.lock_file]
     async with open_store(
-        home.database, clock, observer=observer, herald=herald, opener=opener, watched=watched, reserve=reserve
+        home.database,
+        clock,
+        after_commit=after_commit,
+        before_commit=before_commit,
+        opener=opener,
+        watched=watched,
+        reserve=reserve,
     ) as store:
         await _recover(journal, store, home, known)
         await upkeep.end_passing_leases(store)
@@ -335,7 +343,7 @@ async def _inherit(reaching: Reaching, files: SessionFiles) -> None:
     await reaching.inherit(left)
 
 
-def _observer(journal: Journal, ticker: Ticker, tally: Tally) -> Observer:
+def _after_commit(journal: Journal, ticker: Ticker, tally: Tally) -> AfterCommit:
     def observe(events: Sequence[Event]) -> None:
         # The line first: nobody is told of what has none.
         journal.observe(events)

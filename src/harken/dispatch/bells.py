@@ -89,7 +89,7 @@ class Bells:
         self._counts: dict[SessionKey, int] = {}
         self._here: frozenset[SessionKey] = frozenset()
 
-    def foretell(self, grown: Collection[Mailbox]) -> None:
+    def before_commit(self, grown: Collection[Mailbox]) -> None:
         """Ring for the hosts that read these mailboxes. Called in the writing thread, before the commit."""
         for host in {host for mailbox in grown for host in self._hosts.get(mailbox, ())}:
             self.ring(host)

@@ -18,8 +18,8 @@ from harken.inbox.inbox import Inbox
 from harken.inbox.results import Sent
 from harken.inbox.views import ChannelLine, Views
 from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
-from harken.store.contract import Hush, Store
-from harken.store.contract.timeline import Place
+from harken.store.contract import MuteFilter, Store
+from harken.store.contract.timeline import TimelineScope
 
 MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200
@@ -62,7 +62,7 @@ class Channels:
         """Return the newest messages of a channel, of every source that has it or of one, oldest first."""
         if not channel and not source:
             raise UserError("Which channel?", _HINT)
-        part = await self._store.part(Place(channel=channel, source=source), bounded(limit, MAX_SHOWN, "limit"))
+        part = await self._store.part(TimelineScope(channel=channel, source=source), bounded(limit, MAX_SHOWN, "limit"))
         if not part.lines:
             of = f" of {source[:80]!r}" if source else ""
             raise NotFound(f"There is no channel {channel[:80]!r}{of}.", _HINT)
@@ -92,7 +92,7 @@ class Channels:
         if channel or source:
             return await self.show(channel, source, INJECTED)
         names = [state.name for state in await self._store.mailbox_states()]
-        found = await self._store.for_prompts(names, INJECTED, Hush())
+        found = await self._store.for_prompts(names, INJECTED, MuteFilter())
         if not found:
             raise UserError(
                 "There are no channel messages to inject.", "Name a channel, or see what there is: harken channel list"
@@ -125,5 +125,5 @@ class Channels:
         if not line.channel:
             # A place without a channel is all of its source.
             return None
-        part = await self._store.part(Place(channel=line.channel, source=line.source), 1)
+        part = await self._store.part(TimelineScope(channel=line.channel, source=line.source), 1)
         return part.lines[-1][1] if part.lines else None

@@ -14,7 +14,7 @@ MOST_MESSAGES: Final = 200
 MOST_SPANS: Final = 200
 
 Span = tuple[int, int]
-"""Part of a text: its first character, and the one after its last."""
+"""TimelinePart of a text: its first character, and the one after its last."""
 
 
 class Coverage:

@@ -54,7 +54,7 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.contract import Event, Filter, Hush, OpenOffer, Reach, Store, SurfaceRecord
+from harken.store.contract import Event, Filter, MuteFilter, OfferFilter, OpenOffer, Store, SurfaceRecord
 from harken.store.contract.outbox import CallKey, OutboxRow
 
 MAX_PAGE = 1_000
@@ -239,8 +239,8 @@ class Inbox:
             found = await self.shown(await self._store.peek(reader, most, channel=channel, after=since))
             shown = choose(found, wanted) if choose else Selection(whole=found)
             return Pulled.of(shown, max(0, await self.count(reader) - len(shown.whole)))
-        reach = Reach(attentions=frozenset(Attention), choose=choose) if choose else None
-        given = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since, reach=reach)
+        where = OfferFilter(attentions=frozenset(Attention), choose=choose) if choose else None
+        given = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since, where=where)
         is_part = bool(channel or since) or given.leaves_some(wanted)
         return Pulled.of(given, await self._left(reader) if is_part else 0)
 
@@ -275,7 +275,7 @@ class Inbox:
                     carrier=carrier,
                     lease=self._bounds.lease,
                     rank=partial(self.sessions.last_active, reader.session),
-                    reach=partial(self._reach_while_waiting, reader, choose, listed),
+                    where=partial(self._filter_while_waiting, reader, choose, listed),
                     seconds=max(0.0, end - anyio.current_time()),
                 )
                 found.append(given)
@@ -299,8 +299,8 @@ class Inbox:
         """Return what waits and may push so far, oldest first; nothing that is muted. Changes nothing."""
         await self._enroll(reader)
         wanted = None if only is None else frozenset(only)
-        reach = replace(self._reach(reader, attentions, wanted), without=frozenset(without), since=since)
-        return await self._store.peek(reader, limit, reach=reach)
+        where = replace(self._filter(reader, attentions, wanted), without=frozenset(without), since=since)
+        return await self._store.peek(reader, limit, where=where)
 
     async def hand_over(
         self, reader: Reader, messages: Collection[Message], *, surface: str, carrier: str
@@ -308,19 +308,19 @@ class Inbox:
         """Offer some of what waits; what somebody else got meanwhile is left out."""
         if not messages:
             return []
-        reach = self._reach(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
-        return (await self._offer(reader, len(messages), surface, carrier, reach=reach)).whole
+        where = self._filter(reader, frozenset(Attention), only=frozenset(message.id for message in messages))
+        return (await self._offer(reader, len(messages), surface, carrier, where=where)).whole
 
     async def hand_over_read(self, reader: Reader, message: Message, *, surface: str, carrier: str) -> Offer | None:
         """Offer a message that was read by its name; None when another session has it, or this reader had it before."""
         await self._enroll(reader)
-        reach = Reach(attentions=frozenset(Attention), only=frozenset({message.id}))
-        given = await self._offer(reader, 1, surface, carrier, reach=reach)
+        where = OfferFilter(attentions=frozenset(Attention), only=frozenset({message.id}))
+        given = await self._offer(reader, 1, surface, carrier, where=where)
         return given.whole[0] if given.whole else None
 
     async def recent(self, reader: Reader, limit: int) -> Sequence[Message]:
         """Return the newest messages that go with prompts, seen or not, oldest first; nothing that is muted."""
-        return await self._store.for_prompts(reader.mailboxes, limit, self._hush(reader))
+        return await self._store.for_prompts(reader.mailboxes, limit, self._mute_filter(reader))
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""
@@ -535,7 +535,7 @@ class Inbox:
         *,
         channel: str = "",
         since: str = "",
-        reach: Reach | None = None,
+        where: OfferFilter | None = None,
     ) -> Selection:
         """Offer, such that a caller who is cancelled meanwhile has consumed nothing."""
         with anyio.CancelScope(shield=True):
@@ -547,7 +547,7 @@ class Inbox:
                 lease_until=self._clock.now() + self._bounds.lease,
                 channel=channel,
                 after=since,
-                reach=reach,
+                where=where,
             )
         try:
             await anyio.lowlevel.checkpoint_if_cancelled()
@@ -564,19 +564,19 @@ class Inbox:
             left += await self.count(reader)
         return left
 
-    def _reach(
+    def _filter(
         self, reader: Reader, attentions: Collection[Attention], only: frozenset[MessageId] | None = None
-    ) -> Reach:
-        return Reach(attentions=frozenset(attentions), hush=self._hush(reader), only=only)
+    ) -> OfferFilter:
+        return OfferFilter(attentions=frozenset(attentions), mutes=self._mute_filter(reader), only=only)
 
-    def _reach_while_waiting(self, reader: Reader, choose: Choose | None, listed: Listed) -> Reach:
-        return Reach(hush=self._hush(reader), without=listed(), choose=choose)
+    def _filter_while_waiting(self, reader: Reader, choose: Choose | None, listed: Listed) -> OfferFilter:
+        return OfferFilter(mutes=self._mute_filter(reader), without=listed(), choose=choose)
 
-    def _hush(self, reader: Reader) -> Hush:
+    def _mute_filter(self, reader: Reader) -> MuteFilter:
         """Return what may not wake a reader now."""
         mutes = self._policies.mutes(self._clock.now())
         mine = {("session", reader.session), ("session", reader.consumer)}
-        return Hush(
+        return MuteFilter(
             channels=frozenset(mute.name for mute in mutes if mute.kind == "channel"),
             senders=frozenset(mute.name for mute in mutes if mute.kind == "sender"),
             is_total=any((mute.kind, mute.name) in mine for mute in mutes),

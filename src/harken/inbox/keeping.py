@@ -16,8 +16,8 @@ from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import Caller
 from harken.inbox.results import Entry, ReplyRow
 from harken.model import Consumer, Delivery, Message, State
-from harken.store.contract import ConsumerState, Filter, Limits, Pruned, Store
-from harken.store.contract.retention import Excess
+from harken.store.contract import ConsumerState, Filter, Limits, RetentionReport, Store
+from harken.store.contract.retention import MailboxExcess
 
 MAX_PAGE: Final = 1_000
 
@@ -70,11 +70,11 @@ class Keeping:
         found = [Kept(message=message, seen_by=seen[message.id]) for message in page]
         return await self._with_ledgers(found) if has_ledger and found else found
 
-    async def excess(self) -> Sequence[Excess]:
+    async def excess(self) -> Sequence[MailboxExcess]:
         """Return every mailbox, and what is over the limits in it."""
         return await self._store.excess(self.limits)
 
-    async def prune(self, caller: Caller) -> Pruned:
+    async def prune(self, caller: Caller) -> RetentionReport:
         """Do one bounded round of retention now; the person asks until nothing is left to do."""
         caller.require_owner("remove messages")
         return await self._store.prune(replace(self.limits, journaled=self._journaled()))

@@ -29,9 +29,9 @@ from harken.reaction import (
     Outcome,
     OutputPart,
     RuleCount,
+    RuleState,
     Run,
     RunId,
-    Standing,
     Verdict,
 )
 from harken.rules.book import InForce, RuleBook
@@ -246,7 +246,7 @@ class Reactions:
         found = await self._store.page(Filter(since=self._clock.now() - since), most, newest_first=True)
         messages = [message for message in reversed(found) if not message.mailbox.startswith(TRIAL)]
         ancestry = await self._store.ancestry([message.id for message in messages])
-        standing = Standing(waiting=(await self._store.standing()).waiting)
+        standing = RuleState(waiting=(await self._store.standing()).waiting)
         # In a thread: it may take seconds, and nobody's mail waits for that.
         return await anyio.to_thread.run_sync(
             lambda: self._replayed(current, messages, standing, ancestry, has_all=has_all)
@@ -256,7 +256,7 @@ class Reactions:
         self,
         current: InForce,
         messages: Sequence[Message],
-        standing: Standing,
+        standing: RuleState,
         ancestry: Mapping[MessageId, tuple[str, ...]],
         *,
         has_all: bool,

@@ -17,7 +17,16 @@ from typing import Protocol
 
 import anyio
 
-from harken.inbox.ticker_events import MOST_NAMED, SESSION_CHANGED, Place, Step, mentioned, reset, step, unnumbered
+from harken.inbox.ticker_events import (
+    MOST_NAMED,
+    SESSION_CHANGED,
+    Step,
+    TimelineScope,
+    mentioned,
+    reset,
+    step,
+    unnumbered,
+)
 from harken.model import Message, MessageId
 from harken.store.contract import Event
 
@@ -170,7 +179,7 @@ class Ticker:
         if self._log is None:
             return ()
         events = await self._log.events(after, BATCH)
-        places: dict[MessageId, Place] = {}
+        places: dict[MessageId, TimelineScope] = {}
         ids = list(mentioned(events))
         for begin in range(0, len(ids), MOST_NAMED):
             found = await self._log.messages(ids[begin : begin + MOST_NAMED])

@@ -23,7 +23,7 @@ QUESTION_CHANGED = "question.changed"
 MOST_NAMED = 200
 """Of one event of the journal so many messages are named; the rest are told as a number."""
 
-Place = tuple[Mailbox, int]
+TimelineScope = tuple[Mailbox, int]
 """The mailbox of a message, and its sequence number."""
 
 NAMES = (
@@ -67,7 +67,7 @@ def mentioned(events: Collection[Event]) -> set[MessageId]:
     }
 
 
-def step(event: Event, places: Mapping[MessageId, Place]) -> Step:
+def step(event: Event, places: Mapping[MessageId, TimelineScope]) -> Step:
     """Return what an event of the journal is here. `places` are those of what it mentions, as far as stored."""
     head: _Fields = {"n": event.n, "at": timestamp(event.at)}
     return Step(n=event.n, events=[_event(name, head | _placed(fields, places)) for name, fields in _parts(event)])
@@ -87,7 +87,7 @@ def _event(name: str, fields: _Fields) -> TickerEvent:
     return TickerEvent(name=name, data=json_bytes(fields), mailbox=str(fields.get("mailbox") or ""))
 
 
-def _placed(fields: _Fields, places: Mapping[MessageId, Place]) -> _Fields:
+def _placed(fields: _Fields, places: Mapping[MessageId, TimelineScope]) -> _Fields:
     if "mailbox" in fields:
         return fields
     # One that retention took meanwhile has no place any more.

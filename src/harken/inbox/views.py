@@ -37,7 +37,7 @@ from harken.model import (
     TaskState,
 )
 from harken.store.contract import ConsumerState, Omission, Store
-from harken.store.contract.timeline import HourlyCount, MailboxState, Part, Place
+from harken.store.contract.timeline import HourlyCount, MailboxState, TimelinePart, TimelineScope
 
 MAX_LINES: Final = 200
 MAX_CHANNELS: Final = 50
@@ -253,7 +253,7 @@ class Views:
         mailbox, the oldest 10,000 in one call; of a channel, what is among its newest 500.
         """
         place, marked = _place(mailbox, channel, source), 0
-        if place == Place():
+        if place == TimelineScope():
             raise UserError("Seen where?", "Name a mailbox or a channel.")
         for _ in range(MOST_SEEN // SEEN_AT_ONCE if place.mailbox else 1):
             unseen = await self._store.unseen(place, _near(up_to), SEEN_AT_ONCE, since=_near(since))
@@ -387,27 +387,27 @@ def _runs(line: MailboxLine) -> bool:
     return line.task is not None and line.task.state is TaskState.RUNNING
 
 
-def _place(mailbox: str, channel: str, source: str) -> Place:
+def _place(mailbox: str, channel: str, source: str) -> TimelineScope:
     if mailbox and (channel or source):
         raise UserError("A timeline is of one mailbox or of one channel.", "Name one of them.")
     if mailbox.startswith(TRIAL):
         raise NotFound(f"There is no mailbox {mailbox[:80]!r} to look at.", "Trials are shown by: harken doctor")
-    return Place(mailbox=mailbox, channel=channel, source=source)
+    return TimelineScope(mailbox=mailbox, channel=channel, source=source)
 
 
 def _near(position: int) -> int:
     return min(max(0, position), _FARTHEST)
 
 
-def _fitting(part: Part, *, is_forward: bool) -> Part:
+def _fitting(part: TimelinePart, *, is_forward: bool) -> TimelinePart:
     """Return as much of a part as one answer can carry: of what follows a position the first, else the newest."""
     sizes = [len(message.text) for _, message in part.lines]
     if is_forward:
         fits = fitting(sizes)
         kept = part.lines[:fits]
-        return part if fits == len(sizes) else Part(lines=kept, newest=kept[-1][0])
+        return part if fits == len(sizes) else TimelinePart(lines=kept, newest=kept[-1][0])
     fits = fitting(sizes[::-1])
-    return part if fits == len(sizes) else Part(lines=part.lines[-fits:], newest=part.newest, has_older=True)
+    return part if fits == len(sizes) else TimelinePart(lines=part.lines[-fits:], newest=part.newest, has_older=True)
 
 
 def _rows(counts: Sequence[HourlyCount], begins: Sequence[datetime]) -> Sequence[PulseRow]:

@@ -21,7 +21,7 @@ from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
 from harken.model import Draft, NewMessage, SenderRule, Trust
-from harken.store.contract import Appended, Checkpoint, Store
+from harken.store.contract import AppendResult, Checkpoint, Store
 
 _log = logging.getLogger("harken.ingest")
 
@@ -68,7 +68,7 @@ class Intake:
 
     async def accept(
         self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
-    ) -> list[Appended]:
+    ) -> list[AppendResult]:
         """Store drafts; raises `Unavailable` when they could not be stored, with nothing changed."""
         try:
             appended = await self._store.append(await self._prepare(drafts), checkpoint, dropped=dropped)
@@ -81,7 +81,7 @@ class Intake:
 
     async def accept_at_last(
         self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None, *, dropped: int = 0
-    ) -> list[Appended]:
+    ) -> list[AppendResult]:
         """Store drafts, however long the store is away; meanwhile they are shown as not stored.
 
         For sources that can be held back: nothing more is taken from them before this returns.

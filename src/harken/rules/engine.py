@@ -13,7 +13,7 @@ from datetime import timedelta, tzinfo
 from typing import Final
 
 from harken.model import Message, MessageId, Trust
-from harken.reaction import DEEPEST_CHAIN, MOST_WAITING, Fired, Mode, Order, Outcome, Standing, Verdict
+from harken.reaction import DEEPEST_CHAIN, MOST_WAITING, Fired, Mode, Order, Outcome, RuleState, Verdict
 from harken.rules.durations import format_duration
 from harken.rules.match import Candidate
 from harken.rules.prompt import render_prompt
@@ -33,7 +33,7 @@ class _Held:
 
 def decide(
     candidates: Sequence[tuple[Message, Sequence[Candidate]]],
-    standing: Standing,
+    standing: RuleState,
     ancestry: Mapping[MessageId, tuple[str, ...]],
     unable: Mapping[str, str],
     *,
@@ -74,7 +74,7 @@ class _Deciding:
 
     def __init__(
         self,
-        standing: Standing,
+        standing: RuleState,
         ancestry: Mapping[MessageId, tuple[str, ...]],
         unable: Mapping[str, str],
         local: tzinfo,

@@ -19,7 +19,7 @@ import anyio.to_thread
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.model import AGENT, OUTBOX, RULES, Mailbox, Message, fresh_id
-from harken.reaction import ACTIONS, Standing, Verdict
+from harken.reaction import ACTIONS, RuleState, Verdict
 from harken.rules.book import RuleBook
 from harken.rules.chat import answer_in
 from harken.rules.engine import decide
@@ -182,7 +182,7 @@ class Judge:
             return
         raise Conflict("What rules decide from changes all the time.", "It is tried again.")
 
-    def _settlement(self, standing: Standing, verdicts: Sequence[Verdict], place: int) -> Settlement:
+    def _settlement(self, standing: RuleState, verdicts: Sequence[Verdict], place: int) -> Settlement:
         return Settlement(
             revision=standing.revision,
             judged=max(place, standing.judged),

@@ -6,7 +6,7 @@ Promises that hold for every method:
   nothing happened. Journal events are rows of that same transaction. What cannot be had again (messages,
   checkpoints, replies, decisions) survives power loss too; offers and proofs may then be lost, which at worst
   offers a message once more.
-- After the commit and before the method returns, the store gives the events to its observer (the journal file),
+- After the commit and before the method returns, the store gives the events to its `AfterCommit` (the journal file),
   and only then rings `Changes`. So a line is on disk before anyone is pushed.
 - Sequence numbers are per mailbox, start at 1, have no gaps and follow commit order: whoever reads `seq > n` can
   never step over a message that commits later.
@@ -60,7 +60,7 @@ class Checkpoint:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """What became of one new message: stored now, or known already."""
 
     message: Message
@@ -163,7 +163,7 @@ class Mute:
 
 
 @dataclass(frozen=True, slots=True)
-class Hush:
+class MuteFilter:
     """What may not wake a reader now: channels and senders that are muted, or everything."""
 
     channels: frozenset[str] = frozenset()
@@ -175,12 +175,12 @@ AUDIBLE = frozenset(Attention) - {Attention.COUNT}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reach:
+class OfferFilter:
     """What may go through a surface: how far it may push, whose word it is, what is not muted now, which, how much."""
 
     attentions: frozenset[Attention] = AUDIBLE
     trusts: frozenset[Trust] = frozenset(Trust)
-    hush: Hush = field(default_factory=Hush)
+    mutes: MuteFilter = field(default_factory=MuteFilter)
     only: frozenset[MessageId] | None = None  # nothing but these
     without: frozenset[MessageId] = frozenset()  # and none of these
     since: datetime | None = None  # nothing that was received before
@@ -214,7 +214,7 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True)
-class Pruned:
+class RetentionReport:
     """What one round of retention did."""
 
     expired: int
@@ -228,13 +228,13 @@ MOST_READ_CHARS = 64_000_000
 """What gives a list of messages or events ends with the one that brings their texts to this, however many were asked
 for: memory is not bounded by a count."""
 
-Herald = Callable[[Collection[Mailbox]], None]
+BeforeCommit = Callable[[Collection[Mailbox]], None]
 """Called in the writing thread before each commit with the mailboxes that grow by it. It must be quick and not raise.
 
 What it announces may not come true, when the commit fails; but nothing is committed that it has not announced.
 """
 
-Observer = Callable[[Sequence[Event]], None]
+AfterCommit = Callable[[Sequence[Event]], None]
 """Called in the writing thread after each commit with its events, in order. It must not raise."""
 
 
@@ -263,7 +263,7 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
 
     async def append(
         self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
-    ) -> list[Appended]:
+    ) -> list[AppendResult]:
         """Store messages in the given order, and the checkpoint that follows them, together or not at all.
 
         A message whose `dedup_key` is known is not stored again: its entry has the first one and `is_new=False`.
@@ -323,11 +323,11 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         ...
 
     async def peek(
-        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", reach: Reach | None = None
+        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", where: OfferFilter | None = None
     ) -> list[Message]:
         """Return what an offer would give now, oldest first, and change nothing. `after` is a message id.
 
-        With a `reach`, as many as there are up to the limit, however long they are: it does not choose.
+        With a `where`, as many as there are up to the limit, however long they are: it does not choose.
         """
         ...
 
@@ -341,15 +341,15 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         lease_until: datetime,
         channel: str = "",
         after: str = "",
-        reach: Reach | None = None,
+        where: OfferFilter | None = None,
     ) -> Selection:
         """Hand out what waits for the consumer: high priority first, then in order of receipt.
 
         Eligible is what is not final and not leased: never offered, or offered and its lease is over or released.
-        The latter are repeats. With a `reach`, no more than it covers. Each becomes `offered` to the reader's session
+        The latter are repeats. With a `where`, no more than it covers. Each becomes `offered` to the reader's session
         until `lease_until`, in one transaction, so two sessions never get the same message at once. Journals `offered`.
 
-        With a `reach` that chooses, only what it lets go whole is offered; all else stays as it was. It is asked
+        With a `where` that chooses, only what it lets go whole is offered; all else stays as it was. It is asked
         inside the transaction, in any thread, and is shown more than `limit` when some of them are too long: what no
         answer carries does not stand before what one does. It may be asked more than once; its last word counts.
         """
@@ -364,15 +364,15 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         carrier: str,
         lease: timedelta,
         rank: Callable[[], float],
-        reach: Callable[[], Reach],
+        where: Callable[[], OfferFilter],
         seconds: float,
     ) -> Selection:
         """Like `offer`, and with nothing to give wait for it; empty when `seconds` are over.
 
-        Only of what is in `reach` at that moment: whatever else comes wakes nobody. Where it chooses, what it cuts is
+        Only of what is in `where` at that moment: whatever else comes wakes nobody. Where it chooses, what it cuts is
         something to give too: a reader hears of what is too long for it.
         Of several sessions of a consumer that wait, the one with the highest `rank` at that moment is served first;
-        `rank` and `reach` are called from any thread. What one of them was given, whole or cut, serves no other one
+        `rank` and `where` are called from any thread. What one of them was given, whole or cut, serves no other one
         that would be given the same. A caller that is cancelled has been offered nothing: what was offered to it
         meanwhile is withdrawn.
         """
@@ -494,7 +494,7 @@ class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, K
         """Return the highest event number, 0 when there is none."""
         ...
 
-    async def prune(self, limits: Limits) -> Pruned:
+    async def prune(self, limits: Limits) -> RetentionReport:
         """Apply retention to every mailbox.
 
         What is over the limits and still open for a consumer becomes `expired` (journaled, with its ids) and stays

@@ -1,7 +1,7 @@
 """The part of the store's contract that is about rules, actions and runs. What holds for every method is in `contract`.
 
 Judging is exactly once: what was decided, the windows that follow from it, the actions and the place up to which
-everything was judged are one transaction, which happens only if nothing changed since the `Standing` it was decided
+everything was judged are one transaction, which happens only if nothing changed since the `RuleState` it was decided
 from. Whoever comes too late gets `Conflict` and decides again.
 """
 
@@ -13,7 +13,7 @@ from datetime import datetime, timedelta
 from typing import Protocol
 
 from harken.model import Message, MessageId
-from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, Run, RunEnd, RunId, Standing, Verdict
+from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, RuleState, Run, RunEnd, RunId, Verdict
 
 CONFIRM_EXPIRES = timedelta(minutes=30)
 
@@ -36,7 +36,7 @@ class ReactionRows(Protocol):
 
     # -- judging ----------------------------------------------------------------------------------------------
 
-    async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> Standing:
+    async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> RuleState:
         """Return what decides now, with the windows of these rules and of these (rule, digest) pairs.
 
         Judging begins with the first message after the store was made or brought to this schema: older mail is not

@@ -16,7 +16,7 @@ if TYPE_CHECKING:  # the contract as a whole is made of this part of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Excess:
+class MailboxExcess:
     """A mailbox and what is over its limits: `over` of the `stored` messages.
 
     `to_delete` of those are final for everyone and go next; `to_expire` counts deliveries that become expired first,
@@ -33,7 +33,7 @@ class Excess:
 class KeepingRows(Protocol):
     """Reads about retention."""
 
-    async def excess(self, limits: Limits) -> Sequence[Excess]:
+    async def excess(self, limits: Limits) -> Sequence[MailboxExcess]:
         """Return every mailbox by name, and what a call of `prune` with these limits has to do in it now.
 
         One call of `prune` does a bounded part of that.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final, Protocol
 from harken.model import Delivery, Mailbox, Message, MessageId
 
 if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.contract import Hush
+    from harken.store.contract import MuteFilter
 from harken.store.contract.outbox import OutboxRow
 
 MOST_UNREAD_OF_CHANNEL: Final = 100
@@ -26,7 +26,7 @@ MOST_MUTED_AMONG_PROMPTS: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class TimelineScope:
     """What a timeline is of: one mailbox; else a channel, a source, or both, over all mailboxes; else everything."""
 
     mailbox: str = ""
@@ -35,8 +35,8 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
-    """Part of a timeline, oldest first, as position and message.
+class TimelinePart:
+    """TimelinePart of a timeline, oldest first, as position and message.
 
     An edit or deletion is no line of its own where what it refers to is stored in the same mailbox and by the same
     sender: it belongs to that line. Said by somebody else it is a line, so that nobody can change another's words.
@@ -78,7 +78,7 @@ class HourlyCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulse:
+class ActivityCounts:
     """What happened lately: counts per span and channel, and how long the newest took from received to seen."""
 
     counts: Sequence[HourlyCount]
@@ -88,14 +88,16 @@ class Pulse:
 class Looking(Protocol):
     """Reads for people."""
 
-    async def part(self, place: Place, limit: int, *, before: int = 0, after: int | None = None) -> Part:
+    async def part(
+        self, place: TimelineScope, limit: int, *, before: int = 0, after: int | None = None
+    ) -> TimelinePart:
         """Return the newest lines of a place, or (`before` a position) those that precede it.
 
         With `after`, the first ones that follow that position instead; 0 is before the first one.
         """
         ...
 
-    async def unseen(self, place: Place, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
+    async def unseen(self, place: TimelineScope, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
         """Return what the person has not seen of a mailbox from one position up to another, oldest first.
 
         Both positions count as in between. Of anything but a mailbox, only what is among the newest `limit` there.
@@ -131,16 +133,16 @@ class Looking(Protocol):
         """
         ...
 
-    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
+    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter) -> Sequence[Message]:
         """Return the newest messages in some mailboxes that go with prompts, seen or not, oldest first.
 
         Those whose attention says so, and those that a rule drew attention to.
 
-        Nothing that is hushed; of each mailbox the newest `MOST_MUTED_AMONG_PROMPTS` are looked at. What else a
+        Nothing that is muted; of each mailbox the newest `MOST_MUTED_AMONG_PROMPTS` are looked at. What else a
         mailbox holds costs nothing.
         """
         ...
 
-    async def pulse(self, since: datetime, span: timedelta) -> Pulse:
+    async def pulse(self, since: datetime, span: timedelta) -> ActivityCounts:
         """Return what was received since a time, counted per span; in time proportional to that."""
         ...

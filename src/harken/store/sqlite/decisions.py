@@ -26,20 +26,20 @@ FORGET_RULES: Final = "UPDATE rule_state SET revision = revision + 1, text = NUL
 
 
 @dataclass(frozen=True, slots=True)
-class Decided:
+class StoredDecisions:
     """Whom the person admitted, and the text of the rules in force; empty: there are none."""
 
     senders: Sequence[SenderRule]
     rules: str
 
 
-def decided_in(database: Path) -> Decided:
+def decided_in(database: Path) -> StoredDecisions:
     """Return what was decided, of a copy that has the newest schema."""
     with translated(), closing(connect(f"{database}")) as connection:
         return _decided(connection)
 
 
-def forget_decisions(database: Path) -> Decided:
+def forget_decisions(database: Path) -> StoredDecisions:
     """Take back what was decided, and return it. Who was denied stays so."""
     with translated(), closing(connect(f"{database}")) as connection:
         connection.execute("BEGIN IMMEDIATE")
@@ -50,10 +50,10 @@ def forget_decisions(database: Path) -> Decided:
     return decided
 
 
-def _decided(connection: sqlite3.Connection) -> Decided:
+def _decided(connection: sqlite3.Connection) -> StoredDecisions:
     admitted = [each for each in access.senders(connection) if each.trust is not Trust.UNKNOWN]
     row = connection.execute(RULES).fetchone()
-    return Decided(admitted, str(row[0]) if row else "")
+    return StoredDecisions(admitted, str(row[0]) if row else "")
 
 
 def disown(database: Path, journal: Path) -> None:

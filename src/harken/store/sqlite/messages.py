@@ -26,7 +26,7 @@ from harken.model import (
     Trust,
     fresh_id,
 )
-from harken.store.contract import MOST_READ_CHARS, Appended, Checkpoint, Filter
+from harken.store.contract import MOST_READ_CHARS, AppendResult, Checkpoint, Filter
 from harken.store.sqlite.transaction import (
     Transaction,
     encode_json,
@@ -124,7 +124,7 @@ def within_memory(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class AppendRequest:
     """What one caller wants to have stored."""
 
     messages: Sequence[NewMessage]
@@ -132,7 +132,7 @@ class Wanted:
     dropped: int = 0
 
 
-def append(tx: Transaction, wanted: Sequence[Wanted]) -> list[list[Appended]]:
+def append(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[AppendResult]]:
     """Store what is new of several callers, in order, and the checkpoints that follow; return what each one gets."""
     ends, count = dict[int, Checkpoint](), 0
     for each in wanted:
@@ -162,15 +162,15 @@ class _Batch:
         self._heads: dict[Mailbox, int] = {}
         self._needed: dict[str, dict[str, object]] = {}
 
-    def store(self, messages: Sequence[NewMessage], ends: Mapping[int, Checkpoint]) -> list[Appended]:
+    def store(self, messages: Sequence[NewMessage], ends: Mapping[int, Checkpoint]) -> list[AppendResult]:
         """Take messages in, or recognise them. `ends` are the checkpoints, by how many of the messages precede them."""
         ids = [fresh_id("m-") for _ in messages]
         self._ids = frozenset(ids)
         known = self._take_keys(messages, ids)
         result = [
-            Appended(self._known(new, known[own_id]), is_new=False)
+            AppendResult(self._known(new, known[own_id]), is_new=False)
             if own_id in known
-            else Appended(self._add(new, own_id), is_new=True)
+            else AppendResult(self._add(new, own_id), is_new=True)
             for own_id, new in zip(ids, messages, strict=True)
         ]
         self._note_checkpoints(result, ends)
@@ -192,7 +192,7 @@ class _Batch:
         self._needed[own_id] = _needed(new)
         return message
 
-    def _note_checkpoints(self, result: Sequence[Appended], ends: Mapping[int, Checkpoint]) -> None:
+    def _note_checkpoints(self, result: Sequence[AppendResult], ends: Mapping[int, Checkpoint]) -> None:
         """Let the line of the last new message before a checkpoint carry it.
 
         A checkpoint without a new message before it is not journaled: from the one before, the source yields again what

@@ -13,7 +13,7 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.model import Choose, Consumer, DeliveryId, Message, MessageId, Offer, Priority, Reader, Selection, fresh_id
-from harken.store.contract import MOST_OFFER_CHARS, Reach
+from harken.store.contract import MOST_OFFER_CHARS, OfferFilter
 from harken.store.sqlite.deliveries import INSERT, cursor_of
 from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
@@ -29,9 +29,9 @@ WHERE m.mailbox = :mailbox AND m.seq > :cursor
     AND m.received_at >= :since
     AND (:is_bounded = 0 OR (m.attention IN (SELECT value FROM json_each(:attentions))
         AND m.trust IN (SELECT value FROM json_each(:trusts))
-        AND m.channel NOT IN (SELECT value FROM json_each(:hushed_channels))
-        AND m.sender_id NOT IN (SELECT value FROM json_each(:hushed_senders))
-        AND m.sender_name NOT IN (SELECT value FROM json_each(:hushed_senders))))
+        AND m.channel NOT IN (SELECT value FROM json_each(:muted_channels))
+        AND m.sender_id NOT IN (SELECT value FROM json_each(:muted_senders))
+        AND m.sender_name NOT IN (SELECT value FROM json_each(:muted_senders))))
     AND (d.state IS NULL OR (
         d.state = 'offered' AND (d.lease_until <= :now OR d.offered_at - :now > d.lease_until - d.offered_at)))
 """
@@ -54,36 +54,36 @@ MOST_LONG_CHARS = 32_000_000
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
-    """Which of the waiting messages: how many, of which channel, after which, within what reach."""
+class OfferQuery:
+    """Which of the waiting messages: how many, of which channel, after which, and what filter they pass."""
 
     limit: int
     channel: str = ""
     after: str = ""
-    reach: Reach | None = None
+    where: OfferFilter | None = None
 
     def named(self) -> dict[str, object]:
         """Return what it says as parameters of the statement."""
-        reach = self.reach or Reach()
+        where = self.where or OfferFilter()
         return {
             "limit": self.limit,
             "channel": self.channel,
-            "only": None if reach.only is None else encode_json(sorted(reach.only)),
-            "without": encode_json(sorted(reach.without)),
-            "since": 0 if reach.since is None else to_micros(reach.since),
-            "is_bounded": int(self.reach is not None),
-            "attentions": encode_json(sorted(reach.attentions)),
-            "trusts": encode_json(sorted(reach.trusts)),
-            "hushed_channels": encode_json(sorted(reach.hush.channels)),
-            "hushed_senders": encode_json(sorted(reach.hush.senders)),
+            "only": None if where.only is None else encode_json(sorted(where.only)),
+            "without": encode_json(sorted(where.without)),
+            "since": 0 if where.since is None else to_micros(where.since),
+            "is_bounded": int(self.where is not None),
+            "attentions": encode_json(sorted(where.attentions)),
+            "trusts": encode_json(sorted(where.trusts)),
+            "muted_channels": encode_json(sorted(where.mutes.channels)),
+            "muted_senders": encode_json(sorted(where.mutes.senders)),
         }
 
 
 def waiting(
-    connection: sqlite3.Connection, reader: Reader, wanted: Wanted, *, now: int, oldest_first: bool = False
+    connection: sqlite3.Connection, reader: Reader, wanted: OfferQuery, *, now: int, oldest_first: bool = False
 ) -> list[tuple[Message, str | None]]:
     """Return what may be offered now, with the delivery id of what was offered before."""
-    if wanted.reach is not None and wanted.reach.hush.is_total:
+    if wanted.where is not None and wanted.where.mutes.is_total:
         return []
     number = 0
     if wanted.after:
@@ -147,7 +147,7 @@ def all_that_fit(offers: Sequence[Offer], limit: int) -> Selection:
 def offer(
     tx: Transaction,
     reader: Reader,
-    wanted: Wanted,
+    wanted: OfferQuery,
     *,
     surface: str,
     carrier: str,
@@ -180,9 +180,9 @@ def offer(
     return selection
 
 
-def _selected(tx: Transaction, reader: Reader, wanted: Wanted) -> Selection:
+def _selected(tx: Transaction, reader: Reader, wanted: OfferQuery) -> Selection:
     """Return what goes into one answer; what is too long for any lets others be looked at in its place."""
-    choose: Choose = (wanted.reach and wanted.reach.choose) or all_that_fit
+    choose: Choose = (wanted.where and wanted.where.choose) or all_that_fit
     looked_at = wanted.limit
     while True:
         offers = _candidates(tx, reader, replace(wanted, limit=looked_at))
@@ -194,7 +194,7 @@ def _selected(tx: Transaction, reader: Reader, wanted: Wanted) -> Selection:
         looked_at = min(2 * looked_at, MOST_LOOKED_AT)
 
 
-def _candidates(tx: Transaction, reader: Reader, wanted: Wanted) -> list[Offer]:
+def _candidates(tx: Transaction, reader: Reader, wanted: OfferQuery) -> list[Offer]:
     """Return what may be offered now, as it would be."""
     found = waiting(tx.connection, reader, wanted, now=tx.now_micros)
     read: dict[MessageId, list[tuple[Consumer, str]]] = {message.id: [] for message, _ in found}

@@ -12,16 +12,16 @@ from datetime import datetime, timedelta
 from typing import Any, Final
 
 from harken.model import Consumer, Delivery, Mailbox, Message, MessageId
-from harken.store.contract import ConsumerState, Hush, Omission
+from harken.store.contract import ConsumerState, MuteFilter, Omission
 from harken.store.contract.timeline import (
     MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
+    ActivityCounts,
     ChannelState,
     HourlyCount,
     MailboxState,
-    Part,
-    Place,
-    Pulse,
+    TimelinePart,
+    TimelineScope,
 )
 from harken.store.sqlite.deliveries import DELIVERY, delivery_from
 from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
@@ -127,20 +127,22 @@ GROUP BY m.id
 _MICROS: Final = 1_000_000
 
 
-def part(connection: sqlite3.Connection, place: Place, limit: int, *, before: int, after: int | None) -> Part:
+def part(
+    connection: sqlite3.Connection, place: TimelineScope, limit: int, *, before: int, after: int | None
+) -> TimelinePart:
     """Return part of a timeline."""
     if after is not None:
         lines = _walk(connection, place, limit + 1, after, is_forward=True)
         newest = lines[limit - 1][0] if len(lines) > limit else max(after, _newest(connection, place))
-        return Part(lines=lines[:limit], newest=newest)
+        return TimelinePart(lines=lines[:limit], newest=newest)
     lines = _walk(connection, place, limit + 1, before or MOST, is_forward=False)
     kept = lines[:limit][::-1]
     newest = _newest(connection, place) if not before else kept[-1][0] if kept else 0
-    return Part(lines=kept, newest=newest, has_older=len(lines) > limit)
+    return TimelinePart(lines=kept, newest=newest, has_older=len(lines) > limit)
 
 
 def _walk(
-    connection: sqlite3.Connection, place: Place, limit: int, position: int, *, is_forward: bool
+    connection: sqlite3.Connection, place: TimelineScope, limit: int, position: int, *, is_forward: bool
 ) -> list[tuple[int, Message]]:
     """Return the lines that are nearest to a position, on one side of it, the nearest first."""
     named = {"position": position, "limit": limit}
@@ -161,14 +163,14 @@ def _walk(
     return [(row[MESSAGE_WIDTH], from_row(row)) for row in rows[:limit]]
 
 
-def _channels(connection: sqlite3.Connection, place: Place) -> list[tuple[str, str]]:
+def _channels(connection: sqlite3.Connection, place: TimelineScope) -> list[tuple[str, str]]:
     if place.source and place.channel:
         return [(place.source, place.channel)]
     named = {"source": place.source, "channel": place.channel}
     return connection.execute(CHANNELS_OF, named).fetchall()
 
 
-def _newest(connection: sqlite3.Connection, place: Place) -> int:
+def _newest(connection: sqlite3.Connection, place: TimelineScope) -> int:
     if place.mailbox:
         rows = [connection.execute(NEWEST_OF_MAILBOX, (place.mailbox,)).fetchone()]
     elif place.source or place.channel:
@@ -178,7 +180,9 @@ def _newest(connection: sqlite3.Connection, place: Place) -> int:
     return max((int(row[0]) for row in rows if row and row[0]), default=0)
 
 
-def unseen(connection: sqlite3.Connection, place: Place, up_to: int, limit: int, *, since: int = 0) -> list[MessageId]:
+def unseen(
+    connection: sqlite3.Connection, place: TimelineScope, up_to: int, limit: int, *, since: int = 0
+) -> list[MessageId]:
     """Return what the person has not seen."""
     named = {"since": since, "position": up_to, "limit": limit}
     if place.mailbox:
@@ -257,33 +261,33 @@ def channel_states(
 
 
 def _unread(connection: sqlite3.Connection, source: str, channel: str) -> int:
-    return len(unseen(connection, Place(source=source, channel=channel), MOST, MOST_UNREAD_OF_CHANNEL))
+    return len(unseen(connection, TimelineScope(source=source, channel=channel), MOST, MOST_UNREAD_OF_CHANNEL))
 
 
 def for_prompts(
-    connection: sqlite3.Connection, mailboxes: Collection[Mailbox], limit: int, hush: Hush
+    connection: sqlite3.Connection, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter
 ) -> list[Message]:
     """Return the newest messages that go with prompts."""
-    if hush.is_total:
+    if mutes.is_total:
         return []
-    is_muted = bool(hush.channels or hush.senders)
+    is_muted = bool(mutes.channels or mutes.senders)
     named = {
         "limit": limit,
         "among": MOST_MUTED_AMONG_PROMPTS if is_muted else limit,
-        "channels": encode_json(sorted(hush.channels)),
-        "senders": encode_json(sorted(hush.senders)),
+        "channels": encode_json(sorted(mutes.channels)),
+        "senders": encode_json(sorted(mutes.senders)),
     }
     rows = [row for name in mailboxes for row in connection.execute(FOR_PROMPTS, {**named, "mailbox": name})]
     newest = sorted(rows, key=lambda row: int(row[MESSAGE_WIDTH]))[-limit:]
     return [from_row(row) for row in newest]
 
 
-def pulse(connection: sqlite3.Connection, since: datetime, span: timedelta) -> Pulse:
+def pulse(connection: sqlite3.Connection, since: datetime, span: timedelta) -> ActivityCounts:
     """Return what happened since a time."""
     begin, width = to_micros(since), span // timedelta(microseconds=1)
     counts = connection.execute(RECEIVED, {"since": begin, "span": width}).fetchall()
     timed: Sequence[Any] = connection.execute(TIMED, {"since": begin}).fetchall()
-    return Pulse(
+    return ActivityCounts(
         counts=[
             HourlyCount(begin=from_micros(begin + number * width), channel=channel, count=count)
             for number, channel, count in counts

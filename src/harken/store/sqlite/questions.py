@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from harken.model import RULES, WATCH, Kind, Mailbox, Message, MessageId, NewMessage
-from harken.store.contract import Appended
+from harken.store.contract import AppendResult
 from harken.store.contract.questions import Question, QuestionCount
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
@@ -52,7 +52,7 @@ WHERE q.message = :id OR (:conversation <> '' AND q.source = :source AND q.conve
 """
 
 
-def note_appended(tx: Transaction, new: Sequence[NewMessage], appended: Sequence[Appended]) -> None:
+def note_appended(tx: Transaction, new: Sequence[NewMessage], appended: Sequence[AppendResult]) -> None:
     """Open and close questions by what was just stored."""
     for asked, each in zip(new, appended, strict=True):
         if not each.is_new:

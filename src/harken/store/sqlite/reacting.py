@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from harken.model import Message, MessageId
-from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, Run, RunEnd, RunId, Standing, Verdict
+from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, RuleState, Run, RunEnd, RunId, Verdict
 from harken.store.contract.automation import Settlement
 from harken.store.sqlite import actions, runs, verdicts
 from harken.store.sqlite.readers import Readers
@@ -22,7 +22,7 @@ class Reacting:
     _writer: Writer
     _readers: Readers
 
-    async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> Standing:
+    async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> RuleState:
         """Return what decides now."""
         return await self._readers.run(lambda db: verdicts.standing(db, rules, digests))
 

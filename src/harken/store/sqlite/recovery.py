@@ -23,7 +23,7 @@ from harken.store.sqlite.connection import connect, log_of, migrations, prepare_
 from harken.store.sqlite.errors import translated
 from harken.store.sqlite.identity import identity_of, look
 from harken.store.sqlite.rebuild import Rebuild, RebuildReport
-from harken.store.sqlite.restore_guard import LOST, Held, hold
+from harken.store.sqlite.restore_guard import LOST, HeldWork, hold
 from harken.store.sqlite.salvage import add_messages, add_rest, events_after, first_in_both, salvage
 from harken.store.sqlite.snapshot import last_event, take
 from harken.store.sqlite.transaction import Transaction
@@ -62,7 +62,7 @@ class Recovered:
     report: RebuildReport
     salvaged_rows: int
     salvaged_messages: int  # that the journal did not have
-    held: Held
+    held: HeldWork
 
 
 def survey(database: Path, journal: Path, identity_file: Path, work: Path) -> RecoveryPlan:

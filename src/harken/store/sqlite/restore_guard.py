@@ -40,7 +40,7 @@ ALL: Final = -1  # as a limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Held:
+class HeldWork:
     """What was held back, as it is now, the oldest first."""
 
     replies: int
@@ -49,7 +49,7 @@ class Held:
     unjudged: int  # messages that rules may not have looked at yet: they do not any more
 
 
-def hold(database: Path, moment: str = BACKED_UP) -> Held:
+def hold(database: Path, moment: str = BACKED_UP) -> HeldWork:
     """Hold back what a copy that is to be used would do again, and bring it to the newest schema before.
 
     One transaction; doing it twice holds nothing back the second time. Queued replies become `parked`, queued actions
@@ -62,7 +62,7 @@ def hold(database: Path, moment: str = BACKED_UP) -> Held:
             connection.execute("BEGIN IMMEDIATE")
             tx = Transaction(connection, datetime.now(UTC))
             unjudged = int(tx.execute(UNJUDGED).fetchone()[0])
-            held = Held(
+            held = HeldWork(
                 replies=_park(tx, moment),
                 actions=_end_actions(tx, moment),
                 runs=_end_runs(tx, moment),

@@ -11,8 +11,8 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from harken.model import Mailbox, MessageId
-from harken.store.contract import Limits, Pruned
-from harken.store.contract.retention import Excess
+from harken.store.contract import Limits, RetentionReport
+from harken.store.contract.retention import MailboxExcess
 from harken.store.sqlite.deliveries import advance
 from harken.store.sqlite.errors import moved
 from harken.store.sqlite.messages import HEAD
@@ -77,7 +77,7 @@ OLD_EVENTS = "DELETE FROM events WHERE n <= min((SELECT max(n) FROM events) - ?,
 REASON = "older than what the mailbox keeps"
 
 
-def prune(tx: Transaction, limits: Limits) -> Pruned:
+def prune(tx: Transaction, limits: Limits) -> RetentionReport:
     """Do one bounded round of retention over every mailbox."""
     expired, gone = 0, dict[str, list[int]]()
     oldest = to_micros(tx.now - timedelta(seconds=limits.max_age_seconds))
@@ -100,10 +100,10 @@ def prune(tx: Transaction, limits: Limits) -> Pruned:
     tx.connection.execute(OLD_RUNS, over)
     tx.connection.execute(OLD_ACTIONS, over)
     tx.execute(OLD_EVENTS, (_EVENTS_KEPT, tx.now_micros if limits.journaled is None else limits.journaled))
-    return Pruned(expired, deleted)
+    return RetentionReport(expired, deleted)
 
 
-def excess(connection: sqlite3.Connection, limits: Limits, now: datetime) -> list[Excess]:
+def excess(connection: sqlite3.Connection, limits: Limits, now: datetime) -> list[MailboxExcess]:
     """Return what is over the limits, by mailbox."""
     oldest = to_micros(now - timedelta(seconds=limits.max_age_seconds))
     recent = to_micros(now - timedelta(seconds=limits.expired_stays_seconds))
@@ -117,7 +117,7 @@ def excess(connection: sqlite3.Connection, limits: Limits, now: datetime) -> lis
             for consumer, cursor in connection.execute(SLOW, (mailbox, cutoff)).fetchall()
         )
         found.append(
-            Excess(
+            MailboxExcess(
                 mailbox=Mailbox(mailbox),
                 stored=stored,
                 over=over,

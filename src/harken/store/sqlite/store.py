@@ -34,26 +34,26 @@ from harken.model import (
     TaskId,
 )
 from harken.store.contract import (
-    Appended,
+    AfterCommit,
+    AppendResult,
+    BeforeCommit,
     Checkpoint,
     ConsumerState,
     Event,
     Filter,
-    Herald,
-    Hush,
     Limits,
     Mute,
-    Observer,
+    MuteFilter,
+    OfferFilter,
     Omission,
     OpenOffer,
-    Pruned,
-    Reach,
+    RetentionReport,
     SurfaceRecord,
     Unread,
 )
 from harken.store.contract.outbox import CallKey, OutboxRow
-from harken.store.contract.retention import Excess
-from harken.store.contract.timeline import ChannelState, MailboxState, Part, Place, Pulse
+from harken.store.contract.retention import MailboxExcess
+from harken.store.contract.timeline import ActivityCounts, ChannelState, MailboxState, TimelinePart, TimelineScope
 from harken.store.files import OpenFiles
 from harken.store.reserve import DiskReserve
 from harken.store.sqlite import access, enrollment, queries, retention, search
@@ -71,8 +71,8 @@ from harken.store.sqlite.health import VitalSigns
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, to_micros
-from harken.store.sqlite.waiting_readers import Standing, StandingOffers, has_something
-from harken.store.sqlite.writer import Writer, no_herald, no_observer
+from harken.store.sqlite.waiting_readers import WaitingReader, WaitingReaders, has_something
+from harken.store.sqlite.writer import Writer, nothing_after, nothing_before
 
 
 class LocalChanges:
@@ -99,7 +99,7 @@ class LocalChanges:
             wake(grown)
 
 
-def _append(tx: Transaction, wanted: Sequence[message_rows.Wanted]) -> list[list[Appended]]:
+def _append(tx: Transaction, wanted: Sequence[message_rows.AppendRequest]) -> list[list[AppendResult]]:
     """Store what several callers bring, and what follows from it."""
     result = message_rows.append(tx, wanted)
     for each, appended in zip(wanted, result, strict=True):
@@ -122,14 +122,14 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         writer: Writer,
         readers: Readers,
         changes: LocalChanges,
-        standing: StandingOffers,
+        waiting: WaitingReaders,
     ) -> None:
         self._path = path
         self._clock = clock
         self._writer = writer
         self._readers = readers
         self._changes = changes
-        self._standing = standing
+        self._waiting = waiting
 
     @property
     def changes(self) -> LocalChanges:
@@ -138,9 +138,9 @@ class SqliteStore(Reacting, Asked, VitalSigns):
 
     async def append(
         self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
-    ) -> list[Appended]:
+    ) -> list[AppendResult]:
         """Store messages and the checkpoint that follows them."""
-        return await self._writer.run_together(_append, message_rows.Wanted(messages, checkpoint, dropped))
+        return await self._writer.run_together(_append, message_rows.AppendRequest(messages, checkpoint, dropped))
 
     async def message(self, ref: str) -> Message:
         """Return a message by reference."""
@@ -182,14 +182,14 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         return await self._readers.run(lambda db: delivery_rows.unread(db, reader, now, by_channel=by_channel))
 
     async def peek(
-        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", reach: Reach | None = None
+        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", where: OfferFilter | None = None
     ) -> list[Message]:
         """Return what an offer would give."""
         now = to_micros(self._clock.now())
-        wanted = offer_rows.Wanted(limit, channel, after, reach)
+        wanted = offer_rows.OfferQuery(limit, channel, after, where)
         found = await self._readers.run(lambda db: offer_rows.waiting(db, reader, wanted, now=now, oldest_first=True))
         messages = [message for message, _ in found]
-        return messages if reach is not None else messages[: offer_rows.fitting(messages)]
+        return messages if where is not None else messages[: offer_rows.fitting(messages)]
 
     async def offer(
         self,
@@ -201,10 +201,10 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         lease_until: datetime,
         channel: str = "",
         after: str = "",
-        reach: Reach | None = None,
+        where: OfferFilter | None = None,
     ) -> Selection:
         """Lease what waits to the reader's session."""
-        wanted = offer_rows.Wanted(limit, channel, after, reach)
+        wanted = offer_rows.OfferQuery(limit, channel, after, where)
         return await self._writer.run(
             lambda tx: offer_rows.offer(tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until),
             is_durable=False,
@@ -219,34 +219,34 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         carrier: str,
         lease: timedelta,
         rank: Callable[[], float],
-        reach: Callable[[], Reach],
+        where: Callable[[], OfferFilter],
         seconds: float,
     ) -> Selection:
         """Offer what waits, or what comes within a time."""
-        standing = Standing(
-            reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank, reach=reach
+        waiting = WaitingReader(
+            reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank, where=where
         )
         try:
             # Shielded: a job that was queued is done, and whoever was cancelled meanwhile must undo it.
             with anyio.CancelScope(shield=True):
-                given = await self._writer.run(lambda tx: self._standing.begin(tx, standing), is_durable=False)
+                given = await self._writer.run(lambda tx: self._waiting.begin(tx, waiting), is_durable=False)
             await anyio.lowlevel.checkpoint_if_cancelled()
             if has_something(given):
                 return given
             with anyio.move_on_after(seconds):
-                await standing.ready.wait()
+                await waiting.ready.wait()
         except anyio.get_cancelled_exc_class():
-            standing.is_over = True
+            waiting.is_over = True
             with anyio.CancelScope(shield=True):
-                made = await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False)
+                made = await self._writer.run(lambda _tx: self._waiting.end(waiting), is_durable=False)
                 await self.undo([offer.delivery_id for offer in made.whole], carrier)
             raise
-        if standing.ready.is_set():
-            return standing.given
-        standing.is_over = True
+        if waiting.ready.is_set():
+            return waiting.given
+        waiting.is_over = True
         last: list[Selection] = []
         with anyio.CancelScope(shield=True):
-            last.append(await self._writer.run(lambda _tx: self._standing.end(standing), is_durable=False))
+            last.append(await self._writer.run(lambda _tx: self._waiting.end(waiting), is_durable=False))
         return last[0]
 
     async def prove(
@@ -322,11 +322,13 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         now = to_micros(self._clock.now())
         return await self._readers.run(lambda db: queries.consumers(db, now, mailboxes))
 
-    async def part(self, place: Place, limit: int, *, before: int = 0, after: int | None = None) -> Part:
+    async def part(
+        self, place: TimelineScope, limit: int, *, before: int = 0, after: int | None = None
+    ) -> TimelinePart:
         """Return part of a timeline."""
         return await self._readers.run(lambda db: queries.part(db, place, limit, before=before, after=after))
 
-    async def unseen(self, place: Place, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
+    async def unseen(self, place: TimelineScope, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
         """Return what the person has not seen."""
         return await self._readers.run(lambda db: queries.unseen(db, place, up_to, limit, since=since))
 
@@ -354,11 +356,11 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Return the channels."""
         return await self._readers.run(lambda db: queries.channel_states(db, limit, source=source, channel=channel))
 
-    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, hush: Hush) -> Sequence[Message]:
+    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter) -> Sequence[Message]:
         """Return the newest messages that go with prompts."""
-        return await self._readers.run(lambda db: queries.for_prompts(db, mailboxes, limit, hush))
+        return await self._readers.run(lambda db: queries.for_prompts(db, mailboxes, limit, mutes))
 
-    async def pulse(self, since: datetime, span: timedelta) -> Pulse:
+    async def pulse(self, since: datetime, span: timedelta) -> ActivityCounts:
         """Return what happened since a time."""
         return await self._readers.run(lambda db: queries.pulse(db, since, span))
 
@@ -469,11 +471,11 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Return the highest event number."""
         return await self._readers.run(event_rows.last)
 
-    async def prune(self, limits: Limits) -> Pruned:
+    async def prune(self, limits: Limits) -> RetentionReport:
         """Do one bounded round of retention."""
         return await self._writer.run(lambda tx: retention.prune(tx, limits), is_durable=False, needs_room=True)
 
-    async def excess(self, limits: Limits) -> Sequence[Excess]:
+    async def excess(self, limits: Limits) -> Sequence[MailboxExcess]:
         """Return what is over the limits."""
         now = self._clock.now()
         return await self._readers.run(lambda db: retention.excess(db, limits, now))
@@ -488,8 +490,8 @@ async def open_store(
     path: Path,
     clock: Clock,
     *,
-    observer: Observer = no_observer,
-    herald: Herald = no_herald,
+    after_commit: AfterCommit = nothing_after,
+    before_commit: BeforeCommit = nothing_before,
     opener: Connect = connect,
     watched: Collection[Path] = (),
     reserve: DiskReserve | None = None,
@@ -505,22 +507,22 @@ async def open_store(
         connection = await anyio.to_thread.run_sync(open_writer, path, opener)
         files = OpenFiles(*files_of(path), *watched)
         files.remember()
-        standing = StandingOffers()
+        waiting = WaitingReaders()
         writer = Writer(
             connection,
             clock,
-            standing,
+            waiting,
             files=files,
             reserve=reserve,
-            observer=observer,
-            herald=herald,
+            after_commit=after_commit,
+            before_commit=before_commit,
             announce=changes.ring,
         )
         readers = Readers(path)
         readers.start()
     writer.start()
     try:
-        yield SqliteStore(path, clock, writer=writer, readers=readers, changes=changes, standing=standing)
+        yield SqliteStore(path, clock, writer=writer, readers=readers, changes=changes, waiting=waiting)
     finally:
         with anyio.CancelScope(shield=True):
             writer.refuse()

@@ -12,7 +12,7 @@ from datetime import datetime
 
 from harken.errors import Conflict
 from harken.model import Message, MessageId
-from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, Standing, Verdict
+from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, RuleState, Verdict
 from harken.store.contract import RECOVERY
 from harken.store.contract.automation import Settlement
 from harken.store.sqlite import actions
@@ -54,12 +54,12 @@ FROM verdicts v LEFT JOIN actions a ON a.id = v.action WHERE v.message = ? ORDER
 
 def standing(
     connection: sqlite3.Connection, rules: Collection[str], digests: Collection[tuple[str, bytes]]
-) -> Standing:
+) -> RuleState:
     """Return what decides now."""
     revision, judged, is_paused, head = connection.execute(STATE).fetchone()
     fired = {rule: _window(connection, rule, b"") for rule in rules}
     duplicates = {pair: _window(connection, *pair) for pair in digests}
-    return Standing(
+    return RuleState(
         revision=revision,
         judged=judged,
         head=head,

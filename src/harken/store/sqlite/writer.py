@@ -2,7 +2,7 @@
 
 A job is a function over a `Transaction`. Jobs that wait when the thread is free share one commit, and so one
 fsync; each still succeeds or fails on its own, behind a savepoint. Those of one kind also share their statements. After
-the commit the observer gets the events and only then the callers their results: that order is the contract of
+the commit `AfterCommit` gets the events and only then the callers their results: that order is the contract of
 `store/contract`.
 """
 
@@ -23,12 +23,12 @@ from typing import Any, Generic, TypeVar
 from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
-from harken.store.contract import Event, Herald, Observer
+from harken.store.contract import AfterCommit, BeforeCommit, Event
 from harken.store.files import OpenFiles
 from harken.store.reserve import DiskReserve
 from harken.store.sqlite.errors import full, is_full, moved, translate, unspeakable
 from harken.store.sqlite.transaction import Transaction
-from harken.store.sqlite.waiting_readers import MOST_ALONE, MOST_WITH_A_MESSAGE, Standing, StandingOffers
+from harken.store.sqlite.waiting_readers import MOST_ALONE, MOST_WITH_A_MESSAGE, WaitingReader, WaitingReaders
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -61,22 +61,22 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         clock: Clock,
-        standing: StandingOffers,
+        waiting: WaitingReaders,
         *,
         files: OpenFiles,
         reserve: DiskReserve | None,
-        observer: Observer,
-        herald: Herald,
+        after_commit: AfterCommit,
+        before_commit: BeforeCommit,
         announce: Callable[[Collection[Mailbox]], None],
     ) -> None:
         self._connection = connection
         self._clock = clock
         self._files = files
         self._reserve = reserve
-        self._observer = observer
-        self._herald = herald
+        self._after_commit = after_commit
+        self._before_commit = before_commit
         self._announce = announce
-        self._standing = standing
+        self._waiting = waiting
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -130,8 +130,8 @@ class Writer:
         is_stopping, pause = False, 0.0
         while not is_stopping:
             # Readers that still have to be served do not wait for the next job, and do not hold it up either.
-            batch, is_stopping = self._next_batch(pause if self._standing.unserved else None)
-            if batch or self._standing.unserved:
+            batch, is_stopping = self._next_batch(pause if self._waiting.unserved else None)
+            if batch or self._waiting.unserved:
                 # While nothing can be written (a full disk), trying without end would only burn a core.
                 pause = 0.0 if self._write(batch) else RETRY_SECONDS
 
@@ -164,7 +164,7 @@ class Writer:
             job.error = job.error or failure
         self._post(refused, (), ())
         others = [job for job in batch if not job.needs_room]
-        return self._commit(others, last=True) if others or self._standing.unserved else False
+        return self._commit(others, last=True) if others or self._waiting.unserved else False
 
     def _commit(self, batch: Sequence[_Job[Any]], *, last: bool) -> bool:
         """Run jobs in one transaction, and tell everyone; return whether it was committed.
@@ -173,23 +173,23 @@ class Writer:
         """
         is_committed = False
         transaction = Transaction(self._connection, self._clock.now())
-        served: Sequence[Standing] = ()
+        served: Sequence[WaitingReader] = ()
         try:
             self._refuse_moved()
             self._choose_sync(is_full=any(job.is_durable for job in batch))
             self._connection.execute("BEGIN IMMEDIATE")
             self._run_all(batch, transaction)
-            self._standing.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
-            self._foretell(transaction.grown)
+            self._waiting.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
+            self._announce_growth(transaction.grown)
             self._connection.execute("COMMIT")
             # A moment ago is not now: what went into a file that has no name any more is not accepted.
             self._refuse_moved()
-            served = self._standing.commit()
+            served = self._waiting.commit()
             is_committed = True
         except Exception as exc:
             # Whatever it is, it fails this batch only: a thread that ends would leave everyone waiting.
             self._roll_back()
-            self._standing.roll_back()
+            self._waiting.roll_back()
             failure = translate(exc) if isinstance(exc, sqlite3.Error) else exc
             failure.__cause__ = exc if failure is not exc else None
             if not last and is_full(exc) and self._reserve is not None and self._reserve.release():
@@ -200,7 +200,7 @@ class Writer:
             transaction.events.clear()
             transaction.grown.clear()
         if transaction.events:
-            self._tell(transaction.events)
+            self._give_events(transaction.events)
         self._post(batch, served, transaction.grown)
         return is_committed
 
@@ -208,21 +208,21 @@ class Writer:
         if (path := self._files.missing()) is not None:
             raise moved(path)
 
-    def _foretell(self, grown: Collection[Mailbox]) -> None:
+    def _announce_growth(self, grown: Collection[Mailbox]) -> None:
         if not grown:
             return
         try:
-            self._herald(grown)
+            self._before_commit(grown)
         except Exception:
             # It must not raise either: a bell that cannot be rung costs no message.
-            _log.exception("the herald of the store failed")
+            _log.exception("before_commit of the store failed")
 
-    def _tell(self, events: Sequence[Event]) -> None:
+    def _give_events(self, events: Sequence[Event]) -> None:
         try:
-            self._observer(events)
+            self._after_commit(events)
         except Exception:
             # It must not raise. What is committed is committed, and whoever waits for it must hear of it all the same.
-            _log.exception("the observer of the store failed")
+            _log.exception("after_commit of the store failed")
 
     def _run_all(self, batch: Sequence[_Job[Any]], transaction: Transaction) -> None:
         for together, group in groupby(batch, key=lambda job: job.together):
@@ -279,14 +279,14 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
 
-    def _post(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
+    def _post(self, batch: Sequence[_Job[Any]], served: Sequence[WaitingReader], grown: Collection[Mailbox]) -> None:
         # When the loop is closed nobody is left to be told. What was committed is committed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._settle, batch, served, grown)
 
-    def _settle(self, batch: Sequence[_Job[Any]], served: Sequence[Standing], grown: Collection[Mailbox]) -> None:
-        for standing in served:
-            standing.hand_over()
+    def _settle(self, batch: Sequence[_Job[Any]], served: Sequence[WaitingReader], grown: Collection[Mailbox]) -> None:
+        for waiting in served:
+            waiting.hand_over()
         for job in batch:
             if job.future.done():
                 continue
@@ -306,9 +306,9 @@ def _run_for_one(run: Together[A, T], wanted: A, transaction: Transaction) -> T:
     return run(transaction, (wanted,))[0]
 
 
-def no_herald(_grown: Collection[Mailbox]) -> None:
+def nothing_before(_grown: Collection[Mailbox]) -> None:
     """Announce nothing."""
 
 
-def no_observer(_events: Sequence[Event]) -> None:
+def nothing_after(_events: Sequence[Event]) -> None:
     """Observe nothing."""

@@ -36,7 +36,7 @@ PAGE: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class PageScope:
     """A timeline: of a mailbox, or of a channel over all mailboxes."""
 
     mailbox: str = ""
@@ -67,9 +67,11 @@ class Setting:
     task: TaskStanding | None = None
 
 
-def place_of(fields: Mapping[str, str]) -> Place:
+def place_of(fields: Mapping[str, str]) -> PageScope:
     """Return the timeline that an address or a form names."""
-    place = Place(mailbox=fields.get("mailbox", ""), source=fields.get("source", ""), channel=fields.get("channel", ""))
+    place = PageScope(
+        mailbox=fields.get("mailbox", ""), source=fields.get("source", ""), channel=fields.get("channel", "")
+    )
     if not place.mailbox and not place.source:
         raise UserError("Which mailbox?", "Load the page again.")
     return place
@@ -104,12 +106,12 @@ class Looks:
             why_not=_why_not(name, task),
             task=task,
         )
-        return await self._timeline(request, Place(mailbox=name), setting)
+        return await self._timeline(request, PageScope(mailbox=name), setting)
 
     async def channel(self, request: Request) -> Response:
         """Answer with the timeline of a channel."""
         after = self._front.ticker.newest
-        place = Place(source=request.path_params["source"], channel=request.path_params["channel"])
+        place = PageScope(source=request.path_params["source"], channel=request.path_params["channel"])
         origin = "this machine" if place.source == LOCAL else place.source
         setting = Setting(
             title=place.channel or place.source,
@@ -211,7 +213,7 @@ class Looks:
         if task := await self._task_of(mailbox):
             return task
         is_known = line is not None or mailbox == REPLIES
-        if not mailbox or not (is_known or (await self._read(Place(mailbox=mailbox))).items):
+        if not mailbox or not (is_known or (await self._read(PageScope(mailbox=mailbox))).items):
             raise NotFound(f"There is no mailbox {mailbox[:80]!r}.", "The list shows those that exist.")
         return None
 
@@ -224,7 +226,7 @@ class Looks:
             return found if found.task.mailbox == mailbox else None
         return None
 
-    async def _timeline(self, request: Request, place: Place, setting: Setting) -> Response:
+    async def _timeline(self, request: Request, place: PageScope, setting: Setting) -> Response:
         timeline, newest = await self._around(request, place)
         is_past = timeline is not newest
         told = None if setting.why_not else await self._front.views.forecast(place.mailbox, "normal")
@@ -249,7 +251,7 @@ class Looks:
             key=fresh_id("", 20),
         )
 
-    async def _has_more(self, place: Place, shown: Timeline, *, is_past: bool) -> bool:
+    async def _has_more(self, place: PageScope, shown: Timeline, *, is_past: bool) -> bool:
         """Whether something is unseen that is not among what is shown."""
         in_place = partial(
             self._front.views.has_unseen, mailbox=place.mailbox, source=place.source, channel=place.channel
@@ -257,7 +259,7 @@ class Looks:
         is_before = shown.older > 1 and await in_place(up_to=shown.older - 1)
         return is_before or (is_past and await in_place(since=shown.newest + 1))
 
-    async def _around(self, request: Request, place: Place) -> tuple[Timeline, Timeline]:
+    async def _around(self, request: Request, place: PageScope) -> tuple[Timeline, Timeline]:
         """Return the part of a timeline that an address asks for, and the newest; the same where they are."""
         at, before = number(request.query_params.get("at")), number(request.query_params.get("before"))
         newest = await self._read(place)
@@ -266,7 +268,7 @@ class Looks:
             return newest, newest
         return await self._read(place, before=end), newest
 
-    async def _read(self, place: Place, *, before: int = 0, after: int | None = None) -> Timeline:
+    async def _read(self, place: PageScope, *, before: int = 0, after: int | None = None) -> Timeline:
         return await self._front.views.timeline(
             mailbox=place.mailbox, source=place.source, channel=place.channel, before=before, after=after, limit=PAGE
         )

@@ -15,7 +15,7 @@ from starlette.routing import Route
 from harken.model import fresh_id
 from harken.surfaces.web.front import Front
 from harken.surfaces.web.page.forms import form_of
-from harken.surfaces.web.page.looks import SEE_OTHER, Place, Setting
+from harken.surfaces.web.page.looks import SEE_OTHER, PageScope, Setting
 from harken.surfaces.web.page.rendering import Pages, is_part
 from harken.surfaces.web.page.routes import answered
 from harken.surfaces.web.page.sidebar import WAITING as HERE
@@ -58,7 +58,7 @@ class Waits:
             after=after,
             overview=overview,
             setting=setting,
-            place=Place(),
+            place=PageScope(),
             items=items,
             most=MOST_SHOWN,
             forecast=None,
