@@ -14,15 +14,15 @@ from harken.daemon.signed_in import SignedInSource, SignIn
 from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth, SourceState
-from harken.sources.graph.client import GraphClient
-from harken.sources.graph.sent import Sent
-from harken.sources.graph.tokens.who import Person, Standing
-from harken.sources.graph.tokens.who import SignIn as Kept
-from tests.sources.graph.loopback import calling, told
+from harken.sources.microsoft.client import GraphClient
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.sign_in import SignedInPerson, SignInStatus
+from harken.sources.microsoft.sign_in import SignInRecord as Kept
+from tests.sources.microsoft.loopback import calling, told
 
 SECONDS = 10
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
-ANN = Person(name="Ann", upn="ann@example.com", user_id="1")
+ANN = SignedInPerson(name="Ann", upn="ann@example.com", user_id="1")
 KEPT = Kept(person=ANN, since=NOW, renewed_at=NOW, expires_at=NOW)
 
 
@@ -40,12 +40,12 @@ class Sign:
         del is_fresh
         return "t"
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> SignInStatus:
         """Say who it is."""
         self.looked.set()
         if self.is_locked:
             raise UserError("The keyring is not installed.", "Install it.")
-        return Standing(sign_in=self.kept, action="" if self.kept else "sign in with: harken source login chats")
+        return SignInStatus(sign_in=self.kept, action="" if self.kept else "sign in with: harken source login chats")
 
     def sign_in(self) -> None:
         """Do what a command does."""
@@ -172,7 +172,7 @@ async def test_a_token_says_whose_it_is_as_soon_as_somebody_else_has_signed_in()
 
 async def test_what_was_sent_before_the_start_is_told_to_the_source() -> None:
     """Nothing may depend on the last line of an answer alone, which people can cut off."""
-    clock, sign, sent = SystemClock(), Sign(kept=KEPT), Sent()
+    clock, sign, sent = SystemClock(), Sign(kept=KEPT), SentMessages()
     client = GraphClient(sign, clock, name="chats")
     source = SignedInSource(Counting(stops_at=0), SignIn(tokens=sign), client, clock, sender=None, sent=sent)
     source.remember(["c/1", "c/2"])
@@ -212,7 +212,7 @@ async def test_a_token_and_whose_it_is_belong_together() -> None:
 
 async def test_who_signed_in_is_asked_for_where_the_sign_in_does_not_say() -> None:
     """Without it our own words are the person's: it is asked once, and again when somebody else signs in."""
-    sign = Sign(kept=replace(KEPT, person=Person(name="Ann")))
+    sign = Sign(kept=replace(KEPT, person=SignedInPerson(name="Ann")))
     sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
     ids = ["1", "2"]
     async with calling(lambda _: told({"id": ids.pop(0)})) as far:
@@ -224,7 +224,10 @@ async def test_who_signed_in_is_asked_for_where_the_sign_in_does_not_say() -> No
         sign.stamp += 1  # renewed
         await sign_in.token()
         assert sign_in.me() == "1"
-        sign.kept, sign.stamp = replace(KEPT, person=Person(name="Bob"), since=NOW + timedelta(days=1)), sign.stamp + 1
+        sign.kept, sign.stamp = (
+            replace(KEPT, person=SignedInPerson(name="Bob"), since=NOW + timedelta(days=1)),
+            sign.stamp + 1,
+        )
         await sign_in.token()
         assert sign_in.me() == ""
         await sign_in.learn(far.client)

@@ -27,7 +27,7 @@ from harken.ingest.prepare import Policy
 from harken.model import Draft, Sender
 from harken.sources.base import Batch, Feed, SourceHealth, SourceState
 from harken.sources.mcp.settings import read_settings
-from harken.sources.mcp.source import McpSource, Timing
+from harken.sources.mcp.source import McpSource, McpTiming
 from harken.store.contract import AppendResult, Checkpoint, Filter, Store
 from harken.store.sqlite import open_store
 from harken.testing.agent import Json
@@ -230,7 +230,7 @@ async def test_a_server_that_does_everything_wrong_is_stored_once_with_its_gap(t
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store, serving(server):
         intake = Intake(store, PolicyBook(store, Policy()), Pairings(clock))
-        source = McpSource(read_settings("ci", {"url": server.url}), clock, Timing(chance=lambda: 0.0))
+        source = McpSource(read_settings("ci", {"url": server.url}), clock, McpTiming(chance=lambda: 0.0))
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
                 Feeding([source], intake, store).start(Supervisor(loops))

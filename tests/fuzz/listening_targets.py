@@ -14,9 +14,9 @@ import httpx2
 
 from harken.model import Draft, Sender
 from harken.sources.mcp import protocol
-from harken.sources.mcp.lines import LineSplitter
-from harken.sources.mcp.routing import Answer, Frame, identified, read_frame
-from harken.sources.mcp.sse import MAX_EVENT_BYTES, MAX_ID_CHARS, Event, EventParser
+from harken.sources.mcp.event_stream import MAX_EVENT_BYTES, MAX_ID_CHARS, EventParser, SseEvent
+from harken.sources.mcp.routing import RpcAnswer, RpcFrame, identified, read_frame
+from harken.sources.mcp.stdio import LineSplitter
 from harken.sources.mcp.web import retry_after
 from tests.fuzz.source_targets import stored
 from tests.fuzz.target import Target, letter, must, plain
@@ -48,15 +48,15 @@ def _stream(data: bytes) -> str:
     return f"{'given up' if whole.dropped else 'events' if events else 'nothing'}"
 
 
-def _read_plainly(raw: bytes) -> Sequence[Event]:
+def _read_plainly(raw: bytes) -> Sequence[SseEvent]:
     """Return the events of a stream as its specification reads, with nothing kept in mind between lines but fields."""
     *lines, _unfinished = _ENDS.split(raw.removeprefix(_BOM))
-    events: list[Event] = []
+    events: list[SseEvent] = []
     data: list[str] = []
     name, own_id = "", ""
     for line in lines:
         if not line:
-            events += [Event("\n".join(data), name or "message", own_id)] if data else []
+            events += [SseEvent("\n".join(data), name or "message", own_id)] if data else []
             data, name, own_id = [], "", ""
         field, _, value = line.decode("utf-8", "replace").partition(":")
         value = value.removeprefix(" ")
@@ -94,7 +94,7 @@ def _frame(data: bytes) -> str:
     return " ".join(end for end, found in ends.items() if found) or "nothing"
 
 
-def _said(text: str, event: str, event_id: str) -> Frame:
+def _said(text: str, event: str, event_id: str) -> RpcFrame:
     frame = read_frame(text, event)
     for each in identified(frame.announcements, "stream", event_id, text) if event_id else frame.announcements:
         stored(
@@ -116,7 +116,7 @@ def _said(text: str, event: str, event_id: str) -> Frame:
     return frame
 
 
-def _greeting(answer: Answer) -> None:
+def _greeting(answer: RpcAnswer) -> None:
     """Look at an answer as the one to our first question."""
     name = protocol.server_name(answer)
     must(name.isprintable() and len(name) <= protocol.MAX_NAME_CHARS, "a name that acts", name)

@@ -19,20 +19,18 @@ from harken.ingest.prepare import Policy, prepare
 from harken.model import INBOX, Draft, Kind, Message, MessageId, NewMessage, Outgoing
 from harken.sources.bot.activity import draft_of as activity_draft
 from harken.sources.bot.activity import read_activity
-from harken.sources.bot.bearer import read_bearer
+from harken.sources.bot.door import read_bearer
 from harken.sources.bot.settings import BotSettings
-from harken.sources.door import DoorAnswer, Posted
-from harken.sources.graph.notices.door import Listener, NoticeDoor
-from harken.sources.graph.outlook import reading as outlook
-from harken.sources.graph.teams import reading as teams
-from harken.sources.graph.verdict import Done, verdict_of
-from harken.sources.https.answer import Answer
-from harken.sources.mail.addresses import is_address
-from harken.sources.mail.composing import compose
-from harken.sources.mail.reading import Arrival
-from harken.sources.mail.reading import draft_of as mail_draft
-from harken.sources.mail.settings import MailSettings, Server
-from harken.sources.mail.verifying import UNVERIFIED
+from harken.sources.door import DoorAnswer, PostedRequest
+from harken.sources.http import HttpAnswer
+from harken.sources.imap.messages import UNVERIFIED, ArrivedMail
+from harken.sources.imap.messages import draft_of as mail_draft
+from harken.sources.imap.sender import compose
+from harken.sources.imap.settings import ImapSettings, MailServer, is_address
+from harken.sources.microsoft.notifications import NoticeDoor, NoticeListener
+from harken.sources.microsoft.responses import ResponseDone, verdict_of
+from harken.sources.outlook import mail as outlook
+from harken.sources.teams import messages as teams
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.source import WebhookSource
 from tests.fuzz.ingest_targets import is_storable
@@ -50,12 +48,12 @@ HEADERS: Final = frozenset(
 EXPRESSIONS: Final[Mapping[str, str]] = MappingProxyType(
     {"text": "message.text", "channel": "kind", "sender": "who", "id": "join('', ids)"}
 )
-_ACCOUNT: Final = MailSettings(
+_ACCOUNT: Final = ImapSettings(
     name="mail",
-    imap=Server(host="imap.example.org", port=993),
+    imap=MailServer(host="imap.example.org", port=993),
     user="me@example.org",
     secret=KEPT,
-    smtp=Server(host="smtp.example.org", port=465),
+    smtp=MailServer(host="smtp.example.org", port=465),
     address="me@example.org",
 )
 _HEADER_LINE: Final = re.compile(rb"^([!-9;-~]+):", re.MULTILINE)
@@ -88,7 +86,7 @@ def _webhooks() -> Iterator[Judge]:
         name = said.chosen(sorted(SIGNERS))
         key = RAW_KEY if name == "standard" else SECRET.encode()
         signed = {} if said.headers.get("signed") == "no" else SIGNERS[name](said.body, key)
-        posted = Posted(headers={"content-type": "application/json", **signed, **said.headers}, body=said.body)
+        posted = PostedRequest(headers={"content-type": "application/json", **signed, **said.headers}, body=said.body)
         (door,) = sources[name].doors()
         kept = Kept()
         try:
@@ -147,7 +145,7 @@ def _mail(data: bytes) -> str:
 
 
 def _read_mail(data: bytes) -> NewMessage:
-    arrival = Arrival(raw=data[1:], received_at=NOW, is_head_only=data[:1] == b"h")
+    arrival = ArrivedMail(raw=data[1:], received_at=NOW, is_head_only=data[:1] == b"h")
     draft = mail_draft(arrival, source="mail", folder="INBOX", authserv_id="mx.example.org", addresses={"me@x.example"})
     message = stored(draft)
     must(message.upstream_id == draft.upstream_id, "the id is another one", draft.upstream_id)
@@ -192,8 +190,8 @@ def _graph(data: bytes) -> str:
     if kind == "notice":
         return _notice(said.headers, said.body)
     status = int(said.headers["status"]) if said.headers.get("status", "").isdecimal() else 200
-    verdict = verdict_of("GET", Answer(status, said.headers, said.body), NOW, is_list=kind == "list")
-    if not isinstance(verdict, Done):
+    verdict = verdict_of("GET", HttpAnswer(status, said.headers, said.body), NOW, is_list=kind == "list")
+    if not isinstance(verdict, ResponseDone):
         return "no answer"
     try:
         drafts = [*_mails(verdict.body)] if kind == "mail" else [*_chats(verdict.body)]
@@ -229,10 +227,10 @@ def _chats(body: Mapping[str, object]) -> Iterator[Draft]:
 
 def _notice(headers: Mapping[str, str], body: bytes) -> str:
     told: list[str] = []
-    door = NoticeDoor("teams", [Listener(lambda: "s3cret", told.append, told.append)])
+    door = NoticeDoor("teams", [NoticeListener(lambda: "s3cret", told.append, told.append)])
     query = {"validationToken": headers["token"]} if "token" in headers else {}
     try:
-        answer: DoorAnswer = done(door.take(Posted(query=query, headers=headers, body=body), Kept().accept))
+        answer: DoorAnswer = done(door.take(PostedRequest(query=query, headers=headers, body=body), Kept().accept))
     except Refused:
         must(not told, "told by somebody else", body)
         return "refused"

@@ -24,9 +24,9 @@ from harken.ingest.sanitise import neutralise
 from harken.model import INBOX, DeliveryId, Draft, Kind, Message, MessageId, Offer, Sender
 from harken.reaction import Action, ActionId, ActionState, Mode, Order
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
-from harken.sources.graph.outlook import reading as outlook
-from harken.sources.graph.teams.reading import Chat, chat_draft, read_message
-from harken.sources.mail.reading import Arrival, draft_of
+from harken.sources.imap.messages import ArrivedMail, draft_of
+from harken.sources.outlook import mail as outlook
+from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
 from harken.surfaces import render
 from harken.surfaces.mcp.asking import question
 from tests.hostile.corpus import DELIVERY, ORDER, imitations, marked, names
@@ -139,7 +139,7 @@ def chat_with(text: str) -> Draft:
     }
     written = read_message(said)
     assert written is not None
-    chat = Chat("c-1", topic=text)
+    chat = TeamsChat("c-1", topic=text)
     return chat_draft(written, source="teams", chat=chat, sender=Sender("s-1"), kind=Kind.MESSAGE, me="")
 
 
@@ -247,7 +247,7 @@ def test_names_in_a_mail_end_no_line(name: str) -> None:
     """They stand among lines of ours above the mail's own words, and beside them."""
     for text in CORPUS:
         said = {"subject": PLAIN, "attachment": PLAIN, name: text}
-        message = kept(draft_of(Arrival(raw=mail_with(**said)), source="mail", folder="INBOX"))
+        message = kept(draft_of(ArrivedMail(raw=mail_with(**said)), source="mail", folder="INBOX"))
         assert len(message.text.split("\n")) == len(["subject", "not proven", "attachment", "", "its words"]), text
         assert ORDER in message.text or ORDER not in text, text
         for value in (*message.text.split("\n"), *message.meta.values()):

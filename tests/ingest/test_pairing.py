@@ -13,10 +13,10 @@ from harken.ingest.pairing import LIFETIME, MAX_CODES, MAX_TRIES, Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import Policy, prepare
 from harken.model import NewMessage, SenderRule, Trust
-from harken.sources.mail.reading import Arrival, draft_of
+from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.store.sqlite import open_store
 from harken.testing.clock import FakeClock
-from tests.sources.mail.rig import NAME, VOUCHED, mail
+from tests.sources.imap.rig import NAME, VOUCHED, mail
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 CODE = "CODE"  # where the tests mean the code that was made
@@ -38,7 +38,7 @@ def heard(code: str, text: str, *headers: str, subject: str = "Hello", is_vouche
         *headers,
         subject=subject.replace(CODE, code),
     )
-    draft = draft_of(Arrival(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
+    draft = draft_of(ArrivedMail(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
     return prepare(draft, Policy())
 
 
@@ -151,7 +151,7 @@ async def test_a_code_that_came_while_the_store_was_away_admits_its_sender_later
     pairings = Pairings(clock)
     code, _ = pairings.begin()
     raw = mail(code, VOUCHED)
-    draft = draft_of(Arrival(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
+    draft = draft_of(ArrivedMail(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
     database, elsewhere = tmp_path / "harken.db", tmp_path / "away.db"
     async with open_store(database, clock) as store:
         intake = Intake(store, PolicyBook(store, Policy()), pairings)

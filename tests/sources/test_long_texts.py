@@ -17,11 +17,11 @@ from harken.ingest.prepare import Policy, prepare
 from harken.model import CUT_FROM, MAX_RAW_CHARS, MAX_TEXT_BYTES, Draft, Kind, Sender
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
-from harken.sources.graph.outlook.reading import draft_of as outlook_draft
-from harken.sources.graph.teams.reading import Chat, chat_draft, read_message
-from harken.sources.mail.reading import Arrival, draft_of
+from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.mcp.routing import read_frame
-from tests.sources.mail.rig import mail
+from harken.sources.outlook.mail import draft_of as outlook_draft
+from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
+from tests.sources.imap.rig import mail
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import rig
 
@@ -32,12 +32,12 @@ Wrote = Callable[[str], Awaitable[Draft]]
 
 
 async def _mail(text: str) -> Draft:
-    return draft_of(Arrival(raw=mail(text)), source="post", folder="INBOX")
+    return draft_of(ArrivedMail(raw=mail(text)), source="post", folder="INBOX")
 
 
 async def _html_mail(text: str) -> Draft:
     raw = mail(f"<p>{text}</p>", "Content-Type: text/html; charset=utf-8")
-    return draft_of(Arrival(raw=raw), source="post", folder="INBOX")
+    return draft_of(ArrivedMail(raw=raw), source="post", folder="INBOX")
 
 
 async def _outlook(text: str) -> Draft:
@@ -65,7 +65,7 @@ async def _teams(text: str) -> Draft:
         }
     )
     assert written is not None
-    return chat_draft(written, source="work", chat=Chat("c"), sender=Sender("a"), kind=Kind.MESSAGE, me="me")
+    return chat_draft(written, source="work", chat=TeamsChat("c"), sender=Sender("a"), kind=Kind.MESSAGE, me="me")
 
 
 async def _bot(text: str) -> Draft:

@@ -14,22 +14,27 @@ from hypothesis import strategies as st
 from harken.model import Draft, Kind, Sender
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
-from harken.sources.graph.outlook.reading import draft_of as outlook_draft
-from harken.sources.graph.teams.reading import Chat, chat_draft, read_message
-from harken.sources.mail.reading import Arrival
-from harken.sources.mail.reading import draft_of as mail_draft
+from harken.sources.imap.messages import ArrivedMail
+from harken.sources.imap.messages import draft_of as mail_draft
+from harken.sources.outlook.mail import draft_of as outlook_draft
+from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
 from harken.sources.unattended import is_unattended
 
 ME: Final = "7c1a-me"
 ANN: Final = Sender("55aa-ann", "Ann")
 MINE: Final = "you@example.com"
-ONE: Final = Chat("19:55aa_7c1a@unq.gbl.spaces", kind="oneOnOne")
-GROUP: Final = Chat("19:meeting_x@thread.v2", kind="group")
+ONE: Final = TeamsChat("19:55aa_7c1a@unq.gbl.spaces", kind="oneOnOne")
+GROUP: Final = TeamsChat("19:meeting_x@thread.v2", kind="group")
 MENTION: Final[Mapping[str, object]] = {"mentions": [{"id": 0, "mentioned": {"user": {"id": ME}}}]}
 
 
 def said(
-    chat: Chat, more: Mapping[str, object] | None = None, *, by: Sender = ANN, kind: Kind = Kind.MESSAGE, me: str = ME
+    chat: TeamsChat,
+    more: Mapping[str, object] | None = None,
+    *,
+    by: Sender = ANN,
+    kind: Kind = Kind.MESSAGE,
+    me: str = ME,
 ) -> Draft:
     """Return what somebody says in a chat."""
     who = {"from": {"user": {"id": by.id, "displayName": by.name}}}
@@ -43,7 +48,7 @@ def said(
     ("draft", "expected"),
     [
         (said(ONE), (True, False)),
-        (said(Chat(ONE.id)), (True, False)),
+        (said(TeamsChat(ONE.id)), (True, False)),
         (said(GROUP), (False, False)),
         (said(GROUP, MENTION), (True, False)),
         (said(GROUP, MENTION, me="somebody-else"), (False, False)),
@@ -120,7 +125,7 @@ def test_mail_is_a_question_when_somebody_writes_to_the_account(mail: Mailed, *,
     """Both kinds of account judge alike: who is only copied, a list and a machine wait for nothing."""
     found = outlook_draft(mail.graph(), source="work", folder="inbox", addresses={MINE})
     assert found is not None
-    read = mail_draft(Arrival(raw=mail.raw()), source="post", folder="INBOX", addresses={MINE})
+    read = mail_draft(ArrivedMail(raw=mail.raw()), source="post", folder="INBOX", addresses={MINE})
     assert (found.is_question, read.is_question) == (expected, expected)
     assert (found.is_answer, read.is_answer) == (False, False)
 
@@ -130,7 +135,7 @@ def test_mail_of_an_account_whose_address_is_not_known_is_no_question() -> None:
     found = outlook_draft(Mailed().graph(), source="work", folder="inbox")
     assert found is not None
     assert not found.is_question
-    assert not mail_draft(Arrival(raw=Mailed().raw()), source="post", folder="INBOX").is_question
+    assert not mail_draft(ArrivedMail(raw=Mailed().raw()), source="post", folder="INBOX").is_question
 
 
 def test_invitation_is_no_question() -> None:
@@ -140,7 +145,7 @@ def test_invitation_is_no_question() -> None:
     assert found is not None
     assert not found.is_question
     calendar = {"MIME-Version": "1.0", "Content-Type": "text/calendar; method=REQUEST"}
-    read = mail_draft(Arrival(raw=Mailed(headers=calendar).raw()), source="post", folder="INBOX", addresses={MINE})
+    read = mail_draft(ArrivedMail(raw=Mailed(headers=calendar).raw()), source="post", folder="INBOX", addresses={MINE})
     assert not read.is_question
 
 
@@ -185,10 +190,10 @@ def test_any_text_may_stand_where_an_address_should(text: str) -> None:
 
 @given(
     kind=st.sampled_from([Kind.MESSAGE, Kind.EDIT, Kind.DELETION]),
-    chat=st.sampled_from([ONE, GROUP, Chat("c")]),
+    chat=st.sampled_from([ONE, GROUP, TeamsChat("c")]),
     is_called=st.booleans(),
 )
-def test_what_we_write_ourselves_is_never_a_question(kind: Kind, chat: Chat, *, is_called: bool) -> None:
+def test_what_we_write_ourselves_is_never_a_question(kind: Kind, chat: TeamsChat, *, is_called: bool) -> None:
     """Else Harken would remind its person of what they said."""
     draft = said(chat, MENTION if is_called else None, by=Sender(ME), kind=kind)
     assert not draft.is_question

@@ -10,18 +10,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.sources.table import REFERENCES, SHARED_KEYS, Table
+from harken.sources.table import REFERENCES, SHARED_KEYS, SettingsTable
 
 PASTED = "hunter2-hunter2"
 DEFAULT = "https://service.example/v1.0"
 
 
-def written(value: object) -> Table:
+def written(value: object) -> SettingsTable:
     """A table in which one key has a value."""
-    return Table("ci", {"x": value})
+    return SettingsTable("ci", {"x": value})
 
 
-READERS: dict[str, Callable[[Table], object]] = {
+READERS: dict[str, Callable[[SettingsTable], object]] = {
     "choice": lambda table: table.choice("x", ("tls", "starttls"), "tls"),
     "text": lambda table: table.text("x", "a text"),
     "verbatim": lambda table: table.verbatim("x", "a text"),
@@ -68,7 +68,7 @@ def test_what_is_written_well_is_read_as_it_is_meant(reader: str, value: object,
 )
 def test_what_is_left_out_has_a_default(reader: str, read: object) -> None:
     """A source needs little to be said about it."""
-    assert READERS[reader](Table("ci", {})) == read
+    assert READERS[reader](SettingsTable("ci", {})) == read
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_word_that_has_to_be_there_is_missed() -> None:
     """Without it nobody knows which other keys there are."""
     for entry in ({}, {"preset": ""}, {"preset": None}):
         with pytest.raises(UserError) as caught:
-            Table("ci", entry).choice("preset", ("github", "generic"))
+            SettingsTable("ci", entry).choice("preset", ("github", "generic"))
         assert caught.value.message == "sources.ci.preset is missing."
         assert caught.value.hint == "Use one of github, generic."
 
@@ -155,7 +155,7 @@ def test_a_word_that_has_to_be_there_is_missed() -> None:
 def test_a_text_that_has_to_be_there_is_missed() -> None:
     """What is wanted is said, not only that something is."""
     with pytest.raises(UserError) as caught:
-        Table("ci", {}).text("user", "the name you sign in with", is_required=True)
+        SettingsTable("ci", {}).text("user", "the name you sign in with", is_required=True)
     assert (caught.value.message, caught.value.hint) == (
         "sources.ci.user is missing.",
         "Set it to the name you sign in with.",
@@ -165,14 +165,14 @@ def test_a_text_that_has_to_be_there_is_missed() -> None:
 @pytest.mark.parametrize("reference", REFERENCES)
 def test_a_secret_is_only_named(reference: str) -> None:
     """Settings are shown and sent to others; what they name is not."""
-    assert Table("ci", {}).kept("secret", f"{reference}CI", "a reference") == f"{reference}CI"
+    assert SettingsTable("ci", {}).kept("secret", f"{reference}CI", "a reference") == f"{reference}CI"
 
 
 @pytest.mark.parametrize("found", [PASTED, f" env:{PASTED}", 5, None, [f"env:{PASTED}"]])
 def test_a_secret_that_was_pasted_is_not_repeated(found: object) -> None:
     """The error is shown on a screen and may be sent to somebody for help."""
     with pytest.raises(UserError) as caught:
-        Table("ci", {}).kept("secret", found, "a reference")
+        SettingsTable("ci", {}).kept("secret", found, "a reference")
     assert (caught.value.message, caught.value.hint) == (
         "sources.ci.secret does not say where it is kept.",
         "Set it to a reference.",
@@ -186,18 +186,18 @@ def test_a_secret_that_was_pasted_is_not_repeated(found: object) -> None:
 def test_an_unknown_key_is_refused_with_a_guess(key: str, hint: str) -> None:
     """A key with a slip in it would otherwise be a setting that silently does nothing."""
     with pytest.raises(UserError) as caught:
-        Table("ci", {"max_bytes": 1, key: 1}).refuse_unknown({"max_bytes"}, "a webhook")
+        SettingsTable("ci", {"max_bytes": 1, key: 1}).refuse_unknown({"max_bytes"}, "a webhook")
     assert (caught.value.message, caught.value.hint) == (f"sources.ci.{key} is not a setting of a webhook.", hint)
 
 
 def test_what_may_be_said_of_every_source_is_known_to_each() -> None:
     """Others read these keys, so a source must not take them for a mistake."""
-    Table("ci", dict.fromkeys(SHARED_KEYS, "x")).refuse_unknown((), "a webhook")
+    SettingsTable("ci", dict.fromkeys(SHARED_KEYS, "x")).refuse_unknown((), "a webhook")
 
 
 def test_a_key_that_says_nothing_beside_another_is_refused() -> None:
     """It is a setting, so a guess would mislead: what is told is which of the two has to go."""
-    table = Table("ci", {"transport": "http", "command": "npx"})
+    table = SettingsTable("ci", {"transport": "http", "command": "npx"})
     with pytest.raises(UserError) as caught:
         table.refuse_meaningless({"command"}, 'transport = "http"', "Remove it.")
     assert (caught.value.message, caught.value.hint) == (

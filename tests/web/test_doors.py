@@ -12,7 +12,7 @@ from starlette.types import ASGIApp, Message, Receive
 
 from harken.errors import Refused, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.door import Accept, DoorAnswer, Posted
+from harken.sources.door import Accept, DoorAnswer, PostedRequest
 from harken.surfaces import doors
 from harken.surfaces.doors import create_doors
 
@@ -29,10 +29,10 @@ class Hook:
     path: str = "/hooks/ci"
     max_bytes: int = 100
     fails: Exception | None = None
-    seen: list[Posted] = field(default_factory=list)
+    seen: list[PostedRequest] = field(default_factory=list)
     is_open: anyio.Event | None = None
 
-    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
         """Keep what was posted."""
         self.seen.append(posted)
         if self.is_open is not None:

@@ -14,7 +14,7 @@ import pytest
 
 from harken.daemon import http
 from harken.model import Draft
-from harken.sources.door import Accept, DoorAnswer, Posted
+from harken.sources.door import Accept, DoorAnswer, PostedRequest
 from harken.surfaces.doors import create_doors
 
 WAIT_SECONDS = 20
@@ -29,7 +29,7 @@ class Echoing:
     path: str = "/hooks/ci"
     max_bytes: int = 100
 
-    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
         """Say it."""
         await accept([])
         return DoorAnswer(status=200, body=posted.body)

@@ -20,10 +20,10 @@ from harken.config.load import load
 from harken.daemon.account import Account
 from harken.errors import HarkenError, Unavailable
 from harken.sources.base import SourceState
-from harken.sources.graph.client import NEXT_LINK
-from harken.sources.graph.notices.address import with_notices
-from harken.sources.graph.settings import TEAMS
-from harken.sources.https.address import part
+from harken.sources.http import part
+from harken.sources.microsoft.client import NEXT_LINK
+from harken.sources.microsoft.notifications import with_notices
+from harken.sources.microsoft.settings import TEAMS
 
 LEAST_SECONDS: Final = 30.0  # one answer may take as long
 PAGE: Final = 50

@@ -20,12 +20,10 @@ from harken.config.home import Home
 from harken.daemon.mail import credentials_of
 from harken.errors import HarkenError, Unavailable
 from harken.sources.base import SourceState
-from harken.sources.mail.link import ImapLink
-from harken.sources.mail.reading import checks_of
-from harken.sources.mail.settings import IMAP, MailSettings, read_settings
-from harken.sources.mail.signing_in import Credentials
-from harken.sources.mail.smtp import try_sign_in
-from harken.sources.mail.verifying import has_word_of, proposed
+from harken.sources.imap.connection import Credentials, ImapLink
+from harken.sources.imap.messages import checks_of, has_word_of, proposed
+from harken.sources.imap.sender import try_sign_in
+from harken.sources.imap.settings import IMAP, ImapSettings, read_settings
 
 LEAST_SECONDS: Final = 30.0  # one answer may take as long
 MOST_FOLDERS: Final = 20
@@ -39,7 +37,7 @@ def try_mail(home: Home, name: str, seconds: float) -> Result:
     return anyio.run(_try, settings, _credentials(settings, home), max(seconds, LEAST_SECONDS))
 
 
-def find_voucher(home: Home, settings: MailSettings) -> str:
+def find_voucher(home: Home, settings: ImapSettings) -> str:
     """Return who vouches for senders in most of the newest mails; empty if nobody does or nobody can look now."""
     try:
         who = _credentials(settings, home)
@@ -49,18 +47,18 @@ def find_voucher(home: Home, settings: MailSettings) -> str:
         return ""
 
 
-def _credentials(settings: MailSettings, home: Home) -> Credentials:
+def _credentials(settings: ImapSettings, home: Home) -> Credentials:
     environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
     return credentials_of(settings, home, environ)
 
 
-async def _voucher(settings: MailSettings, who: Credentials) -> str:
+async def _voucher(settings: ImapSettings, who: Credentials) -> str:
     with anyio.fail_after(VOUCHER_SECONDS):
         async with ImapLink(settings.imap, who) as link:
             return proposed(await _checks(settings, link))
 
 
-async def _try(settings: MailSettings, who: Credentials, seconds: float) -> Result:
+async def _try(settings: ImapSettings, who: Credentials, seconds: float) -> Result:
     state, reason, found = SourceState.LISTENING, "", ""
     try:
         with anyio.fail_after(seconds):
@@ -87,7 +85,7 @@ async def _try(settings: MailSettings, who: Credentials, seconds: float) -> Resu
     }
 
 
-async def _look(settings: MailSettings, who: Credentials) -> str:
+async def _look(settings: ImapSettings, who: Credentials) -> str:
     async with ImapLink(settings.imap, who) as link:
         counted = [f"{folder} {(await link.look_at(folder)).count:,}" for folder in settings.folders]
         every = await link.folders()
@@ -98,7 +96,7 @@ async def _look(settings: MailSettings, who: Credentials) -> str:
     return f"Mails: {', '.join(counted)}; {told}. Folders: {names}{more}. {senders}"
 
 
-async def _checks(settings: MailSettings, link: ImapLink) -> list[list[str]]:
+async def _checks(settings: ImapSettings, link: ImapLink) -> list[list[str]]:
     """Return what was found about the senders of the newest mails."""
     await link.look_at(settings.folders[0])
     newest = (await link.search("ALL"))[-NEWEST:]
@@ -106,7 +104,7 @@ async def _checks(settings: MailSettings, link: ImapLink) -> list[list[str]]:
     return [checks_of(heads[uid]) for uid in sorted(heads)]
 
 
-def senders_line(settings: MailSettings, checks: Sequence[Sequence[str]]) -> str:
+def senders_line(settings: ImapSettings, checks: Sequence[Sequence[str]]) -> str:
     """Return how far senders can be believed, told what was found about the senders of some mails."""
     name = settings.authserv_id
     if settings.trust_from:
@@ -120,7 +118,7 @@ def senders_line(settings: MailSettings, checks: Sequence[Sequence[str]]) -> str
     return "Senders are unverified: nobody vouches for them in most of the newest mails."
 
 
-async def _answers(settings: MailSettings, who: Credentials) -> str:
+async def _answers(settings: ImapSettings, who: Credentials) -> str:
     if settings.smtp is None:
         return "It cannot be answered: smtp_host is not set."
     await try_sign_in(settings.smtp, who)

@@ -33,11 +33,11 @@ from harken.hosts.files import read
 from harken.ingest.redact import redact
 from harken.model import LOCAL
 from harken.sources.bot.settings import KIND as BOT
-from harken.sources.graph.settings import KINDS as GRAPH_KINDS
-from harken.sources.graph.settings import read_settings as read_graph_settings
-from harken.sources.mail.settings import IMAP
-from harken.sources.mail.settings import read_settings as read_mail_settings
+from harken.sources.imap.settings import IMAP
+from harken.sources.imap.settings import read_settings as read_mail_settings
 from harken.sources.mcp.settings import read_settings
+from harken.sources.microsoft.settings import KINDS as GRAPH_KINDS
+from harken.sources.microsoft.settings import read_settings as read_graph_settings
 
 KIND: Final = "mcp"
 WEBHOOK: Final = "webhook"

@@ -14,8 +14,7 @@ import msgspec
 from harken.cli.output import note_to_person
 from harken.cli.source_config import add_entry, check_name
 from harken.cli.verbs import Invocation
-from harken.sources.graph.settings import AGENT, ANY_TENANT, PERMISSIONS, POLL_SECONDS, TEAMS
-from harken.sources.graph.tokens.settings import AUTHORITY
+from harken.sources.microsoft.settings import AGENT, ANY_TENANT, AUTHORITY, PERMISSIONS, POLL_SECONDS, TEAMS
 
 
 class Wanted(msgspec.Struct, frozen=True, kw_only=True):

@@ -22,9 +22,8 @@ from harken.config.home import Home, ensure
 from harken.daemon.account import Account, open_account
 from harken.errors import UserError
 from harken.model import timestamp
-from harken.sources.graph.settings import KINDS, read_settings
-from harken.sources.graph.tokens.delegated import CodePrompt, Delegated
-from harken.sources.graph.tokens.who import SignIn
+from harken.sources.microsoft.settings import KINDS, read_settings
+from harken.sources.microsoft.sign_in import CodePrompt, DelegatedSignIn, SignInRecord
 
 AS_YOU = "What an agent answers there is sent in this name, with a line that says so."
 
@@ -71,7 +70,7 @@ def account_of(home: Home, name: str) -> Account:
     return open_account(read_settings(name, entry), home, SystemClock(), environ)
 
 
-def _person(account: Account) -> Delegated:
+def _person(account: Account) -> DelegatedSignIn:
     if account.person is None:
         raise UserError(
             f"{account.settings.name} is signed in by its certificate, and by nobody.",
@@ -80,14 +79,14 @@ def _person(account: Account) -> Delegated:
     return account.person
 
 
-async def _sign_in_by_code(person: Delegated) -> SignIn:
+async def _sign_in_by_code(person: DelegatedSignIn) -> SignInRecord:
     def show(prompt: CodePrompt) -> None:
         note_to_person(prompt.sentence)
 
     return await person.sign_in_by_code(show)
 
 
-async def _sign_in_in_browser(person: Delegated) -> SignIn:
+async def _sign_in_in_browser(person: DelegatedSignIn) -> SignInRecord:
     def show(address: str) -> None:
         note_to_person(f"Sign in in your browser. If none opens, open this in one on this machine:\n{address}")
         note_to_person("With a browser elsewhere only, stop this and use --device.")
@@ -105,7 +104,7 @@ def _bare(scope: str) -> str:
     return scope.rpartition("/")[2].casefold()
 
 
-def _record(name: str, done: SignIn, missing: list[str]) -> Result:
+def _record(name: str, done: SignInRecord, missing: list[str]) -> Result:
     return {
         "name": name,
         "state": "signed in",

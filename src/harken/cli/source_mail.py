@@ -104,8 +104,7 @@ def add_mail(asked: Invocation, args: tuple[str, ...], options: Mapping[str, obj
 
 def asked_for(wanted: Wanted) -> Wanted:
     """Ask the person for what is missing, a question each."""
-    from harken.sources.mail.addresses import is_address
-    from harken.sources.mail.settings import smtp_of
+    from harken.sources.imap.settings import is_address, smtp_of
 
     note_to_person(
         "Most providers want an app password for programs like this one: make one in the settings of your account, "
@@ -162,7 +161,7 @@ def what_to_know(wanted: Wanted, found: str = "") -> list[str]:
 
     `found` is who vouches for senders in the newest mails, if nobody has decided yet whether that is believed.
     """
-    from harken.sources.mail.settings import read_settings
+    from harken.sources.imap.settings import read_settings
 
     settings = read_settings(wanted.name, entry_of(wanted))
     taken = f"Of the mail that is there, what came in the last {wanted.since} is taken" if wanted.since else ""
@@ -192,7 +191,7 @@ def what_to_know(wanted: Wanted, found: str = "") -> list[str]:
 def _voucher(asked: Invocation, wanted: Wanted) -> str:
     """Return who vouches for senders in this account, if that is not known yet and somebody can look."""
     from harken.cli.mail_test import find_voucher
-    from harken.sources.mail.settings import read_settings
+    from harken.sources.imap.settings import read_settings
 
     settings = read_settings(wanted.name, entry_of(wanted))
     return "" if settings.authserv_id or settings.trust_from else find_voucher(asked.home, settings)

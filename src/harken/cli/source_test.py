@@ -22,8 +22,8 @@ from harken.daemon.sources import make_sources
 from harken.model import timestamp
 from harken.sources.base import Feed, Source, SourceHealth, SourceState
 from harken.sources.bot.settings import KIND as BOT
-from harken.sources.graph.settings import KINDS as GRAPH_KINDS
-from harken.sources.mail.settings import IMAP
+from harken.sources.imap.settings import IMAP
+from harken.sources.microsoft.settings import KINDS as GRAPH_KINDS
 
 LOOK_SECONDS: Final = 0.05
 

@@ -15,12 +15,12 @@ from harken.config.home import Home
 from harken.config.secrets import resolve
 from harken.daemon.certificates import believed
 from harken.daemon.signed_in import SignIn
-from harken.sources.graph.client import GraphClient
-from harken.sources.graph.settings import GraphSettings
-from harken.sources.graph.tokens.agent_user import AgentUser
-from harken.sources.graph.tokens.cache import Cache
-from harken.sources.graph.tokens.delegated import Delegated
-from harken.sources.graph.tokens.service import SignInService
+from harken.sources.microsoft.agent_user import AgentUser
+from harken.sources.microsoft.client import GraphClient
+from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.microsoft.sign_in import DelegatedSignIn
+from harken.sources.microsoft.sign_in_service import SignInService
+from harken.sources.microsoft.token_cache import TokenCache
 
 FOLDER: Final = "sign-ins"  # in the home
 
@@ -32,7 +32,7 @@ class Account:
     settings: GraphSettings
     sign_in: SignIn
     client: GraphClient
-    person: Delegated | None = None
+    person: DelegatedSignIn | None = None
 
 
 def open_account(settings: GraphSettings, home: Home, clock: Clock, environ: Mapping[str, str]) -> Account:
@@ -44,8 +44,8 @@ def open_account(settings: GraphSettings, home: Home, clock: Clock, environ: Map
         agent = AgentUser(settings.agent_user(certificate), service, clock)
         sign_in, person = SignIn(tokens=agent, user_id=settings.user_id), None
     else:
-        cache = Cache(home.path / FOLDER, settings.name, is_in_keyring=settings.cache == "keyring")
-        person = Delegated(settings.delegated(), cache, service, clock)
+        cache = TokenCache(home.path / FOLDER, settings.name, is_in_keyring=settings.cache == "keyring")
+        person = DelegatedSignIn(settings.delegated(), cache, service, clock)
         sign_in = SignIn(tokens=person, stamp=cache.stamp)
     client = GraphClient(sign_in, clock, name=settings.name, base_url=settings.graph_url, verify=trust)
     return Account(settings=settings, sign_in=sign_in, client=client, person=person)

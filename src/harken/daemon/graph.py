@@ -14,15 +14,13 @@ from harken.daemon.entry import Entry
 from harken.daemon.signed_in import SignedInSource
 from harken.errors import NeedsPerson, UserError
 from harken.sources.base import Source
-from harken.sources.graph.notices.address import with_notices
-from harken.sources.graph.notices.keeping import Notices
-from harken.sources.graph.notices.tidings import Topic
-from harken.sources.graph.outlook.sender import OutlookSender
-from harken.sources.graph.outlook.source import OutlookSource
-from harken.sources.graph.sent import Sent
-from harken.sources.graph.settings import TEAMS, read_settings
-from harken.sources.graph.teams.sender import TeamsSender
-from harken.sources.graph.teams.source import TeamsSource
+from harken.sources.microsoft.notifications import ChangeTopic, Subscriptions, with_notices
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.settings import TEAMS, read_settings
+from harken.sources.outlook.sender import OutlookSender
+from harken.sources.outlook.source import OutlookSource
+from harken.sources.teams.sender import TeamsSender
+from harken.sources.teams.source import TeamsSource
 
 
 def make_source(entry: Entry) -> Source:
@@ -38,7 +36,7 @@ def make_source(entry: Entry) -> Source:
 
 def _teams(account: Account, clock: Clock) -> SignedInSource:
     settings, client = account.settings, account.client
-    sent, me = Sent(), account.sign_in.me
+    sent, me = SentMessages(), account.sign_in.me
     source = TeamsSource(settings, client, clock, sent, me, since=account.sign_in.since)
     sender = TeamsSender(settings, client, sent, me, clock)
     holder = sender if settings.placeholder else None
@@ -50,7 +48,7 @@ def _teams(account: Account, clock: Clock) -> SignedInSource:
 
 def _outlook(account: Account, clock: Clock) -> SignedInSource:
     settings, client = account.settings, account.client
-    sent = Sent()
+    sent = SentMessages()
     sign_in = account.sign_in
     source = OutlookSource(
         settings, client, clock, sent, sign_in.me, upn=lambda: sign_in.person.upn, since=sign_in.since
@@ -60,7 +58,7 @@ def _outlook(account: Account, clock: Clock) -> SignedInSource:
     return SignedInSource(source, account.sign_in, client, clock, sender=sender, sent=sent, notices=notices)
 
 
-def _notices(account: Account, clock: Clock, topics: Sequence[Topic]) -> Notices | None:
+def _notices(account: Account, clock: Clock, topics: Sequence[ChangeTopic]) -> Subscriptions | None:
     if not account.settings.notice_url:
         return None
-    return Notices(account.settings, account.client, clock, topics, account.sign_in.me)
+    return Subscriptions(account.settings, account.client, clock, topics, account.sign_in.me)

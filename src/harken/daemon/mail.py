@@ -15,22 +15,22 @@ from harken.daemon.certificates import believed
 from harken.daemon.entry import Entry
 from harken.errors import UserError
 from harken.sources.base import Source
-from harken.sources.mail.settings import MailSettings, read_settings
-from harken.sources.mail.signing_in import Credentials
-from harken.sources.mail.source import MailSource
+from harken.sources.imap.connection import Credentials
+from harken.sources.imap.settings import ImapSettings, read_settings
+from harken.sources.imap.source import ImapSource
 
 
 def make_source(entry: Entry) -> Source:
     """Return the source of an entry; raises `UserError` for what is written wrongly."""
     settings = read_settings(entry.name, entry.table)
     try:
-        return MailSource(settings, credentials_of(settings, entry.home, entry.environ), entry.clock)
+        return ImapSource(settings, credentials_of(settings, entry.home, entry.environ), entry.clock)
     except UserError as exc:
         # The certificates that are to be believed cannot be read.
         return entry.unready(exc, settings.place)
 
 
-def credentials_of(settings: MailSettings, home: Home, environ: Mapping[str, str]) -> Credentials:
+def credentials_of(settings: ImapSettings, home: Home, environ: Mapping[str, str]) -> Credentials:
     """Return who signs in; the secret is not looked up yet."""
     return Credentials(
         source=settings.name,

@@ -29,7 +29,7 @@ from harken.runs.folders import Folders
 from harken.runs.jail import ToolServer
 from harken.runs.runner import Answer, Places, Runner
 from harken.sources.base import Source
-from harken.sources.mcp.settings import McpSettings, Transport
+from harken.sources.mcp.settings import McpSettings, McpTransport
 from harken.store.contract import Store
 from harken.store.contract.outbox import CallKey
 
@@ -134,11 +134,11 @@ def _servers(sources: Sequence[Source]) -> ServerOf:
 
 
 def _server(settings: McpSettings) -> ToolServer:
-    if settings.transport is Transport.STDIO:
+    if settings.transport is McpTransport.STDIO:
         return ToolServer(name=settings.name, command=(settings.command, *settings.args), env=settings.env)
     return ToolServer(
         name=settings.name,
         url=settings.url,
         headers=settings.headers,
-        is_sse=settings.transport is Transport.SSE,
+        is_sse=settings.transport is McpTransport.SSE,
     )

@@ -22,10 +22,10 @@ from harken.errors import HarkenError, NeedsPerson
 from harken.model import Draft, timestamp
 from harken.sources.base import Batch, Feed, Source, SourceHealth, SourceState
 from harken.sources.door import Door
-from harken.sources.graph.client import Challenged, GraphClient
-from harken.sources.graph.notices.keeping import Notices
-from harken.sources.graph.sent import Sent
-from harken.sources.graph.tokens.who import Person, Standing
+from harken.sources.microsoft.client import GraphClient, MeetsClaims
+from harken.sources.microsoft.notifications import Subscriptions
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.sign_in import SignedInPerson, SignInStatus
 
 LOOK_SECONDS: Final = 1.0
 TOLD: Final = "told by Microsoft at once"
@@ -40,7 +40,7 @@ class SignsIn(Protocol):
         """Return an access token; raises `NeedsPerson` and `Unavailable`."""
         ...
 
-    async def standing(self) -> Standing:
+    async def standing(self) -> SignInStatus:
         """Return who is signed in, and what a person must do."""
         ...
 
@@ -52,7 +52,7 @@ class SignIn:
     tokens: SignsIn
     stamp: Callable[[], int] = lambda: 0
     user_id: str = ""  # known without asking, of an Agent User
-    person: Person = field(default_factory=Person)
+    person: SignedInPerson = field(default_factory=SignedInPerson)
     action: str = ""
     looked_at: int | None = None  # the stamp at the last look
     begun_at: datetime | None = None
@@ -61,7 +61,7 @@ class SignIn:
     @property
     def title(self) -> str:
         """Who is signed in, for people; empty: nobody, as far as is known."""
-        return self.person.title if self.person != Person() else ""
+        return self.person.title if self.person != SignedInPerson() else ""
 
     def me(self) -> str:
         """Return the id of who is signed in, empty if that is not known."""
@@ -96,7 +96,7 @@ class SignIn:
 
     async def meet(self, claims: str) -> str:
         """Return a new token that has what Graph asks for, as far as who signs in knows how."""
-        return await (self.tokens.meet(claims) if isinstance(self.tokens, Challenged) else self.token(is_fresh=True))
+        return await (self.tokens.meet(claims) if isinstance(self.tokens, MeetsClaims) else self.token(is_fresh=True))
 
     async def look(self) -> bool:
         """Return whether somebody is signed in."""
@@ -107,7 +107,7 @@ class SignIn:
             # Such as a keyring that is locked.
             self.action = exc.action if isinstance(exc, NeedsPerson) else f"{exc.message} {exc.hint}"
             return False
-        self.person = standing.sign_in.person if standing.sign_in else Person()
+        self.person = standing.sign_in.person if standing.sign_in else SignedInPerson()
         self.begun_at = standing.sign_in.since if standing.sign_in else None
         is_in = bool(self.user_id) or standing.sign_in is not None
         self.action = "" if is_in else standing.action
@@ -132,15 +132,15 @@ class SignedInSource:
         clock: Clock,
         *,
         sender: ReplySender | None,
-        sent: Sent | None = None,
+        sent: SentMessages | None = None,
         holder: Placeholding | None = None,
-        notices: Notices | None = None,
+        notices: Subscriptions | None = None,
     ) -> None:
         self._inner = inner
         self._sign_in = sign_in
         self._client = client
         self._clock = clock
-        self._sent = sent or Sent()
+        self._sent = sent or SentMessages()
         self.sender = sender
         self.holder = holder
         self._notices = notices

@@ -20,8 +20,8 @@ from harken.dispatch.placeholder import Placeholding
 from harken.errors import UserError
 from harken.model import Attention, Trust
 from harken.sources.base import Source, SourceReport
-from harken.sources.graph.sent import MAX_IDS
-from harken.sources.mail.settings import read_settings as read_mail_settings
+from harken.sources.imap.settings import read_settings as read_mail_settings
+from harken.sources.microsoft.sent import MAX_IDS
 from harken.store.contract import Store
 
 MCP, WEBHOOK, IMAP = "mcp", "webhook", "imap"

@@ -18,7 +18,7 @@ Accept = Callable[[Sequence[Draft]], Awaitable[Sequence[bool]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Posted:
+class PostedRequest:
     """A request that somebody posted. `headers` have names in lower case; `body` is as it came over the wire."""
 
     query: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -48,7 +48,7 @@ class Door(Protocol):
         """How long a body may be."""
         ...
 
-    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
         """Judge what was posted, have it stored, and answer.
 
         Raises `Refused` (not genuine), `UserError` (cannot be read) and `Unavailable` (try again); whoever calls turns

@@ -26,7 +26,7 @@ _LEAST_ALIKE: Final = 0.65
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class SettingsTable:
     """One table. `name` is the source's; `entry` may hold secrets."""
 
     name: str

@@ -19,7 +19,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from harken.errors import HarkenError, Refused, Unavailable
 from harken.memory import json_bytes
-from harken.sources.door import Accept, Door, DoorAnswer, Posted
+from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
 
 _log = logging.getLogger("harken.doors")
 
@@ -111,11 +111,13 @@ class _Doors:
             raise _NotTakenError(TOO_MANY, "Too many at once. Try again soon.", _after(BUSY_SECONDS))
         self._inside[path] += 1
         try:
-            return await self._take(door, Posted(query=_query(scope["query_string"]), headers=headers, body=body))
+            return await self._take(
+                door, PostedRequest(query=_query(scope["query_string"]), headers=headers, body=body)
+            )
         finally:
             self._inside[path] -= 1
 
-    async def _take(self, door: Door, posted: Posted) -> DoorAnswer:
+    async def _take(self, door: Door, posted: PostedRequest) -> DoorAnswer:
         try:
             return await door.take(posted, self._accept)
         except Unavailable as exc:

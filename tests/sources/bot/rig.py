@@ -20,7 +20,7 @@ from harken.model import (
 )
 from harken.sources.bot.settings import BotSettings, read_settings
 from harken.sources.bot.source import BotSource
-from harken.sources.door import DoorAnswer, Posted
+from harken.sources.door import DoorAnswer, PostedRequest
 from harken.testing import FakeClock
 from tests.sources.bot.service import APP_ID, KEPT, TENANT, Json, Service, serving
 
@@ -60,7 +60,7 @@ class Rig:
         body = activity if isinstance(activity, bytes) else json.dumps(activity).encode()
         bearer = {"authorization": f"Bearer {self.service.token() if token is None else token}"}
         (door,) = self.bot.doors()
-        return await door.take(Posted(headers={**bearer, **headers}, body=body), self.accept)
+        return await door.take(PostedRequest(headers={**bearer, **headers}, body=body), self.accept)
 
 
 def message_of(draft: Draft) -> Message:

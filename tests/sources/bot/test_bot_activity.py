@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.ingest.prepare import Policy, prepare
 from harken.model import Draft, Kind, Priority, Sender, TextFormat
-from harken.sources.bot.activity import KINDS, draft_of, read_activity
-from harken.sources.bot.reference import ID, Reference, upstream_id
+from harken.sources.bot.activity import ID, KINDS, ConversationReference, draft_of, read_activity, upstream_id
 from tests.sources.bot.service import ANN, BOT, TENANT, Json, Service
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -103,7 +102,7 @@ def test_ids_of_the_service_are_stored_unchanged(conversation: str) -> None:
     draft = drafted(activity)
     stored = prepare(draft, Policy())
     assert (stored.conversation, stored.upstream_id, stored.meta) == (conversation, draft.upstream_id, draft.meta)
-    reference = Reference.of(stored.meta)
+    reference = ConversationReference.of(stored.meta)
     assert (reference.user, reference.bot, reference.is_group) == (USER, BOT["id"], True)
 
 

@@ -15,7 +15,7 @@ from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from harken.errors import HarkenError, Refused, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.door import Posted
+from harken.sources.door import PostedRequest
 from tests.sources.bot.rig import Rig, bot_rig
 from tests.sources.bot.service import ANN, TENANT, Service, signing_key
 
@@ -63,7 +63,7 @@ async def test_nothing_is_answered_before_it_is_stored(rig: Rig) -> None:
     (door,) = rig.bot.doors()
     headers = {"authorization": f"Bearer {rig.service.token()}"}
     with pytest.raises(Unavailable):
-        await door.take(Posted(headers=headers, body=json.dumps(rig.service.activity()).encode()), away)
+        await door.take(PostedRequest(headers=headers, body=json.dumps(rig.service.activity()).encode()), away)
     assert rig.bot.health().counts == {}
 
 
@@ -74,9 +74,9 @@ async def test_what_is_no_token_is_refused(rig: Rig, header: str) -> None:
     """A door on the internet is tried by everybody."""
     (door,) = rig.bot.doors()
     with pytest.raises(Refused):
-        await door.take(Posted(headers={"authorization": header}, body=b"{}"), rig.accept)
+        await door.take(PostedRequest(headers={"authorization": header}, body=b"{}"), rig.accept)
     with pytest.raises(Refused):
-        await door.take(Posted(body=b"{}"), rig.accept)
+        await door.take(PostedRequest(body=b"{}"), rig.accept)
     assert rig.service.openid_requests == 0
 
 

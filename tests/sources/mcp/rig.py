@@ -21,7 +21,7 @@ from anyio.streams.tls import TLSListener
 from harken.model import Draft
 from harken.sources.base import Batch, SourceHealth
 from harken.sources.mcp.settings import read_settings
-from harken.sources.mcp.source import McpSource, Timing
+from harken.sources.mcp.source import McpSource, McpTiming
 from harken.testing import FakeClock
 
 SECONDS: Final = 10
@@ -326,7 +326,7 @@ async def following(
     settings = read_settings("odd", entry)
     if idle is not None:
         settings = replace(settings, idle=idle)  # shorter than a person may choose
-    source = McpSource(settings, clock, Timing(lambda: 1.0, waits, monotonic))
+    source = McpSource(settings, clock, McpTiming(lambda: 1.0, waits, monotonic))
     waits.health = source.health
     ear = Ear(source, clock, waits)
     try:

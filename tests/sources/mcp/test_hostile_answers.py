@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from harken.sources.mcp.protocol import pushed_events
-from harken.sources.mcp.routing import Answer
+from harken.sources.mcp.routing import RpcAnswer
 from harken.sources.mcp.web import retry_after
 
 
@@ -27,7 +27,7 @@ from harken.sources.mcp.web import retry_after
 def test_event_with_any_delivery_is_taken_or_left_out(delivery: object, names: list[str]) -> None:
     """A number where a list belongs once ended the whole connection to the server, again and again."""
     event = {"name": "build", "delivery": delivery}
-    assert pushed_events(Answer(1, {"events": [event]})) == names
+    assert pushed_events(RpcAnswer(1, {"events": [event]})) == names
 
 
 @pytest.mark.parametrize(

@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.lines import LineSplitter
-from harken.sources.mcp.place import Place, parse_place
+from harken.sources.mcp.checkpoint import McpCheckpoint, parse_place
+from harken.sources.mcp.stdio import LineSplitter
 
 
 @given(lines=st.lists(st.text("ab é\t", max_size=8), max_size=10), size=st.integers(1, 9))
@@ -28,7 +28,7 @@ def test_a_line_above_the_limit_is_given_up_and_the_next_one_arrives() -> None:
 @given(st.text(max_size=20), st.text(max_size=20), st.text(max_size=20))
 def test_a_place_survives_as_a_checkpoint(session: str, last_id: str, url: str) -> None:
     """After a restart of the daemon the stream goes on where it was left, at the same server only."""
-    place = Place(session, last_id, "2025-11-25", "ci")
+    place = McpCheckpoint(session, last_id, "2025-11-25", "ci")
     found = parse_place(place.checkpoint(url), url)
     assert found == (place if session and last_id else None)
     assert parse_place(place.checkpoint(url), url + "x") is None

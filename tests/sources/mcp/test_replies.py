@@ -11,9 +11,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harken.sources.mcp.link import Lost
-from harken.sources.mcp.replies import MAX_WAITING, Replies
-from harken.sources.mcp.routing import Request
+from harken.sources.mcp.link import LinkLost
+from harken.sources.mcp.replies import MAX_WAITING, ServerReplies
+from harken.sources.mcp.routing import RpcRequest
 from tests.sources.mcp.rig import SECONDS, Handler, Server, Visit, answers, following, said, serving, streams
 from tests.sources.mcp.test_legacy_sse import Old
 
@@ -22,9 +22,9 @@ CHILD = Path(__file__).parent / "child_server.py"
 ANSWERS = "None"  # how the server names what is no request
 
 
-def pings(count: int) -> list[Request]:
+def pings(count: int) -> list[RpcRequest]:
     """Return so many requests."""
-    return [Request(id=number, method="ping") for number in range(count)]
+    return [RpcRequest(id=number, method="ping") for number in range(count)]
 
 
 async def hangs(visit: Visit) -> None:
@@ -98,7 +98,7 @@ async def test_more_requests_than_can_wait_get_no_answer_and_the_log_says_how_ma
         await may_go.wait()
         sent.append(body)
 
-    replies = Replies("odd", tell)
+    replies = ServerReplies("odd", tell)
     with caplog.at_level(logging.INFO, "harken.sources.mcp"), anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
             group.start_soon(replies.run)
@@ -125,9 +125,9 @@ async def test_an_answer_that_fails_is_followed_by_the_next() -> None:
 
     async def tell(body: bytes) -> None:
         tried.append(body)
-        raise Lost("the connection broke off")
+        raise LinkLost("the connection broke off")
 
-    replies = Replies("odd", tell)
+    replies = ServerReplies("odd", tell)
     replies.add(pings(3))
     async with anyio.create_task_group() as group:
         group.start_soon(replies.run)

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from harken.sources.mcp.place import Place, mark_checkpoint, was_heard
+from harken.sources.mcp.checkpoint import McpCheckpoint, mark_checkpoint, was_heard
 from tests.sources.mcp.rig import Handler, Server, Visit, following, said, serving, streams
 from tests.sources.mcp.test_legacy_sse import Old
 
@@ -101,7 +101,7 @@ def sends(events: tuple[tuple[str, str], ...]) -> Handler:
 
 def test_a_checkpoint_of_any_kind_says_that_something_was_heard() -> None:
     """Also one of an older version, which knew positions only."""
-    place = Place("s", "1", "2025-06-18").checkpoint("http://here/")
+    place = McpCheckpoint("s", "1", "2025-06-18").checkpoint("http://here/")
     assert was_heard(place, "http://here/")
     assert not was_heard(place, "http://there/")
     assert not any(was_heard(text, "http://here/") for text in ("", "null", "7", "{}", "[]", "not json"))

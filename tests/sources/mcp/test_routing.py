@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.routing import Announcement, Answer, Frame, Request, identified, is_allowed, read_frame
+from harken.sources.mcp.routing import Announcement, RpcAnswer, RpcFrame, RpcRequest, identified, is_allowed, read_frame
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats(allow_nan=False) | st.text(max_size=5),
@@ -89,10 +89,10 @@ def test_requests_and_answers_are_no_announcements() -> None:
     frame = read_frame(json.dumps(batch))
     assert [each.channel for each in frame.announcements] == ["a", "raw"]
     assert (frame.requests, frame.answers) == (
-        [Request(0, "ping")],
-        [Answer(3, {"x": 1}), Answer("s", error_code=-32601)],
+        [RpcRequest(0, "ping")],
+        [RpcAnswer(3, {"x": 1}), RpcAnswer("s", error_code=-32601)],
     )
-    assert read_frame("  \n") == Frame()
+    assert read_frame("  \n") == RpcFrame()
 
 
 def test_half_a_letter_of_javascript_is_still_a_notification() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from harken.errors import UserError
-from harken.sources.mcp.settings import McpSettings, Transport, read_settings
+from harken.sources.mcp.settings import McpSettings, McpTransport, read_settings
 
 
 def test_a_server_over_http_is_read() -> None:
@@ -22,7 +22,7 @@ def test_a_server_over_http_is_read() -> None:
     }
     assert read_settings("ci", entry) == McpSettings(
         name="ci",
-        transport=Transport.HTTP,
+        transport=McpTransport.HTTP,
         url="https://ci.example/mcp",
         headers={"Authorization": "Bearer s3cret"},
         channels=frozenset({"ci-pipeline", "deploys"}),
@@ -36,7 +36,7 @@ def test_a_program_needs_no_transport() -> None:
     """Whoever names a command means stdio."""
     entry = {"command": "npx", "args": ["-y", "x"], "env": {"A": "b"}, "cwd": "/srv"}
     assert read_settings("x", entry) == McpSettings(
-        name="x", transport=Transport.STDIO, command="npx", args=("-y", "x"), env={"A": "b"}, cwd="/srv"
+        name="x", transport=McpTransport.STDIO, command="npx", args=("-y", "x"), env={"A": "b"}, cwd="/srv"
     )
 
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.sse import Event, EventParser
+from harken.sources.mcp.event_stream import EventParser, SseEvent
 
 PIECES = st.sampled_from(
     [
@@ -21,18 +21,18 @@ PIECES = st.sampled_from(
 STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
 
 
-def naive(stream: bytes) -> tuple[list[Event], str, int | None]:
+def naive(stream: bytes) -> tuple[list[SseEvent], str, int | None]:
     """Return what the specification says about a whole stream, in the plainest way."""
     text = stream.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "replace")
     lines = re.split(r"\r\n|\n|\r", text)[:-1]
-    events: list[Event] = []
+    events: list[SseEvent] = []
     data: list[str] = []
     name, own_id, last_id, retry = "", None, "", None
     for line in lines:
         if not line:
             last_id = last_id if own_id is None else own_id
             if data:
-                events.append(Event("\n".join(data), name or "message", own_id or ""))
+                events.append(SseEvent("\n".join(data), name or "message", own_id or ""))
             data, name, own_id = [], "", None
             continue
         field, _, value = line.partition(":")
@@ -67,23 +67,23 @@ def test_byte_by_byte_is_the_same_as_at_once(stream: bytes) -> None:
 @pytest.mark.parametrize(
     ("stream", "events"),
     [
-        (b"data: a\n\n", [Event("a")]),
-        (b"data:a\r\rdata: b\r\n\r\n", [Event("a"), Event("b")]),
-        (b"data:  two spaces\n\n", [Event(" two spaces")]),
-        (b"data: one\ndata\ndata:three\n\n", [Event("one\n\nthree")]),
-        (b":keep alive\n\n:again\ndata: x\n\n", [Event("x")]),
-        (b"event: deploy\ndata: x\n\ndata: y\n\n", [Event("x", "deploy"), Event("y")]),
+        (b"data: a\n\n", [SseEvent("a")]),
+        (b"data:a\r\rdata: b\r\n\r\n", [SseEvent("a"), SseEvent("b")]),
+        (b"data:  two spaces\n\n", [SseEvent(" two spaces")]),
+        (b"data: one\ndata\ndata:three\n\n", [SseEvent("one\n\nthree")]),
+        (b":keep alive\n\n:again\ndata: x\n\n", [SseEvent("x")]),
+        (b"event: deploy\ndata: x\n\ndata: y\n\n", [SseEvent("x", "deploy"), SseEvent("y")]),
         (b"event: nothing\n\n", []),
-        (b"data\n\n", [Event("")]),
-        (b"\xef\xbb\xbfdata: x\n\n", [Event("x")]),
-        (b"data: x\n\n\xef\xbb\xbfdata: y\n\n", [Event("x")]),
-        (b"id: 1\ndata: x\n\ndata: y\n\n", [Event("x", id="1"), Event("y")]),
-        (b"unknown: x\ndata: y\n\n", [Event("y")]),
-        (b"data: \xff\xfe ok\n\n", [Event("\ufffd\ufffd ok")]),
+        (b"data\n\n", [SseEvent("")]),
+        (b"\xef\xbb\xbfdata: x\n\n", [SseEvent("x")]),
+        (b"data: x\n\n\xef\xbb\xbfdata: y\n\n", [SseEvent("x")]),
+        (b"id: 1\ndata: x\n\ndata: y\n\n", [SseEvent("x", id="1"), SseEvent("y")]),
+        (b"unknown: x\ndata: y\n\n", [SseEvent("y")]),
+        (b"data: \xff\xfe ok\n\n", [SseEvent("\ufffd\ufffd ok")]),
         (b"data: never ended", []),
     ],
 )
-def test_the_format_is_read_as_specified(stream: bytes, events: list[Event]) -> None:
+def test_the_format_is_read_as_specified(stream: bytes, events: list[SseEvent]) -> None:
     """Each is a sentence of the specification that some server relies on."""
     assert EventParser().feed(stream) == events
 
@@ -98,7 +98,7 @@ def test_an_event_that_broke_off_does_not_move_the_position() -> None:
 def test_a_position_without_data_counts() -> None:
     """Servers begin a stream with an empty event whose id is where to resume."""
     parser = EventParser()
-    assert parser.feed(b"id: start\ndata:\n\nid: \x00bad\n\nretry: 1500\nretry: soon\n\n") == [Event("", id="start")]
+    assert parser.feed(b"id: start\ndata:\n\nid: \x00bad\n\nretry: 1500\nretry: soon\n\n") == [SseEvent("", id="start")]
     assert (parser.last_id, parser.retry_ms) == ("start", 1500)
 
 
@@ -110,12 +110,12 @@ def test_an_event_above_the_limit_is_given_up_and_the_next_one_arrives() -> None
         heard += parser.feed(b"x" * 100)
     assert sum(map(len, parser.kept)) <= 1
     heard += parser.feed(b"\ndata: more\n\ndata: " + b"y" * 90 + b"\n\n:" + b"c" * 500 + b"\ndata: z\n\n")
-    assert heard == [Event("y" * 90), Event("z")]
+    assert heard == [SseEvent("y" * 90), SseEvent("z")]
     assert (parser.dropped, parser.last_id) == (1, "1")
 
 
 def test_many_small_lines_above_the_limit_are_one_event_given_up() -> None:
     """The limit is for the event, not for the line."""
     parser = EventParser(max_bytes=100)
-    assert parser.feed(b"data: 0123456789\n" * 20 + b"\ndata: ok\n\n") == [Event("ok")]
+    assert parser.feed(b"data: 0123456789\n" * 20 + b"\ndata: ok\n\n") == [SseEvent("ok")]
     assert parser.dropped == 1

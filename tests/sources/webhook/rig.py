@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Draft
-from harken.sources.door import DoorAnswer, Posted
+from harken.sources.door import DoorAnswer, PostedRequest
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.source import WebhookSource
 
@@ -145,7 +145,7 @@ class Rig:
     async def post(self, headers: Headers, body: bytes, media: str = "application/json") -> DoorAnswer:
         """Post something."""
         (door,) = self.source.doors()
-        return await door.take(Posted(headers={"content-type": media, **headers}, body=body), self.kept.accept)
+        return await door.take(PostedRequest(headers={"content-type": media, **headers}, body=body), self.kept.accept)
 
     async def say(self, payload: object, **named: object) -> DoorAnswer:
         """Post JSON, signed as its preset wants it."""

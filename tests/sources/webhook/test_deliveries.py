@@ -10,7 +10,7 @@ import pytest
 from harken.config.home import Home
 from harken.daemon.webhook import keys_of
 from harken.errors import UserError
-from harken.sources.webhook.delivery import MAX_ID, signed_id
+from harken.sources.webhook.preset import MAX_ID, signed_id
 from harken.sources.webhook.settings import read_settings
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import SIGNERS, github, gitlab, rig

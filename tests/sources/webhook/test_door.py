@@ -19,8 +19,8 @@ import pytest
 from harken.errors import Refused, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.base import SourceState
-from harken.sources.door import Posted
-from harken.sources.webhook.preset import Judging
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.preset import SignatureCheck
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.signing import LARGE_BYTES
 from harken.sources.webhook.source import WebhookSource
@@ -172,7 +172,7 @@ async def test_nothing_is_said_to_be_accepted_that_was_not_stored() -> None:
 
     hook = rig("github")
     (door,) = hook.source.doors()
-    posted = Posted(headers={"content-type": "application/json", **github(BODY)}, body=BODY)
+    posted = PostedRequest(headers={"content-type": "application/json", **github(BODY)}, body=BODY)
     with pytest.raises(Unavailable):
         await door.take(posted, away)
     assert hook.source.health().counts == {}
@@ -211,7 +211,7 @@ async def test_large_posts_leave_threads_to_others() -> None:
     is_over = threading.Event()
     settings = read_settings("ci", {"preset": "github", "secret": "env:IT"})
 
-    def check(_posted: Posted, _judging: Judging) -> None:
+    def check(_posted: PostedRequest, _judging: SignatureCheck) -> None:
         is_over.wait(SECONDS)
         raise Refused("It is not signed.")
 
@@ -247,7 +247,7 @@ def no_collector() -> Iterator[None]:
 async def test_a_large_post_that_is_refused_leaves_nothing_in_the_memory() -> None:
     """Anybody can post there: megabytes that wait for the collector of cycles would soon be all of the memory."""
     hook = rig("github")
-    posted = Posted(query={}, headers=github(b"another body"), body=b"{" + b" " * LARGE_BYTES)
+    posted = PostedRequest(query={}, headers=github(b"another body"), body=b"{" + b" " * LARGE_BYTES)
     (door,) = hook.source.doors()
     before = sys.getrefcount(posted)
     with pytest.raises(Refused):

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.ingest.prepare import Policy, prepare
 from harken.model import Draft
-from harken.sources.door import Posted
-from harken.sources.webhook.preset import Event, Preset
-from harken.sources.webhook.reading import decoded
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import decoded
+from harken.sources.webhook.preset import Preset, WebhookEvent
 from harken.sources.webhook.settings import read_settings
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import PRESETS
@@ -74,10 +74,10 @@ def headers_of(draw: st.DataObject) -> dict[str, str]:
 def test_no_payload_breaks_a_preset(name: str, payload: Json, data: st.DataObject) -> None:
     """Whoever has the secret may still send anything, and so may whoever names a branch."""
     try:
-        found = preset_of(name).read(Posted(headers=headers_of(data)), payload)
+        found = preset_of(name).read(PostedRequest(headers=headers_of(data)), payload)
     except UserError:
         return  # it is not what its headers say
-    if isinstance(found, Event):
+    if isinstance(found, WebhookEvent):
         assert 0 < len(found.text) < MAX_TEXT
         assert 0 < len(found.channel) <= 128
         assert "\n" not in found.channel
@@ -115,4 +115,4 @@ def test_nesting_does_not_reach_the_stack(depth: int, name: str) -> None:
         payload = decoded(body)
     except UserError:
         return
-    preset_of(name).read(Posted(), payload)
+    preset_of(name).read(PostedRequest(), payload)

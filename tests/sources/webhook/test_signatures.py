@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import Refused, UserError
-from harken.sources.door import Posted
-from harken.sources.webhook.preset import Judging
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.preset import SignatureCheck
 from harken.sources.webhook.settings import read_settings
 from harken.sources.webhook.signing import standard_keys
 from tests.sources.webhook.rig import (
@@ -78,10 +78,10 @@ def test_any_flipped_bit_of_body_or_signature_is_refused(preset: str, data: st.D
     """Nothing that was signed can be changed, and no signature has a second spelling."""
     check = read_settings("ci", {"preset": preset, "secret": "env:IT"}).preset
     keys = check.keys(STANDARD_SECRET if preset == "standard" else SECRET)
-    judging = Judging(keys=keys, now=NOW.timestamp(), window=300.0)
+    judging = SignatureCheck(keys=keys, now=NOW.timestamp(), window=300.0)
     body = data.draw(st.binary(min_size=1, max_size=200))
     headers = dict(SIGNERS[preset](body))
-    check.check(Posted(headers=headers, body=body), judging)
+    check.check(PostedRequest(headers=headers, body=body), judging)
     is_body_signed = preset not in {"gitlab", "alertmanager"}
     if is_body_signed and data.draw(st.booleans()):
         body = flipped(body, data)
@@ -92,7 +92,7 @@ def test_any_flipped_bit_of_body_or_signature_is_refused(preset: str, data: st.D
             "latin-1"
         )
     with pytest.raises(Refused):
-        check.check(Posted(headers=headers, body=body), judging)
+        check.check(PostedRequest(headers=headers, body=body), judging)
 
 
 def flipped(raw: bytes, data: st.DataObject, first: int = 0) -> bytes:

@@ -1,9 +1,7 @@
-"""What the Bot Connector posts, read into our own words: an activity, and the draft that it is. Pure.
+"""What is said to a bot, as a draft, with the reference that an answer needs. Pure.
 
-Everything in it was written by somebody else: wrong types are left out, and an activity without what every one has is
-a `UserError`. Ids are taken only as they can be stored unchanged, because an answer is addressed with them. What an
-answer needs besides (the service's address, the bot, the person) goes into the draft's `meta`, so that a stored
-message can be answered by any later daemon. Above is `door.py`; `reference.py` reads the same back.
+An activity has the shape that the Bot Connector documents, or any other: whatever it is, the result is a value or an
+error of ours. Above are the door and the sender.
 """
 
 from __future__ import annotations
@@ -12,15 +10,61 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Final, TypeAlias
+from typing import Final, Self, TypeAlias
 
 import msgspec
 
-from harken.errors import UserError
+from harken.errors import Refused, UserError
 from harken.memory import json_bytes
-from harken.model import Draft, Kind, Priority, Sender, TextFormat
-from harken.sources.bot.reference import ID, Reference, upstream_id
+from harken.model import Draft, Kind, Message, Priority, Sender, TextFormat
 from harken.sources.bot.settings import TEAMS
+
+# Printable, without spaces and brackets: what an inbox would have to change is no id here.
+ID: Final = re.compile(r"[!-;=?-~]{1,400}")
+
+_GROUP: Final = "true"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConversationReference:
+    """What an answer needs besides the conversation and the activity."""
+
+    service_url: str
+    channel_id: str = ""
+    bot: str = ""
+    user: str = ""
+    is_group: bool = False
+
+    def as_meta(self) -> dict[str, str]:
+        """Return it as it is kept."""
+        return {
+            "service_url": self.service_url,
+            "channel_id": self.channel_id,
+            "bot": self.bot,
+            "user": self.user,
+            "group": _GROUP if self.is_group else "",
+        }
+
+    @classmethod
+    def of(cls, meta: Mapping[str, str]) -> Self:
+        """Read what is kept; what is not as it was is left out."""
+        kept = {key: meta[key] for key in ("channel_id", "bot", "user") if ID.fullmatch(meta.get(key, ""))}
+        return cls(service_url=meta.get("service_url", ""), is_group=meta.get("group") == _GROUP, **kept)
+
+
+def upstream_id(conversation_id: str, activity_id: str) -> str:
+    """Return how a message is known: ids of activities are unique in their conversation only."""
+    return f"{conversation_id}/{activity_id}"
+
+
+def activity_id_of(message: Message) -> str:
+    """Return the activity that a stored message was; raises `Refused` if its conversation is not the one it says."""
+    conversation, upstream = message.conversation, message.upstream_id
+    activity_id = upstream.removeprefix(f"{conversation}/")
+    if not ID.fullmatch(conversation) or activity_id == upstream or not ID.fullmatch(activity_id):
+        raise Refused("This message does not say which conversation it came from.", "answer it where it came from")
+    return activity_id
+
 
 Json: TypeAlias = Mapping[str, object]
 
@@ -42,7 +86,7 @@ _NO_TEXT: Final = "[a message without a text]"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Activity:
+class BotActivity:
     """One thing that happened in a conversation, as the service tells it."""
 
     type: str
@@ -52,7 +96,7 @@ class Activity:
     json: Json = field(default_factory=dict[str, object], repr=False)
 
 
-def read_activity(body: bytes) -> Activity:
+def read_activity(body: bytes) -> BotActivity:
     """Return what was posted; raises `UserError` if it is no activity."""
     try:
         json = msgspec.json.decode(body)
@@ -65,7 +109,7 @@ def read_activity(body: bytes) -> Activity:
         raise _unreadable("it has no type")
     data = within(json, "channelData")
     named = (text_of(within(data, "tenant"), "id"), text_of(within(json, "conversation"), "tenantId"))
-    return Activity(
+    return BotActivity(
         type=kind,
         channel_id=text_of(json, "channelId"),
         service_url=text_of(json, "serviceUrl"),
@@ -74,7 +118,7 @@ def read_activity(body: bytes) -> Activity:
     )
 
 
-def draft_of(activity: Activity, source: str) -> Draft | None:
+def draft_of(activity: BotActivity, source: str) -> Draft | None:
     """Return what somebody said as a draft, nothing for what is no message; raises `UserError` for half a one."""
     json = activity.json
     kind = KINDS.get(activity.type)
@@ -131,7 +175,7 @@ def _id(json: Json, what: str) -> str:
     return found
 
 
-def _sender(activity: Activity, author: Json, author_id: str) -> Sender:
+def _sender(activity: BotActivity, author: Json, author_id: str) -> Sender:
     """Return who said it. Only Teams vouches for a person's id in the directory; elsewhere visitors name themselves."""
     name = text_of(author, "name")[:MAX_NAME_CHARS]
     if activity.channel_id != TEAMS:
@@ -180,11 +224,11 @@ def _attachment(json: Json) -> str:
     return f"[attachment: {name or ('a picture' if kind.startswith('image') else 'without a name')}]"
 
 
-def _meta(activity: Activity, author_id: str) -> dict[str, str]:
+def _meta(activity: BotActivity, author_id: str) -> dict[str, str]:
     json = activity.json
     conversation, data = within(json, "conversation"), within(json, "channelData")
     kind = text_of(conversation, "conversationType")
-    reference = Reference(
+    reference = ConversationReference(
         service_url=activity.service_url,
         channel_id=activity.channel_id,
         bot=text_of(within(json, "recipient"), "id"),

@@ -2,16 +2,20 @@
 
 Where a reply goes follows from the stored message alone. The Bot Connector takes no key that would make a second try
 the same message, and gives no way to look: so a reply is tried again only if it certainly did not happen. One that may
-have happened is an error that parks it, and says so. Above is the outbox, which remembers what was begun; below are the
-tokens.
+have happened is an error that parks it, and says so. Above is the outbox, which remembers what was begun; `AppTokens`
+gets the tokens.
 """
 
 from __future__ import annotations
 
 import re
 import ssl
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from http import HTTPStatus
+from types import MappingProxyType
 from typing import Final
+from urllib.parse import urlencode
 
 import httpx2
 import msgspec
@@ -20,14 +24,119 @@ from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused, Unavailable, UserError
 from harken.memory import json_bytes
 from harken.model import AGENT, RUN, TASK, Message, Outgoing
-from harken.sources.bot.reference import Reference, activity_id_of, upstream_id
+from harken.sources.backoff import asked_seconds
+from harken.sources.bot.activity import ConversationReference, activity_id_of, upstream_id
 from harken.sources.bot.settings import TEAMS, BotSettings
-from harken.sources.bot.standing import Standing
-from harken.sources.bot.tokens import AppTokens
-from harken.sources.https.address import Address, part
-from harken.sources.https.answer import Answer
-from harken.sources.https.retrying import asked_seconds
-from harken.sources.https.wire import Broken, Wire
+from harken.sources.bot.standing import BotStanding
+from harken.sources.http import (
+    CachedToken,
+    ConnectionBroken,
+    HttpAnswer,
+    HttpWire,
+    ServiceAddress,
+    TokenHolder,
+    held_until,
+    needs_person,
+    part,
+    seconds_of,
+)
+
+TOKEN_SECONDS: Final = 20.0
+RETRY_SECONDS: Final = 30.0
+
+_NUMBER: Final = re.compile(r"AADSTS(\d{4,9})")
+# What a person must do, by the number that Entra gives; numbers change seldom, and without one there is `_OTHER`.
+_ADVICE: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "7000215": ("Microsoft does not accept the bot's secret.", "Copy its value, not its id, to where {secret} is"),
+        "7000222": ("The bot's secret has ended.", "Make a new one in Azure and put it where {secret} is"),
+        "700016": ("The tenant does not know the bot's app.", "Check app_id and tenant of {name}"),
+        "90002": ("There is no such tenant.", "Check the tenant of {name}"),
+        "900023": ("There is no such tenant.", "Check the tenant of {name}"),
+    }
+)
+_OTHER: Final = ("Microsoft gives the bot no token.", "Check app_id, tenant and secret of {name}")
+
+
+@dataclass(frozen=True, slots=True)
+class _Entra:
+    """What the token service said, as far as it is looked at."""
+
+    status: int
+    said: Mapping[str, object]
+
+
+class AppTokens:
+    """The tokens of one bot."""
+
+    def __init__(
+        self, settings: BotSettings, secret: Callable[[], str], clock: Clock, *, verify: ssl.SSLContext | None = None
+    ) -> None:
+        self._settings = settings
+        self._secret = secret
+        self._clock = clock
+        address = ServiceAddress.parse(settings.token_url, "Microsoft's sign-in service")
+        self._wire = HttpWire(address, verify=verify, request_seconds=TOKEN_SECONDS)
+        self._holder = TokenHolder(clock, self._renew)
+
+    async def token(self, *, is_fresh: bool = False) -> str:
+        """Return a token, renewed where needed; raises `NeedsPerson` and `Unavailable`."""
+        try:
+            return await self._holder.token(is_fresh=is_fresh)
+        except (NeedsPerson, UserError) as exc:
+            self._holder.forget()
+            raise needs_person(exc) from None
+
+    async def aclose(self) -> None:
+        """Close the connections."""
+        await self._wire.aclose()
+
+    async def _renew(self, *, is_forced: bool) -> CachedToken:
+        del is_forced  # there is nothing to take an old one from
+        form = {
+            "grant_type": "client_credentials",
+            "client_id": self._settings.app_id,
+            "client_secret": self._secret(),
+            "scope": self._settings.scope,
+        }
+        answer = await self._ask(urlencode(form).encode())
+        token = answer.said.get("access_token")
+        if answer.status != HTTPStatus.OK or not isinstance(token, str) or not token.isascii() or not token:
+            raise self._refusal(answer)
+        return held_until(token, self._clock.now(), seconds_of(answer.said.get("expires_in")))
+
+    async def _ask(self, form: bytes) -> _Entra:
+        headers = {"Content-Type": "application/x-www-form-urlencoded", "Accept": "application/json"}
+        try:
+            answer = await self._wire.exchange("POST", httpx2.URL(self._settings.token_url), headers, form)
+        except ConnectionBroken as exc:
+            raise _later(exc.reason) from exc
+        if answer.status == HTTPStatus.TOO_MANY_REQUESTS or answer.status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            raise _later(f"it answers {answer.status}", asked_seconds(answer.headers, self._clock.now()))
+        try:
+            said = msgspec.json.decode(answer.body or b"")
+        except (msgspec.MsgspecError, UnicodeError, RecursionError):
+            said = None
+        if not isinstance(said, dict):
+            raise _later(f"it answers {answer.status}, with something unreadable")
+        return _Entra(answer.status, said)
+
+    def _refusal(self, answer: _Entra) -> NeedsPerson:
+        described = answer.said.get("error_description")
+        number = _NUMBER.search(described[:2_000]) if isinstance(described, str) else None
+        message, action = _ADVICE.get(number[1] if number else "", _OTHER)
+        told = f" (AADSTS{number[1]})" if number else f" ({answer.status})"
+        action = action.format(secret=f"sources.{self._settings.name}.secret", name=f"sources.{self._settings.name}")
+        return NeedsPerson(f"{message[:-1]}{told}.", f"{action}; replies wait until then.", action=action)
+
+
+def _later(reason: str, asked: float | None = None) -> Unavailable:
+    return Unavailable(
+        f"The sign-in service gives the bot no token now: {reason}.",
+        "nothing needs to be done: it is tried again",
+        retry_after=asked or RETRY_SECONDS,
+    )
+
 
 # Microsoft has documented 28, 40 and 100 KB, and larger ones than the first were refused: this is taken everywhere.
 MAX_BYTES: Final = 28_000
@@ -65,7 +174,7 @@ class BotSender:
         tokens: AppTokens,
         clock: Clock,
         *,
-        standing: Standing,
+        standing: BotStanding,
         verify: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
@@ -97,10 +206,10 @@ class BotSender:
         own_id = await self._post(url, body)
         return upstream_id(to.conversation, own_id) if own_id else to.conversation
 
-    def _reference(self, message: Message) -> Reference:
+    def _reference(self, message: Message) -> ConversationReference:
         if message.source != self._settings.name:
             raise Refused("This message did not come through this bot.", "answer it where it came from")
-        reference = Reference.of(message.meta)
+        reference = ConversationReference.of(message.meta)
         if not self._settings.is_service(reference.service_url):
             raise Refused(
                 "The message came from a service address that answers may not go to.",
@@ -110,13 +219,13 @@ class BotSender:
 
     async def _post(self, url: httpx2.URL, body: bytes) -> str:
         """Return the id of what was sent. What it raises other than `MaybeSent` means that nothing was."""
-        address = Address.parse(f"{url.scheme}://{_netloc(url)}", "Microsoft's bot service")
-        wire = Wire(address, verify=self._verify, request_seconds=REQUEST_SECONDS)
+        address = ServiceAddress.parse(f"{url.scheme}://{_netloc(url)}", "Microsoft's bot service")
+        wire = HttpWire(address, verify=self._verify, request_seconds=REQUEST_SECONDS)
         try:
             answer = await self._exchange(wire, url, body, is_fresh=False)
             if answer.status == HTTPStatus.UNAUTHORIZED:
                 answer = await self._exchange(wire, url, body, is_fresh=True)
-        except Broken as exc:
+        except ConnectionBroken as exc:
             if exc.is_unsent:
                 raise Unavailable(
                     f"The bot service: {exc.reason}.", "it is tried again", retry_after=BUSY_SECONDS
@@ -126,12 +235,12 @@ class BotSender:
             await wire.aclose()
         return self._own_id(answer)
 
-    async def _exchange(self, wire: Wire, url: httpx2.URL, body: bytes, *, is_fresh: bool) -> Answer:
+    async def _exchange(self, wire: HttpWire, url: httpx2.URL, body: bytes, *, is_fresh: bool) -> HttpAnswer:
         token = await self._tokens.token(is_fresh=is_fresh)
         headers = {"Authorization": f"Bearer {token}", "Content-Type": "application/json", "Accept": "application/json"}
         return await wire.exchange("POST", url, headers, body)
 
-    def _own_id(self, answer: Answer) -> str:
+    def _own_id(self, answer: HttpAnswer) -> str:
         status = answer.status
         if status in _OK:
             found = _object(answer.body).get("id")
@@ -167,7 +276,7 @@ def _refusal(status: int, code: str) -> HarkenError:
             return UserError(f"The bot service does not accept the reply ({told}).", "correct it, then reply again")
 
 
-def _url(reference: Reference, conversation: str, activity_id: str) -> httpx2.URL:
+def _url(reference: ConversationReference, conversation: str, activity_id: str) -> httpx2.URL:
     root = reference.service_url.rstrip("/")
     return httpx2.URL(f"{root}/v3/conversations/{part(conversation)}/activities/{part(activity_id)}")
 
@@ -176,7 +285,7 @@ def _netloc(url: httpx2.URL) -> str:
     return url.netloc.decode("ascii")
 
 
-def _body(reply: Outgoing, reference: Reference) -> bytes:
+def _body(reply: Outgoing, reference: ConversationReference) -> bytes:
     if not reply.body.strip():
         raise UserError("The reply is empty.", "write something")
     # A picture is loaded when it is shown: it would tell a stranger that somebody has read it. Its link stays.

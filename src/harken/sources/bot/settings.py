@@ -15,7 +15,7 @@ from urllib.parse import quote, urlsplit
 
 from harken.errors import UserError
 from harken.sources.loopback import is_loopback
-from harken.sources.table import Table
+from harken.sources.table import SettingsTable
 
 KIND: Final = "bot"
 PATH: Final = "/bot/messages"
@@ -37,7 +37,7 @@ _HOST: Final = re.compile(r"\.?[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,250})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cloud:
+class BotCloud:
     """Where Microsoft's bot service is. A host that begins with a dot stands for everything below it."""
 
     issuer: str
@@ -48,16 +48,16 @@ class Cloud:
 
 
 # Everybody at Azure can have a name below trafficmanager.net: of those only the one that is Teams.
-CLOUDS: Final[Mapping[str, Cloud]] = MappingProxyType(
+CLOUDS: Final[Mapping[str, BotCloud]] = MappingProxyType(
     {
-        PUBLIC: Cloud(
+        PUBLIC: BotCloud(
             issuer="https://api.botframework.com",
             openid_url="https://login.botframework.com/v1/.well-known/openidconfiguration",
             authority="https://login.microsoftonline.com",
             scope="https://api.botframework.com/.default",
             hosts=("smba.trafficmanager.net", ".botframework.com", ".teams.microsoft.com"),
         ),
-        GOVERNMENT: Cloud(
+        GOVERNMENT: BotCloud(
             issuer="https://api.botframework.us",
             openid_url="https://login.botframework.azure.us/v1/.well-known/openidconfiguration",
             authority="https://login.microsoftonline.us",
@@ -108,7 +108,7 @@ class BotSettings:
 
 def read_settings(name: str, entry: Mapping[str, object]) -> BotSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    table = Table(name, entry)
+    table = SettingsTable(name, entry)
     table.refuse_unknown(_KEYS, "a bot")
     cloud = CLOUDS[table.choice("cloud", tuple(CLOUDS), PUBLIC)]
     tenant = _tenant(table)
@@ -129,7 +129,7 @@ def read_settings(name: str, entry: Mapping[str, object]) -> BotSettings:
     )
 
 
-def _app_id(table: Table) -> str:
+def _app_id(table: SettingsTable) -> str:
     wanted = "the Microsoft App ID of the bot, such as 1b730954-1685-4b74-9bfd-dac224a7b894"
     found = table.text("app_id", wanted, is_required=True)
     if not _GUID.fullmatch(found):
@@ -138,7 +138,7 @@ def _app_id(table: Table) -> str:
     return found.lower()
 
 
-def _tenant(table: Table) -> str:
+def _tenant(table: SettingsTable) -> str:
     wanted = f"the id or domain of your tenant; {MANY_TENANTS} for a bot that was registered as multi-tenant"
     found = table.text("tenant", wanted, is_required=True)
     if not (_GUID.fullmatch(found) or _DOMAIN.fullmatch(found)):
@@ -146,7 +146,7 @@ def _tenant(table: Table) -> str:
     return found.lower()
 
 
-def _tenants(table: Table, own: str, channels: frozenset[str]) -> frozenset[str]:
+def _tenants(table: SettingsTable, own: str, channels: frozenset[str]) -> frozenset[str]:
     """Return whose people are heard: those that are named, or those of the bot's own tenant if its id is known."""
     if table.entry.get("tenants") in ([EVERY_TENANT], (EVERY_TENANT,)):
         return frozenset()
@@ -156,7 +156,7 @@ def _tenants(table: Table, own: str, channels: frozenset[str]) -> frozenset[str]
     return frozenset({own}) if is_own else found
 
 
-def _hosts(table: Table) -> tuple[str, ...]:
+def _hosts(table: SettingsTable) -> tuple[str, ...]:
     """Return further hosts for answers. A dot alone, or a whole top-level domain, would be everybody."""
     found = _names(table, "service_hosts", _HOST, 'a list of hosts, such as ["smba.example.org"]')
     for each in found:
@@ -165,7 +165,7 @@ def _hosts(table: Table) -> tuple[str, ...]:
     return found
 
 
-def _names(table: Table, key: str, shape: re.Pattern[str], wanted: str) -> tuple[str, ...]:
+def _names(table: SettingsTable, key: str, shape: re.Pattern[str], wanted: str) -> tuple[str, ...]:
     """Return a list of names of one shape, in small letters."""
     found = tuple(each.strip().lower() for each in table.texts(key, wanted))
     for each in found:

@@ -10,12 +10,10 @@ from collections.abc import Callable, Sequence
 
 from harken.clock import Clock
 from harken.sources.base import Feed, SourceHealth
-from harken.sources.bot.door import BotDoor
-from harken.sources.bot.keys import Keys
-from harken.sources.bot.sender import BotSender
+from harken.sources.bot.door import BotDoor, BotKeys
+from harken.sources.bot.sender import AppTokens, BotSender
 from harken.sources.bot.settings import KIND, BotSettings
-from harken.sources.bot.standing import Standing
-from harken.sources.bot.tokens import AppTokens
+from harken.sources.bot.standing import BotStanding
 
 
 class BotSource:
@@ -31,9 +29,9 @@ class BotSource:
     ) -> None:
         self.settings = settings
         self.name = settings.name
-        self.keys = Keys(settings.openid_url, clock, verify=verify)
+        self.keys = BotKeys(settings.openid_url, clock, verify=verify)
         self.tokens = AppTokens(settings, secret, clock, verify=verify)
-        self._standing = Standing(clock)
+        self._standing = BotStanding(clock)
         self.sender = BotSender(settings, self.tokens, clock, standing=self._standing, verify=verify)
         self._door = BotDoor(settings, self.keys, self._standing, clock)
 

@@ -16,7 +16,7 @@ MAX_COUNTED: Final = 50
 OTHERS: Final = "(others)"
 
 
-class Standing:
+class BotStanding:
     """What was posted to one bot since the daemon started."""
 
     def __init__(self, clock: Clock) -> None:

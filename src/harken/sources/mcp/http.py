@@ -2,7 +2,7 @@
 
 The 2025 era comes first, because only there can a server push whatever it likes. A session whose events have ids can be
 taken up again where it was left, also after a restart of the daemon: the checkpoint holds it, and it is therefore not
-deleted on the way out, unless nothing will be heard in it. Above is `source.py`, below are `web.py` and `hearing.py`.
+deleted on the way out, unless nothing will be heard in it. Above is `source.py`, below is `event_stream.py`.
 """
 
 from __future__ import annotations
@@ -18,14 +18,23 @@ import anyio
 import httpx2
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.hearing import Hearing, read_answer
-from harken.sources.mcp.link import Closed, Desk, Lost, NoPush, Pulse, SessionGone, Trouble, watched
-from harken.sources.mcp.modern import Modern
-from harken.sources.mcp.place import Place, parse_cursors, parse_place
-from harken.sources.mcp.replies import Replies
-from harken.sources.mcp.routing import Answer, Request
+from harken.sources.mcp.checkpoint import McpCheckpoint, parse_cursors, parse_place
+from harken.sources.mcp.event_stream import EventStream, read_answer
+from harken.sources.mcp.link import (
+    IdleTimer,
+    LinkClosed,
+    LinkLost,
+    LinkReceiver,
+    LinkTrouble,
+    PushUnsupported,
+    SessionGone,
+    watched,
+)
+from harken.sources.mcp.modern import ModernSession
+from harken.sources.mcp.replies import ServerReplies
+from harken.sources.mcp.routing import RpcAnswer, RpcRequest
 from harken.sources.mcp.settings import McpSettings
-from harken.sources.mcp.web import Web, is_event_stream
+from harken.sources.mcp.web import McpWeb, is_event_stream
 
 GOODBYE_SECONDS: Final = 2.0
 NO_PUSH: Final = frozenset({404, 405, 501})
@@ -49,11 +58,11 @@ class StreamableHttp:
 
     def __init__(self, settings: McpSettings, checkpoint: str = "") -> None:
         self._settings = settings
-        self._web = Web(settings)
+        self._web = McpWeb(settings)
         self._numbers = itertools.count(1)
         self._place = parse_place(checkpoint, settings.url)
         self._is_begun = self._place is not None
-        self._modern = Modern(settings, self._web, self._numbers, parse_cursors(checkpoint, settings.url))
+        self._modern = ModernSession(settings, self._web, self._numbers, parse_cursors(checkpoint, settings.url))
         self._is_modern = False
         self._failures = 0  # of the stream, since it last opened
         self._version = self._place.version if self._place else protocol.HANDSHAKE
@@ -61,7 +70,7 @@ class StreamableHttp:
         self._last_id = self._place.last_id if self._place else ""
         self._stream = self._session
         self._server = self._place.server if self._place else ""
-        self._replies = Replies(settings.name, self._tell)
+        self._replies = ServerReplies(settings.name, self._tell)
         self._opened = anyio.Event()
 
     async def __aenter__(self) -> Self:
@@ -74,7 +83,7 @@ class StreamableHttp:
                 await self._delete()
             await self._web.__aexit__(*details)
 
-    async def listen(self, desk: Desk) -> Closed:
+    async def listen(self, desk: LinkReceiver) -> LinkClosed:
         """Connect, or take up the session again, and hand over what is announced until the stream ends."""
         if self._is_modern:
             return await self._modern.listen(desk)
@@ -84,20 +93,20 @@ class StreamableHttp:
         except SessionGone as gone:
             self._forget()
             if is_fresh:
-                raise Lost(gone.reason) from gone
+                raise LinkLost(gone.reason) from gone
         try:
             return await self._listen_in_session(desk, is_fresh=True)
         except SessionGone as gone:
             self._forget()
-            raise Lost(gone.reason) from gone
+            raise LinkLost(gone.reason) from gone
 
-    async def _listen_in_session(self, desk: Desk, *, is_fresh: bool) -> Closed:
+    async def _listen_in_session(self, desk: LinkReceiver, *, is_fresh: bool) -> LinkClosed:
         try:
             if is_fresh and not await self._begin(desk):
                 self._is_modern = True
                 return await self._modern.listen(desk)
             desk.met(self._server)
-            self._replies = Replies(self._settings.name, self._tell)
+            self._replies = ServerReplies(self._settings.name, self._tell)
             self._opened = anyio.Event()
             return await watched(
                 lambda pulse: self._hear(desk, pulse, is_fresh=is_fresh),
@@ -106,22 +115,22 @@ class StreamableHttp:
                 self._replies.run,
                 *([lambda: self._ask_for_resources(desk)] if is_fresh else []),
             )
-        except Lost:
+        except LinkLost:
             if not self._session:
                 # Without one, nothing ties the next stream to this one: ids may begin anew.
                 self._forget()
             raise
-        except NoPush as silent:
+        except PushUnsupported as silent:
             await self._delete()
             self._forget()
             return await self._modern_or(desk, silent)
 
-    async def _begin(self, desk: Desk) -> bool:
+    async def _begin(self, desk: LinkReceiver) -> bool:
         """Begin a session; returns whether the server knows that era."""
         self._forget()
         number = next(self._numbers)
         body = protocol.initialize(number)
-        refusal, answer, session = "", Answer(number), ""
+        refusal, answer, session = "", RpcAnswer(number), ""
         async with self._web.ask(self._web.url, self._headers(), body, "initialize") as response:
             if response.status_code in OTHER_ERA:
                 hint = "check its url, or set transport to sse for an older server"
@@ -136,7 +145,7 @@ class StreamableHttp:
             refusal = f"the server refuses to begin (error {answer.error_code})"
         if refusal:
             if await self._modern.discover(desk) is None:
-                raise Lost(refusal)
+                raise LinkLost(refusal)
             return False
         version = answer.result.get("protocolVersion")
         self._version = version if isinstance(version, str) and _SESSION_ID.fullmatch(version) else protocol.HANDSHAKE
@@ -149,7 +158,7 @@ class StreamableHttp:
         self._is_begun = True
         return True
 
-    async def _hear(self, desk: Desk, pulse: Pulse, *, is_fresh: bool) -> Closed:
+    async def _hear(self, desk: LinkReceiver, pulse: IdleTimer, *, is_fresh: bool) -> LinkClosed:
         desk.waits("waiting for the server to open the stream")
         headers = self._headers(accept="text/event-stream")
         if self._last_id:
@@ -160,21 +169,21 @@ class StreamableHttp:
             self._failures = 0
             desk.opened(is_resumed=bool(self._last_id))
             self._opened.set()
-            hearing = Hearing(desk, stream=self._stream, last_id=self._last_id)
+            hearing = EventStream(desk, stream=self._stream, last_id=self._last_id)
             async for chunk in response.aiter_bytes():
                 pulse.beat()
                 heard = await hearing.hear(chunk, self._move)
                 self._replies.add(heard.requests)
                 pulse.beat()
         retry_ms = hearing.parser.retry_ms
-        return Closed(None if retry_ms is None else retry_ms / 1000)
+        return LinkClosed(None if retry_ms is None else retry_ms / 1000)
 
     def _check_stream(self, response: httpx2.Response, *, is_fresh: bool) -> None:
         status = response.status_code
         if status in SESSION_GONE and not is_fresh:
             raise SessionGone(f"the server does not know the session any more ({status})")
         if status in NO_PUSH or status == _NO_CONTENT:
-            raise NoPush(f"server does not support push: {status} on GET")
+            raise PushUnsupported(f"server does not support push: {status} on GET")
         if status in BROKEN and not is_fresh:
             # Perhaps only the old session is: its place is worth a few tries, not all of them.
             self._failures += 1
@@ -183,7 +192,7 @@ class StreamableHttp:
         if status != _OK:
             raise self._web.refusal(response, "GET")
         if not is_event_stream(response):
-            raise Lost("the server answers GET with something that is no event stream: check its url")
+            raise LinkLost("the server answers GET with something that is no event stream: check its url")
 
     def _move(self, last_id: str, _cursor: str) -> str | None:
         """Take note of the position in the stream; returns the checkpoint if there is a new one."""
@@ -192,20 +201,20 @@ class StreamableHttp:
         self._last_id = last_id
         if not self._session:
             return None
-        return Place(self._session, last_id, self._version, self._server).checkpoint(self._settings.url)
+        return McpCheckpoint(self._session, last_id, self._version, self._server).checkpoint(self._settings.url)
 
-    async def _modern_or(self, desk: Desk, silent: NoPush) -> Closed:
+    async def _modern_or(self, desk: LinkReceiver, silent: PushUnsupported) -> LinkClosed:
         """Subscribe, if the server knows the 2026 era too; else it is as silent as it was."""
         try:
             is_known = await self._modern.discover(desk) is not None
-        except Trouble:
+        except LinkTrouble:
             is_known = False
         if not is_known:
             raise silent
         self._is_modern = True
         return await self._modern.listen(desk)
 
-    async def _ask_for_resources(self, desk: Desk) -> None:
+    async def _ask_for_resources(self, desk: LinkReceiver) -> None:
         """Ask to be told of changes, once the stream stands on which they are told."""
         await self._opened.wait()
         for uri in self._settings.resources:
@@ -215,12 +224,12 @@ class StreamableHttp:
                 async with self._web.ask(self._web.url, self._headers(), body, "resources/subscribe") as response:
                     is_accepted = response.status_code == _OK
                     is_accepted = is_accepted and (await self._answer(response, number, desk)).error_code is None
-            except Lost:
+            except LinkLost:
                 is_accepted = False
             if not is_accepted:
                 _log.warning("%s: the server does not tell of changes to a resource", self._settings.name)
 
-    async def _probe(self, desk: Desk) -> str:
+    async def _probe(self, desk: LinkReceiver) -> str:
         """Return why the server seems lost, or nothing if it answers."""
         number = next(self._numbers)
         body = protocol.request(number, "ping")
@@ -232,19 +241,19 @@ class StreamableHttp:
                     return self._web.refusal(got, "ping").reason
                 if got.status_code == _OK:  # else the answer comes on the stream, if at all: it is there
                     await self._answer(got, number, desk)
-        except Trouble as exc:
+        except LinkTrouble as exc:
             return exc.reason
         return ""
 
-    async def _answer(self, response: httpx2.Response, number: int, desk: Desk) -> Answer:
+    async def _answer(self, response: httpx2.Response, number: int, desk: LinkReceiver) -> RpcAnswer:
         return await read_answer(response, number, desk, stream=self._stream, reply=self._reply_soon)
 
-    async def _reply(self, requests: list[Request]) -> None:
+    async def _reply(self, requests: list[RpcRequest]) -> None:
         for request in requests:
-            with suppress(Trouble):
+            with suppress(LinkTrouble):
                 await self._tell(protocol.reply(request))
 
-    async def _reply_soon(self, requests: list[Request]) -> None:
+    async def _reply_soon(self, requests: list[RpcRequest]) -> None:
         self._replies.add(requests)
 
     async def _tell(self, body: bytes) -> None:
@@ -261,7 +270,7 @@ class StreamableHttp:
             try:
                 async with self._web.call("DELETE", self._web.url, self._headers()):
                     pass
-            except Lost:
+            except LinkLost:
                 return  # it ends by itself after a while
 
     def _forget(self) -> None:

@@ -1,7 +1,7 @@
 """What a link to an MCP server is, whatever it runs over, how it ends, and whom it tells.
 
 A link is one conversation at a time; `source.py` opens it again and again and decides when. It hands what it hears to
-a `Desk` and waits there when too much is waiting to be stored, so a fast server is read no faster than we store.
+a `LinkReceiver` and waits there when too much is waiting to be stored: a fast server is read no faster than we store.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from harken.sources.mcp.routing import Announcement
 Ended = TypeVar("Ended")
 
 
-class Trouble(Exception):
+class LinkTrouble(Exception):
     """Why a link cannot go on. `reason` is a sentence for people, without anything secret."""
 
     def __init__(self, reason: str) -> None:
@@ -26,7 +26,7 @@ class Trouble(Exception):
         self.reason = reason
 
 
-class Lost(Trouble):
+class LinkLost(LinkTrouble):
     """The connection failed or ended; trying again may help, after `retry_after` seconds if the server said so."""
 
     def __init__(self, reason: str, *, retry_after: float | None = None, is_refused: bool = False) -> None:
@@ -35,22 +35,22 @@ class Lost(Trouble):
         self.is_refused = is_refused
 
 
-class NoPush(Trouble):
+class PushUnsupported(LinkTrouble):
     """The server is there and will never announce anything."""
 
 
-class SessionGone(Trouble):
+class SessionGone(LinkTrouble):
     """The server does not know our session any more; a new one may begin at once."""
 
 
 @dataclass(frozen=True, slots=True)
-class Closed:
+class LinkClosed:
     """The server ended the stream properly, perhaps saying when to come back."""
 
     retry_after: float | None = None
 
 
-class Desk(Protocol):
+class LinkReceiver(Protocol):
     """Who is told what a link hears."""
 
     def met(self, server: str) -> None:
@@ -81,12 +81,12 @@ class Link(Protocol):
 
     async def __aexit__(self, *details: object) -> None: ...
 
-    async def listen(self, desk: Desk) -> Closed:
-        """Connect and hand everything announced to the desk until the connection ends; raises `Trouble`."""
+    async def listen(self, desk: LinkReceiver) -> LinkClosed:
+        """Connect and hand everything announced to the desk until the connection ends; raises `LinkTrouble`."""
         ...
 
 
-class Pulse:
+class IdleTimer:
     """When the last byte came."""
 
     def __init__(self) -> None:
@@ -99,16 +99,16 @@ class Pulse:
 
 @contextmanager
 def bounded(seconds: float, doing: str) -> Iterator[None]:
-    """Raise `Lost` when what is done in the block takes too long."""
+    """Raise `LinkLost` when what is done in the block takes too long."""
     try:
         with anyio.fail_after(seconds):
             yield
     except TimeoutError as exc:
-        raise Lost(f"the server does not answer {doing} within {seconds:g} seconds") from exc
+        raise LinkLost(f"the server does not answer {doing} within {seconds:g} seconds") from exc
 
 
 async def watched(
-    read: Callable[[Pulse], Awaitable[Ended]],
+    read: Callable[[IdleTimer], Awaitable[Ended]],
     probe: Callable[[], Awaitable[str]],
     idle: Callable[[], float],
     *beside: Callable[[], Coroutine[Any, Any, None]],
@@ -117,14 +117,14 @@ async def watched(
 
     What is done `beside` it raises nothing, and is cancelled with it.
     """
-    pulse = Pulse()
+    pulse = IdleTimer()
     ended: list[Ended] = []
-    failed: list[Trouble] = []
+    failed: list[LinkTrouble] = []
 
     async def run() -> None:
         try:
             ended.append(await read(pulse))
-        except Trouble as exc:
+        except LinkTrouble as exc:
             failed.append(exc)
         group.cancel_scope.cancel()
 
@@ -138,7 +138,7 @@ async def watched(
                 continue
             reason = await probe()
             if reason:
-                failed.append(Lost(reason))
+                failed.append(LinkLost(reason))
                 group.cancel_scope.cancel()
             pulse.beat()
     if ended:

@@ -11,7 +11,7 @@ from typing import Final
 
 from harken import __version__
 from harken.memory import json_bytes
-from harken.sources.mcp.routing import Answer, Request
+from harken.sources.mcp.routing import RpcAnswer, RpcRequest
 
 HANDSHAKE: Final = "2025-11-25"  # what we offer; a server may answer with an older one
 MODERN: Final = "2026-07-28"
@@ -77,7 +77,7 @@ def offers_events(capabilities: object) -> bool:
     return any(isinstance(place, dict) and ("events" in place or EVENTS in place) for place in places)
 
 
-def pushed_events(answer: Answer) -> list[str]:
+def pushed_events(answer: RpcAnswer) -> list[str]:
     """Return the names of the events that can be streamed to us without knowing more about them."""
     listed = answer.result.get("events")
     names: list[str] = []
@@ -98,7 +98,7 @@ def event_stream(number: int, name: str, cursor: str) -> bytes:
     return modern(number, "events/stream", {"name": name, "arguments": {}, "cursor": cursor or None})
 
 
-def reply(asked: Request) -> bytes:
+def reply(asked: RpcRequest) -> bytes:
     """Return our answer to a request of the server: we are here, and can do nothing."""
     if asked.method == "ping":
         return json_bytes({"jsonrpc": "2.0", "id": asked.id, "result": {}})
@@ -106,7 +106,7 @@ def reply(asked: Request) -> bytes:
     return json_bytes({"jsonrpc": "2.0", "id": asked.id, "error": error})
 
 
-def server_name(answer: Answer) -> str:
+def server_name(answer: RpcAnswer) -> str:
     """Return what a server calls itself, on one line, or nothing."""
     meta = answer.result.get("_meta")
     modern_info = meta.get(f"{_META}serverInfo") if isinstance(meta, dict) else None

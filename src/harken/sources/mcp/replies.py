@@ -14,25 +14,25 @@ from typing import Final
 import anyio
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.link import Trouble
-from harken.sources.mcp.routing import Request
+from harken.sources.mcp.link import LinkTrouble
+from harken.sources.mcp.routing import RpcRequest
 
 MAX_WAITING: Final = 64
 
 _log = logging.getLogger("harken.sources.mcp")
 
 
-class Replies:
+class ServerReplies:
     """The answers of one conversation with the source `name`; `tell` sends one, and ends within the time-out."""
 
     def __init__(self, name: str, tell: Callable[[bytes], Awaitable[None]]) -> None:
         self._name = name
         self._tell = tell
-        self._waiting: list[Request] = []
+        self._waiting: list[RpcRequest] = []
         self._unanswered = 0
         self._asked = anyio.Event()
 
-    def add(self, requests: Sequence[Request]) -> None:
+    def add(self, requests: Sequence[RpcRequest]) -> None:
         """Let requests be answered soon. Never waits."""
         room = MAX_WAITING - len(self._waiting)
         self._waiting.extend(requests[:room])
@@ -51,7 +51,7 @@ class Replies:
                 self._asked = anyio.Event()
                 while self._waiting:
                     # Should it fail, the stream itself will tell what is wrong.
-                    with suppress(Trouble):
+                    with suppress(LinkTrouble):
                         await self._tell(protocol.reply(self._waiting[0]))
                     del self._waiting[0]
         finally:

@@ -52,7 +52,7 @@ class Announcement:
 
 
 @dataclass(frozen=True, slots=True)
-class Request:
+class RpcRequest:
     """Something the server wants from us."""
 
     id: int | float | str
@@ -60,7 +60,7 @@ class Request:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class RpcAnswer:
     """What the server answered to a request of ours."""
 
     id: object
@@ -69,47 +69,47 @@ class Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class RpcFrame:
     """Everything in one line or event."""
 
     announcements: Sequence[Announcement] = ()
-    requests: Sequence[Request] = ()
-    answers: Sequence[Answer] = ()
+    requests: Sequence[RpcRequest] = ()
+    answers: Sequence[RpcAnswer] = ()
 
 
-def read_frame(text: str, event: str = _PLAIN_EVENT) -> Frame:
+def read_frame(text: str, event: str = _PLAIN_EVENT) -> RpcFrame:
     """Return what one line, or the data of one event with this name, says."""
     if not text.strip():
-        return Frame()
+        return RpcFrame()
     name = "" if event == _PLAIN_EVENT else event
     try:
         value = _decode(text)
     except (ValueError, RecursionError):
-        return Frame((_raw(text, name),))
+        return RpcFrame((_raw(text, name),))
     if isinstance(value, list) and len(value) > MOST_IN_A_BATCH:
         # No batch of a protocol: one text, which ingest cuts, and not a flood that holds everything else up.
-        return Frame((_raw(text, name),))
+        return RpcFrame((_raw(text, name),))
     is_batch = isinstance(value, list) and any(isinstance(each, dict) for each in value)
     items = value if isinstance(value, list) and is_batch else [value]
     try:
         return _read_items(items, name, text, is_batch=is_batch)
     except RecursionError:
-        return Frame((_raw(text, name),))
+        return RpcFrame((_raw(text, name),))
 
 
-def _read_items(items: Sequence[object], name: str, text: str, *, is_batch: bool) -> Frame:
+def _read_items(items: Sequence[object], name: str, text: str, *, is_batch: bool) -> RpcFrame:
     announcements: list[Announcement] = []
-    requests: list[Request] = []
-    answers: list[Answer] = []
+    requests: list[RpcRequest] = []
+    answers: list[RpcAnswer] = []
     for item in items:
         match _read_item(item, name, _text(item) if is_batch else text):
             case Announcement() as announcement:
                 announcements.append(announcement)
-            case Request() as request:
+            case RpcRequest() as request:
                 requests.append(request)
-            case Answer() as answer:
+            case RpcAnswer() as answer:
                 answers.append(answer)
-    return Frame(announcements, requests, answers)
+    return RpcFrame(announcements, requests, answers)
 
 
 def is_allowed(channels: Collection[str], channel: str) -> bool:
@@ -128,13 +128,13 @@ def identified(announcements: Iterable[Announcement], stream: str, event_id: str
     ]
 
 
-def _read_item(item: object, event: str, text: str) -> Announcement | Request | Answer:
+def _read_item(item: object, event: str, text: str) -> Announcement | RpcRequest | RpcAnswer:
     if not isinstance(item, dict):
         return _raw(text, event)
     method, own_id = item.get("method"), item.get("id")
     if isinstance(method, str) and method:
         if isinstance(own_id, (int, float, str)):
-            return Request(own_id, method)
+            return RpcRequest(own_id, method)
         return _announcement(method, item.get("params"), event)
     if own_id is not None and ("result" in item or "error" in item):
         return _answer(own_id, item)
@@ -142,12 +142,12 @@ def _read_item(item: object, event: str, text: str) -> Announcement | Request | 
     return _raw(text, event, channel=event or RAW)
 
 
-def _answer(own_id: object, item: Mapping[str, object]) -> Answer:
+def _answer(own_id: object, item: Mapping[str, object]) -> RpcAnswer:
     result, error = item.get("result"), item.get("error")
     if error is not None:
         code = error.get("code") if isinstance(error, dict) else None
-        return Answer(own_id, error_code=code if isinstance(code, int) else 0)
-    return Answer(own_id, result if isinstance(result, dict) else {})
+        return RpcAnswer(own_id, error_code=code if isinstance(code, int) else 0)
+    return RpcAnswer(own_id, result if isinstance(result, dict) else {})
 
 
 def _announcement(method: str, params: object, event: str) -> Announcement:

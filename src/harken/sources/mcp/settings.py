@@ -14,7 +14,7 @@ from typing import Final
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from harken.errors import UserError
-from harken.sources.table import Table
+from harken.sources.table import SettingsTable
 
 MIN_TIMEOUT_SECONDS: Final = 1.0
 MAX_TIMEOUT_SECONDS: Final = 600.0
@@ -36,7 +36,7 @@ _RESERVED_HEADERS: Final = frozenset(
 )
 
 
-class Transport(StrEnum):
+class McpTransport(StrEnum):
     """How a server is reached."""
 
     HTTP = "http"  # Streamable HTTP
@@ -49,7 +49,7 @@ class McpSettings:
     """One MCP server to listen to."""
 
     name: str
-    transport: Transport
+    transport: McpTransport
     url: str = field(default="", repr=False)
     headers: Mapping[str, str] = field(default_factory=dict[str, str], repr=False)
     command: str = field(default="", repr=False)
@@ -65,7 +65,7 @@ class McpSettings:
     @property
     def address(self) -> str:
         """Where the server is, without anything secret."""
-        if self.transport is Transport.STDIO:
+        if self.transport is McpTransport.STDIO:
             return self.command.replace("\\", "/").rpartition("/")[2]
         parts = urlsplit(self.url)
         return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}"
@@ -98,9 +98,9 @@ def read_settings(name: str, entry: Mapping[str, object], secrets: Collection[st
 
     `secrets` are the texts in them that were resolved from references, wherever they stand.
     """
-    table = Table(name, entry)
+    table = SettingsTable(name, entry)
     transport = _transport(table)
-    is_stdio = transport is Transport.STDIO
+    is_stdio = transport is McpTransport.STDIO
     _refuse_unknown(table, transport)
     if is_stdio:
         command, url = _text(table, "command", 'a program, such as "npx"', is_required=True), ""
@@ -123,22 +123,22 @@ def read_settings(name: str, entry: Mapping[str, object], secrets: Collection[st
     )
 
 
-def _transport(table: Table) -> Transport:
+def _transport(table: SettingsTable) -> McpTransport:
     if table.entry.get("transport") is None:
         # A program is only started, an address only called: what is there says which is meant.
-        return Transport.STDIO if "command" in table.entry and "url" not in table.entry else Transport.HTTP
-    return Transport(table.choice("transport", [each.value for each in Transport]))
+        return McpTransport.STDIO if "command" in table.entry and "url" not in table.entry else McpTransport.HTTP
+    return McpTransport(table.choice("transport", [each.value for each in McpTransport]))
 
 
-def _refuse_unknown(table: Table, transport: Transport) -> None:
-    is_stdio = transport is Transport.STDIO
+def _refuse_unknown(table: SettingsTable, transport: McpTransport) -> None:
+    is_stdio = transport is McpTransport.STDIO
     here, elsewhere = (_STDIO_KEYS, _HTTP_KEYS) if is_stdio else (_HTTP_KEYS, _STDIO_KEYS)
     others = "http or sse" if is_stdio else "stdio"
     table.refuse_meaningless(elsewhere, f'transport = "{transport.value}"', f"Remove it, or set transport to {others}.")
     table.refuse_unknown(_OWN_KEYS | here, "an MCP server")
 
 
-def _text(table: Table, key: str, wanted: str, *, is_required: bool = False) -> str:
+def _text(table: SettingsTable, key: str, wanted: str, *, is_required: bool = False) -> str:
     """Return a text as it is written: the name of a program or a folder may have nearly any characters."""
     found = table.entry.get(key)
     if found is None:
@@ -150,7 +150,7 @@ def _text(table: Table, key: str, wanted: str, *, is_required: bool = False) -> 
     return found
 
 
-def _url(table: Table) -> str:
+def _url(table: SettingsTable) -> str:
     wanted = "an address that begins with http:// or https://"
     found = _text(table, "url", wanted, is_required=True).strip()
     try:
@@ -164,14 +164,14 @@ def _url(table: Table) -> str:
     return found
 
 
-def _texts(table: Table, key: str, wanted: str) -> tuple[str, ...]:
+def _texts(table: SettingsTable, key: str, wanted: str) -> tuple[str, ...]:
     found = table.entry.get(key, ())
     if not isinstance(found, list | tuple):
         raise _wrong(table, key, found, wanted)
     return tuple(_each(table, key, each, wanted) for each in found)
 
 
-def _pairs(table: Table, key: str, wanted: str) -> dict[str, str]:
+def _pairs(table: SettingsTable, key: str, wanted: str) -> dict[str, str]:
     found = table.entry.get(key, {})
     if not isinstance(found, Mapping):
         raise _wrong(table, key, found, wanted)
@@ -180,7 +180,7 @@ def _pairs(table: Table, key: str, wanted: str) -> dict[str, str]:
     }
 
 
-def _headers(table: Table) -> dict[str, str]:
+def _headers(table: SettingsTable) -> dict[str, str]:
     found = _pairs(table, "headers", 'a table of texts, such as { Authorization = "env:CI_TOKEN" }')
     for name, value in found.items():
         if not _HEADER_NAME.fullmatch(name):
@@ -197,13 +197,13 @@ def _headers(table: Table) -> dict[str, str]:
     return {name: value.strip() for name, value in found.items()}
 
 
-def _each(table: Table, key: str, found: object, wanted: str) -> str:
+def _each(table: SettingsTable, key: str, found: object, wanted: str) -> str:
     if not isinstance(found, str) or "\0" in found:
         raise UserError(f"{table.dotted(key)} holds {_kind(found)}.", f"Use {wanted}.")
     return found
 
 
-def _wrong(table: Table, key: str, found: object, wanted: str) -> UserError:
+def _wrong(table: SettingsTable, key: str, found: object, wanted: str) -> UserError:
     # Secrets stand here as they are: only the type is told.
     return UserError(f"{table.dotted(key)} is {_kind(found)}.", f"Use {wanted}.")
 

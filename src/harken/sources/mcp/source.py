@@ -19,17 +19,17 @@ from harken.sources.base import Batch, SourceHealth
 from harken.sources.mcp.backoff import STEADY_SECONDS, Backoff
 from harken.sources.mcp.http import StreamableHttp
 from harken.sources.mcp.legacy_sse import LegacySse
-from harken.sources.mcp.link import Closed, Link, Lost, NoPush, SessionGone
-from harken.sources.mcp.settings import McpSettings, Transport
-from harken.sources.mcp.standing import Standing
-from harken.sources.mcp.stdio import Stdio
+from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
+from harken.sources.mcp.settings import McpSettings, McpTransport
+from harken.sources.mcp.standing import McpStanding
+from harken.sources.mcp.stdio import StdioLink
 
 KIND: Final = "mcp"
 FEED: Final = "notifications"
 
 
 @dataclass(frozen=True, slots=True)
-class Timing:
+class McpTiming:
     """Where the waits between tries come from: chance, a way to wait, and a clock that is never set."""
 
     chance: Callable[[], float] = random.random
@@ -40,9 +40,9 @@ class Timing:
 class McpSource:
     """One MCP server that is listened to."""
 
-    def __init__(self, settings: McpSettings, clock: Clock, timing: Timing | None = None) -> None:
+    def __init__(self, settings: McpSettings, clock: Clock, timing: McpTiming | None = None) -> None:
         self.settings = settings
-        self._feed = McpFeed(settings, clock, timing or Timing())
+        self._feed = McpFeed(settings, clock, timing or McpTiming())
 
     @property
     def name(self) -> str:
@@ -71,10 +71,10 @@ class McpSource:
 class McpFeed:
     """What one MCP server announces."""
 
-    def __init__(self, settings: McpSettings, clock: Clock, timing: Timing) -> None:
+    def __init__(self, settings: McpSettings, clock: Clock, timing: McpTiming) -> None:
         self._settings = settings
         self._timing = timing
-        self._standing = Standing(settings, clock)
+        self._standing = McpStanding(settings, clock)
 
     @property
     def name(self) -> str:
@@ -121,45 +121,45 @@ class McpFeed:
         """Take note of what was stored of a batch."""
         self._standing.stored(drafts, known=known)
 
-    async def _listen(self, standing: Standing, checkpoint: str) -> None:
+    async def _listen(self, standing: McpStanding, checkpoint: str) -> None:
         backoff = Backoff(self._timing.chance)
         async with open_link(self._settings, checkpoint) as link:
             while True:
                 begun = self._timing.monotonic()
                 try:
                     ended = await _listen_once(link, standing)
-                except NoPush as silent:
+                except PushUnsupported as silent:
                     standing.is_silent(silent.reason)
                     return
                 has_stood = self._timing.monotonic() - begun >= STEADY_SECONDS
                 # A server that ends its stream and says when to come again is well; one that only ends it after every
                 # word would be asked again many times a second.
-                is_asked_back = isinstance(ended, Closed) and ended.retry_after is not None
+                is_asked_back = isinstance(ended, LinkClosed) and ended.retry_after is not None
                 if standing.is_open and (has_stood or (is_asked_back and standing.has_heard)):
                     backoff.was_good()
-                is_refused = isinstance(ended, Lost) and ended.is_refused
+                is_refused = isinstance(ended, LinkLost) and ended.is_refused
                 wait = backoff.next_wait(ended.retry_after, is_refused=is_refused)
-                reason = ended.reason if isinstance(ended, Lost) else "the server ended the stream"
+                reason = ended.reason if isinstance(ended, LinkLost) else "the server ended the stream"
                 standing.retries(reason, wait, needs_person=backoff.needs_person)
                 await self._timing.wait(wait)
 
 
-async def _listen_once(link: Link, standing: Standing) -> Lost | Closed:
+async def _listen_once(link: Link, standing: McpStanding) -> LinkLost | LinkClosed:
     standing.tries()
     try:
         return await link.listen(standing)
-    except Lost as lost:
+    except LinkLost as lost:
         return lost
     except SessionGone as gone:
-        return Lost(gone.reason)
+        return LinkLost(gone.reason)
 
 
 def open_link(settings: McpSettings, checkpoint: str = "") -> Link:
     """Return the link that the settings ask for, not yet entered."""
     match settings.transport:
-        case Transport.STDIO:
-            return Stdio(settings)
-        case Transport.SSE:
+        case McpTransport.STDIO:
+            return StdioLink(settings)
+        case McpTransport.SSE:
             return LegacySse(settings)
-        case Transport.HTTP:
+        case McpTransport.HTTP:
             return StreamableHttp(settings, checkpoint)

@@ -16,7 +16,7 @@ import anyio
 from harken.clock import Clock
 from harken.model import Draft, Sender
 from harken.sources.base import Batch, SourceHealth, SourceState
-from harken.sources.mcp.place import mark_checkpoint, was_heard
+from harken.sources.mcp.checkpoint import mark_checkpoint, was_heard
 from harken.sources.mcp.routing import Announcement, is_allowed
 from harken.sources.mcp.settings import McpSettings
 
@@ -27,7 +27,7 @@ MAX_NAME: Final = 128
 OTHERS: Final = "(others)"
 
 
-class Standing:
+class McpStanding:
     """The state of one source, its counts, and the drafts that wait to be stored."""
 
     def __init__(self, settings: McpSettings, clock: Clock) -> None:

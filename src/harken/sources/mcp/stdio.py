@@ -1,28 +1,176 @@
-"""A server that we start ourselves and that speaks line by line on a pipe, in either era.
+"""An MCP server that is a program: started, spoken to line by line, ended, and started again when it ends.
 
-Every line without an id is an announcement, also before and during the handshake. What it writes to stderr goes to our
-log, within limits. A child that ends is lost like any connection; `source.py` starts it again. Below is `child.py`.
+Its lines are split within bounds, its environment is small, and what it writes to stderr is read so that it never
+waits for us. Above is `source.py`; below is `link.py`.
 """
 
 from __future__ import annotations
 
 import itertools
 import logging
-from collections.abc import Sequence
+import os
+import signal
+import subprocess
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from functools import partial
+from pathlib import Path
 from typing import Final, Self
 
 import anyio
 from anyio.abc import ByteReceiveStream, Process
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.child import running
-from harken.sources.mcp.hearing import AT_ONCE
-from harken.sources.mcp.lines import LineSplitter
-from harken.sources.mcp.link import Closed, Desk, Lost, Pulse, Trouble, bounded, watched
-from harken.sources.mcp.replies import Replies
-from harken.sources.mcp.routing import Announcement, Answer, Request, read_frame
+from harken.sources.mcp.event_stream import AT_ONCE
+from harken.sources.mcp.link import IdleTimer, LinkClosed, LinkLost, LinkReceiver, LinkTrouble, bounded, watched
+from harken.sources.mcp.replies import ServerReplies
+from harken.sources.mcp.routing import Announcement, RpcAnswer, RpcRequest, read_frame
 from harken.sources.mcp.settings import McpSettings
+
+MAX_LINE_BYTES: Final = 8_000_000
+
+
+class LineSplitter:
+    """Cuts one stream into lines; `dropped` counts the lines that were too long."""
+
+    def __init__(self, max_bytes: int = MAX_LINE_BYTES) -> None:
+        self.dropped = 0
+        self._max_bytes = max_bytes
+        self._pieces: list[bytes] = []
+        self._size = 0
+        self._is_too_long = False
+
+    def feed(self, chunk: bytes) -> list[str]:
+        """Take the next bytes and return the lines that they complete, without their ends; blank ones are left out."""
+        *ended, rest = chunk.split(b"\n")
+        lines: list[str] = []
+        for piece in ended:
+            self._add(piece)
+            line = self._end()
+            if line:
+                lines.append(line)
+        self._add(rest)
+        return lines
+
+    def _add(self, piece: bytes) -> None:
+        self._size += len(piece)
+        if self._size <= self._max_bytes:
+            if piece:
+                self._pieces.append(piece)
+        elif not self._is_too_long:
+            self._is_too_long = True
+            self.dropped += 1
+            self._pieces = []
+
+    def _end(self) -> str:
+        line = b"".join(self._pieces)
+        self._pieces, self._size, self._is_too_long = [], 0, False
+        return line.decode("utf-8", "replace").strip()
+
+
+END_SECONDS: Final = 1.0  # for each step of ending it
+
+# What programs need to find themselves and their files. Everything else may be a secret of somebody else.
+PASSED: Final = ("PATH", "HOME", "LANG", "LC_ALL", "LC_CTYPE", "TZ", "TMPDIR", "USER", "LOGNAME", "SHELL") + (
+    ("SYSTEMROOT", "COMSPEC", "PATHEXT", "TEMP", "TMP", "USERPROFILE", "APPDATA", "LOCALAPPDATA")
+    if os.name == "nt"
+    else ()
+)
+_LEASH: Final = 'read -r _; kill -s TERM -- "-$1" 2>/dev/null; sleep 2; kill -s KILL -- "-$1" 2>/dev/null'
+
+
+def child_environment(own: Mapping[str, str], extra: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment of a child: the few variables it needs, and what the person configured."""
+    return {**{name: own[name] for name in PASSED if name in own}, **extra}
+
+
+@asynccontextmanager
+async def running(settings: McpSettings) -> AsyncIterator[Process]:
+    """Start the server's program and end it, with everything it started, when the block is left; raises `LinkLost`."""
+    try:
+        process = await anyio.open_process(
+            [settings.command, *settings.args],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            cwd=_folder(settings),
+            env=child_environment(os.environ, settings.env),
+            start_new_session=True,
+        )
+    except (OSError, ValueError, RuntimeError) as exc:
+        raise LinkLost(_not_started(exc, settings)) from exc
+    leash: Process | None = None
+    try:
+        leash = await _leash(process.pid)
+        yield process
+    finally:
+        with anyio.CancelScope(shield=True):
+            await _end(process)
+            await _let_go(leash)
+
+
+def _folder(settings: McpSettings) -> Path | None:
+    return Path(settings.cwd).expanduser() if settings.cwd else None
+
+
+async def _leash(group: int) -> Process | None:
+    if os.name != "posix":
+        return None
+    return await anyio.open_process(
+        ["/bin/sh", "-c", _LEASH, "harken-leash", str(group)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        env={"PATH": os.defpath},
+        start_new_session=True,
+    )
+
+
+async def _let_go(leash: Process | None) -> None:
+    if leash is None:
+        return
+    with suppress(ProcessLookupError):
+        leash.kill()
+    await leash.wait()
+    await leash.aclose()
+
+
+async def _end(process: Process) -> None:
+    """End politely: first its input, then a signal, then by force; the whole group each time."""
+    if process.stdin is not None:
+        with suppress(OSError, anyio.BrokenResourceError, anyio.ClosedResourceError):
+            await process.stdin.aclose()
+    with anyio.move_on_after(END_SECONDS):
+        await process.wait()
+    _signal(process, signal.SIGTERM)
+    with anyio.move_on_after(END_SECONDS):
+        await process.wait()
+    _signal(process, signal.SIGKILL if os.name == "posix" else signal.SIGTERM)
+    with anyio.move_on_after(END_SECONDS):
+        await process.wait()
+    with anyio.move_on_after(END_SECONDS):
+        await process.aclose()
+
+
+def _signal(process: Process, number: signal.Signals) -> None:
+    # The group also when its leader is gone: what it started may still run.
+    with suppress(ProcessLookupError, PermissionError):
+        if os.name == "posix":
+            os.killpg(process.pid, number)
+        else:
+            process.send_signal(number)
+
+
+def _not_started(exc: Exception, settings: McpSettings) -> str:
+    folder = _folder(settings)
+    if isinstance(exc, (FileNotFoundError, NotADirectoryError)) and folder is not None and not folder.is_dir():
+        return f"its folder does not exist: check sources.{settings.name}.cwd"
+    if isinstance(exc, FileNotFoundError):
+        return f"the program {settings.address} is not found: check sources.{settings.name}.command"
+    if isinstance(exc, PermissionError):
+        return f"the program {settings.address} may not be run: check sources.{settings.name}.command"
+    return f"the program {settings.address} cannot be started"
+
 
 READ_BYTES: Final = 65_536
 MAX_LOG_LINE_BYTES: Final = 2_000
@@ -34,7 +182,7 @@ DAY_SECONDS: Final = 86_400.0
 _log = logging.getLogger("harken.sources.mcp")
 
 
-class Stdio:
+class StdioLink:
     """The link to one server over stdio: each `listen` is one life of its process."""
 
     def __init__(self, settings: McpSettings) -> None:
@@ -51,12 +199,12 @@ class Stdio:
     async def __aexit__(self, *details: object) -> None:
         pass
 
-    async def listen(self, desk: Desk) -> Closed:
+    async def listen(self, desk: LinkReceiver) -> LinkClosed:
         """Start the program, introduce ourselves, and hand over what it announces until it ends."""
         desk.waits("waiting for the program to answer")
         self._is_modern = self._is_deaf = False
         self._awaited = next(self._numbers)
-        failed: list[Trouble] = []
+        failed: list[LinkTrouble] = []
         logged = anyio.Event()
 
         async def keep_log(stderr: ByteReceiveStream | None) -> None:
@@ -64,7 +212,7 @@ class Stdio:
             logged.set()
 
         async def run(process: Process) -> None:
-            replies = Replies(self._settings.name, partial(self._reply, process))
+            replies = ServerReplies(self._settings.name, partial(self._reply, process))
             try:
                 await watched(
                     lambda pulse: self._hear(process, desk, pulse, replies),
@@ -72,7 +220,7 @@ class Stdio:
                     self._idle_seconds,
                     replies.run,
                 )
-            except Trouble as exc:
+            except LinkTrouble as exc:
                 failed.append(exc)
             with anyio.move_on_after(EXIT_SECONDS):
                 await logged.wait()  # its last words are often the reason
@@ -83,15 +231,15 @@ class Stdio:
             group.start_soon(run, process)
         raise failed[0]
 
-    async def _hear(self, process: Process, desk: Desk, pulse: Pulse, replies: Replies) -> Closed:
+    async def _hear(self, process: Process, desk: LinkReceiver, pulse: IdleTimer, replies: ServerReplies) -> LinkClosed:
         await self._say(process, [protocol.initialize(self._awaited)])
         splitter = LineSplitter()
         dropped = 0
         while (chunk := await _receive(process.stdout)) is not None:
             lines = splitter.feed(chunk)
             heard: list[Announcement] = []
-            requests: list[Request] = []
-            answers: list[Answer] = []
+            requests: list[RpcRequest] = []
+            answers: list[RpcAnswer] = []
             for line in lines:
                 frame = read_frame(line)
                 heard.extend(
@@ -116,14 +264,14 @@ class Stdio:
             pulse.beat()
         with anyio.move_on_after(EXIT_SECONDS):
             await process.wait()
-        raise Lost(_exit_reason(process.returncode))
+        raise LinkLost(_exit_reason(process.returncode))
 
-    async def _settle(self, process: Process, desk: Desk, answer: Answer) -> None:
+    async def _settle(self, process: Process, desk: LinkReceiver, answer: RpcAnswer) -> None:
         """Go on after an answer: to the session, or to the other era if the server does not know this one."""
         number = next(self._numbers)
         if answer.error_code is not None:
             if self._is_modern:
-                raise Lost(f"the server refuses to begin (error {answer.error_code})")
+                raise LinkLost(f"the server refuses to begin (error {answer.error_code})")
             self._is_modern = True
             self._awaited = number
             await self._say(process, [protocol.modern(number, "server/discover")])

@@ -14,7 +14,7 @@ from typing import Final, Self
 
 import httpx2
 
-from harken.sources.mcp.link import Lost, bounded
+from harken.sources.mcp.link import LinkLost, bounded
 from harken.sources.mcp.settings import McpSettings
 
 MAX_BODY_BYTES: Final = 8_000_000
@@ -25,7 +25,7 @@ _MOVED: Final = frozenset({301, 302, 307, 308})
 _REFUSED: Final = frozenset({401, 403})
 
 
-class Web:
+class McpWeb:
     """Calls one server."""
 
     def __init__(self, settings: McpSettings) -> None:
@@ -58,7 +58,7 @@ class Web:
     async def call(
         self, method: str, url: httpx2.URL, headers: Mapping[str, str], body: bytes | None = None
     ) -> AsyncIterator[httpx2.Response]:
-        """Make one request and yield its response, unread; raises `Lost`, also for what fails while it is read."""
+        """Make one request and yield its response, unread; raises `LinkLost`, also for what fails while it is read."""
         client = self._client
         if client is None:
             raise RuntimeError("a link is entered before it is used")
@@ -74,7 +74,7 @@ class Web:
                     url = self._moved(url, response)
                 finally:
                     await response.aclose()
-        raise Lost("the server redirects without end")
+        raise LinkLost("the server redirects without end")
 
     @asynccontextmanager
     async def ask(
@@ -88,28 +88,28 @@ class Web:
     def _moved(self, url: httpx2.URL, response: httpx2.Response) -> httpx2.URL:
         target = url.join(response.headers.get("location", ""))
         if (target.scheme, target.host, target.port) != (url.scheme, url.host, url.port):
-            raise Lost(f"the server redirects elsewhere: set sources.{self._settings.name}.url to its new address")
+            raise LinkLost(f"the server redirects elsewhere: set sources.{self._settings.name}.url to its new address")
         return target.copy_with(username="", password="")
 
-    def refusal(self, response: httpx2.Response, doing: str) -> Lost:
+    def refusal(self, response: httpx2.Response, doing: str) -> LinkLost:
         """Return what a status that is no success means for the next try."""
         status = response.status_code
         if status in _REFUSED:
-            return Lost(
+            return LinkLost(
                 f"the server refuses us ({status} on {doing}): check sources.{self._settings.name}.headers",
                 retry_after=retry_after(response),
                 is_refused=True,
             )
-        return Lost(f"the server answers {status} on {doing}", retry_after=retry_after(response))
+        return LinkLost(f"the server answers {status} on {doing}", retry_after=retry_after(response))
 
 
 async def read_body(response: httpx2.Response) -> str:
-    """Return the whole body as text; raises `Lost` if it is too long."""
+    """Return the whole body as text; raises `LinkLost` if it is too long."""
     body = bytearray()
     async for chunk in response.aiter_bytes():
         body += chunk
         if len(body) > MAX_BODY_BYTES:
-            raise Lost("the server's answer is too long")
+            raise LinkLost("the server's answer is too long")
     return body.decode("utf-8", "replace")
 
 
@@ -142,17 +142,17 @@ def _in_plain_words(address: str) -> Iterator[None]:
     try:
         yield
     except httpx2.ConnectTimeout as exc:
-        raise Lost(f"{address} does not answer") from exc
+        raise LinkLost(f"{address} does not answer") from exc
     except httpx2.ConnectError as exc:
-        raise Lost(_unreachable(exc, address)) from exc
+        raise LinkLost(_unreachable(exc, address)) from exc
     except httpx2.ProxyError as exc:
-        raise Lost("the proxy refuses us") from exc
+        raise LinkLost("the proxy refuses us") from exc
     except httpx2.DecodingError as exc:
-        raise Lost("the server's compression is broken") from exc
+        raise LinkLost("the server's compression is broken") from exc
     except (httpx2.HTTPError, httpx2.StreamError, OSError) as exc:
-        raise Lost("the connection broke off") from exc
+        raise LinkLost("the connection broke off") from exc
     except (httpx2.InvalidURL, UnicodeError) as exc:
-        raise Lost("the server names an address that cannot be") from exc
+        raise LinkLost("the server names an address that cannot be") from exc
 
 
 def _unreachable(exc: httpx2.ConnectError, address: str) -> str:

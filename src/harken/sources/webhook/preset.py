@@ -1,23 +1,47 @@
 """What a preset is: how one service signs, and what its posts mean. Values and functions, no I/O.
 
-`presets/` has one module for each service, `registry.py` finds them by name, `source.py` runs them. A preset sees a
-post only in this order: `check` on the bytes as they came, then `read` on what they say.
+`presets/` has one module for each service; a preset sees a post only in this order: `check` on the bytes as they came,
+then `read` on what they say. What tells one delivery from all others is here too: many services name a delivery in a
+header that they do not sign, so such a name counts only together with the body.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from harken.model import Priority, Sender
-from harken.sources.door import Posted
+from harken.sources.door import PostedRequest
 from harken.sources.webhook.signing import Keys, plain_keys
+
+MAX_ID: Final = 200
+MARK_CHARS: Final = 32
+
+
+def signed_id(found: str) -> str:
+    """Return an id that is signed like the rest. One that is too long is not cut: two might become one."""
+    return found if len(found) <= MAX_ID else f"sha256:{hashlib.sha256(found.encode()).hexdigest()}"
+
+
+def body_id(posted: PostedRequest) -> str:
+    """Return an id that nobody but who signed the body can change: the body itself."""
+    return f"sha256:{hashlib.sha256(posted.body).hexdigest()}"
+
+
+def unsigned_id(posted: PostedRequest, header: str) -> str:
+    """Return an id that anybody may have written, with a mark of the body that it came with; empty without one."""
+    found = posted.headers.get(header, "")
+    if not found:
+        return ""
+    mark = hashlib.sha256(posted.body).hexdigest()[:MARK_CHARS]
+    return f"{signed_id(found)}/{mark}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Event:
+class WebhookEvent:
     """What a post says. `id` names this delivery, so that the same one is stored once; empty: there is none."""
 
     channel: str
@@ -32,20 +56,20 @@ class Event:
 
 
 @dataclass(frozen=True, slots=True)
-class Skipped:
+class SkippedPost:
     """A post that is genuine and says nothing to anybody, such as a greeting."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
-class Echo:
+class EchoAnswer:
     """A post that only wants to hear something back."""
 
     body: bytes
 
 
-Reading: TypeAlias = Event | Skipped | Echo
+Reading: TypeAlias = WebhookEvent | SkippedPost | EchoAnswer
 
 
 def sender_of(service: Sender, person: str, name: str, *, is_own: bool) -> Sender:
@@ -58,7 +82,7 @@ def sender_of(service: Sender, person: str, name: str, *, is_own: bool) -> Sende
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judging:
+class SignatureCheck:
     """With what a post is judged: the keys, the time in seconds, and how far from it a signed time may be."""
 
     keys: Keys
@@ -72,8 +96,8 @@ class Preset:
 
     name: str
     title: str
-    check: Callable[[Posted, Judging], None]
-    read: Callable[[Posted, object], Reading]
+    check: Callable[[PostedRequest, SignatureCheck], None]
+    read: Callable[[PostedRequest, object], Reading]
     keys: Callable[[str], Keys] = plain_keys
     has_form: bool = False  # the JSON may also come as the field `payload` of a form
     is_secret_theirs: bool = False  # the service makes the secret, and the person brings it

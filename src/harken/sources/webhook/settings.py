@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from harken.errors import UserError
-from harken.sources.table import Table
+from harken.sources.table import SettingsTable
 from harken.sources.webhook.preset import Preset
 from harken.sources.webhook.presets.generic import (
     DEFAULT_HEADER,
@@ -62,7 +62,7 @@ class WebhookSettings:
 
 def read_settings(name: str, entry: Mapping[str, object]) -> WebhookSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
-    table = Table(name, entry)
+    table = SettingsTable(name, entry)
     chosen = table.choice("preset", CHOICES)
     _refuse_unknown(table, chosen)
     generic = _generic(table) if chosen == NAME else GenericSettings()
@@ -77,13 +77,13 @@ def read_settings(name: str, entry: Mapping[str, object]) -> WebhookSettings:
     )
 
 
-def _refuse_unknown(table: Table, preset: str) -> None:
+def _refuse_unknown(table: SettingsTable, preset: str) -> None:
     if preset != NAME:
         table.refuse_meaningless(_GENERIC_KEYS, f'preset = "{preset}"', f'Remove it, or set preset = "{NAME}".')
     table.refuse_unknown(_OWN_KEYS | _GENERIC_KEYS if preset == NAME else _OWN_KEYS, "a webhook")
 
 
-def _secrets(table: Table) -> tuple[str, ...]:
+def _secrets(table: SettingsTable) -> tuple[str, ...]:
     wanted = 'a reference such as "env:NAME", "file:secrets/NAME" or "keyring:SERVICE/NAME"'
     has_one, has_many = "secret" in table.entry, "secrets" in table.entry
     if has_one == has_many:
@@ -95,7 +95,7 @@ def _secrets(table: Table) -> tuple[str, ...]:
     return tuple(table.kept("secret", each, wanted) for each in found)
 
 
-def _generic(table: Table) -> GenericSettings:
+def _generic(table: SettingsTable) -> GenericSettings:
     return GenericSettings(
         scheme=table.choice("scheme", SCHEMES, SCHEMES[0]),
         header=_header(table, "header", DEFAULT_HEADER),
@@ -106,14 +106,14 @@ def _generic(table: Table) -> GenericSettings:
     )
 
 
-def _expression(table: Table, key: str) -> str:
+def _expression(table: SettingsTable, key: str) -> str:
     found = table.verbatim(key, "a JMESPath expression")
     if found:
         compiled(table.dotted(key), found)
     return found
 
 
-def _header(table: Table, key: str, default: str) -> str:
+def _header(table: SettingsTable, key: str, default: str) -> str:
     found = table.verbatim(key, "the name of a header") or default
     if found and not _HEADER_NAME.fullmatch(found):
         raise UserError(f"{table.dotted(key)} cannot be the name of a header.", "Use letters and hyphens.")

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import Final, TypeAlias
 
 from harken.errors import Refused, UserError
-from harken.sources.door import Posted
+from harken.sources.door import PostedRequest
 
 Keys: TypeAlias = tuple[bytes, ...]
 
@@ -71,7 +71,7 @@ def is_one_of(keys: Keys, given: str) -> bool:
 
 
 def check_body(
-    posted: Posted, keys: Keys, header: str, *, prefix: str = "", digest: str = SHA256, encoding: str = HEX
+    posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "", digest: str = SHA256, encoding: str = HEX
 ) -> None:
     """Refuse a post whose header does not hold the signature of its body."""
     check_signed(posted.headers.get(header, ""), posted.body, keys, prefix=prefix, digest=digest, encoding=encoding)
@@ -88,7 +88,7 @@ def check_signed(
         raise Refused(WRONG)
 
 
-def check_standard(posted: Posted, keys: Keys, now: float, window: float) -> None:
+def check_standard(posted: PostedRequest, keys: Keys, now: float, window: float) -> None:
     """Refuse a post that is not signed as Standard Webhooks says: one of its signatures is that of one of the keys."""
     own_id, stamp = posted.headers.get("webhook-id", ""), posted.headers.get("webhook-timestamp", "")
     given = posted.headers.get("webhook-signature", "")
@@ -111,7 +111,7 @@ def check_stamp(stamp: str, now: float, window: float) -> None:
         raise Refused(LATE)
 
 
-def check_bearer(posted: Posted, keys: Keys, header: str = "authorization") -> None:
+def check_bearer(posted: PostedRequest, keys: Keys, header: str = "authorization") -> None:
     """Refuse a post that does not bring one of the secrets: as a bearer's token, or as the password of anybody."""
     scheme, _, rest = posted.headers.get(header, "").partition(" ")
     if not rest:
@@ -125,7 +125,7 @@ def check_bearer(posted: Posted, keys: Keys, header: str = "authorization") -> N
         raise Refused(WRONG)
 
 
-def check_token(posted: Posted, keys: Keys, header: str, *, prefix: str = "") -> None:
+def check_token(posted: PostedRequest, keys: Keys, header: str, *, prefix: str = "") -> None:
     """Refuse a post whose header is not one of the secrets."""
     given = posted.headers.get(header, "")
     if not given:

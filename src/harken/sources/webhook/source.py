@@ -16,13 +16,12 @@ from harken.clock import Clock
 from harken.errors import HarkenError, Unavailable
 from harken.model import Draft
 from harken.sources.base import Feed, SourceHealth
-from harken.sources.door import Accept, Door, DoorAnswer, Posted
-from harken.sources.webhook.delivery import body_id
-from harken.sources.webhook.preset import Echo, Event, Judging, Reading, Skipped
-from harken.sources.webhook.reading import FORM, JSON, media_type, payload_of
+from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
+from harken.sources.webhook.payload import FORM, JSON, media_type, payload_of
+from harken.sources.webhook.preset import EchoAnswer, Reading, SignatureCheck, SkippedPost, WebhookEvent, body_id
 from harken.sources.webhook.settings import KIND, WebhookSettings
 from harken.sources.webhook.signing import LARGE_BYTES, Keys
-from harken.sources.webhook.standing import Standing
+from harken.sources.webhook.standing import WebhookStanding
 
 ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 LARGE_THREADS: Final = 2
@@ -40,7 +39,7 @@ class WebhookSource:
 
     def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, problem: str = "") -> None:
         self.settings = settings
-        self._standing = Standing(clock, problem)
+        self._standing = WebhookStanding(clock, problem)
         self._door = WebhookDoor(settings, keys, clock, self._standing)
 
     @property
@@ -74,7 +73,7 @@ class WebhookSource:
 class WebhookDoor:
     """Where one service posts."""
 
-    def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, standing: Standing) -> None:
+    def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, standing: WebhookStanding) -> None:
         self._settings = settings
         self._keys = keys
         self._clock = clock
@@ -94,7 +93,7 @@ class WebhookDoor:
         """How long a body may be."""
         return self._settings.max_bytes
 
-    async def take(self, posted: Posted, accept: Accept) -> DoorAnswer:
+    async def take(self, posted: PostedRequest, accept: Accept) -> DoorAnswer:
         """Judge a post, have it stored, and answer."""
         if not self._keys:
             # The service keeps it: what it posts now is not lost when the secret is there.
@@ -123,25 +122,25 @@ class WebhookDoor:
 
     async def _answer(self, reading: Reading | None, accept: Accept) -> DoorAnswer:
         match reading:
-            case Event() as event:
+            case WebhookEvent() as event:
                 return await self._store(event, accept)
-            case Skipped(why):
+            case SkippedPost(why):
                 self._standing.dropped(why)
                 return _SKIPPED
-            case Echo(body):
+            case EchoAnswer(body):
                 return DoorAnswer(status=TAKEN, body=body)
             case None:
                 self._standing.refused("It is not JSON.")
                 return _NOT_JSON
 
-    def _judge(self, posted: Posted) -> Reading | None:
+    def _judge(self, posted: PostedRequest) -> Reading | None:
         """Return what a post says that is shown to be genuine, None when it is not JSON."""
-        judging = Judging(keys=self._keys, now=self._clock.now().timestamp(), window=self._settings.window)
+        judging = SignatureCheck(keys=self._keys, now=self._clock.now().timestamp(), window=self._settings.window)
         preset = self._settings.preset
         preset.check(posted, judging)
         return preset.read(posted, payload_of(posted)) if media_type(posted) in self._media else None
 
-    async def _store(self, event: Event, accept: Accept) -> DoorAnswer:
+    async def _store(self, event: WebhookEvent, accept: Accept) -> DoorAnswer:
         wanted = self._settings.channels
         if wanted and event.channel not in wanted:
             self._standing.dropped(event.channel)
@@ -150,7 +149,7 @@ class WebhookDoor:
         self._standing.stored(event.channel, is_new=is_new)
         return _STORED if is_new else _KNOWN
 
-    def _draft(self, event: Event) -> Draft:
+    def _draft(self, event: WebhookEvent) -> Draft:
         return Draft(
             source=self._settings.name,
             sender=event.sender,

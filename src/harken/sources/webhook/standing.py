@@ -15,7 +15,7 @@ MAX_COUNTED: Final = 200  # a service may invent channels without end
 OTHERS: Final = "(others)"
 
 
-class Standing:
+class WebhookStanding:
     """The counts of one source. `problem` says what a person must do before anything can arrive."""
 
     def __init__(self, clock: Clock, problem: str = "") -> None:

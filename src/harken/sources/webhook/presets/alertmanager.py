@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from harken.model import Priority, Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.fields import (
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import (
     count,
     first,
     joined,
@@ -24,7 +24,7 @@ from harken.sources.webhook.fields import (
     url,
     word,
 )
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading
+from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent
 from harken.sources.webhook.signing import check_bearer
 
 CHANNEL: Final = "alerts"
@@ -33,12 +33,12 @@ MAX_ALERTS: Final = 10
 MAX_HIDDEN: Final = 1_000_000
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what does not bring the secret."""
     check_bearer(posted, judging.keys)
 
 
-def read(_posted: Posted, payload: object) -> Reading:
+def read(_posted: PostedRequest, payload: object) -> Reading:
     """Return what Alertmanager says of a group."""
     said = table(payload)
     alerts = rows(said, "alerts")
@@ -46,7 +46,7 @@ def read(_posted: Posted, payload: object) -> Reading:
     is_firing = word(said, "status") != "resolved"
     starts = [at for alert in alerts if (at := moment(alert, "startsAt")) is not None]
     ends = [at for alert in alerts if (at := moment(alert, "endsAt")) is not None and not is_firing]
-    return Event(
+    return WebhookEvent(
         channel=f"{CHANNEL}/{severity}" if severity else CHANNEL,
         text=_text(said, alerts),
         sender=Sender("alertmanager", "Alertmanager"),

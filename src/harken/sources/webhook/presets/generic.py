@@ -16,10 +16,9 @@ import jmespath.exceptions
 
 from harken.errors import UserError
 from harken.model import MAX_RAW_CHARS, Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.delivery import signed_id
-from harken.sources.webhook.fields import as_json, at, first, one_line, word
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import as_json, at, first, one_line, word
+from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, signed_id
 from harken.sources.webhook.signing import (
     HEX,
     SHA1,
@@ -42,7 +41,7 @@ _PLACE: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*
 TEXTS: Final = ("text", "message", "content", "title", "summary", "description", "body")
 
 
-class Expression(Protocol):
+class PayloadExpression(Protocol):
     """A compiled JMESPath."""
 
     def search(self, value: object) -> object:
@@ -76,21 +75,21 @@ def make_preset(settings: GenericSettings) -> Preset:
     )
 
 
-def compiled(part: str, text: str) -> Expression:
+def compiled(part: str, text: str) -> PayloadExpression:
     """Return an expression ready to be run, or raise `UserError`."""
     hint = "See jmespath.org for how it is written."
     if len(text) > MAX_EXPRESSION:
         raise UserError(f"{part} is longer than {MAX_EXPRESSION} characters.", hint)
     try:
-        made: Expression = jmespath.compile(text)
+        made: PayloadExpression = jmespath.compile(text)
     except (jmespath.exceptions.JMESPathError, RecursionError, ValueError) as exc:
         raise UserError(f"{part} is not a JMESPath expression: {one_line(text, 40)}", hint) from exc
     # Most only name a place, which means the same here and is found ten times as fast.
-    return _Place(tuple(text.split("."))) if _PLACE.fullmatch(text) else made
+    return _PayloadPlace(tuple(text.split("."))) if _PLACE.fullmatch(text) else made
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _PayloadPlace:
     """An expression of nothing but keys."""
 
     path: tuple[str, ...]
@@ -104,7 +103,7 @@ class _Place:
 class _Signer:
     settings: GenericSettings
 
-    def check(self, posted: Posted, judging: Judging) -> None:
+    def check(self, posted: PostedRequest, judging: SignatureCheck) -> None:
         """Refuse what is not signed as the person said."""
         how, header = self.settings, self.settings.header.lower()
         if how.scheme == "bearer":
@@ -126,13 +125,13 @@ class _Signer:
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    expressions: Mapping[str, Expression]
+    expressions: Mapping[str, PayloadExpression]
 
-    def read(self, _posted: Posted, payload: object) -> Reading:
+    def read(self, _posted: PostedRequest, payload: object) -> Reading:
         """Return what the expressions find."""
         who = one_line(self._find("sender", payload), 120)
         text = self._find("text", payload) or first(payload, *TEXTS, most=MAX_RAW_CHARS) or as_json(payload)
-        return Event(
+        return WebhookEvent(
             channel=one_line(self._find("channel", payload), 100) or DEFAULT_CHANNEL,
             text=text,
             sender=Sender(f"{NAME}:{who}" if who else NAME, who or "Webhook"),

@@ -14,9 +14,8 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.model import Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.delivery import body_id, unsigned_id
-from harken.sources.webhook.fields import (
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import (
     count,
     first,
     headline,
@@ -33,7 +32,16 @@ from harken.sources.webhook.fields import (
     url,
     word,
 )
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading, Skipped, sender_of
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    SkippedPost,
+    WebhookEvent,
+    body_id,
+    sender_of,
+    unsigned_id,
+)
 from harken.sources.webhook.signing import check_body
 
 SIGNATURE: Final = "x-hub-signature-256"
@@ -107,17 +115,17 @@ _WRITTEN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 _Text = Callable[[Mapping[str, object], str], str]
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what GitHub did not sign."""
     check_body(posted, judging.keys, SIGNATURE, prefix="sha256=")
 
 
-def read(posted: Posted, payload: object) -> Reading:
+def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what GitHub says."""
     event = one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
     said = table(payload)
     if event == "ping" or said.keys() >= _GREETING:
-        return Skipped("GitHub greets a new webhook")
+        return SkippedPost("GitHub greets a new webhook")
     has, lacks = _SHAPES.get(event, (frozenset[str](), frozenset[str]()))
     if not has <= said.keys() or lacks & said.keys():
         raise UserError(
@@ -127,7 +135,7 @@ def read(posted: Posted, payload: object) -> Reading:
     repository = word(said, "repository", "full_name")
     link = _link(said)
     text = joined([_TEXTS.get(event, _other)(said, login or "Somebody"), link])
-    return Event(
+    return WebhookEvent(
         channel=event,
         text=text if event in _TEXTS else f"{event}: {text}",
         sender=sender_of(SERVICE, login, login, is_own=event in _WRITTEN and _is_own(said, *_WRITTEN[event])),

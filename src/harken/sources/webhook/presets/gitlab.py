@@ -12,9 +12,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.delivery import signed_id, unsigned_id
-from harken.sources.webhook.fields import (
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import (
     as_json,
     count,
     first,
@@ -32,7 +31,15 @@ from harken.sources.webhook.fields import (
     url,
     word,
 )
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading, sender_of
+from harken.sources.webhook.preset import (
+    Preset,
+    Reading,
+    SignatureCheck,
+    WebhookEvent,
+    sender_of,
+    signed_id,
+    unsigned_id,
+)
 from harken.sources.webhook.signing import STANDARD_PREFIX, Keys, check_standard, check_token, plain_keys, standard_keys
 
 PLAIN: Final = "x-gitlab-token"
@@ -56,7 +63,7 @@ def keys(secret: str) -> Keys:
     return (*plain_keys(secret), *standard_keys(secret)) if secret.startswith(STANDARD_PREFIX) else plain_keys(secret)
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what does not come from GitLab; a signature counts more than the secret itself."""
     if SIGNATURE in posted.headers:
         check_standard(posted, judging.keys, judging.now, judging.window)
@@ -64,13 +71,13 @@ def check(posted: Posted, judging: Judging) -> None:
         check_token(posted, judging.keys, PLAIN)
 
 
-def _id(posted: Posted) -> str:
+def _id(posted: PostedRequest) -> str:
     if SIGNATURE in posted.headers:
         return signed_id(posted.headers.get(SIGNED_ID, ""))
     return unsigned_id(posted, PLAIN_ID)
 
 
-def read(posted: Posted, payload: object) -> Reading:
+def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what GitLab says."""
     said = table(payload)
     kind = first(said, "object_kind", "event_name", most=60) or one_line(posted.headers.get(EVENT, ""), 60) or "unknown"
@@ -78,7 +85,7 @@ def read(posted: Posted, payload: object) -> Reading:
     name = first(said, "user.name", "user_name", most=100)
     project = first(said, "project.path_with_namespace", "project_name", "group.full_path", "path_with_namespace")
     text = _TEXTS.get(kind, _other)(said, name or login or "Somebody")
-    return Event(
+    return WebhookEvent(
         channel=kind,
         text=text if kind in _TEXTS else f"{kind}: {text}",
         sender=sender_of(SERVICE, login, name, is_own=_is_own(said, kind)),

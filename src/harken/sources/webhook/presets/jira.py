@@ -10,9 +10,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from harken.model import Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.delivery import body_id
-from harken.sources.webhook.fields import (
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import (
     as_json,
     at,
     first,
@@ -26,7 +25,7 @@ from harken.sources.webhook.fields import (
     url,
     word,
 )
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading, sender_of
+from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, body_id, sender_of
 from harken.sources.webhook.signing import check_body
 
 SIGNATURE: Final = "x-hub-signature"
@@ -37,12 +36,12 @@ BROWSE: Final = "/rest/api/"
 MAX_NODES: Final = 100_000
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what Jira did not sign."""
     check_body(posted, judging.keys, SIGNATURE, prefix="sha256=")
 
 
-def read(posted: Posted, payload: object) -> Reading:
+def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what Jira says."""
     said = table(payload)
     event = word(said, "webhookEvent", most=60).removeprefix("jira:") or "unknown"
@@ -50,7 +49,7 @@ def read(posted: Posted, payload: object) -> Reading:
     name = first(said, "user.displayName", "comment.author.displayName", "comment.updateAuthor.displayName", most=100)
     key = word(said, "issue", "key", most=60)
     link = _link(said, key)
-    return Event(
+    return WebhookEvent(
         channel=event,
         text=_text(said, event, name or account or first(said, "user.name", "user.key") or "Somebody", link),
         sender=sender_of(SERVICE, account, name, is_own=bool(account)),

@@ -10,10 +10,9 @@ from collections.abc import Mapping
 from typing import Final
 
 from harken.model import Priority, Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.delivery import body_id, unsigned_id
-from harken.sources.webhook.fields import as_json, first, joined, moment, one_line, quoted, rows, table, url, word
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading, sender_of
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import as_json, first, joined, moment, one_line, quoted, rows, table, url, word
+from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, body_id, sender_of, unsigned_id
 from harken.sources.webhook.signing import check_body
 
 SIGNATURE: Final = "sentry-hook-signature"
@@ -23,12 +22,12 @@ SERVICE: Final = Sender("sentry", "Sentry")
 MAX_FRAMES: Final = 3
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what Sentry did not sign."""
     check_body(posted, judging.keys, SIGNATURE)
 
 
-def read(posted: Posted, payload: object) -> Reading:
+def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what Sentry says."""
     said = table(payload)
     data = table(said, "data")
@@ -39,7 +38,7 @@ def read(posted: Posted, payload: object) -> Reading:
     is_own = (resource, action) == ("comment", "created") and bool(word(data, "comment"))
     thing = table(data, _KEYS.get(resource, resource)) or data
     link = url(thing, "web_url", "permalink", "url") or url(data, "web_url", "comment_url")
-    return Event(
+    return WebhookEvent(
         channel=resource,
         text=_text(data, thing, resource, action, name) + (f"\n{link}" if link else ""),
         sender=sender_of(SERVICE, actor, name, is_own=is_own),
@@ -52,7 +51,7 @@ def read(posted: Posted, payload: object) -> Reading:
     )
 
 
-def _id(posted: Posted, data: Mapping[str, object], action: str) -> str:
+def _id(posted: PostedRequest, data: Mapping[str, object], action: str) -> str:
     # An error and a new comment happen once. An issue that is resolved, opened again and resolved, or an alert that
     # gets worse, better and worse, has the same bytes twice: nothing in them says when.
     is_once = "event" in data or "error" in data or ("comment" in data and action == "created")

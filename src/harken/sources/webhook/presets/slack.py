@@ -13,9 +13,17 @@ from typing import Final
 
 from harken.memory import json_bytes
 from harken.model import Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.fields import as_json, at, first, is_same, joined, moment, quoted, table, word
-from harken.sources.webhook.preset import Echo, Event, Judging, Preset, Reading, Skipped, sender_of
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import as_json, at, first, is_same, joined, moment, quoted, table, word
+from harken.sources.webhook.preset import (
+    EchoAnswer,
+    Preset,
+    Reading,
+    SignatureCheck,
+    SkippedPost,
+    WebhookEvent,
+    sender_of,
+)
 from harken.sources.webhook.signing import check_signed, check_stamp
 
 SIGNATURE: Final = "x-slack-signature"
@@ -31,7 +39,7 @@ OWN: Final = frozenset({"", "me_message", "file_share", "thread_broadcast"})
 _LINK: Final = re.compile(r"<((?:[@#!]|[a-z]{2,10}:)[^<>|\n]{1,2000})(?:\|([^<>\n]{0,2000}))?>")
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what Slack did not sign in the last minutes."""
     stamp = posted.headers.get(STAMP, "")
     check_stamp(stamp, judging.now, judging.window)
@@ -39,19 +47,19 @@ def check(posted: Posted, judging: Judging) -> None:
     check_signed(posted.headers.get(SIGNATURE, ""), signed, judging.keys, prefix=f"{VERSION}=")
 
 
-def read(posted: Posted, payload: object) -> Reading:
+def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what Slack says."""
     said = table(payload)
     kind = word(said, "type")
     if kind == "url_verification":
-        return Echo(json_bytes({"challenge": word(said, "challenge", most=1_000)}))
+        return EchoAnswer(json_bytes({"challenge": word(said, "challenge", most=1_000)}))
     event = table(said, "event")
     name = word(event, "type", most=60) or kind or "unknown"
     if why := _silent(event):
-        return Skipped(why)
+        return SkippedPost(why)
     user = first(event, "user", "message.user", "user.id", "user_id", most=64)
     place = first(event, "channel", "channel.id", "item.channel", "channel_id", most=64)
-    return Event(
+    return WebhookEvent(
         channel=name,
         text=_text(event, name, user, place),
         sender=sender_of(SERVICE, user, user, is_own=name in SAID and _is_own(event)),

@@ -9,29 +9,28 @@ from __future__ import annotations
 from typing import Final
 
 from harken.model import Sender
-from harken.sources.door import Posted
-from harken.sources.webhook.delivery import signed_id
-from harken.sources.webhook.fields import as_json, at, first, joined, moment, table, word
-from harken.sources.webhook.preset import Event, Judging, Preset, Reading
+from harken.sources.door import PostedRequest
+from harken.sources.webhook.payload import as_json, at, first, joined, moment, table, word
+from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, signed_id
 from harken.sources.webhook.signing import check_standard, standard_keys
 
 DELIVERY: Final = "webhook-id"
 DEFAULT: Final = "default"
 
 
-def check(posted: Posted, judging: Judging) -> None:
+def check(posted: PostedRequest, judging: SignatureCheck) -> None:
     """Refuse what is not signed, or was too long ago."""
     check_standard(posted, judging.keys, judging.now, judging.window)
 
 
-def read(posted: Posted, payload: object) -> Reading:
+def read(posted: PostedRequest, payload: object) -> Reading:
     """Return what was posted."""
     said = table(payload)
     kind = first(said, "type", "event", "eventType", "event_type", most=100)
     data = at(said, "data")
     body = payload if data is None else data
     words = first(body, "message", "text", "title", "summary", "description", most=1_000)
-    return Event(
+    return WebhookEvent(
         channel=kind or DEFAULT,
         text=joined([f"{kind}: {words}" if kind and words else kind or words, as_json(body)]),
         sender=Sender("standard", "Webhook"),

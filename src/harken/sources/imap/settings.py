@@ -1,0 +1,251 @@
+"""What a person configures of a mail account: `[sources.NAME]` with kind "imap", checked key by key.
+
+The password is only named: it is looked up at each sign-in. Nothing here talks to anybody or imports what does.
+Above are the source, the sender and the commands; below is the reader of settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from email.utils import getaddresses
+from types import MappingProxyType
+from typing import Final
+
+from harken.errors import UserError
+from harken.model import Sender
+from harken.sources.loopback import is_loopback
+from harken.sources.table import SettingsTable
+
+MOST_ADDRESSES: Final = 50
+MOST_ADDRESS: Final = 254  # characters; no mail can go to a longer one
+MOST_ID: Final = 400  # characters of a mail's own id; a longer one is not kept
+MOST_HEADER: Final = 8_000
+
+_ADDRESS: Final = re.compile(r"[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,64}@[^\s<>@,;:\"()\[\]\\\x00-\x20\x7f]{1,255}")
+# Not with an encoded word in it: in a header of an answer it would be decoded, and may hold line ends.
+_ID: Final = re.compile(r"<(?![^<>]*=\?)[^\s<>\x00-\x20\x7f-\U0010ffff]{1,398}>")
+
+
+def is_address(text: str) -> bool:
+    """Whether a text is one mail address and nothing else."""
+    return len(text) <= MOST_ADDRESS and _ADDRESS.fullmatch(text) is not None and text.isprintable()
+
+
+def people_in(header: str) -> list[Sender]:
+    """Return the people that a header names: the address, in small letters, and the name as it was written."""
+    try:
+        pairs = getaddresses([header[:MOST_HEADER]])
+    except (ValueError, IndexError, TypeError, RecursionError):
+        return []
+    # Upper and lower case are the same person, and rules about a sender are written in one of them.
+    return [Sender(address.lower(), name) for name, address in pairs[:MOST_ADDRESSES] if is_address(address)]
+
+
+def ids_in(header: str) -> list[str]:
+    """Return the ids of mails that a header names, in order, each once."""
+    return list(dict.fromkeys(_ID.findall(header[:MOST_HEADER])))
+
+
+IMAP: Final = "imap"
+TLS: Final = "tls"
+STARTTLS: Final = "starttls"
+NONE: Final = "none"
+SECURITIES: Final = (TLS, STARTTLS, NONE)
+LOGIN: Final = "login"
+AUTHS: Final = (LOGIN, NONE)
+INBOX: Final = "INBOX"
+POLL_SECONDS: Final = 60.0
+MIN_POLL_SECONDS: Final = 5.0
+MAX_POLL_SECONDS: Final = 86_400.0
+MOST_SINCE: Final = timedelta(days=366)
+LAST_PORT: Final = 65_535
+IMAP_PORTS: Final[Mapping[str, int]] = MappingProxyType({TLS: 993, STARTTLS: 143, NONE: 143})
+SMTP_PORTS: Final[Mapping[str, int]] = MappingProxyType({TLS: 465, STARTTLS: 587, NONE: 25})
+
+# Where mail leaves, of providers whose name for it is known.
+_WELL_KNOWN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
+    {
+        "imap.fastmail.com": ("smtp.fastmail.com", TLS),
+        "imap.gmail.com": ("smtp.gmail.com", TLS),
+        "imap.gmx.net": ("mail.gmx.net", STARTTLS),
+        "imap.mail.me.com": ("smtp.mail.me.com", STARTTLS),
+        "imap.mail.yahoo.com": ("smtp.mail.yahoo.com", TLS),
+        "imap.web.de": ("smtp.web.de", STARTTLS),
+        "imap.zoho.com": ("smtp.zoho.com", TLS),
+        "outlook.office365.com": ("smtp.office365.com", STARTTLS),
+    }
+)
+# Who checks senders and says so in the mails, of providers that document its name.
+_VOUCHERS: Final[Mapping[str, str]] = MappingProxyType({"imap.gmail.com": "mx.google.com"})
+_KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NAME"
+_KEYS: Final = frozenset(
+    {
+        *("host", "port", "security", "user", "password", "token", "folders", "poll", "since", "ca"),
+        *("authserv_id", "trust_from", "smtp_host", "smtp_port", "smtp_security", "smtp_auth", "from", "save_sent"),
+    }
+)
+_SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
+_UNITS: Final[Mapping[str, timedelta]] = MappingProxyType(
+    {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
+)
+_HOST: Final = re.compile(r"[A-Za-z0-9:._-]{1,253}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MailServer:
+    """Where a server is, and how the way to it is kept private."""
+
+    host: str
+    port: int
+    security: str = TLS
+    has_auth: bool = True  # whether somebody signs in there; some relays know no such thing
+
+    @property
+    def is_readable_on_the_way(self) -> bool:
+        """Whether somebody between this machine and the server can read along."""
+        return self.security == NONE and not is_loopback(self.host)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImapSettings:
+    """One mail account."""
+
+    name: str
+    imap: MailServer
+    user: str
+    secret: str  # where the password or the token is kept
+    is_token: bool = False  # the secret is an OAuth 2 access token
+    folders: tuple[str, ...] = (INBOX,)
+    poll: float = POLL_SECONDS  # seconds from one look to the next, where the server does not push
+    since: timedelta | None = None  # what came in that time before the first look is taken too
+    ca: str = ""  # a file of certificates that are believed besides those of the system
+    authserv_id: str = ""  # whose word about the sender is believed; without it nobody is who they say
+    trust_from: bool = False  # whether the sender that a mail names is believed without proof
+    smtp: MailServer | None = None  # None: nothing can be answered
+    address: str = ""  # what answers are from
+    save_sent: bool = False
+
+    @property
+    def can_answer(self) -> bool:
+        """Whether answers can leave."""
+        return self.smtp is not None and bool(self.address)
+
+    @property
+    def addresses(self) -> frozenset[str]:
+        """What the account is called by those who write to it, in small letters, as far as is known."""
+        return frozenset(each.lower() for each in (self.address, self.user) if "@" in each)
+
+    @property
+    def place(self) -> str:
+        """Where the mail is, for people."""
+        return f"{self.user} at {self.imap.host}"
+
+
+def read_settings(name: str, entry: Mapping[str, object]) -> ImapSettings:
+    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
+    table = SettingsTable(name, entry)
+    table.refuse_unknown(_KEYS, IMAP)
+    imap = _server(table, "", IMAP_PORTS, "imap.example.org")
+    if imap is None:
+        raise table.missing("host", "the IMAP server, such as imap.example.org")
+    user = table.text("user", "the name you sign in with, often the address", is_required=True)
+    secret, is_token = _secret(table)
+    address = table.text("from", "the address that answers are from") or (user if is_address(user) else "")
+    if address and not is_address(address):
+        raise UserError(f"{table.dotted('from')} is not a mail address.", "Use one such as me@example.org.")
+    smtp = _server(table, "smtp_", SMTP_PORTS, "smtp.example.org")
+    smtp = smtp or smtp_of(imap.host)
+    if smtp is not None and not address:
+        raise table.missing("from", "the address that answers are from")
+    return ImapSettings(
+        name=name,
+        imap=imap,
+        user=user,
+        secret=secret,
+        is_token=is_token,
+        folders=_folders(table),
+        poll=table.seconds("poll", POLL_SECONDS, MIN_POLL_SECONDS, MAX_POLL_SECONDS),
+        since=_span(table, "since"),
+        ca=table.text("ca", "a file of certificates"),
+        authserv_id=_voucher(table, imap.host),
+        trust_from=table.flag("trust_from"),
+        smtp=smtp,
+        address=address,
+        save_sent=table.flag("save_sent"),
+    )
+
+
+def smtp_of(host: str) -> MailServer | None:
+    """Return where mail leaves, of a provider whose IMAP server is well known."""
+    known = _WELL_KNOWN.get(host.lower())
+    return MailServer(host=known[0], port=SMTP_PORTS[known[1]], security=known[1]) if known else None
+
+
+def _secret(table: SettingsTable) -> tuple[str, bool]:
+    """Return where the secret is kept, and whether it is a token."""
+    given = [key for key in ("password", "token") if key in table.entry]
+    if len(given) != 1:
+        what = "both" if given else "neither"
+        raise UserError(f"sources.{table.name} has {what} of password and token.", f"Set one, to {_KEPT}.")
+    return table.reference(given[0], _KEPT), given[0] == "token"
+
+
+def _server(table: SettingsTable, prefix: str, ports: Mapping[str, int], example: str) -> MailServer | None:
+    host, port, security, auth = (f"{prefix}{key}" for key in ("host", "port", "security", "auth"))
+    place = table.text(host, f"a server such as {example}")
+    if not place:
+        for key in (port, security, auth):
+            if key in table.entry:
+                raise UserError(f"{table.dotted(key)} needs {host}.", f"Set {host} too.")
+        return None
+    if _HOST.fullmatch(place) is None:
+        raise UserError(f"{table.dotted(host)} is not the name of a server.", f"Use one such as {example}.")
+    way = table.choice(security, SECURITIES, TLS)
+    has_auth = table.choice(auth, AUTHS, LOGIN) == LOGIN
+    if way == NONE and has_auth and not is_loopback(place):
+        without = f'; if it wants no password, set {auth} = "{NONE}"' if auth in _KEYS else ""
+        raise UserError(
+            f'{table.dotted(security)} is "none", and {place} is not this machine.',
+            f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear{without}.',
+        )
+    number = table.entry.get(port, ports[way])
+    if not isinstance(number, int) or isinstance(number, bool) or not 0 < number <= LAST_PORT:
+        raise table.wrong(port, number, f"Use a port such as {ports[way]}.")
+    return MailServer(host=place, port=number, security=way, has_auth=has_auth)
+
+
+def _voucher(table: SettingsTable, host: str) -> str:
+    """Return whose word about senders is believed."""
+    named = table.text("authserv_id", "the name your provider puts first in Authentication-Results").lower()
+    if not table.flag("trust_from"):
+        return named or _VOUCHERS.get(host.lower(), "")
+    if named:
+        raise UserError(
+            f"sources.{table.name} has both of authserv_id and trust_from.",
+            "Leave trust_from out: it believes every sender without proof.",
+        )
+    return ""
+
+
+def _folders(table: SettingsTable) -> tuple[str, ...]:
+    if "folders" not in table.entry:
+        return (INBOX,)
+    wanted = f'a list of folders, such as ["{INBOX}"]'
+    found = table.lines("folders", wanted, "folder")
+    if not found:
+        raise UserError(f"{table.dotted('folders')} is not a list of folders.", f"Use {wanted}.")
+    return tuple(dict.fromkeys(INBOX if each.upper() == INBOX else each for each in found))
+
+
+def _span(table: SettingsTable, key: str) -> timedelta | None:
+    found = table.text(key, "a time such as 7d, 12h or 30m")
+    if not found:
+        return None
+    read = _SPAN.fullmatch(found)
+    span = int(read[1]) * _UNITS[read[2]] if read else None
+    if span is None or span > MOST_SINCE:
+        raise table.wrong(key, found, "Use a time such as 7d, 12h or 30m, up to 366d.")
+    return span

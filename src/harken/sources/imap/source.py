@@ -1,0 +1,307 @@
+"""Folders of a mail account as a source: each is followed over a connection of its own, for ever.
+
+A folder is read to its end, then the server is asked to say when something changes; where it cannot, it is asked now
+and then. Every batch carries the place behind it, so that it may be stopped at any moment. The first look only learns
+what was there before. Above is the daemon, below is `connection.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Final
+
+import anyio
+import anyio.to_thread
+
+from harken.clock import Clock
+from harken.errors import NeedsPerson, Unavailable
+from harken.model import Draft
+from harken.sources.base import Batch, SourceHealth
+from harken.sources.imap.checkpoint import ImapCheckpoint, ImapRow, first_place, read_place
+from harken.sources.imap.connection import Credentials, IdleUnsupported, ImapLink, OpenedFolder
+from harken.sources.imap.messages import ArrivedMail, draft_of
+from harken.sources.imap.sender import SmtpSender, is_own
+from harken.sources.imap.settings import IMAP, ImapSettings
+from harken.sources.imap.standing import ImapStanding, together
+
+# Servers end a connection that says nothing for half an hour, and some routers forget it after ten minutes.
+IDLE_SECONDS: Final = 9 * 60.0
+MOST_BYTES: Final = 25_000_000  # of a mail; a longer one is announced
+BATCH_BYTES: Final = 8_000_000
+BATCH_MAILS: Final = 20
+PAGE: Final = 500  # mails whose size is asked for at once
+NEWEST: Final = 200  # mails whose ids are remembered of those that were there before
+FIRST_SECONDS: Final = 0.5
+MOST_SECONDS: Final = 60.0
+STEADY_SECONDS: Final = 60.0
+MOST_FAILURES: Final = 3  # of reading one mail, before only its head is read
+DROPS: Final = 3  # connections in a row that end while waiting for news, before the server is asked instead
+
+_MAX_DOUBLINGS: Final = 7
+
+
+@dataclass(frozen=True, slots=True)
+class ImapTiming:
+    """Where the waits come from: chance, a way to wait, and a clock that is never set."""
+
+    chance: Callable[[], float] = random.random
+    wait: Callable[[float], Awaitable[None]] = anyio.sleep
+    monotonic: Callable[[], float] = anyio.current_time
+
+
+class ImapSource:
+    """The mail of one account."""
+
+    def __init__(
+        self, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: ImapTiming | None = None
+    ) -> None:
+        self.settings = settings
+        self._feeds = tuple(
+            ImapFolderFeed(folder, settings, credentials, clock, timing or ImapTiming()) for folder in settings.folders
+        )
+        self.sender = SmtpSender(settings, credentials, clock) if settings.can_answer else None
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the configuration."""
+        return IMAP
+
+    @property
+    def address(self) -> str:
+        """Where the mail is, without anything secret."""
+        return self.settings.place
+
+    def feeds(self) -> tuple[ImapFolderFeed, ...]:
+        """Return its streams, one for each folder."""
+        return self._feeds
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return together([feed.health() for feed in self._feeds])
+
+    async def aclose(self) -> None:
+        """Do nothing: every connection belongs to a feed or to one answer."""
+
+
+class ImapFolderFeed:
+    """The mail that comes into one folder."""
+
+    def __init__(
+        self, folder: str, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: ImapTiming
+    ) -> None:
+        self._folder = folder
+        self._settings = settings
+        self._credentials = credentials
+        self._clock = clock
+        self._timing = timing
+        self._standing = ImapStanding(folder, clock)
+        self._place: ImapCheckpoint | None = None
+        self._failures = 0
+        self._drops = 0
+        self._is_asked = False  # the server does not push: it is asked now and then
+        self._is_careful = False  # mails are read one by one
+        self._trouble = (0, 0)  # the mail that was last not handed over, and how often
+
+    @property
+    def name(self) -> str:
+        """Its name, under which checkpoints are kept."""
+        return self._folder
+
+    def health(self) -> SourceHealth:
+        """Return how the folder is doing now."""
+        return self._standing.health()
+
+    async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
+        """Yield the mails that come, in order, reconnecting by itself."""
+        self._standing.begins()
+        self._place = read_place(checkpoint)
+        if checkpoint and self._place is None:
+            self._standing.lost_place()
+        try:
+            while True:
+                begun = self._timing.monotonic()
+                try:
+                    async with aclosing(self._connected()) as batches:
+                        async for batch in batches:
+                            yield batch
+                except Unavailable as error:
+                    has_stood = self._timing.monotonic() - begun >= STEADY_SECONDS
+                    seconds = self._next_wait(has_stood=has_stood)
+                    self._standing.retries(error, seconds)
+                    await self._timing.wait(seconds)
+        except NeedsPerson as error:
+            self._standing.needs_person(error)
+            raise
+        finally:
+            self._standing.stops()
+
+    def rest(self) -> Batch:
+        """Return nothing: what was not handed over is read again."""
+        return Batch()
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored of a batch."""
+        self._standing.stored(drafts, known=known)
+
+    async def _connected(self) -> AsyncGenerator[Batch, None]:
+        """Yield what is new over one connection, until it is lost."""
+        async with ImapLink(self._settings.imap, self._credentials) as link:
+            opened = await link.look_at(self._folder)
+            async with aclosing(self._settle(link, opened)) as batches:
+                async for batch in batches:
+                    yield batch
+            while True:
+                self._standing.listens(self._pace(link))
+                await self._hear(link)
+                async with aclosing(self._news(link)) as batches:
+                    async for batch in batches:
+                        yield batch
+
+    async def _settle(self, link: ImapLink, opened: OpenedFolder) -> AsyncGenerator[Batch, None]:
+        """Yield what came before this connection, and find the place to go on from."""
+        place = self._place
+        if place is not None and place.is_of(opened.validity, opened.next_uid):
+            async with aclosing(self._news(link)) as batches:
+                async for batch in batches:
+                    yield batch
+            return
+        if place is None:
+            place = await self._begin(link, opened)
+            rows = await self._from(link, place) if self._settings.since else []
+        else:
+            rows = await self._from(link, place)
+        # Until all of it is stored the old place counts: what is read again then, the store knows.
+        for some in _portions(rows):
+            yield Batch(drafts=await self._drafts(link, some))
+        self._place = place.anew(opened.validity, opened.next_uid).after(rows, self._clock.now())
+        yield Batch(checkpoint=self._place.text())
+
+    async def _begin(self, link: ImapLink, opened: OpenedFolder) -> ImapCheckpoint:
+        if self._settings.since is not None:
+            return first_place(opened.validity, opened.next_uid, (), since=self._clock.now() - self._settings.since)
+        self._standing.found(opened.count)
+        newest = (await link.search("ALL"))[-NEWEST:] if opened.count else []
+        rows = await link.rows(newest, has_ids=True) if newest else []
+        return first_place(opened.validity, opened.next_uid, rows)
+
+    async def _from(self, link: ImapLink, place: ImapCheckpoint) -> list[ImapRow]:
+        """Return the mails of a folder that is read anew. The server tells days only, and whose is not known."""
+        uids = await link.search("SINCE", (place.oldest - timedelta(days=1)).date())
+        rows: list[ImapRow] = []
+        for begin in range(0, len(uids), PAGE):
+            rows += await link.rows(uids[begin : begin + PAGE], has_ids=True)
+        return place.news(rows)
+
+    async def _news(self, link: ImapLink) -> AsyncGenerator[Batch, None]:
+        """Yield the mails behind the place, each batch with the place behind it."""
+        place = self._place
+        if place is None:
+            return
+        uids = [uid for uid in await link.search("UID", f"{place.last + 1}:*") if uid > place.last]
+        for begin in range(0, len(uids), PAGE):
+            asked = uids[begin : begin + PAGE]
+            for some in _portions(await link.rows(asked)):
+                drafts = await self._drafts(link, some)
+                place = place.after(some, self._clock.now())
+                yield Batch(drafts=drafts, checkpoint=place.text())
+                self._place = place
+
+    async def _drafts(self, link: ImapLink, rows: Sequence[ImapRow]) -> list[Draft]:
+        small = [row.uid for row in rows if row.size <= MOST_BYTES]
+        bodies: dict[int, bytes] | None = None
+        if small and not self._is_careful:
+            # If this fails, one mail may be the reason: next time they are read one by one.
+            self._is_careful = True
+            bodies = await link.read(small, MOST_BYTES)
+        drafts: list[Draft] = []
+        for row in rows:
+            if bodies is not None and row.size <= MOST_BYTES:
+                raw = bodies.get(row.uid)
+                arrival = None if raw is None else ArrivedMail(raw=raw, received_at=row.received_at)
+            else:
+                arrival = await self._arrival(link, row)
+            if arrival is not None and not is_own(draft := await self._draft(arrival), self._settings):
+                drafts.append(draft)
+        self._is_careful = False
+        return drafts
+
+    async def _draft(self, arrival: ArrivedMail) -> Draft:
+        return await anyio.to_thread.run_sync(
+            partial(
+                draft_of,
+                arrival,
+                source=self._settings.name,
+                folder=self._folder,
+                authserv_id=self._settings.authserv_id,
+                trusts_from=self._settings.trust_from,
+                addresses=self._settings.addresses,
+            )
+        )
+
+    async def _arrival(self, link: ImapLink, row: ImapRow) -> ArrivedMail | None:
+        """Return one mail, as much of it as the server hands over; None if it is not there any more."""
+        uid, times = row.uid, self._trouble[1] if self._trouble[0] == row.uid else 0
+        is_head_only = row.size > MOST_BYTES or times >= MOST_FAILURES
+        if times >= 2 * MOST_FAILURES:
+            # Others wait behind it, so it is announced instead.
+            raw: bytes | None = (
+                f"Subject: a mail that the server does not hand over (number {uid} in {self._folder})\n\n".encode()
+            )
+        else:
+            try:
+                found = await (link.heads([uid]) if is_head_only else link.read([uid], MOST_BYTES))
+            except Unavailable:
+                self._trouble = (uid, times + 1)
+                raise
+            raw = found.get(uid)
+        return None if raw is None else ArrivedMail(raw=raw, received_at=row.received_at, is_head_only=is_head_only)
+
+    def _pace(self, link: ImapLink) -> str:
+        self._is_asked = self._is_asked or not link.can_push
+        return f"looks every {self._settings.poll:g} s" if self._is_asked else "told by the server"
+
+    async def _hear(self, link: ImapLink) -> None:
+        """Return when there may be something new."""
+        if self._is_asked:
+            await self._timing.wait(self._settings.poll)
+            await link.breathe()
+            return
+        try:
+            await link.wait(IDLE_SECONDS)
+        except IdleUnsupported:
+            self._is_asked = True
+        except Unavailable:
+            self._drops += 1
+            self._is_asked = self._drops >= DROPS
+            raise
+
+    def _next_wait(self, *, has_stood: bool) -> float:
+        if has_stood:
+            self._failures = self._drops = 0
+        ceiling = min(MOST_SECONDS, FIRST_SECONDS * 2.0 ** min(self._failures, _MAX_DOUBLINGS))
+        self._failures += 1
+        return ceiling * self._timing.chance()
+
+
+def _portions(rows: Sequence[ImapRow]) -> Iterator[list[ImapRow]]:
+    """Yield mails in order, as many at a time as may be held in memory."""
+    some: list[ImapRow] = []
+    size = 0
+    for row in rows:
+        if some and (len(some) >= BATCH_MAILS or size + row.size > BATCH_BYTES):
+            yield some
+            some, size = [], 0
+        some.append(row)
+        size += row.size
+    if some:
+        yield some

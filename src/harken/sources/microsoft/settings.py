@@ -1,0 +1,309 @@
+"""What a person configures of Teams or Outlook: `[sources.NAME]` with that kind, checked key by key.
+
+The first part is how somebody signs in, the second all the rest. The certificate of an Agent User is only named: the
+factory of the source looks it up. Nothing here talks to anybody or imports what does. Above are the sources and the
+commands, below is the reader of settings.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+from typing import Final
+from urllib.parse import urlsplit
+
+from harken.errors import UserError
+from harken.sources.table import SettingsTable
+
+AUTHORITY: Final = "https://login.microsoftonline.com"
+GRAPH_SCOPE: Final = "https://graph.microsoft.com/.default"
+SHARED_TENANTS: Final = frozenset({"common", "organizations", "consumers"})
+RESERVED_SCOPES: Final = frozenset({"openid", "profile", "offline_access"})  # msal asks for these by itself
+
+_GUID: Final = re.compile(r"[0-9a-fA-F]{8}-(?:[0-9a-fA-F]{4}-){3}[0-9a-fA-F]{12}")
+_TENANT: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
+_SCOPE: Final = re.compile(r"[\x21\x23-\x5b\x5d-\x7e]{1,200}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DelegatedSettings:
+    """A person's own sign-in: the app that asks, the tenant it asks in and the permissions it asks for."""
+
+    name: str  # of the source
+    client_id: str
+    scopes: tuple[str, ...]
+    tenant: str = "organizations"
+    authority: str = AUTHORITY
+
+    def __post_init__(self) -> None:
+        _check_place(self.name, self.tenant, self.authority)
+        _check_id(self.name, "client_id", self.client_id)
+        if not self.scopes or not all(_SCOPE.fullmatch(scope) for scope in self.scopes):
+            raise UserError(
+                f"The source {self.name} does not name the permissions it needs.",
+                f'Set sources.{self.name}.scopes, for example ["Chat.Read", "User.Read"].',
+            )
+        if reserved := RESERVED_SCOPES.intersection(self.scopes):
+            raise UserError(
+                f"The source {self.name} names {min(reserved)}, which is asked for anyway.",
+                f"Take it out of sources.{self.name}.scopes.",
+            )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentUserSettings:
+    """An Entra Agent User: the blueprint with its certificate, the agent identity, and the user it speaks as."""
+
+    name: str  # of the source
+    tenant: str
+    blueprint_id: str
+    agent_id: str
+    user_id: str  # the object id of the Agent User
+    certificate: str = field(repr=False)  # PEM: the private key and the certificate
+    authority: str = AUTHORITY
+
+    def __post_init__(self) -> None:
+        _check_place(self.name, self.tenant, self.authority)
+        if self.tenant in SHARED_TENANTS:
+            raise UserError(
+                f"The source {self.name} does not say which tenant its Agent User lives in.",
+                f"Set sources.{self.name}.tenant to the tenant's id or domain.",
+            )
+        for key in ("blueprint_id", "agent_id", "user_id"):
+            _check_id(self.name, key, getattr(self, key))
+
+    @property
+    def token_url(self) -> str:
+        """Where tokens are asked for."""
+        return f"{self.authority}/{self.tenant}/oauth2/v2.0/token"
+
+
+def is_id(text: str) -> bool:
+    """Whether the text is an id as Entra writes them."""
+    return _GUID.fullmatch(text) is not None
+
+
+def _check_id(name: str, key: str, value: str) -> None:
+    if not is_id(value):
+        raise UserError(
+            f"The {key} of the source {name} is not an id such as 1b730954-1685-4b74-9bfd-dac224a7b894.",
+            f"Copy it from the app's page in the Entra admin centre to sources.{name}.{key}.",
+        )
+
+
+def _check_place(name: str, tenant: str, authority: str) -> None:
+    if not _TENANT.fullmatch(tenant):
+        raise UserError(
+            f"The tenant of the source {name} is neither an id nor a domain.",
+            f"Set sources.{name}.tenant, for example to contoso.onmicrosoft.com.",
+        )
+    try:
+        parts = urlsplit(authority)
+        is_usable = parts.scheme == "https" and bool(parts.hostname) and "@" not in parts.netloc
+        is_usable = is_usable and not (parts.path or parts.query or parts.fragment) and parts.port != 0
+    except ValueError:
+        is_usable = False
+    if not is_usable:
+        raise UserError(
+            f"The authority of the source {name} is not an https address without a path.",
+            f"Set sources.{name}.authority, for example to {AUTHORITY}, or leave it out.",
+        )
+
+
+TEAMS: Final = "teams"
+OUTLOOK: Final = "outlook"
+KINDS: Final = (TEAMS, OUTLOOK)
+DELEGATED: Final = "delegated"
+AGENT: Final = "agent"
+GRAPH_URL: Final = "https://graph.microsoft.com/v1.0"
+ANY_TENANT: Final = "organizations"
+MIN_POLL_SECONDS: Final = 5.0
+MAX_POLL_SECONDS: Final = 86_400.0
+POLL_SECONDS: Final[Mapping[str, float]] = MappingProxyType({TEAMS: 8.0, OUTLOOK: 60.0})
+# Said by an Agent User while an agent works. In a person's name nothing is said that nobody asked for.
+PLACEHOLDER: Final[Mapping[str, str]] = MappingProxyType({DELEGATED: "", AGENT: "An agent is working on this."})
+MAX_PLACEHOLDER_CHARS: Final = 500
+MAX_ADDRESS_CHARS: Final = 320
+MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
+# What each permission is for, in the order in which people are told.
+PERMISSIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
+    {
+        TEAMS: MappingProxyType(
+            {
+                "User.Read": "to know who signed in",
+                "Chat.ReadWrite": "to read your chats, and to change what Harken itself wrote there",
+                "ChatMessage.Send": "to answer in a chat",
+            }
+        ),
+        OUTLOOK: MappingProxyType(
+            {
+                "User.Read": "to know who signed in",
+                "Mail.Read": "to read your mail",
+                "Mail.Send": "to answer a mail",
+            }
+        ),
+    }
+)
+
+_PLACE_KEYS: Final = frozenset({"sign_in", "tenant", "poll", "notifications", "graph_url", "authority", "ca"})
+_SIGN_IN_KEYS: Final = MappingProxyType(
+    {
+        DELEGATED: frozenset({"client_id", "scopes", "cache"}),
+        AGENT: frozenset({"blueprint_id", "agent_id", "user_id", "certificate"}),
+    }
+)
+_KIND_KEYS: Final = MappingProxyType(
+    {TEAMS: frozenset({"watched", "muted", "placeholder"}), OUTLOOK: frozenset({"folders", "addresses", "trust_from"})}
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GraphSettings:
+    """Teams or Outlook of one account."""
+
+    name: str
+    kind: str
+    tenant: str = ANY_TENANT
+    client_id: str = ""
+    mode: str = DELEGATED
+    scopes: tuple[str, ...] = ()
+    graph_url: str = GRAPH_URL
+    authority: str = AUTHORITY
+    ca: str = ""  # a file of certificates that are believed besides those of the system
+    poll: float = 60.0  # seconds from one look to the next
+    notifications: bool = False  # whether Microsoft is asked to tell of changes
+    notice_url: str = ""  # where it posts then; follows from `hooks.public_url`
+    watched: tuple[str, ...] = ()  # ids or topics of chats; empty: all
+    muted: tuple[str, ...] = ()
+    placeholder: str = ""  # what a chat is told while an agent works, until its answer takes the place; empty: nothing
+    folders: tuple[str, ...] = ("inbox",)
+    addresses: tuple[str, ...] = ()  # of the account, besides those that the service tells
+    trust_from: bool = False  # whether the sender that a mail names is believed without proof
+    blueprint_id: str = ""
+    agent_id: str = ""
+    user_id: str = ""
+    certificate: str = ""  # where it is kept
+    cache: str = "file"
+
+    @property
+    def is_agent(self) -> bool:
+        """Whether an Agent User is signed in by its certificate, and no person is."""
+        return self.mode == AGENT
+
+    @property
+    def address(self) -> str:
+        """Where Graph is, for people."""
+        return urlsplit(self.graph_url).netloc
+
+    @property
+    def pace(self) -> str:
+        """How soon something is known that nobody tells of, for people."""
+        return f"looks every {self.poll:g} s"
+
+    def delegated(self) -> DelegatedSettings:
+        """Return how a person signs in; raises `UserError` that names the key."""
+        return DelegatedSettings(
+            name=self.name,
+            client_id=self.client_id,
+            scopes=self.scopes or tuple(PERMISSIONS[self.kind]),
+            tenant=self.tenant,
+            authority=self.authority,
+        )
+
+    def agent_user(self, certificate: str) -> AgentUserSettings:
+        """Return how an Agent User signs in with that certificate; raises `UserError` that names the key."""
+        return AgentUserSettings(
+            name=self.name,
+            tenant=self.tenant,
+            blueprint_id=self.blueprint_id,
+            agent_id=self.agent_id,
+            user_id=self.user_id,
+            certificate=certificate,
+            authority=self.authority,
+        )
+
+
+def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
+    """Return the settings of the source `name`, or raise a `UserError` that names the key."""
+    table = SettingsTable(name, entry)
+    kind = table.choice("kind", KINDS)
+    mode = table.choice("sign_in", tuple(_SIGN_IN_KEYS), DELEGATED)
+    _refuse_unknown(table, kind, mode)
+    settings = GraphSettings(
+        name=name,
+        kind=kind,
+        mode=mode,
+        tenant=table.text("tenant", "the tenant's id or domain") or ANY_TENANT,
+        graph_url=table.url("graph_url", GRAPH_URL).rstrip("/"),
+        authority=table.url("authority", AUTHORITY, can_be_local=False).rstrip("/"),
+        ca=table.text("ca", "a file of certificates"),
+        poll=table.seconds("poll", POLL_SECONDS[kind], MIN_POLL_SECONDS, MAX_POLL_SECONDS),
+        notifications=table.flag("notifications"),
+        watched=_names(table, "watched", 'a list of chat ids or topics, such as ["Release"]'),
+        muted=_names(table, "muted", 'a list of chat ids or topics, such as ["Lunch"]'),
+        placeholder=_sentence(table, "placeholder", PLACEHOLDER[mode]),
+        folders=_names(table, "folders", 'a list of folders, such as ["inbox"]') or ("inbox",),
+        addresses=_addresses(table),
+        trust_from=table.flag("trust_from"),
+    )
+    if mode == DELEGATED:
+        settings = replace(
+            settings,
+            client_id=table.text("client_id", "the id of the app registration", is_required=True),
+            scopes=_names(table, "scopes", 'a list of permissions, such as ["Chat.Read", "User.Read"]'),
+            cache=table.choice("cache", ("file", "keyring"), "file"),
+        )
+        settings.delegated()
+        return settings
+    settings = replace(
+        settings,
+        blueprint_id=table.text("blueprint_id", "the blueprint's client id", is_required=True),
+        agent_id=table.text("agent_id", "the agent identity's id", is_required=True),
+        user_id=table.text("user_id", "the object id of the Agent User", is_required=True),
+        certificate=table.reference("certificate", "where the PEM is kept, such as file:agent.pem"),
+    )
+    settings.agent_user("")
+    return settings
+
+
+def _refuse_unknown(table: SettingsTable, kind: str, mode: str) -> None:
+    known = _PLACE_KEYS | _KIND_KEYS[kind] | _SIGN_IN_KEYS[mode]
+    for other, keys in _SIGN_IN_KEYS.items():
+        table.refuse_meaningless(keys - known, f'sign_in = "{mode}"', f'Remove it, or set sign_in = "{other}".')
+    table.refuse_unknown(known, kind)
+
+
+def _names(table: SettingsTable, key: str, wanted: str) -> tuple[str, ...]:
+    return tuple(each.strip() for each in table.lines(key, wanted))
+
+
+def mail_address(text: str) -> str:
+    """Return a mail address as it is compared, or nothing if it is none."""
+    address = text.strip().lower()
+    name, at, place = address.partition("@")
+    is_one = name and at and place and "@" not in place and address.isprintable() and " " not in address
+    return address if is_one and len(address) <= MAX_ADDRESS_CHARS else ""
+
+
+def _addresses(table: SettingsTable) -> tuple[str, ...]:
+    wanted = 'a list of mail addresses, such as ["team@example.org"]'
+    given = table.lines("addresses", wanted, "mail address")
+    found = tuple(dict.fromkeys(mail_address(each) for each in given))
+    if "" in found:
+        raise UserError(f"{table.dotted('addresses')} holds something that is not a mail address.", f"Use {wanted}.")
+    if len(found) > MOST_ADDRESSES:
+        raise UserError(f"{table.dotted('addresses')} is too long.", f"Name at most {MOST_ADDRESSES} addresses.")
+    return found
+
+
+def _sentence(table: SettingsTable, key: str, default: str) -> str:
+    """Return a text that may be empty: then nothing is said."""
+    found = table.entry.get(key, default)
+    if not isinstance(found, str) or len(found) > MAX_PLACEHOLDER_CHARS or not found.isprintable():
+        raise UserError(
+            f"{table.dotted(key)} is not a text of one line.",
+            f'Use at most {MAX_PLACEHOLDER_CHARS} characters, or "" for none.',
+        )
+    return found.strip()

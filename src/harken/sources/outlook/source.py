@@ -1,0 +1,366 @@
+"""Outlook as a source: one feed per folder that asks for changes, reads what came, and waits for the next look.
+
+Changes are only names of mails: each is read by its id, in the order in which they came. The checkpoint moves when a
+whole round of changes has been handed over, so whatever stops in between is read again and known by its id. A link
+that the service has forgotten is replaced by reading the folder anew. Below is the Graph client, above is
+`daemon/feeding.py`.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from functools import partial
+from typing import Final, TypeVar
+
+import anyio
+
+from harken.clock import Clock
+from harken.errors import NeedsPerson, NotFound, Refused, Unavailable, UserError
+from harken.model import Draft
+from harken.sources.backoff import MAX_ASKED_SECONDS, wait_seconds
+from harken.sources.base import Batch, SourceHealth
+from harken.sources.http import part
+from harken.sources.microsoft.client import DELTA_LINK, GraphClient
+from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
+from harken.sources.microsoft.responses import Json, MissingScope, PositionGone
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.settings import OUTLOOK, GraphSettings
+from harken.sources.outlook.addresses import OwnAddresses
+from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
+from harken.sources.outlook.mail import (
+    OUTSIDE,
+    UNVERIFIED,
+    WHOLE,
+    address_of,
+    closing_id_of,
+    draft_of,
+    is_invitation,
+    own_id,
+    row_of,
+    unread,
+)
+from harken.sources.outlook.standing import OutlookStanding, together
+
+LANE: Final = "mailbox"
+SENT: Final = "/me/mailFolders/sentitems/messages"
+PAGE: Final = 500
+MOST_PAGES: Final = 2_000
+MOST_AT_ONCE: Final = 10  # mails that are read before they are stored
+MOST_FAILURES: Final = 3  # of reading one mail, before only its outside is asked for
+MOST_TRIES: Final = 6  # before it is asked whether only that mail cannot be had
+
+_CHANGES: Final[Mapping[str, str]] = {"changeType": "created", "$select": "id,receivedDateTime"}
+# Asked in this order, until one is not too much: everything, without the attachments, only the outside.
+_OUTSIDE: Final[Mapping[str, str]] = {"$select": ",".join(OUTSIDE)}
+_FORMS: Final[tuple[Mapping[str, str], ...]] = (
+    {"$select": ",".join(WHOLE), "$expand": "attachments($select=id,name,contentType,size,isInline)"},
+    {"$select": ",".join(WHOLE)},
+    _OUTSIDE,
+)
+_MEETING: Final[Mapping[str, str]] = {"$expand": "microsoft.graph.eventMessage/event"}
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class OutlookTiming:
+    """Where the waits come from: chance, and a way to wait."""
+
+    chance: Callable[[], float] = random.random
+    wait: Callable[[float], Awaitable[None]] = anyio.sleep
+
+
+@dataclass(frozen=True, slots=True)
+class _OutlookAccount:
+    """Whose mail it is: how it is asked for, what was sent from there, and who is signed in now and since when."""
+
+    settings: GraphSettings
+    client: GraphClient
+    sent: SentMessages
+    me: Callable[[], str]
+    addresses: OwnAddresses
+    since: Callable[[], datetime | None]
+
+
+@dataclass(frozen=True, slots=True)
+class _OutlookRound:
+    """What one look found: the mails to read, and the place behind them."""
+
+    news: Sequence[OutlookRow]
+    place: OutlookCheckpoint
+
+
+class OutlookSource:
+    """The mail of one account."""
+
+    def __init__(
+        self,
+        settings: GraphSettings,
+        client: GraphClient,
+        clock: Clock,
+        sent: SentMessages,
+        me: Callable[[], str],
+        *,
+        upn: Callable[[], str] = str,
+        since: Callable[[], datetime | None] = lambda: None,
+        timing: OutlookTiming | None = None,
+    ) -> None:
+        self.settings = settings
+        folders = dict.fromkeys(settings.folders or ("inbox",))
+        addresses = OwnAddresses(settings, client, clock, me=me, since=since, upn=upn)
+        account = _OutlookAccount(settings, client, sent, me, addresses, since)
+        self._feeds = tuple(OutlookFolderFeed(folder, account, clock, timing or OutlookTiming()) for folder in folders)
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the configuration."""
+        return OUTLOOK
+
+    @property
+    def address(self) -> str:
+        """Where Graph is, without anything secret."""
+        return self.settings.address
+
+    def feeds(self) -> tuple[OutlookFolderFeed, ...]:
+        """Return its streams, one for each folder."""
+        return self._feeds
+
+    def topics(self) -> tuple[ChangeTopic, ...]:
+        """Return what Microsoft can tell it of: what comes into each folder."""
+        return tuple(ChangeTopic(feed.resource, "created", feed.tidings) for feed in self._feeds)
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return replace(together([feed.health() for feed in self._feeds]), pace=self.settings.pace)
+
+
+class OutlookFolderFeed:
+    """The mail that comes into one folder."""
+
+    def __init__(self, folder: str, account: _OutlookAccount, clock: Clock, timing: OutlookTiming) -> None:
+        self._folder = folder
+        self._settings = account.settings
+        self._client = account.client
+        self._sent = account.sent
+        self._me = account.me
+        self._addresses = account.addresses
+        self._since = account.since
+        self._clock = clock
+        self._timing = timing
+        self._standing = OutlookStanding(clock)
+        self.tidings = ChangeSignal()
+
+    @property
+    def name(self) -> str:
+        """Its name, under which checkpoints are kept."""
+        return self._folder
+
+    def resource(self) -> str:
+        """Return what Graph calls the mail of the folder."""
+        return f"/me/mailFolders({quoted(self._folder)})/messages"
+
+    def health(self) -> SourceHealth:
+        """Return how the folder is doing now."""
+        return self._standing.health()
+
+    async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
+        """Yield the mails that come, look by look; the first look only learns what was there before."""
+        self._standing.begins()
+        place = read_place(checkpoint)
+        if checkpoint and place is None:
+            self._standing.lost_place()
+        try:
+            while True:
+                found = await self._steadily(partial(self._look, place))
+                for begin in range(0, len(found.news), MOST_AT_ONCE):
+                    yield Batch(drafts=await self._drafts(found.news[begin : begin + MOST_AT_ONCE]))
+                if not found.place.is_of(self._me()):
+                    continue  # somebody else signed in meanwhile: what was asked for since is not theirs
+                if found.place != place:
+                    yield Batch(checkpoint=found.place.text())
+                place = found.place
+                self.tidings.found(len(found.news))
+                self._standing.listens(self.tidings.seconds(self._settings.poll))
+                await self.tidings.rest(self._timing.wait, self._settings.poll)
+        except NeedsPerson as error:
+            self._standing.needs_person(error)
+            raise
+        finally:
+            self._standing.stops()
+
+    def rest(self) -> Batch:
+        """Return nothing: what was not handed over is read again."""
+        return Batch()
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored of a batch."""
+        self._standing.stored(drafts, known=known)
+
+    async def _steadily(self, work: Callable[[int], Awaitable[_T]]) -> _T:
+        """Do something that may not work now, until it does; it is told how often it has failed."""
+        failures = 0
+        while True:
+            try:
+                return await work(failures)
+            except Unavailable as error:
+                failures += 1
+                asked = min(error.retry_after, MAX_ASKED_SECONDS)
+                seconds = max(asked, wait_seconds(failures, None, self._timing.chance))
+                self._standing.retries(error, seconds)
+                await self._timing.wait(seconds)
+
+    async def _look(self, place: OutlookCheckpoint | None, _failures: int) -> _OutlookRound:
+        if place is None or not place.is_of(self._me()):
+            return await self._begin()
+        try:
+            rows, link = await (self._rows(place.link) if place.link else self._all_rows())
+        except (PositionGone, NotFound, UserError, Refused):
+            # Too old, of another address, or of a folder that was made anew: only a new beginning tells.
+            place = place.begin_again()
+            rows, link = await self._all_rows()
+        if not place.is_of(self._me()):
+            return await self._begin()
+        place = replace(place, account=place.account or self._me())
+        return _OutlookRound(place.news(rows), place.after(rows, link, self._clock.now()))
+
+    async def _begin(self) -> _OutlookRound:
+        """Learn what is there before anybody listens: for the first time, or because of who signed in."""
+        # The service tells whole seconds: what came in the second in which we begin, comes after.
+        started = self._beginning().replace(microsecond=0)
+        rows, link = await self._all_rows()
+        news = [row for row in rows if row.received_at is not None and row.received_at >= started]
+        first = replace(first_place(rows, started), account=self._me())
+        return _OutlookRound(_in_order(news), first.after(news, link, self._clock.now()))
+
+    def _beginning(self) -> datetime:
+        """Return from when on mail is heard: since the sign-in, which may have been before the first look."""
+        now = self._clock.now()
+        since = self._since()
+        # A folder may be named long after the sign-in: nobody wants all that came into it meanwhile.
+        return now if since is None else max(since, now - OVERLAP)
+
+    async def _all_rows(self) -> tuple[list[OutlookRow], str]:
+        path = f"/me/mailFolders/{part(self._folder)}/messages/delta"
+        try:
+            return await self._rows(path, _CHANGES)
+        except PositionGone as gone:
+            raise Unavailable("Microsoft forgets the folder while it is read.", "it is read again") from gone
+        except (NotFound, UserError, Refused) as error:
+            raise NeedsPerson(
+                f"The mail folder {self._folder} cannot be read: {error.message}",
+                "name a folder as Microsoft does, for example inbox or archive, or by its id",
+                action=f"check folders of the source {self._settings.name}",
+            ) from error
+
+    async def _rows(self, path: str, params: Mapping[str, str] | None = None) -> tuple[list[OutlookRow], str]:
+        """Return everything that one round of changes names, and the link to the next round."""
+        rows: list[OutlookRow] = []
+        link: object = None
+        prefer = {"Prefer": f"odata.maxpagesize={PAGE}"}
+        pages = self._client.pages(path, params, lane=LANE, most_pages=MOST_PAGES, headers=prefer)
+        async with aclosing(pages):
+            async for page in pages:
+                value = page.get("value")
+                rows += [row for item in (value if isinstance(value, list) else ()) if (row := row_of(item))]
+                link = page.get(DELTA_LINK)
+        if not isinstance(link, str) or not link:
+            raise Unavailable("The changes of a mail folder have no end.", "they are read again")
+        return rows, link
+
+    async def _drafts(self, rows: Sequence[OutlookRow]) -> list[Draft]:
+        await self._addresses.learn()
+        read = [await self._steadily(partial(self._draft, row)) for row in rows]
+        return [draft for draft in read if draft is not None]
+
+    async def _draft(self, row: OutlookRow, failures: int) -> Draft | None:
+        try:
+            mail = await (self._mail(row) if failures < MOST_FAILURES else self._broken_mail(row))
+        except MissingScope:
+            raise
+        except (NeedsPerson, Unavailable) as error:
+            if (isinstance(error, Unavailable) and failures < MOST_TRIES) or not await self._is_readable():
+                raise
+            # Only this mail cannot be had: others wait behind it, and the person must know of it.
+            mail = unread(row)
+        if mail is None:
+            return None
+        draft = draft_of(
+            mail,
+            source=self._settings.name,
+            folder=self._folder,
+            addresses=self._addresses.read(),
+            trusts_from=self._settings.trust_from,
+        )
+        return None if draft is not None and await self._is_ours(mail, draft) else draft
+
+    async def _mail(self, row: OutlookRow) -> Json | None:
+        """Return a mail, as much of it as can be read; None if it is not there any more."""
+        path = f"/me/messages/{part(row.id)}"
+        for form in _FORMS:
+            try:
+                mail = await self._client.get(path, form, lane=LANE)
+                break
+            except (NotFound, PositionGone):
+                return None
+            except UserError:
+                continue
+        else:
+            return unread(row)
+        if is_invitation(mail):
+            with suppress(NotFound, PositionGone, UserError):
+                return {**await self._client.get(path, _MEETING, lane=LANE), **mail}
+        return mail
+
+    async def _broken_mail(self, row: OutlookRow) -> Json | None:
+        """Return the outside of a mail if that can be read and the rest still cannot: others wait behind it."""
+        try:
+            outside = await self._client.get(f"/me/messages/{part(row.id)}", _OUTSIDE, lane=LANE)
+        except (NotFound, PositionGone):
+            return None
+        try:
+            return await self._mail(row)
+        except Unavailable:
+            return outside
+
+    async def _is_readable(self) -> bool:
+        """Whether the folder itself answers: then what does not is one mail and not the account."""
+        try:
+            asked = {"$select": "id", "$top": "1"}
+            await self._client.get(f"/me/mailFolders/{part(self._folder)}/messages", asked, lane=LANE)
+        except (NeedsPerson, Unavailable, NotFound, PositionGone, UserError):
+            return False
+        return True
+
+    async def _is_ours(self, mail: Json, draft: Draft) -> bool:
+        """Whether a mail is an answer of ours that came back: one that we know of, from the account itself.
+
+        Anybody can write its id and its last line, so the very mail must also be among the sent ones.
+        """
+        own = own_id(mail)
+        is_known = self._sent.has(own) or self._sent.has(closing_id_of(mail))
+        if not own or not is_known or draft.sender.id.startswith(UNVERIFIED):
+            return False
+        params = {"$filter": f"internetMessageId eq {quoted(own)}", "$select": "id,from", "$top": "1"}
+        with suppress(NotFound, PositionGone, UserError):
+            found = (await self._client.get(SENT, params, lane=LANE)).get("value")
+            copies = found if isinstance(found, list) else []
+            return any(isinstance(copy, dict) and address_of(copy) == address_of(mail) for copy in copies)
+        return False
+
+
+def quoted(text: str) -> str:
+    """Return a text as Graph's filters write one."""
+    return "'" + text.replace("'", "''") + "'"
+
+
+def _in_order(rows: Sequence[OutlookRow]) -> list[OutlookRow]:
+    return OutlookCheckpoint().news(rows)

@@ -1,0 +1,203 @@
+"""The chats of Teams as a source: one feed that asks for the list of chats every few seconds, and reads what changed.
+
+Each batch comes with the checkpoint that follows it, so whatever stops the daemon, the next start goes on there; what
+was read and not stored is read again. Microsoft's failures are waited out here; only what a person must do is raised.
+Above is `daemon/feeding.py`; which chats are read and what they say is decided in `polling.py`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Sequence
+from dataclasses import replace
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Final
+
+from harken.clock import Clock
+from harken.errors import HarkenError, NeedsPerson, Unavailable
+from harken.model import Draft
+from harken.sources.base import Batch, SourceHealth, SourceState
+from harken.sources.http import part
+from harken.sources.microsoft.client import GraphClient, GraphTiming
+from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
+from harken.sources.microsoft.sent import SentMessages
+from harken.sources.microsoft.settings import TEAMS, GraphSettings
+from harken.sources.teams.messages import TeamsChat
+from harken.sources.teams.polling import ChatPoll
+
+FEED: Final = "chats"
+CHATS_AT_ONCE: Final = 16
+MAX_WAIT_SECONDS: Final = 900.0
+LEAST_WAIT_SECONDS: Final = 1.0
+
+_MOST_DOUBLINGS: Final = 3
+
+
+class TeamsSource:
+    """The chats of one account."""
+
+    def __init__(
+        self,
+        settings: GraphSettings,
+        client: GraphClient,
+        clock: Clock,
+        sent: SentMessages,
+        me: Callable[[], str],
+        *,
+        since: Callable[[], datetime | None] = lambda: None,
+        timing: GraphTiming | None = None,
+    ) -> None:
+        self.settings = settings
+        timing = timing or GraphTiming()
+        polling = partial(
+            ChatPoll,
+            settings,
+            client,
+            sent,
+            me,
+            timing.monotonic,
+            since=since,
+            now=clock.now,
+            chat_seconds=timing.chat_seconds,
+        )
+        self._feed = ChatsFeed(settings, clock, timing, polling)
+        self._me = me
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
+
+    @property
+    def kind(self) -> str:
+        """Its kind in the configuration."""
+        return TEAMS
+
+    @property
+    def address(self) -> str:
+        """Where Graph is."""
+        return self.settings.address
+
+    def feeds(self) -> tuple[ChatsFeed, ...]:
+        """Return its only stream."""
+        return (self._feed,)
+
+    def topics(self) -> tuple[ChangeTopic, ...]:
+        """Return what Microsoft can tell it of: all chats at once, also those that there will be."""
+        return (ChangeTopic(self._all_messages, "created,updated,deleted", self._feed.tidings),)
+
+    def _all_messages(self) -> str:
+        return f"/users/{part(me)}/chats/getAllMessages" if (me := self._me()) else "/me/chats/getAllMessages"
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return replace(self._feed.health(), pace=self.settings.pace)
+
+
+class ChatsFeed:
+    """What is said in the chats of one account."""
+
+    def __init__(
+        self, settings: GraphSettings, clock: Clock, timing: GraphTiming, open_polling: Callable[[], ChatPoll]
+    ) -> None:
+        self._settings = settings
+        self._clock = clock
+        self._timing = timing
+        self._open_polling = open_polling
+        self._failures = 0
+        self._counts = Counter[str]()
+        self.tidings = ChangeSignal()
+        self._health = SourceHealth(state=SourceState.CONNECTING)
+
+    @property
+    def name(self) -> str:
+        """Its name, under which checkpoints are kept."""
+        return FEED
+
+    def health(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return replace(self._health, counts=dict(self._counts))
+
+    async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
+        """Yield what is said, edited and deleted in the chats, for ever."""
+        self._is(SourceState.CONNECTING)
+        polling = self._open_polling()
+        last = checkpoint
+        try:
+            if checkpoint:
+                polling.begin(checkpoint)
+            while True:
+                begun = self._timing.monotonic()
+                todo = await self._look(polling, self.tidings.take())
+                found = 0
+                for start in range(0, max(len(todo), 1), CHATS_AT_ONCE):
+                    drafts = await polling.read(todo[start : start + CHATS_AT_ONCE])
+                    found += len(drafts)
+                    if start + CHATS_AT_ONCE >= len(todo):
+                        polling.complete()
+                    place = polling.checkpoint()
+                    if drafts or place != last:
+                        last = place
+                        yield Batch(drafts=drafts, checkpoint=place)
+                if polling.missing is not None:
+                    raise polling.missing
+                self.tidings.found(found, is_whole=polling.is_complete)
+                await self._rest(begun)
+        except NeedsPerson as error:
+            self._is(SourceState.NEEDS_PERSON, f"{error.message} {error.action or error.hint}".strip())
+            raise
+        finally:
+            if self._health.state is not SourceState.NEEDS_PERSON:
+                self._is(SourceState.STOPPED)
+
+    def rest(self) -> Batch:
+        """Return nothing: what was not stored is read again."""
+        return Batch()
+
+    def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
+        """Take note of what was stored of a batch."""
+        self._counts.update(draft.channel for draft in drafts)
+        last = self._clock.now() if drafts else self._health.last_message_at
+        self._health = replace(self._health, known=self._health.known + known, last_message_at=last)
+
+    async def _look(self, polling: ChatPoll, told: frozenset[str]) -> list[TeamsChat]:
+        """Ask for the list until it is answered."""
+        while True:
+            try:
+                todo = await polling.look(told)
+            except NeedsPerson:
+                raise
+            except HarkenError as error:
+                self._failures += 1
+                doubled = self._settings.poll * 2.0 ** min(self._failures - 1, _MOST_DOUBLINGS)
+                asked = error.retry_after if isinstance(error, Unavailable) else 0.0
+                seconds = min(max(doubled, asked), MAX_WAIT_SECONDS)
+                self._is(SourceState.RETRYING, error.message, seconds)
+                await self._timing.wait(seconds)
+            else:
+                self._failures = 0
+                self._health = replace(self._health, last_poll=self._clock.now())
+                closed = polling.closed
+                self._is(SourceState.LISTENING, f"{closed} of the chats cannot be read" if closed else "")
+                return todo
+
+    async def _rest(self, begun: float) -> None:
+        used = self._timing.monotonic() - begun
+        seconds = max(self._settings.poll - used, LEAST_WAIT_SECONDS)
+        due = self._clock.now() + timedelta(seconds=self.tidings.seconds(seconds))
+        self._health = replace(self._health, next_poll=due)
+        await self.tidings.rest(self._timing.wait, seconds)
+
+    def _is(self, state: SourceState, reason: str = "", seconds: float = 0.0) -> None:
+        now = self._clock.now()
+        before = self._health
+        self._health = replace(
+            before,
+            state=state,
+            reason=reason,
+            since=before.since if before.state is state and before.since else now,
+            next_try=now + timedelta(seconds=seconds) if seconds else None,
+            next_poll=None,
+            reconnects=before.reconnects + (before.state is SourceState.RETRYING and state is SourceState.LISTENING),
+        )
