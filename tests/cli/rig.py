@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
-from harken.cli.client import Daemon
 from harken.config.home import Home
+from harken.control.client import Daemon
 from tests.loss.rig import until
 
 SECONDS = 30.0

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 import pytest
 
-from harken.daemon.lock import is_locked
+from harken.config.lock import is_locked
 from harken.testing import Agent, edge_command
 from tests.cli.rig import Json, Rig
 

@@ -17,8 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from harken.cli.client import Daemon
 from harken.config.home import Home
+from harken.control.client import Daemon
 from tests.cli.rig import Json, Rig
 from tests.loss.rig import until
 

@@ -9,8 +9,8 @@ from time import monotonic
 
 import pytest
 
-from harken.cli.client import Daemon
 from harken.config.home import Home
+from harken.control.client import Daemon
 from harken.inbox.channels import MAX_LISTED
 from tests.cli.rig import SECONDS, Rig, serving
 from tests.cli.test_as_agent import hosting

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.lock import is_locked
+from harken.config.lock import is_locked
 from harken.hosts.registry import TITLES, host_marks
 from harken.testing import Agent, edge_command
 from tests.cli.rig import COMMAND, SECONDS, Rig, serving

@@ -11,9 +11,9 @@ from tempfile import TemporaryFile
 
 import pytest
 
-from harken.cli.client import Daemon
 from harken.cli.messages import MOST_SHOWN, MOST_TAKEN
 from harken.config.home import Home
+from harken.control.client import Daemon
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from tests.cli.rig import SECONDS, Json, Rig
 

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.cli.access import seconds_of
-from harken.cli.output import clock_time, cut, json_text, one_line, visible, width_of, wrapped
+from harken.cli.output import clock_time, cut, json_text, width_of, wrapped
+from harken.display import one_line, visible
 from harken.errors import UserError
 
 anything = st.text(st.characters(exclude_categories=[]))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.lock import is_locked
+from harken.config.lock import is_locked
 from harken.testing import Agent, edge_command
 from tests.cli import systemctl
 from tests.cli.rig import Rig

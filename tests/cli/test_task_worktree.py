@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from harken.cli.worktree import (
+from harken.errors import Conflict, NotFound, UserError
+from harken.hosts.repository import starts_at_checkout
+from harken.workspaces.worktree import (
     Losses,
     Repository,
     Spot,
@@ -22,8 +24,6 @@ from harken.cli.worktree import (
     plan_spot,
     remove_worktree,
 )
-from harken.errors import Conflict, NotFound, UserError
-from harken.hosts.repository import starts_at_checkout
 from tests.cli.repos import PERSON, commit, filtered, git, repository
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.lock import is_locked
+from harken.config.lock import is_locked
 from tests.cli.repos import git
 from tests.cli.rig import Json, Rig
 from tests.cli.test_task_seeding import tree

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.client import Daemon
-from harken.cli.watch_choice import AGAIN_SECONDS, SETTLE_SECONDS, Choice
-from harken.cli.watch_keys import MOST_TYPED, Keys
+from harken.cli.watch.choice import AGAIN_SECONDS, SETTLE_SECONDS, Choice
+from harken.cli.watch.keyboard import MOST_TYPED, Keys
 from harken.config.home import Home
+from harken.control.client import Daemon
 from harken.errors import HarkenError
 from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.sitting import CTRL_C, DOWN, ENTER, ESC, UP, Sitting

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.client import Result
-from harken.cli.watch_quiet import HINT, MOST_GATHERED, Gathered, toast_of
+from harken.cli.watch.quiet import HINT, MOST_GATHERED, Gathered, toast_of
+from harken.control.client import Result
 from harken.dispatch.toast import PAUSE_SECONDS, Toast
 from harken.rules.rule import QuietHours
 from tests.cli.rig import SECONDS, Rig

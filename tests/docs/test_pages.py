@@ -73,7 +73,7 @@ def test_every_path_of_the_checkout_that_is_named_exists(page: Path) -> None:
     for path in re.findall(r"`((?:src|tests|scripts|docs)/[\w./-]+)`", prose(page)):
         assert (ROOT / path).exists(), path
     if page.parent.name == "explanation":
-        packages = "cli|config|daemon|trial|dispatch|edge|hosts|inbox|ingest|sources|store|surfaces|testing"
+        packages = "|".join(each.name for each in (ROOT / "src" / "harken").iterdir() if each.is_dir())
         for path in re.findall(rf"`((?:{packages})/[\w./]+)`", prose(page)):
             assert (ROOT / "src" / "harken" / path).exists(), path
 

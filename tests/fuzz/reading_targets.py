@@ -16,9 +16,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.cli.output import cut, json_text, one_line, visible, width_of, wrapped
+from harken.cli.output import cut, json_text, width_of, wrapped
 from harken.config.home import Home
 from harken.config.load import describe, load
+from harken.display import one_line, visible
 from harken.errors import UserError
 from harken.rules.load import RulesFault
 from harken.rules.load import load as load_rules

@@ -24,8 +24,8 @@ import uvloop
 from harken import log
 from harken.config.home import ensure, find_home
 from harken.config.load import load
+from harken.config.lock import single_instance
 from harken.daemon.compose import serve
-from harken.daemon.lock import single_instance
 from harken.daemon.sdk import MODULE
 from harken.errors import HarkenError
 from harken.store.sqlite.connection import Connect, connect

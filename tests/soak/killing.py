@@ -19,8 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
 
-from harken.cli.processes import daemons_of
 from harken.config.home import Home
+from harken.control.processes import daemons_of
 from harken.testing import CallFailed, DaemonProcess
 from tests.cli.rig import Outcome, Rig
 from tests.loss.rig import Chance, Json, Nursery, export, journal_lines, received, until

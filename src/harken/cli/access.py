@@ -6,9 +6,10 @@ import re
 
 import click
 
-from harken.cli.client import Daemon, Result
-from harken.cli.output import clock_time, one_line
+from harken.cli.output import clock_time
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 from harken.errors import UserError
 
 KINDS = ("channel", "sender", "session")

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import msgspec
 
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
-from harken.cli.output import BOLD, RED, Screen, note_to_person, one_line, width_of
+from harken.cli.output import BOLD, RED, Screen, note_to_person, width_of
 from harken.cli.rule_show import glance, show_message
+from harken.control.client import Result
+from harken.display import one_line
+from harken.hosts.names import short, title_of
 from harken.rules.rule import DEFAULT_TOOLS
 
 MINUTE = 60

@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harken.cli.client import ANSWER_SECONDS, Client, Daemon, Result, dial
 from harken.cli.complete import messages, rule_names, tool_words, waiting_actions
 from harken.cli.connect import hosts
-from harken.cli.output import Patience, note_to_person
+from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import ANSWER_SECONDS, Client, Daemon, Result, dial
+from harken.control.slow_notice import SlowNotice
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 
 if TYPE_CHECKING:
@@ -177,7 +178,7 @@ def _begun(daemon: Daemon, action: Result) -> str:
     """Wait until an action's run begins, and return the run."""
     from harken.cli.action_show import what_follows
 
-    waiting = Patience(f"{action['id']}: {what_follows(action)}. Ctrl-C leaves it there.")
+    waiting = SlowNotice(f"{action['id']}: {what_follows(action)}. Ctrl-C leaves it there.")
     end = monotonic() + BEGIN_SECONDS
     while monotonic() < end:
         if action["run"]:

@@ -11,8 +11,8 @@ import os
 from collections.abc import Mapping
 from typing import Final
 
-from harken.cli.client import Daemon
 from harken.cli.verbs import Invocation
+from harken.control.client import Daemon
 from harken.errors import HarkenError, Refused
 from harken.hosts.marks import find_marks, host_of_program
 from harken.hosts.registry import TITLES, host_marks

@@ -17,9 +17,10 @@ from typing import IO, Final
 
 import click
 
-from harken.cli.output import QUIET_SECONDS, note_to_person
+from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, disk_error, ensure, write_private
+from harken.control.slow_notice import QUIET_SECONDS
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"
@@ -38,8 +39,8 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
 
     - writes it to stdout. It is one consistent moment. Tokens, sign-ins, secrets and logs are not in it.
     """
-    from harken.cli.archive import pack
     from harken.cli.authority import refuse_agent
+    from harken.setup.archive import pack
 
     refuse_agent(asked, "make backups")
     home = asked.home
@@ -74,11 +75,11 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     and runs that were not over may have been since: they are held back, and shown. Sign in to your sources again, and
     connect your agents, afterwards.
     """
-    from harken.cli.archive import unpack
     from harken.cli.authority import refuse_agent
-    from harken.cli.restore_powers import park, powers_in
     from harken.cli.restore_show import held_record, show_held, show_parked
-    from harken.daemon.lock import single_instance
+    from harken.config.lock import single_instance
+    from harken.setup.archive import unpack
+    from harken.setup.restore_powers import park, powers_in
     from harken.store.identity import identity_text
     from harken.store.sqlite.decisions import disown
     from harken.store.sqlite.identity import begin_epoch

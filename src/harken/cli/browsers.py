@@ -5,9 +5,10 @@ from __future__ import annotations
 import click
 
 from harken.cli import complete
-from harken.cli.client import Daemon, Result
-from harken.cli.output import clock_time, note_to_person, one_line
+from harken.cli.output import clock_time, note_to_person
 from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 
 
 @or_subcommand

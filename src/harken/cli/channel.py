@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.actions import confirm, pause, resume, run
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import channel_names, mailboxes, sources_of_channels
-from harken.cli.output import DIM, Screen, clock_time, note_to_person, one_line
+from harken.cli.output import DIM, Screen, clock_time, note_to_person
 from harken.cli.rules import LIST, RELOAD, look
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

@@ -15,16 +15,17 @@ from pathlib import Path
 import click
 
 from harken import __version__
-from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.connecting import NEEDS_FIXING, Target, targets
 from harken.cli.hints import at_home
-from harken.cli.names import short
-from harken.cli.output import BOLD, DIM, Screen, clock_time, one_line
+from harken.cli.output import BOLD, DIM, Screen, clock_time
 from harken.cli.planned import finding_record, found_record, heading, show_findings
 from harken.cli.verbs import Invocation
 from harken.config.load import load
+from harken.control.client import Daemon, NoDaemon, Result
+from harken.display import one_line
 from harken.errors import HarkenError, UserError
 from harken.hosts.apply import is_change, verify
+from harken.hosts.names import short
 from harken.hosts.plan import CommandStep, Finding, Wishes
 from harken.hosts.record import records
 

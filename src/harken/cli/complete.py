@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from harken.cli.client import Client, Result, dial
-from harken.cli.output import cut, one_line
+from harken.cli.output import cut
 from harken.config.home import Home, find_home
+from harken.control.client import Client, Result, dial
+from harken.display import one_line
 from harken.errors import HarkenError
 
 if TYPE_CHECKING:

@@ -6,7 +6,6 @@ host is connected is its module's business, doing and undoing that of `hosts/app
 
 from __future__ import annotations
 
-import os
 import shlex
 import sys
 from collections.abc import Sequence
@@ -17,9 +16,7 @@ from pathlib import Path
 import click
 
 from harken.cli.authority import refuse_agent
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
-from harken.cli.output import BOLD, note_to_person, one_line
+from harken.cli.output import BOLD, note_to_person
 from harken.cli.planned import (
     finding_record,
     found_record,
@@ -29,10 +26,14 @@ from harken.cli.planned import (
     show_notes,
     show_plan,
 )
-from harken.cli.start import is_reachable
 from harken.cli.verbs import Invocation
+from harken.control.client import Result
+from harken.control.start import is_reachable
+from harken.display import one_line
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.apply import Undone, apply, fates, is_change, undo, verify
+from harken.hosts.names import short, title_of
+from harken.hosts.place import local_place
 from harken.hosts.plan import CommandStep, Connector, Finding, Found, Place, Plan, Step, Wishes
 from harken.hosts.record import Record, load, records, shared_blocks
 from harken.hosts.registry import connector
@@ -58,7 +59,7 @@ class Target:
 
 def targets(asked: Invocation, names: Sequence[str], project: Path | None, *, is_looking: bool = True) -> list[Target]:
     """Return the hosts with what is known of them; looking for their programs takes a moment."""
-    place = place_of(asked, project)
+    place = local_place(asked.home.path, project)
     connectors = [connector(name) for name in names]
     if is_looking and len(connectors) > 1 and sys.stderr.isatty():
         note_to_person("Looking for agent hosts …")
@@ -74,19 +75,6 @@ def connected_targets(asked: Invocation) -> list[Target]:
     """Return every connection that is recorded, of projects too."""
     places = [(record.host, Path(record.project) if record.project else None) for record in records(asked.home.path)]
     return [target for host, project in places for target in targets(asked, [host], project, is_looking=False)]
-
-
-def place_of(asked: Invocation, project: Path | None) -> Place:
-    """Return where the person's settings and Harken are."""
-    return Place(
-        user=Path.home(),
-        environ=dict(os.environ),
-        project=Path(os.path.normpath(Path.cwd() / project)) if project else None,
-        harken=asked.home.path,
-        python=sys.executable,
-        edge=Path(__file__).parent.parent / "edge",
-        has_shell=sys.platform != "win32",
-    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

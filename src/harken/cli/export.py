@@ -13,13 +13,13 @@ from typing import TextIO
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import channels, mailboxes, sources_of_channels
 from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import json_text
 from harken.cli.progress import counted
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import disk_error
+from harken.control.client import Daemon, Result
 
 PAGE = 500
 

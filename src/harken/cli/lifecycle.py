@@ -11,14 +11,15 @@ import sys
 from time import monotonic, sleep
 
 from harken import __version__
-from harken.cli.client import NoDaemon, Result, dial, no_daemon
-from harken.cli.output import note_to_person, one_line
-from harken.cli.service_run import installed, start_by_service
-from harken.cli.start import daemon_facts, is_reachable, start
+from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, write_private
-from harken.daemon.lock import is_locked
+from harken.config.lock import is_locked
+from harken.control.client import NoDaemon, Result, dial, no_daemon
+from harken.control.start import daemon_facts, is_reachable, start
+from harken.display import one_line
 from harken.errors import Unavailable
+from harken.setup.service import installed, start_by_service
 
 STOP_SECONDS = 10.0
 FACTS_SECONDS = 2.0
@@ -96,7 +97,7 @@ def version(asked: Invocation) -> None:
 
 def stop_all(home: Home) -> list[int]:
     """Stop every daemon of a home, also one that cannot be found in it any more; return their process ids."""
-    from harken.cli.processes import daemons_of, end
+    from harken.control.processes import daemons_of, end
 
     first = stop(home)
     others = [pid for pid in daemons_of(home) if pid != first]

@@ -23,19 +23,19 @@ import click
 
 from harken.cli.authority import refuse_agent
 from harken.cli.checkup import is_connected
-from harken.cli.client import Daemon, Result
 from harken.cli.connecting import NEEDS_FIXING, Target, targets
 from harken.cli.lifecycle import stop
-from harken.cli.names import short, title_of
 from harken.cli.output import RED, Screen, note_to_person
 from harken.cli.planned import GREEN, found_record, heading
-from harken.cli.service_run import start_by_service
-from harken.cli.start import start
 from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure
+from harken.control.client import Daemon, Result
+from harken.control.start import start
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
+from harken.hosts.names import short, title_of
 from harken.hosts.registry import hook_host
 from harken.model import INBOX
+from harken.setup.service import start_by_service
 from harken.trial.post import Guest, Line
 
 if TYPE_CHECKING:

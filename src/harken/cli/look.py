@@ -10,13 +10,14 @@ from time import monotonic, sleep
 import click
 
 from harken.cli.browsers import browser_row
-from harken.cli.client import Daemon, NoDaemon, Result
 from harken.cli.complete import consumers
-from harken.cli.names import short
-from harken.cli.output import Screen, clock_time, json_text, one_line, sender_of
+from harken.cli.output import Screen, clock_time, json_text, sender_of
 from harken.cli.source_show import show_sources
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon, NoDaemon, Result
+from harken.display import one_line
 from harken.errors import Unavailable
+from harken.hosts.names import short
 
 POLL_SECONDS = 0.3
 AWAY_SECONDS = 15.0
@@ -31,7 +32,7 @@ def status(asked: Invocation) -> None:
 
     Exits with 5 when no daemon runs, and does not start one.
     """
-    from harken.cli.service_run import installed
+    from harken.setup.service import installed
 
     try:
         with Daemon(asked.home, can_start=False) as daemon:

@@ -9,10 +9,11 @@ from time import monotonic
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import channels, consumers, mailboxes, messages
-from harken.cli.output import Screen, clock_time, note_to_person, one_line, place_of
+from harken.cli.output import Screen, clock_time, note_to_person, place_of
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 from harken.errors import TooLong, UserError
 
 MOST_SHOWN = 1_000  # by one answer, whatever was asked for

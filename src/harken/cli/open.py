@@ -12,9 +12,10 @@ import webbrowser
 
 import click
 
-from harken.cli.client import Daemon
-from harken.cli.output import note_to_person, one_line
+from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon
+from harken.display import one_line
 
 
 @verb("open")

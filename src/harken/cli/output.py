@@ -14,16 +14,14 @@ import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, tzinfo
-from math import inf
-from time import monotonic
 from types import MappingProxyType
 from typing import Any, Final
 
 from harken.cli.hints import at_home
+from harken.display import one_line, visible
 
 MIN_WIDTH = 20
 NARROW = 70
-QUIET_SECONDS = 1.0
 INDENT = "    "
 DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 
@@ -34,26 +32,6 @@ _YOUR_NAMES: Final = frozenset({"you", "owner"})
 
 Record = dict[str, Any]
 """A message as the verbs give it."""
-
-
-def visible(text: str) -> str:
-    """Return the text with everything but line ends that is not plainly visible written as an escape."""
-    if text.isprintable():
-        return text
-    return "".join(_visible(char) for char in text)
-
-
-def _visible(char: str) -> str:
-    if char.isprintable() or char == "\n":
-        return char
-    if char == "\t" or unicodedata.category(char) == "Zs":
-        return " "
-    return char.encode("unicode_escape").decode("ascii")
-
-
-def one_line(text: str) -> str:
-    """Return the text on one line, safe to print."""
-    return visible(" ".join(text.split("\n")) if "\n" in text else text)
 
 
 def json_text(value: object, *, indent: int | None = None) -> str:
@@ -276,17 +254,3 @@ def note_to_person(text: str) -> None:
     """Print a remark that is not a result, on stderr; after the results so far, which a pipe or file gets later."""
     sys.stdout.flush()
     print(visible(at_home(text)), file=sys.stderr)
-
-
-class Patience:
-    """Says once what is taking so long, to a person who watches, and only if it does."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._quiet_until = monotonic() + QUIET_SECONDS if sys.stderr.isatty() else inf
-
-    def check(self) -> None:
-        """Say it when it is time."""
-        if monotonic() > self._quiet_until:
-            self._quiet_until = inf
-            note_to_person(self._text)

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from harken.cli.client import Daemon
 from harken.config.home import disk_error
+from harken.control.client import Daemon
 from harken.inbox.replay_lines import Line, read_line
 from harken.memory import json_bytes
 

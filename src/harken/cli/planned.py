@@ -11,11 +11,12 @@ from collections.abc import Iterator, Sequence
 from difflib import unified_diff
 from pathlib import Path
 
-from harken.cli.client import Result
 from harken.cli.hints import at_home
-from harken.cli.names import short, title_of
-from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, one_line, visible
+from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen
+from harken.control.client import Result
+from harken.display import one_line, visible
 from harken.hosts.apply import is_change
+from harken.hosts.names import short, title_of
 from harken.hosts.plan import CommandStep, FileChange, Finding, Found, Plan
 
 GREEN = "32"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from time import monotonic
 from typing import TypeVar
 
-from harken.cli.output import QUIET_SECONDS
+from harken.control.slow_notice import QUIET_SECONDS
 
 Item = TypeVar("Item")
 LOOK_EVERY = 64

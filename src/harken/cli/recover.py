@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Final
 import click
 
 from harken.cli.agree import agree
-from harken.cli.client import Result
 from harken.cli.output import Screen
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, disk_error, ensure, write_private
+from harken.control.client import Result
 from harken.errors import Conflict, NotFound
 
 if TYPE_CHECKING:  # it brings the whole store, and `--help` names this verb too
@@ -88,7 +88,7 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
 @contextmanager
 def _locked(home: Home) -> Iterator[None]:
     """Keep daemons away."""
-    from harken.daemon.lock import single_instance
+    from harken.config.lock import single_instance
 
     with ExitStack() as held:
         try:

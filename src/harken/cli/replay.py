@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from harken.cli.client import Daemon
 from harken.cli.complete import consumers, mailboxes
 from harken.cli.moments import EXAMPLES, Moment
-from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person, one_line
+from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon
+from harken.display import one_line
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
 

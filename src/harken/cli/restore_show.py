@@ -8,8 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harken.cli.client import Result
 from harken.cli.output import Screen
+from harken.control.client import Result
 from harken.store.sqlite.restore_guard import HeldWork
 
 

@@ -9,10 +9,10 @@ from datetime import timedelta
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.output import Screen, note_to_person
 from harken.cli.progress import Progress
 from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.control.client import Daemon, Result
 
 ROUND_SECONDS = 300.0
 MOST_ROUNDS = 100_000

@@ -9,8 +9,6 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
 from harken.cli.output import (
     BOLD,
     CYAN,
@@ -22,12 +20,14 @@ from harken.cli.output import (
     cut,
     in_brackets,
     note_to_person,
-    one_line,
     place_of,
     sender_of,
     width_of,
     wrapped,
 )
+from harken.control.client import Result
+from harken.display import one_line
+from harken.hosts.names import short, title_of
 
 GREEN = "32"
 NAME_WIDTH = 24

@@ -13,10 +13,10 @@ from typing import Final
 
 import click
 
-from harken.cli.client import Daemon
 from harken.cli.complete import messages, rule_names
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon
 
 LIST, RELOAD = "rules", "rules_reload"
 TEST_SECONDS = 300.0

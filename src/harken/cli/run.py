@@ -14,8 +14,9 @@ from types import TracebackType
 
 import click
 
-from harken.cli.output import json_text, visible
+from harken.cli.output import json_text
 from harken.cli.verbs import PIPE_CLOSED, harken
+from harken.display import visible
 from harken.errors import HarkenError, UserError
 
 INTERRUPTED = 130

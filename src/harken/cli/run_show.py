@@ -11,23 +11,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
-from harken.cli.output import (
-    BOLD,
-    CYAN,
-    DIM,
-    NARROW,
-    RED,
-    Screen,
-    clock_time,
-    cut,
-    one_line,
-    place_of,
-    visible,
-    wrapped,
-)
+from harken.cli.output import BOLD, CYAN, DIM, NARROW, RED, Screen, clock_time, cut, place_of, wrapped
 from harken.cli.rule_show import glance
+from harken.control.client import Result
+from harken.display import one_line, visible
+from harken.hosts.names import short, title_of
 
 GREEN = "32"
 MARK = "┃ "

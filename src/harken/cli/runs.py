@@ -10,11 +10,12 @@ from contextlib import suppress
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import open_runs, runs
-from harken.cli.keys import on_escape
-from harken.cli.output import json_text, note_to_person, one_line
+from harken.cli.output import json_text, note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.cli.watch.keys import on_escape
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 from harken.errors import HarkenError
 
 WAIT_SECONDS = 50.0

@@ -12,9 +12,9 @@ from types import TracebackType
 
 import click
 
-from harken.cli.start import leave_reason
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, ensure
+from harken.control.start import leave_reason
 from harken.errors import Conflict, HarkenError
 
 _log = logging.getLogger("harken.daemon")
@@ -36,7 +36,7 @@ def serve(asked: Invocation, *, detached: bool, unless_down: bool) -> None:
 
 
 def _serve(home: Home, *, is_detached: bool) -> None:
-    from harken.daemon.lock import single_instance
+    from harken.config.lock import single_instance
     from harken.memory import allowed_bytes, bound_arenas, refuse_too_little
 
     refuse_too_little(allowed_bytes())

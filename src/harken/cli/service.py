@@ -16,14 +16,15 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.agree import agree
-from harken.cli.client import Result
-from harken.cli.names import short
-from harken.cli.output import DIM, INDENT, one_line
+from harken.cli.output import DIM, INDENT
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Result
+from harken.display import one_line
 from harken.errors import HarkenError, Unavailable
+from harken.hosts.names import short
 
 if TYPE_CHECKING:
-    from harken.cli.service_run import Service, ServiceState
+    from harken.setup.service import Service, ServiceState
 
 _yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
 _dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
@@ -43,7 +44,7 @@ def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     Shows the unit and asks. A daemon that runs already is stopped first and goes on as the service.
     """
     from harken.cli.authority import refuse_agent
-    from harken.cli.service_run import service_of, written
+    from harken.setup.service import service_of, written
 
     refuse_agent(asked, "install a service")
     found = service_of(asked.home, os.environ)
@@ -71,7 +72,7 @@ def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     A unit that somebody else wrote, or that was changed since, is left as it is.
     """
     from harken.cli.authority import refuse_agent
-    from harken.cli.service_run import service_of, written
+    from harken.setup.service import service_of, written
 
     refuse_agent(asked, "remove a service")
     found = service_of(asked.home, os.environ)
@@ -93,7 +94,7 @@ def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
 @verb("status")
 def status(asked: Invocation) -> None:
     """Show whether the service is installed, starts by itself, and runs."""
-    from harken.cli.service_run import ServiceState, is_changed, service_of
+    from harken.setup.service import ServiceState, is_changed, service_of
 
     found = service_of(asked.home, os.environ)
     is_there = found.file.is_file()
@@ -124,7 +125,7 @@ service.add_command(status)
 
 def remove_service(found: Service) -> None:
     """Stop a service and take its file away."""
-    from harken.cli.service_run import call, take_away
+    from harken.setup.service import call, take_away
 
     for argv in found.turning_off():
         call(argv)
@@ -136,9 +137,9 @@ def remove_service(found: Service) -> None:
 def _install(asked: Invocation, found: Service, before: str | None, state: ServiceState) -> None:
     """Write the unit and start it; when the system refuses, everything is as it was."""
     from harken.cli.lifecycle import stop
-    from harken.cli.service_run import await_start, call, write
-    from harken.cli.start import daemon_facts, is_reachable
     from harken.config.home import write_private
+    from harken.control.start import daemon_facts, is_reachable
+    from harken.setup.service import await_start, call, write
 
     home = asked.home
     write(found, home)
@@ -158,9 +159,9 @@ def _install(asked: Invocation, found: Service, before: str | None, state: Servi
 
 
 def _take_back(asked: Invocation, found: Service, before: str | None, *, was_running: bool) -> None:
-    from harken.cli.service_run import call, take_away
-    from harken.cli.start import start
     from harken.config.home import write_private
+    from harken.control.start import start
+    from harken.setup.service import call, take_away
 
     for argv in found.turning_off() if before is None else ():
         with suppress(Unavailable):

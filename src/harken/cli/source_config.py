@@ -19,7 +19,7 @@ import msgspec
 from harken.cli.authority import refuse_agent
 from harken.cli.lifecycle import stop
 from harken.cli.names import short
-from harken.cli.output import note_to_person, visible
+from harken.cli.output import note_to_person
 from harken.cli.start import is_reachable, start
 from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure, write_private
@@ -27,6 +27,7 @@ from harken.config.load import load
 from harken.config.secrets import resolve
 from harken.config.tables import Reading, read_tables, references
 from harken.config.values import is_source_name, reference_in
+from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.edits import toml_remove, toml_set, toml_value
 from harken.hosts.files import read

@@ -13,13 +13,14 @@ import anyio
 
 from harken.cli.authority import refuse_agent
 from harken.cli.client import Result
-from harken.cli.output import note_to_person, one_line
+from harken.cli.output import note_to_person
 from harken.cli.source_config import entry_named
 from harken.cli.start import VARIABLES
 from harken.cli.verbs import Invocation
 from harken.clock import SystemClock
 from harken.config.home import Home, ensure
 from harken.daemon.account import Account, open_account
+from harken.display import one_line
 from harken.errors import UserError
 from harken.model import timestamp
 from harken.sources.microsoft.settings import KINDS, read_settings

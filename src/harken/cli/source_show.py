@@ -8,7 +8,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.cli.client import Result
-from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time, one_line
+from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time
+from harken.display import one_line
 
 GREEN = "32"
 _COLOURS: Final[Mapping[str, str]] = MappingProxyType(

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
 from harken.cli.connect import hosts
-from harken.cli.output import note_to_person, one_line
+from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 
 
 @click.group()

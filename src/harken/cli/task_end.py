@@ -13,15 +13,16 @@ from pathlib import Path
 
 import click
 
-from harken.cli.client import Daemon, Result
-from harken.cli.names import short
-from harken.cli.output import one_line
-from harken.cli.seeding import Seeded, seeded_names, unseed
 from harken.cli.task_show import as_json, has_folder
 from harken.cli.verbs import Invocation
-from harken.cli.worktree import Losses, drop_branch, is_worktree, losses, remove_worktree
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 from harken.errors import Conflict, HarkenError, UserError
+from harken.hosts.names import short
+from harken.hosts.place import local_place
 from harken.hosts.repository import starts_at_checkout
+from harken.workspaces.seeding import Seeded, seeded_names, unseed
+from harken.workspaces.worktree import Losses, drop_branch, is_worktree, losses, remove_worktree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +56,7 @@ def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> Non
             outlook = _outlook(asked, task, others, is_looked_at=is_removed is not False)
         can_go = _decide(asked, task, outlook, is_removed=is_removed)
         done = daemon.ask("task_done", task=task["id"])
-    seeded = unseed(asked, task["id"])
+    seeded = unseed(local_place(asked.home.path), task["id"])
     notes = [*seeded.notes, *(_remove(task) if can_go else _kept(outlook))]
     gone = bool(task["has_worktree"]) and not has_folder(task)
     if asked.as_json:
@@ -74,7 +75,7 @@ def remove_task(asked: Invocation, name: str) -> None:
             raise Conflict(f"Task {task['id']!r} is not done.", f"End it first: harken task done {task['id']}")
         refused = daemon.ask("task_done", task=task["id"])["refused"] if task["state"] != "done" else 0
         removed = daemon.ask("task_rm", task=task["id"])
-    notes = list(unseed(asked, task["id"]).notes)
+    notes = list(unseed(local_place(asked.home.path), task["id"]).notes)
     if refused:
         notes.append(
             f"{refused} message(s) that it had not seen are refused. See: harken list --mailbox {task['mailbox']}"
@@ -99,7 +100,7 @@ def _outlook(asked: Invocation, task: Result, others: Sequence[Result], *, is_lo
         obstacle = _obstacle(folder, task, others)
         if obstacle:
             return Outlook(folder=folder, obstacle=obstacle)
-        return Outlook(folder=folder, losses=losses(folder, apart_from=seeded_names(asked, task["id"])))
+        return Outlook(folder=folder, losses=losses(folder, apart_from=seeded_names(asked.home.path, task["id"])))
     except HarkenError as exc:  # a repository that is broken must not keep a task from being done
         return Outlook(folder=folder, obstacle=f"{exc.message} {exc.hint}".strip())
 

@@ -12,11 +12,12 @@ from pathlib import Path
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import tasks
 from harken.cli.messages import as_file_option, note_cut, note_file, note_more, text_or_stdin
-from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, one_line, unmarked
+from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
 from harken.cli.verbs import Invocation, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
 _priority = click.option(

@@ -9,18 +9,21 @@ from __future__ import annotations
 import os
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
-from harken.cli.client import Daemon, Result
-from harken.cli.names import short, title_of
-from harken.cli.seeding import Seeded, seed
+from harken.cli.authority import refuse_agent
 from harken.cli.task_show import as_json
 from harken.cli.verbs import Invocation
-from harken.cli.worktree import Repository, Spot, add_worktree, current_branch, find_repository, has_submodules
-from harken.cli.worktree import plan_spot as plan_worktree
+from harken.control.client import Daemon, Result
 from harken.errors import HarkenError, UserError
+from harken.hosts.names import short, title_of
+from harken.hosts.place import local_place
 from harken.hosts.registry import host_name
 from harken.hosts.repository import starts_at_checkout
+from harken.workspaces.seeding import Seeded, seed
+from harken.workspaces.worktree import Repository, Spot, add_worktree, current_branch, find_repository, has_submodules
+from harken.workspaces.worktree import plan_spot as plan_worktree
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +75,7 @@ def make_task(asked: Invocation, wanted: Wanted) -> None:
         )
         if ground.spot and ground.repository:
             _check_out(daemon, made["id"], ground.repository, ground.spot)
-    seeded = seed(asked, made["id"], ground.folder, agent) if agent else Seeded()
+    seeded = seed_task(asked, made["id"], ground.folder, agent) if agent else Seeded()
     notes = [*_notes(ground), *seeded.notes]
     if asked.as_json:
         asked.print_json({**as_json(made), "seeded": list(seeded.files), "notes": [*notes, *seeded.about]})
@@ -86,6 +89,11 @@ def make_task(asked: Invocation, wanted: Wanted) -> None:
     for note in notes:
         screen.text(note)
     screen.text(f"Start it: harken task start {made['id']}")
+
+
+def seed_task(asked: Invocation, task: str, folder: Path, host: str) -> Seeded:
+    """Connect a host in a task's folder, unless an agent asks."""
+    return seed(local_place(asked.home.path), task, folder, host, partial(refuse_agent, asked, "connect hosts"))
 
 
 def find_ground(wanted: Wanted, name: str) -> Ground:

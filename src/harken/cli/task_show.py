@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
-from harken.cli.output import BOLD, DIM, NARROW, Screen, clock_time, cut, one_line
+from harken.cli.output import BOLD, DIM, NARROW, Screen, clock_time, cut
+from harken.control.client import Result
+from harken.display import one_line
+from harken.hosts.names import short, title_of
 
 TITLE_WIDTH = 40
 GONE = "gone"

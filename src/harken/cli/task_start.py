@@ -16,16 +16,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, NoReturn
 
-from harken.cli.client import Daemon, Result
 from harken.cli.edge import become
-from harken.cli.names import title_of
 from harken.cli.output import note_to_person
-from harken.cli.seeding import seed
+from harken.cli.task_new import seed_task
 from harken.cli.task_show import as_json, has_folder, missing_hint
 from harken.cli.verbs import Invocation
+from harken.control.client import Daemon, Result
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 from harken.hosts.interactive import INTERACTIVE
 from harken.hosts.marks import names_of_marks, without_marks
+from harken.hosts.names import title_of
 from harken.hosts.record import records
 from harken.hosts.registry import host_marks, host_name
 
@@ -78,7 +78,7 @@ def start_task(
     if is_run and not command.is_installed:
         fact = INTERACTIVE[host]
         raise NotFound(f"{title_of(host)} is not installed.", f"Install it: {fact.install}. Or use --print.")
-    seeded = seed(asked, task["id"], command.folder, host)
+    seeded = seed_task(asked, task["id"], command.folder, host)
     where = run_in_tmux(task["id"], command) if is_run and is_tmux else ""
     if asked.as_json:
         told = {"task": as_json(task), "argv": list(command.argv), "command": command.line}

@@ -19,17 +19,18 @@ import click
 
 from harken.cli.agree import agree, agree_by_word
 from harken.cli.backup import human
-from harken.cli.client import Result
 from harken.cli.lifecycle import stop_all
-from harken.cli.names import short
-from harken.cli.output import note_to_person, one_line
+from harken.cli.output import note_to_person
 from harken.cli.service import remove_service
-from harken.cli.service_run import Service, installed, service_of, written
-from harken.cli.start import is_reachable
 from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home, disk_error, write_private
-from harken.daemon.lock import is_locked
+from harken.config.lock import is_locked
+from harken.control.client import Result
+from harken.control.start import is_reachable
+from harken.display import one_line
 from harken.errors import HarkenError
+from harken.hosts.names import short
+from harken.setup.service import Service, installed, service_of, written
 
 if TYPE_CHECKING:  # it brings what reads and writes settings of hosts, and `--help` names this verb too
     from harken.cli.connecting import Target
@@ -155,8 +156,8 @@ def _look_at_hosts(asked: Invocation, problems: list[str]) -> list[Target]:
 
 
 def _look_at_seeds(asked: Invocation, problems: list[str]) -> list[Planned]:
-    from harken.cli.seeding import seeds
     from harken.cli.uninstall_seeds import plan_seeds
+    from harken.workspaces.seeding import seeds
 
     try:
         return plan_seeds(asked.home.path, seeds(asked.home.path))
@@ -242,7 +243,7 @@ def _show(asked: Invocation, found: _Found, *, will_delete: bool) -> None:
 
 
 def _tell(asked: Invocation, found: _Found, done: _Done, left: dict[str, int], *, is_dry: bool) -> None:
-    from harken.cli.seeding import written_since
+    from harken.workspaces.seeding import written_since
 
     screen = asked.screen
     for name in dict.fromkeys(name for each in done.seeds for name in each["kept"]):

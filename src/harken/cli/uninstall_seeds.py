@@ -10,14 +10,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
-from harken.cli.seeding import Seed, host_of, refuse_moved, still_connected, unseed_all
 from harken.cli.verbs import Invocation
+from harken.control.client import Result
 from harken.errors import HarkenError
 from harken.hosts.apply import Fate, fates
 from harken.hosts.files import glance
+from harken.hosts.names import short, title_of
+from harken.hosts.place import local_place
 from harken.hosts.record import load
+from harken.workspaces.seeding import Seed, host_of, refuse_moved, still_connected, unseed_all
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +82,7 @@ def _fates(harken: Path, seed: Seed) -> dict[Path, Fate]:
 def take_back(asked: Invocation, problems: list[str]) -> list[Result]:
     """Take back what was seeded for every task; what could not be is added to the problems."""
     try:
-        done = unseed_all(asked)
+        done = unseed_all(local_place(asked.home.path))
     except HarkenError as exc:
         problems.append(f"{exc.message} {exc.hint}")
         return []

@@ -57,7 +57,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "source": "source:source",
         },
         "Looking": {
-            "watch": "watch:watch",
+            "watch": "watch.command:watch",
             "status": "look:status",
             "stats": "look:stats",
             "journal": "look:journal",

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import mailboxes, open_questions
-from harken.cli.output import Screen, cut, note_to_person, one_line, sender_of
+from harken.cli.output import Screen, cut, note_to_person, sender_of
 from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 
 NAME_WIDTH = 20
 

@@ -12,8 +12,8 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
-from harken.cli.client import Daemon, Result
-from harken.cli.output import one_line
+from harken.control.client import Daemon, Result
+from harken.display import one_line
 from harken.errors import Unavailable
 
 ANSWER_SECONDS: Final = 5.0

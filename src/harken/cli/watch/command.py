@@ -15,12 +15,12 @@ from time import sleep
 
 import click
 
-from harken.cli.client import Daemon, Result
 from harken.cli.complete import channels
-from harken.cli.keys import has_keys
 from harken.cli.output import json_text
 from harken.cli.verbs import Invocation, verb
-from harken.cli.watch_news import REMARK, News, Wanted
+from harken.cli.watch.keys import has_keys
+from harken.cli.watch.news import REMARK, News, Wanted
+from harken.control.client import Daemon, Result
 from harken.errors import UserError
 
 LOOK_SECONDS = 1.0
@@ -55,7 +55,7 @@ def watch(
         news = News(daemon, wanted)
         unread = news.begin()
         if how["quiet"]:
-            from harken.cli.watch_quiet import show_toasts
+            from harken.cli.watch.quiet import show_toasts
 
             show_toasts(asked.home, news)
         elif how["once"]:
@@ -65,12 +65,12 @@ def watch(
 
 
 def _watch(asked: Invocation, news: News, unread: list[Result]) -> None:
-    from harken.cli.watch_live import LiveView, can_draw
+    from harken.cli.watch.live import LiveView, can_draw
 
     if asked.as_json or not has_keys() or not can_draw(os.environ):
         _print_lines(asked, news, unread)
         return
-    from harken.cli.watch_keys import keyboard
+    from harken.cli.watch.keyboard import keyboard
 
     with keyboard() as keys:
         LiveView(news, keys, has_colour=asked.screen.has_colour).run(unread)
@@ -89,7 +89,7 @@ def _print_lines(asked: Invocation, news: News, unread: list[Result]) -> None:
 
 
 def _print_events(asked: Invocation, events: list[Result], known: dict[str, Result]) -> None:
-    from harken.cli.watch_show import event_line
+    from harken.cli.watch.show import event_line
 
     for each in events:
         if not asked.as_json:
@@ -116,7 +116,7 @@ def _show_once(asked: Invocation, news: News, unread: list[Result]) -> None:
             }
         )
         return
-    from harken.cli.watch_show import banner, message_line
+    from harken.cli.watch.show import banner, message_line
 
     for each in unread:
         asked.screen.line(message_line(asked.screen, each))

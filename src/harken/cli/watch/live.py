@@ -15,13 +15,13 @@ from io import StringIO
 from time import monotonic
 from typing import Final
 
-from harken.cli.client import Result
 from harken.cli.output import Screen
-from harken.cli.watch_canvas import Canvas, size_of_terminal
-from harken.cli.watch_choice import Choice
-from harken.cli.watch_keys import GONE, RESIZED, Keyboard
-from harken.cli.watch_news import OWN_MAILBOXES, News
-from harken.cli.watch_show import HELP, banner, event_line, message_line
+from harken.cli.watch.canvas import Canvas, size_of_terminal
+from harken.cli.watch.choice import Choice
+from harken.cli.watch.keyboard import GONE, RESIZED, Keyboard
+from harken.cli.watch.news import OWN_MAILBOXES, News
+from harken.cli.watch.show import HELP, banner, event_line, message_line
+from harken.control.client import Result
 from harken.errors import HarkenError
 
 LOOK_SECONDS: Final = 1.0

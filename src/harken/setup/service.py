@@ -16,11 +16,11 @@ from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Protocol
 
-from harken.cli.output import one_line
-from harken.cli.service_units import Daemon, is_ours, launchd_agent, systemd_unit, unit_name
-from harken.cli.start import LOOK_SECONDS, START_SECONDS, is_reachable
 from harken.config.home import DEFAULT_HOME, Home, disk_error, ensure, expand_user, write_private
+from harken.control.start import LOOK_SECONDS, START_SECONDS, is_reachable
+from harken.display import one_line
 from harken.errors import Conflict, NotFound, Unavailable
+from harken.setup.service_units import Daemon, is_ours, launchd_agent, systemd_unit, unit_name
 
 COMMAND_SECONDS: Final = 60.0
 SAID_CHARS: Final = 300

@@ -8,28 +8,25 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from harken.cli.authority import refuse_agent
-from harken.cli.connecting import place_of
-from harken.cli.excluding import pattern, with_block, without_block
-from harken.cli.git import git
-from harken.cli.names import short, title_of
-from harken.cli.output import one_line
-from harken.cli.verbs import Invocation
-from harken.cli.worktree import Repository, find_repository, is_tracked
+from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.apply import apply, is_change, undo
 from harken.hosts.files import PRIVATE_FILE, read, trouble, write
 from harken.hosts.interactive import INTERACTIVE
+from harken.hosts.names import short, title_of
 from harken.hosts.plan import CommandStep, Connector, Place, Plan, Step, Wishes
 from harken.hosts.record import load, locked
 from harken.hosts.registry import connector
+from harken.workspaces.exclude_file import pattern, with_block, without_block
+from harken.workspaces.git import git
+from harken.workspaces.worktree import Repository, find_repository, is_tracked
 
 FOLDER: Final = "seeded"
 VERSION: Final = 1
@@ -157,16 +154,19 @@ class Seeded:
         return [one_line(str(p.relative_to(folder))) if p.is_relative_to(folder) else short(p) for p in paths]
 
 
-def seed(asked: Invocation, task: str, folder: Path, host: str) -> Seeded:
-    """Connect a host in a task's folder where that is needed. Never raises: a task is useful without it."""
-    found, everywhere = connector(host), place_of(asked, None)
+def seed(everywhere: Place, task: str, folder: Path, host: str, refuse: Callable[[], None]) -> Seeded:
+    """Connect a host in a task's folder where that is needed. Never raises: a task is useful without it.
+
+    `refuse` raises when the one who asks may not connect hosts.
+    """
+    found = connector(host)
     try:
         if (record := load(everywhere.harken, host, None)) is not None:
             plan = found.plan(everywhere, Wishes(wake=record.wake))
             is_stale = any(is_change(step) for step in plan.steps)
             note = f"{title_of(host)} is connected, but not as this Harken would do it. Run: {_connect(host)}"
             return Seeded(notes=(note,) if is_stale else ())
-        refuse_agent(asked, "connect hosts")
+        refuse()
         ground = Ground.of(folder.resolve())
         places = [replace(everywhere, project=project) for project in ground.projects(host)]
         with locked(everywhere.harken, LOCK, LOCK_SECONDS):
@@ -223,9 +223,8 @@ def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded
     return Seeded(files=files, notes=notes if plan.steps else (), about=tuple(plan.notes) if plan.steps else ())
 
 
-def unseed(asked: Invocation, task: str) -> Seeded:
+def unseed(place: Place, task: str) -> Seeded:
     """Take back what was seeded for a task, and keep what other tasks need. Twice does no harm. Never raises."""
-    place = place_of(asked, None)
     if not (place.harken / FOLDER).exists():
         return Seeded()
     try:
@@ -237,13 +236,12 @@ def unseed(asked: Invocation, task: str) -> Seeded:
         return Seeded(notes=(f"{exc.message} {hint}To try again: harken task done {task}",))
 
 
-def unseed_all(asked: Invocation) -> list[tuple[Seed, Seeded]]:
+def unseed_all(place: Place) -> list[tuple[Seed, Seeded]]:
     """Take back what was seeded for every task; what fails is in the notes of its seed, and stops no other.
 
     Raises when the list cannot be read: one file of it that is damaged is enough. Nothing is kept for other tasks, and
     nothing is written again for them.
     """
-    place = place_of(asked, None)
     with locked(place.harken, LOCK, LOCK_SECONDS):
         return [(each, _unseeded(place, each, ())) for each in reversed(seeds(place.harken))]
 
@@ -342,9 +340,9 @@ def seeds(harken: Path) -> list[Seed]:
     return [_parsed(path, data) for path, data in found if data is not None]
 
 
-def seeded_names(asked: Invocation, task: str) -> set[str]:
+def seeded_names(harken: Path, task: str) -> set[str]:
     """Return the files of ours in a task's folder, by their names relative to it."""
-    return {line[1:] for each in seeds(asked.home.path) if each.task == task for line in each.lines}
+    return {line[1:] for each in seeds(harken) if each.task == task for line in each.lines}
 
 
 def _plan(found: Connector, place: Place, ground: Ground) -> Plan:

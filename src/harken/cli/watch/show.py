@@ -11,8 +11,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final
 
-from harken.cli.client import Result
-from harken.cli.names import short, title_of
 from harken.cli.output import (
     BOLD,
     CYAN,
@@ -25,14 +23,16 @@ from harken.cli.output import (
     cut,
     in_brackets,
     name_of,
-    one_line,
     place_of,
     sender_of,
     width_of,
 )
 from harken.cli.run_show import BY_HAND, EDGE, MARK, lasted
 from harken.cli.waiting import standing
-from harken.cli.watch_news import OF_QUESTIONS, REMARK, View
+from harken.cli.watch.news import OF_QUESTIONS, REMARK, View
+from harken.control.client import Result
+from harken.display import one_line
+from harken.hosts.names import short, title_of
 
 YELLOW: Final = "33"
 CHOSEN, OTHER = "▸ ", "  "

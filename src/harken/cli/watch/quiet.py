@@ -16,11 +16,11 @@ from typing import Final
 
 import anyio
 
-from harken.cli.client import Result
 from harken.cli.output import note_to_person, sender_of
-from harken.cli.watch_news import News
+from harken.cli.watch.news import News
 from harken.config.home import Home
 from harken.config.load import load
+from harken.control.client import Result
 from harken.dispatch.desktop import Desktop
 from harken.dispatch.toast import PAUSE_SECONDS, Toast, safe_text
 from harken.ingest.sanitise import one_line

@@ -1,0 +1,1 @@
+"""The verb `watch`: what happens, as it happens, on a terminal."""

@@ -1,0 +1,1 @@
+"""The daemon from outside: reaching it over its socket, starting it, finding its process."""

@@ -1,0 +1,206 @@
+"""The command line's end of the daemon's socket: blocking, standard library only.
+
+Each line asks, each line answers. Every verb may be asked twice (`send` and `reply` carry a key), so a connection
+that breaks is made anew and the question asked again, a bounded number of times. It does not know what a verb means.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from types import TracebackType
+from typing import Any, Self
+
+from harken.config.home import Home
+from harken.errors import Conflict, HarkenError, NeedsPerson, NotFound, Refused, TooLong, Unavailable, UserError
+
+CONNECT_SECONDS = 2.0
+ANSWER_SECONDS = 60.0
+MAX_TRIES = 3
+MAX_LINE = 64 * 1024 * 1024
+CHUNK = 65_536
+PROTOCOL = 1
+LOOPBACK = "127.0.0.1"
+
+Result = dict[str, Any]
+"""What a verb answers: JSON, documented in the reference."""
+
+
+class NoDaemon(Unavailable):
+    """Nothing listens for this home."""
+
+
+def dial(home: Home, seconds: float = CONNECT_SECONDS) -> tuple[socket.socket, str]:
+    """Connect to the daemon of a home and return the token its address demands; raises `NoDaemon` and `OSError`."""
+    try:
+        address = os.fsdecode(home.address_file.read_bytes().strip())
+    except (FileNotFoundError, NotADirectoryError) as exc:
+        raise no_daemon(home) from exc
+    kind, _, rest = address.partition(":")
+    if kind == "unix":
+        return _connected(home, socket.AF_UNIX, rest, seconds), ""
+    host, port, token = (*rest.split(":", 2), "", "")[:3]
+    if kind != "tcp" or host != LOOPBACK or not port.isdigit():
+        raise no_daemon(home)
+    return _connected(home, socket.AF_INET, (host, int(port)), seconds), token
+
+
+def _connected(home: Home, family: int, target: str | tuple[str, int], seconds: float) -> socket.socket:
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.settimeout(seconds)
+        sock.connect(target)
+    except (FileNotFoundError, ConnectionRefusedError) as exc:
+        sock.close()
+        raise no_daemon(home) from exc
+    except OSError:
+        sock.close()
+        raise
+    return sock
+
+
+def no_daemon(home: Home) -> NoDaemon:
+    """Return the error that says so."""
+    return NoDaemon(f"No daemon runs for {home.path}.", "Start it: harken up")
+
+
+class Client:
+    """One connection. Raises `ConnectionError` when it breaks, and what the daemon answered when that is an error."""
+
+    def __init__(self, sock: socket.socket, token: str) -> None:
+        self._sock = sock
+        self._buffer = bytearray()
+        self._next = 0
+        hello = {"harken": PROTOCOL, "kind": "call", "pid": os.getpid()} | ({"token": token} if token else {})
+        if token or sys.platform != "linux":
+            # The daemon cannot see who is at the other end, or not into its environment.
+            hello["env"] = _marks(os.environ)
+        self._write(hello)
+
+    def call(self, method: str, params: dict[str, Any], seconds: float) -> Result:
+        """Ask, and return the result."""
+        self._next += 1
+        self._write({"id": self._next, "method": method, "params": params})
+        self._sock.settimeout(seconds)
+        while True:
+            answer = self._answer()
+            if "error" in answer:
+                raise as_error(answer["error"])
+            if answer.get("id") == self._next:
+                result: Result = answer["result"]
+                return result
+
+    def close(self) -> None:
+        """Hang up."""
+        self._sock.close()
+
+    def _write(self, message: dict[str, Any]) -> None:
+        try:
+            self._sock.sendall(json.dumps(message).encode() + b"\n")
+        except BrokenPipeError:
+            return  # a daemon that refuses us has said why before it hung up
+
+    def _answer(self) -> dict[str, Any]:
+        try:
+            answer = json.loads(self._line())
+        except ValueError:
+            answer = None
+        if not isinstance(answer, dict):
+            raise ConnectionResetError  # whatever listens there, it is no daemon of ours
+        return answer
+
+    def _line(self) -> bytes:
+        start = 0
+        while (end := self._buffer.find(b"\n", start)) < 0:
+            start = len(self._buffer)
+            data = self._sock.recv(CHUNK)
+            if not data or start > MAX_LINE:
+                raise ConnectionResetError
+            self._buffer += data
+        line = bytes(self._buffer[:end])
+        del self._buffer[: end + 1]
+        return line
+
+
+class Daemon:
+    """The daemon of a home, as a verb sees it: there when asked, whatever happened in between."""
+
+    def __init__(self, home: Home, *, can_start: bool = True) -> None:
+        self._home = home
+        self._can_start = can_start
+        self._client: Client | None = None
+        self.tries = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
+    ) -> None:
+        self._hang_up()
+
+    def ask(self, method: str, /, **params: object) -> Result:
+        """Ask a verb, and return its result; asks again on a new connection when the daemon went away meanwhile."""
+        return self.ask_within(ANSWER_SECONDS, method, **params)
+
+    def ask_within(self, seconds: float, method: str, /, **params: object) -> Result:
+        """Ask a verb that may take this long to answer."""
+        for self.tries in range(1, MAX_TRIES + 1):
+            try:
+                if self._client is None:
+                    self._client = self._connect()
+                return self._client.call(method, params, seconds)
+            except ConnectionError:
+                self._hang_up()
+            except TimeoutError as exc:
+                self._hang_up()
+                raise Unavailable(
+                    "The daemon does not answer.", f"Look at {self._home.daemon_log}, or restart it: harken down"
+                ) from exc
+            except OSError as exc:
+                self._hang_up()
+                raise Unavailable(f"The daemon cannot be reached: {exc.strerror}.", "See: harken status") from exc
+        raise Unavailable("The daemon went away each time it was asked.", f"Look at {self._home.daemon_log}")
+
+    def _connect(self) -> Client:
+        try:
+            return Client(*dial(self._home))
+        except NoDaemon:
+            if not self._can_start:
+                raise
+        from harken.control.start import start
+
+        start(self._home)
+        return Client(*dial(self._home))
+
+    def _hang_up(self) -> None:
+        if self._client is not None:
+            self._client.close()
+        self._client = None
+
+
+def _marks(environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what in our environment says who has started us, for a daemon that cannot look there itself."""
+    from harken.hosts.registry import host_marks
+    from harken.runs.mark import MARK
+
+    known = host_marks().values()
+    names = {MARK, *(name for marks in known for name in (*marks.variables, marks.session, marks.process))}
+    return {name: environ[name] for name in names if name in environ}
+
+
+def as_error(value: dict[str, Any]) -> HarkenError:
+    """Return the error that the daemon answered."""
+    code, message, hint = str(value.get("code")), str(value.get("message")), str(value.get("hint", ""))
+    if code == Unavailable.code:
+        return Unavailable(message, hint, retry_after=float(value.get("retry_after", 1.0)))
+    if code == NeedsPerson.code:
+        return NeedsPerson(message, hint, action=str(value.get("action", "")))
+    if code == TooLong.code:
+        length, limit = int(value.get("length", 0)), int(value.get("limit", 0))
+        return TooLong(message, hint, length=length, limit=limit, can_be_file=bool(value.get("can_be_file")))
+    kinds: tuple[type[HarkenError], ...] = (UserError, NotFound, Conflict, Refused)
+    return next((kind for kind in kinds if kind.code == code), HarkenError)(message, hint)

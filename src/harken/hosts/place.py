@@ -1,0 +1,22 @@
+"""Where the settings of the person's hosts are, and Harken: on this machine, for this process."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from harken.hosts.plan import Place
+
+
+def local_place(harken: Path, project: Path | None = None) -> Place:
+    """Return the place of this machine, of one project or of every folder; `harken` is the home."""
+    return Place(
+        user=Path.home(),
+        environ=dict(os.environ),
+        project=Path(os.path.normpath(Path.cwd() / project)) if project else None,
+        harken=harken,
+        python=sys.executable,
+        edge=Path(__file__).parent.parent / "edge",
+        has_shell=sys.platform != "win32",
+    )

@@ -1,0 +1,1 @@
+"""Harken on a machine: connecting hosts, checking, the service, backups, uninstalling. It prints nothing."""
