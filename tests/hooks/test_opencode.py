@@ -75,6 +75,17 @@ def test_result_belongs_to_the_conversation_that_had_it(inn: Inn) -> None:
         assert REPEAT in second.run(Moment.TOOL).out
 
 
+def test_later_call_over_a_shared_connection_proves_nothing(inn: Inn) -> None:
+    """It may be of another conversation, which never saw the result of the first."""
+    guest = inn.guest(OPENCODE)
+    guest.run(Moment.PROMPT, prompt="go")
+    with guest.agent() as agent:
+        message = inn.send("please look")
+        assert agent.tool("inbox_pull")["messages"]
+        agent.tool("inbound_queue_stats")
+        assert inn.state(message, OPENCODE.name) == "offered"
+
+
 def test_plugin_proves_nothing_of_another_reader(inn: Inn) -> None:
     """A delivery id that a program heard of somewhere is not a sign that the agent it belongs to has read anything."""
     other, guest = inn.guest(CLAUDE), inn.guest(OPENCODE)

@@ -612,8 +612,8 @@ class Sessions:
         return any(each.pid > 1 and each.pid in above and each.consumer == session.consumer for each in others)
 
     def of_process(self, host: str, pid: int) -> Session | None:
-        """Return the session of a host's process, of several the last active."""
-        return next(iter(self.all_of_process(host, pid)), None)
+        """Return the session of a host's process, of several the last active that hooks have told of."""
+        return min(self.all_of_process(host, pid), key=lambda each: each.is_nameless, default=None)
 
     def all_of_process(self, host: str, pid: int) -> Sequence[Session]:
         """Return the sessions of a host's process, the last active first."""
