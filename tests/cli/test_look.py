@@ -93,6 +93,16 @@ def test_what_a_consumer_was_not_given_is_shown_with_the_way_to_it(fresh: Rig) -
     assert "  late   not given  older, or one of too many, when it began" in fresh.ok("read", "#2").splitlines()
 
 
+def test_what_another_agent_had_seen_is_expired_in_the_ledger_with_its_name(fresh: Rig) -> None:
+    """Who wonders why a new agent does not have it finds who does."""
+    sent = fresh.json("send", "done by another", "--from", "amy")["id"]
+    fresh.ok("pull", "--consumer", "early")
+    fresh.run("pull", "--consumer", "late")
+    (line,) = [line for line in fresh.ok("read", sent).splitlines() if line.startswith("  late ")]
+    assert " expired " in line
+    assert "seen by early before this reader began" in line
+
+
 def test_stats_of_a_consumer_that_does_not_exist_creates_none(rig: Rig) -> None:
     """A slip of the finger is told as such, and is no new reader for whom mail is kept from now on."""
     done = rig.run("stats", "--consumer", "claude-coed")

@@ -187,6 +187,41 @@ def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_not
     assert REPEAT in again
 
 
+@pytest.mark.parametrize("is_answered", [True, False], ids=["answered", "not answered"])
+@pytest.mark.parametrize("kind", [CLAUDE, COPILOT, GEMINI, QWEN], ids=lambda kind: kind.name)
+def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
+    daemon: Served, tmp_path: Path, kind: Kind, *, is_answered: bool
+) -> None:
+    """No event is left that could: what the model read before, only the host itself has written down."""
+    daemon.start()
+    inn = Inn(daemon)
+    guest, record = inn.guest(kind), tmp_path / "record.jsonl"
+    message = inn.send("please look")
+    asked = guest.prompt(turn="t1")
+    (known,) = (daemon.home / "run" / "sessions").glob("*.json")
+    until(lambda: b'"is_printed":true' in known.read_bytes(), "the daemon knows that it was printed", 10)
+    daemon.kill()
+    daemon.start()
+
+    def stop(turn: str) -> None:
+        guest.turn = turn
+        payload = json.loads(guest.payload(Moment.STOP))
+        name = "transcriptPath" if kind is COPILOT else "transcript_path"
+        run_hook(guest.home, kind.name, "stop", json.dumps({**payload, name: str(record)}).encode(), env=guest.env)
+
+    user, model = {COPILOT: ("user.message", "assistant.message"), GEMINI: ("user", "gemini")}.get(
+        kind, ("user", "assistant")
+    )
+    lines = [
+        {"type": user, "id": "1", "uuid": "1", "parentUuid": None, "text": asked},
+        {"type": model, "id": "2", "uuid": "2", "parentUuid": "1", "text": "I see"},
+    ]
+    record.write_text("".join(f"{json.dumps(line)}\n" for line in (lines if is_answered else lines[:1])))
+    stop("t2")
+    assert inn.state(message, kind.name) == ("seen" if is_answered else "offered")
+    assert ("please look" in guest.prompt("and now?", turn="t3")) is not is_answered
+
+
 @every_host
 def test_a_session_that_works_is_known_as_such_before_anybody_speaks(daemon: Served, kind: Kind) -> None:
     """A forecast that says "none is connected" while the agent works is false; what is not known yet is said so."""

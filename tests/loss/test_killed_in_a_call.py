@@ -69,6 +69,21 @@ def test_reply_is_done_once_when_its_answer_was_cut_off(daemon: Served, side: st
     assert texts(export(daemon, "replies")) == ["answer"]
 
 
+def test_message_is_read_from_the_beginning_again_after_a_restart(daemon: Served) -> None:
+    """The next daemon does not know which pieces the conversation was given: the last one alone proves nothing."""
+    daemon.start()
+    with agent_of(daemon.home) as agent:
+        message = daemon.call("send", text="".join(f"{number:07} " for number in range(2_000)))["id"]
+        piece = agent.tool("inbox_read", message_id=message)
+        assert piece["unread_from"] == piece["next_offset"]
+        daemon.kill()
+        daemon.start()
+        while piece["next_offset"] is not None:
+            piece = agent.tool("inbox_read", message_id=message, offset=piece["next_offset"])
+            assert (piece["unread_from"], "delivery_id" in piece) == (0, False)
+        assert agent.tool("inbox_read", message_id=message)["unread_from"] is None
+
+
 def test_offer_whose_answer_was_cut_off_is_repeated_to_the_same_request(daemon: Served) -> None:
     """The message was offered and the daemon died before it was handed over: the request gets it, with the mark."""
     daemon.start()

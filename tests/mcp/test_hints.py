@@ -7,7 +7,7 @@ import json
 import pytest
 
 from harken.testing import Agent, DaemonProcess
-from tests.mcp.rig import SOON, Connect, fresh_name, send, until
+from tests.mcp.rig import SOON, Connect, fresh_name, send, standing, until
 
 BODY = "the party is at eight"
 PING = "notifications/message"
@@ -43,6 +43,18 @@ def test_a_log_ping_says_who_and_where_and_nothing_else(daemon: DaemonProcess, c
             },
         },
     }
+
+
+def test_hints_leave_the_message_queued(daemon: DaemonProcess, connect: Connect) -> None:
+    """Many hosts show them to nobody: that one was sent, and that the resource was read, says nothing of the text."""
+    name = fresh_name()
+    agent = connect(name)
+    agent.request("resources/subscribe", {"uri": "harken://inbox"})
+    message = send(daemon)
+    agent.notification(PING, SOON)
+    agent.notification(UPDATED, SOON)
+    agent.request("resources/read", {"uri": "harken://inbox"})
+    assert standing(daemon, message, name) == ("queued", "")
 
 
 def test_every_message_of_a_burst_is_hinted_at(daemon: DaemonProcess, connect: Connect) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -224,6 +225,41 @@ def test_inbound_queue_stats_tells_what_the_agent_was_not_given(tmp_path: Path) 
             found = json.loads(blocks(agent, "inbound_queue_stats")[0])
     assert found["depth"] == 1
     assert found["left_out"] == [{"mailbox": "inbox", "older": 0, "surplus": 3, "up_to": 3}]
+
+
+def test_agent_finds_with_search_what_it_was_not_given(tmp_path: Path) -> None:
+    """It was left out of what waits, and is not lost: the count alone would be a riddle."""
+    (tmp_path / "config.toml").write_text("[limits]\nnew_consumer_most = 1\n")
+    with running_daemon(tmp_path) as daemon:
+        sent = [send(daemon, f"number {number}") for number in range(3)]
+        with Agent(daemon.edge_command(), name=fresh_name()) as agent:
+            assert [each["id"] for each in agent.tool("inbox_pull")["messages"]] == sent[2:]
+            assert {each["id"] for each in agent.tool("inbox_search", query="number")["messages"]} == set(sent)
+
+
+def test_every_tool_result_ends_with_how_many_wait(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """Many hosts have no other sign of new mail than the tool that the agent calls anyway."""
+    tasks = [fresh_name("task") for _ in range(2)]
+    for task in tasks:
+        (tmp_path / task).mkdir()
+        daemon.call("task_new", title=task, id=task, dir=str(tmp_path / task))
+    daemon.call("task_link", task=tasks[0], other=tasks[1])
+    with Agent([*daemon.edge_command(), "--task", tasks[0]], name=fresh_name()) as agent:
+        answered = daemon.call("send_to_task", task_id=tasks[0], body="first")["id"]
+        agent.tool("check_inbox")
+        waits = [daemon.call("send_to_task", task_id=tasks[0], body="x" * 6_000)["id"] for _ in range(6)]
+        arguments: dict[str, dict[str, object]] = {
+            "inbox_read": {"message_id": waits[-1]},
+            "wait_for_inbound_message": {"timeout_s": 0},
+            "ack": {"ids": [answered]},
+            "reply": {"message_id": answered, "body": "done"},
+            "inbox_search": {"query": "first"},
+            "send_to_task": {"task_id": tasks[1], "body": "hello"},
+            "send_to_peer": {"body": "hello"},
+        }
+        for tool in TOOLS:
+            last = blocks(agent, tool, **arguments.get(tool, {}))[-1].splitlines()[-1]
+            assert re.fullmatch(r"\d messages? waits? in Harken: call inbox_pull to read\.", last), (tool, last)
 
 
 def test_ack_says_what_it_changed(daemon: DaemonProcess, connect: Connect) -> None:
