@@ -1,0 +1,163 @@
+"""The promises of README.md."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tests.promises.promise import PromisePage, held
+
+_PROMISES: Final = (
+    held(
+        "takes messages from people, machines and other agents",
+        "test_a_mail_reaches_the_inbox_and_is_answered",
+        "test_what_a_server_announces_becomes_mail",
+        "test_two_tasks_that_are_peers_ask_and_answer_until_one_is_done",
+    ),
+    held(
+        "stores each one once",
+        "test_01_a_message_is_stored_once_and_told_truthfully_what_will_happen",
+        "test_same_message_from_two_sides_is_stored_once",
+    ),
+    held(
+        "sees to it that the right agent session really gets it",
+        "test_of_several_hosts_one_session_is_woken",
+        "test_what_is_called_seen_was_on_the_wire",
+    ),
+    held("ask what became of the message", "test_the_quickstart_does_what_it_says"),
+    held(
+        "an accepted message is never lost",
+        "test_the_story_ends_well_whichever_commit_is_the_last",
+        "test_nothing_is_lost_or_doubled_while_the_daemon_is_killed",
+        "test_nothing_accepted_is_lost_whatever_happens_to_the_files",
+    ),
+    held(
+        "never silently unread",
+        "test_what_expired_unread_stays_to_be_seen",
+        "test_what_a_consumer_is_not_given_is_counted_by_its_reason",
+        "test_everything_that_waits_is_told_or_counted",
+        "test_sessions_that_are_gone_give_back_their_mail",
+    ),
+    held(
+        "Whatever happens, its state can be seen.",
+        "test_reading_shows_the_line_of_every_consumer",
+        "test_read_shows_the_message_its_ledger_and_replies",
+        "test_ledger_says_each_state_in_a_line",
+    ),
+    held(
+        "**One daemon** per person owns the store and all connections.",
+        "test_twenty_daemons_started_at_once_are_one",
+        "test_daemon_whose_lock_or_socket_is_gone_leaves",
+    ),
+    held(
+        "which costs milliseconds and a few megabytes",
+        "test_json_is_imported_only_after_the_first_answer",
+        "test_the_edge_is_small",
+    ),
+    held(
+        "The daemon may be killed at any time.",
+        "test_nothing_is_lost_or_doubled_while_the_daemon_is_killed",
+        "test_a_new_daemon_gets_the_handshake_the_settings_and_the_unanswered_requests",
+    ),
+    held(
+        "Delivered means proven.** Handing a text to an agent is an offer. Only evidence that the model had it",
+        "test_04_an_offer_is_not_proof",
+        "test_what_is_called_seen_was_on_the_wire",
+    ),
+    held(
+        "**Inbound text is hostile.** It is capped, cleaned and attributed",
+        "test_cleaned_text_is_short_normal_visible_and_harmless",
+        "test_any_draft_becomes_a_message_that_can_be_stored",
+        "test_a_record_has_the_documented_fields",
+    ),
+    held(
+        "reaches a model as data unless you, or someone you admitted, wrote it",
+        "test_trust_says_whose_word_a_message_is",
+        "test_without_a_policy_a_sender_is_unknown_and_only_counted",
+    ),
+    held(
+        "Without any configuration you have a working inbox on SQLite.",
+        "test_the_quickstart_does_what_it_says",
+        "test_nothing_configured_gives_the_defaults",
+    ),
+    held("Everything stays on your machine.", "test_daemon_without_settings_speaks_to_this_machine_only"),
+    held(
+        "messages from the command line, scripts, the HTTP API, agents",
+        "test_send_says_id_mailbox_number_and_what_will_happen",
+        "test_send_reads_a_pipe_when_there_is_no_text_or_a_dash",
+        "test_message_can_be_sent_with_the_token",
+        "test_what_an_agents_shell_sends_has_the_agents_id",
+    ),
+    held("other MCP servers", "test_what_a_server_announces_becomes_mail"),
+    held(
+        "Teams and Outlook",
+        "test_a_chat_message_arrives_after_the_sign_in_and_is_answered_once",
+        "test_a_mail_arrives_after_the_sign_in_and_is_answered_once",
+    ),
+    held("a Teams bot", "test_somebody_writes_and_gets_one_answer_in_the_same_conversation"),
+    held("any mail account", "test_a_mail_reaches_the_inbox_and_is_answered"),
+    held("[webhooks]", "test_what_was_accepted_is_stored_when_the_daemon_is_killed_under_load"),
+    held(
+        "connected by one command: told between two tool calls, with prompts, and woken when idle",
+        "test_every_surface_of_a_connected_host_is_proven",
+        "test_what_is_called_seen_was_on_the_wire",
+    ),
+    held(
+        "Copilot CLI with `--wake` only, Gemini CLI not",
+        "test_idle_session_without_a_wake_is_told_with_its_next_prompt",
+        "test_idle_session_in_tmux_is_woken_by_the_extension_and_told_once",
+        "test_it_cannot_be_asked_to_wake",
+    ),
+    held("be told", "test_rule_that_tells_makes_one_toast_with_the_text"),
+    held("be asked", "test_a_yes_starts_the_run_and_its_record_tells_everything"),
+    held(
+        "have an agent run by itself with exactly the tools you listed",
+        "test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other",
+        "test_rule_that_its_host_cannot_be_fenced_to_never_runs",
+    ),
+    held(
+        "tasks: a worktree, a mailbox and an agent each",
+        "test_a_task_has_a_worktree_a_branch_and_a_mailbox",
+        "test_a_task_begins_with_the_mail_that_waits_for_it",
+    ),
+    held("which write to each other", "test_two_tasks_talk_through_a_crash_and_the_ledger_tells_it_all"),
+    held(
+        "a page in the browser that shows every message, who got it and how, as it happens",
+        "test_message_sent_in_one_page_appears_in_the_other_with_its_badge",
+        "test_what_is_said_about_a_sent_message_follows_its_ledger",
+        "test_opened_ledger_stays_open_while_it_changes",
+        "test_older_messages_are_loaded_in_parts_and_none_is_missing",
+    ),
+    held(
+        "over stdio: tools to pull, wait, answer, acknowledge and search",
+        "test_the_inspector_lists_and_calls_every_tool",
+        "test_the_sdk_lists_and_calls_every_tool",
+    ),
+    held("its agent is told to listen", "test_client_without_hooks_is_told_to_wait_at_the_end_of_a_turn"),
+    held(
+        "the ledger, leases, repeats, the journal, search, export",
+        "test_store_agrees_with_the_model",
+        "test_expired_lease_is_offered_again_as_a_repeat",
+        "test_the_journal_has_a_line_for_everything_without_gaps",
+        "test_search_finds_all_words_newest_first",
+        "test_export_gives_every_message_of_every_mailbox",
+    ),
+    held(
+        "trust, pairing, mutes, routes and projects",
+        "test_a_decision_counts_from_the_next_message_on",
+        "test_a_pairing_code_admits_the_one_who_sends_it",
+        "test_a_mute_ends_by_itself_or_by_hand",
+        "test_first_matching_route_wins_and_none_means_inbox",
+        "test_a_session_reads_the_mailbox_of_the_project_in_which_it_works",
+    ),
+    held("SQLite on Linux", "test_store_agrees_with_the_model", "test_killed_process_keeps_its_promises"),
+)
+
+README: Final = PromisePage(
+    path="README.md",
+    promises=_PROMISES,
+    no_promise={
+        "The [quickstart](docs/quickstart.md) goes through it.": "leads elsewhere",
+        "Version 0.1 is under construction. Formats may still change": "says what to expect of the project",
+    },
+    without=("Read on", "Licence"),
+)
