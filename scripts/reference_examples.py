@@ -296,10 +296,10 @@ async def play_question_verbs(scene: Scene) -> None:
     message = (await scene.daemon.intake.accept([asked]))[0].message.id
     await scene.verb("questions")
     for kind, way in (("reminded", "agent"), ("escalated", "toast")):
-        await scene.daemon.store.move_questions([message], due_at=scene.clock.now(), way=way, kind=kind)
+        await scene.daemon.store.questions.move([message], due_at=scene.clock.now(), way=way, kind=kind)
     await scene.verb("question_done", refs=[message])
-    row = await scene.daemon.store.add_reply(message, "done", author="agent:claude-code", consumer=AGENT)
-    await scene.daemon.store.outbox_failed(row.id, "the source chat cannot be answered", due_at=None)
+    row = await scene.daemon.store.outbox.add(message, "done", author="agent:claude-code", consumer=AGENT)
+    await scene.daemon.store.outbox.failed(row.id, "the source chat cannot be answered", due_at=None)
     await scene.verb("outbox")
     await scene.verb("outbox_retry", replies=[row.id])
 
@@ -368,7 +368,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await inbox.reply(agent, first.message.id, "on it, fix follows")
     await scene.send_replies()
     parked = await inbox.reply(agent, second.message.id, "hello to you")
-    await store.outbox_failed(parked.id, "the source mail cannot be answered", due_at=None)
+    await store.outbox.failed(parked.id, "the source mail cannot be answered", due_at=None)
     await scene.daemon.access.allow(owner, "eve@example.org", source="mail")
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")

@@ -24,15 +24,15 @@ class VitalsSuite(StoreSuite):
 
     async def test_replies_are_counted_by_whether_they_wait_or_are_parked(self, store: Store, clock: FakeClock) -> None:
         """What was sent is nobody's worry any more."""
-        assert await store.outbox_counts() == {"queued": 0, "parked": 0}
+        assert await store.outbox.counts() == {"queued": 0, "parked": 0}
         await store.enroll(AGENT, INBOX, clock.now())
         await fill(store, "question")
         question = await store.message("#1")
-        rows = [await store.add_reply(question.id, text, author="a", consumer=AGENT) for text in ("x", "y", "z")]
-        assert await store.outbox_counts() == {"queued": 3, "parked": 0}
-        await store.outbox_failed(rows[0].id, "no such chat", due_at=None)
-        await store.outbox_sent(rows[1].id, "up-1")
-        assert await store.outbox_counts() == {"queued": 1, "parked": 1}
+        rows = [await store.outbox.add(question.id, text, author="a", consumer=AGENT) for text in ("x", "y", "z")]
+        assert await store.outbox.counts() == {"queued": 3, "parked": 0}
+        await store.outbox.failed(rows[0].id, "no such chat", due_at=None)
+        await store.outbox.sent(rows[1].id, "up-1")
+        assert await store.outbox.counts() == {"queued": 1, "parked": 1}
 
     async def test_a_store_is_the_same_as_long_as_nobody_restores_it(self, store: Store) -> None:
         """Homes and journals name it: two of them must not be taken for one."""

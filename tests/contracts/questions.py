@@ -32,13 +32,13 @@ async def ask(store: Store, *questions: NewMessage) -> list[MessageId]:
 
 async def open_texts(store: Store) -> list[str]:
     """Return what waits for an answer."""
-    return [question.message.text for question in await store.questions(MANY)]
+    return [question.message.text for question in await store.questions.open(MANY)]
 
 
 async def answer(store: Store, message: MessageId) -> None:
     """Answer, and let the answer leave."""
-    row = await store.add_reply(message, "done", author="claude", consumer=AGENT)
-    await store.outbox_sent(row.id, "upstream-1")
+    row = await store.outbox.add(message, "done", author="claude", consumer=AGENT)
+    await store.outbox.sent(row.id, "upstream-1")
 
 
 class QuestionSuite(StoreSuite):
@@ -47,7 +47,7 @@ class QuestionSuite(StoreSuite):
     async def test_only_what_expects_an_answer_waits_for_one(self, store: Store, clock: FakeClock) -> None:
         """A build that failed asks nobody; a list full of such things would be read by nobody."""
         await store.append([asked("how?"), new_message("told")])
-        [question] = await store.questions(MANY)
+        [question] = await store.questions.open(MANY)
         assert (question.message.text, question.tried, question.due_at) == ("how?", frozenset(), clock.now())
         assert (question.is_seen, question.has_reply) == (False, False)
 
@@ -57,7 +57,7 @@ class QuestionSuite(StoreSuite):
         await ask(store, asked("one"))
         clock.advance(60)
         await ask(store, asked("two"), asked("three", mailbox=TASK))
-        counted = [(each.mailbox, each.count, each.oldest) for each in await store.question_counts()]
+        counted = [(each.mailbox, each.count, each.oldest) for each in await store.questions.counts()]
         assert counted == [(INBOX, 2, began), (TASK, 1, clock.now())]
 
     async def test_questions_of_some_mailboxes_come_alone_and_the_oldest_first(
@@ -67,26 +67,32 @@ class QuestionSuite(StoreSuite):
         await ask(store, asked("task", mailbox=TASK))
         clock.advance(1)
         await ask(store, asked("second"), asked("third"))
-        assert [each.message.text for each in await store.questions(2)] == ["task", "second"]
-        assert [each.message.text for each in await store.questions(MANY, mailboxes=[INBOX])] == ["second", "third"]
+        assert [each.message.text for each in await store.questions.open(2)] == ["task", "second"]
+        assert [each.message.text for each in await store.questions.open(MANY, mailboxes=[INBOX])] == [
+            "second",
+            "third",
+        ]
 
     async def test_of_some_messages_those_that_wait_are_found(self, store: Store) -> None:
         """Whoever shows a message says whether it waits, however many others do."""
         first, second = await ask(store, asked("how?"), asked("what?", mailbox=TASK))
         [told] = [each.message.id for each in await store.append([new_message("told")])]
-        found = await store.questions(MANY, messages=[second, told, MessageId("unknown")])
+        found = await store.questions.open(MANY, messages=[second, told, MessageId("unknown")])
         assert [each.message.id for each in found] == [second]
-        assert await store.questions(MANY, messages=[]) == []
-        assert await store.questions(MANY, mailboxes=[]) == []
-        assert await store.questions(MANY, mailboxes=[], messages=[second]) == []
-        assert await store.questions(MANY, mailboxes=[INBOX], messages=[second]) == []
-        assert [each.message.id for each in await store.questions(MANY, messages=[second, first])] == [first, second]
+        assert await store.questions.open(MANY, messages=[]) == []
+        assert await store.questions.open(MANY, mailboxes=[]) == []
+        assert await store.questions.open(MANY, mailboxes=[], messages=[second]) == []
+        assert await store.questions.open(MANY, mailboxes=[INBOX], messages=[second]) == []
+        assert [each.message.id for each in await store.questions.open(MANY, messages=[second, first])] == [
+            first,
+            second,
+        ]
 
     async def test_question_that_is_repeated_upstream_waits_once(self, store: Store) -> None:
         """Sources yield things again; nobody is asked twice for it, and what was answered stays so."""
         await ask(store, asked("how?", key=b"k"))
         await ask(store, asked("how?", key=b"k"))
-        [question] = await store.questions(MANY)
+        [question] = await store.questions.open(MANY)
         await answer(store, question.message.id)
         await ask(store, asked("how?", key=b"k"))
         assert await open_texts(store) == []
@@ -94,11 +100,11 @@ class QuestionSuite(StoreSuite):
     async def test_question_waits_until_its_answer_has_left(self, store: Store, journal: Journal) -> None:
         """An answer that cannot be sent has reached nobody: whoever asked still waits."""
         [message] = await ask(store, asked("how?"))
-        row = await store.add_reply(message, "so", author="claude", consumer=AGENT)
-        assert [each.has_reply for each in await store.questions(MANY)] == [True]
-        await store.outbox_failed(row.id, "away", due_at=None)
-        assert [each.has_reply for each in await store.questions(MANY)] == [False]
-        await store.outbox_sent(row.id, "u-1")
+        row = await store.outbox.add(message, "so", author="claude", consumer=AGENT)
+        assert [each.has_reply for each in await store.questions.open(MANY)] == [True]
+        await store.outbox.failed(row.id, "away", due_at=None)
+        assert [each.has_reply for each in await store.questions.open(MANY)] == [False]
+        await store.outbox.sent(row.id, "u-1")
         assert await open_texts(store) == []
         assert [event.data for event in journal.of("settled")] == [{"message_id": message, "by": "reply"}]
 
@@ -136,9 +142,9 @@ class QuestionSuite(StoreSuite):
     async def test_person_can_say_that_no_answer_is_needed(self, store: Store, journal: Journal) -> None:
         """Some things are settled by telephone."""
         message, other = await ask(store, asked("how?"), asked("what?"))
-        assert await store.settle_questions([message, message, MessageId("unknown")], "the person") == 1
-        assert await store.settle_questions([message], "the person") == 0
-        assert [question.message.id for question in await store.questions(MANY)] == [other]
+        assert await store.questions.settle([message, message, MessageId("unknown")], "the person") == 1
+        assert await store.questions.settle([message], "the person") == 0
+        assert [question.message.id for question in await store.questions.open(MANY)] == [other]
         assert [event.data for event in journal.of("settled")] == [{"message_id": message, "by": "the person"}]
 
     async def test_question_says_whether_an_agent_has_seen_it(self, store: Store, clock: FakeClock) -> None:
@@ -147,11 +153,11 @@ class QuestionSuite(StoreSuite):
         [message] = await ask(store, asked("how?"))
         for consumer in (WATCH, RULES):
             await store.acknowledge(Reader(consumer=consumer, session=SessionKey("p")), [message], "looked")
-        assert [each.is_seen for each in await store.questions(MANY)] == [False]
+        assert [each.is_seen for each in await store.questions.open(MANY)] == [False]
         [given] = await offer(store, clock, READER)
-        assert [each.is_seen for each in await store.questions(MANY)] == [False]
+        assert [each.is_seen for each in await store.questions.open(MANY)] == [False]
         await store.prove([given.delivery_id], "ack")
-        assert [each.is_seen for each in await store.questions(MANY)] == [True]
+        assert [each.is_seen for each in await store.questions.open(MANY)] == [True]
 
     async def test_what_is_due_is_decided_once_and_survives_a_restart(
         self, backend: Backend, tmp_path: Path, clock: FakeClock, journal: Journal
@@ -160,14 +166,14 @@ class QuestionSuite(StoreSuite):
         async with backend(tmp_path, clock, journal) as store:
             first, second = await ask(store, asked("how?"), asked("what?"))
             later = clock.now() + timedelta(minutes=10)
-            assert len(await store.questions_due(clock.now(), MANY)) == 2
-            assert await store.move_questions([first], due_at=later, way="toast", kind="escalated") == 1
-            assert await store.move_questions([second], due_at=later) == 1
-            assert await store.questions_due(clock.now(), MANY) == []
+            assert len(await store.questions.due(clock.now(), MANY)) == 2
+            assert await store.questions.move([first], due_at=later, way="toast", kind="escalated") == 1
+            assert await store.questions.move([second], due_at=later) == 1
+            assert await store.questions.due(clock.now(), MANY) == []
         async with backend(tmp_path, clock, journal) as store:
-            assert await store.questions_due(clock.now(), MANY) == []
+            assert await store.questions.due(clock.now(), MANY) == []
             clock.advance(600)
-            due = await store.questions_due(clock.now(), MANY)
+            due = await store.questions.due(clock.now(), MANY)
             assert [(each.message.id, set(each.tried), each.reminders) for each in due] == [
                 (first, {"toast"}, 1),
                 (second, set(), 0),
@@ -178,26 +184,26 @@ class QuestionSuite(StoreSuite):
         """Nobody is reminded of what was answered, also when both happen at once."""
         [message] = await ask(store, asked("how?"))
         await answer(store, message)
-        assert await store.move_questions([message], due_at=clock.now(), way="agent", kind="reminded") == 0
+        assert await store.questions.move([message], due_at=clock.now(), way="agent", kind="reminded") == 0
         assert await open_texts(store) == []
 
     async def test_ways_that_were_gone_are_remembered(self, store: Store, clock: FakeClock) -> None:
         """Nobody is told twice by the same way, whatever is configured meanwhile."""
         [message] = await ask(store, asked("how?"))
         for way in ("toast", "agent", "toast"):
-            await store.move_questions([message], due_at=clock.now(), way=way)
-        await store.move_questions([message], due_at=clock.now())
-        [question] = await store.questions(MANY)
+            await store.questions.move([message], due_at=clock.now(), way=way)
+        await store.questions.move([message], due_at=clock.now())
+        [question] = await store.questions.open(MANY)
         assert (set(question.tried), question.reminders) == ({"agent", "toast"}, 0)
 
     async def test_everything_can_be_made_due(self, store: Store, clock: FakeClock) -> None:
         """Settings change, and clocks are set back; what was put off by the old ones must not sleep for ever."""
         far, near = await ask(store, asked("far"), asked("near"))
-        await store.move_questions([far], due_at=clock.now() + timedelta(days=400))
+        await store.questions.move([far], due_at=clock.now() + timedelta(days=400))
         soon = clock.now() + timedelta(hours=1)
-        await store.move_questions([near], due_at=soon)
-        assert await store.wake_questions(soon) == 1
-        assert [each.message.id for each in await store.questions_due(clock.now(), MANY)] == [far]
+        await store.questions.move([near], due_at=soon)
+        assert await store.questions.wake(soon) == 1
+        assert [each.message.id for each in await store.questions.due(clock.now(), MANY)] == [far]
 
     async def test_answer_to_somebody_else_leaves_a_question_open(self, store: Store, clock: FakeClock) -> None:
         """Anybody can join a conversation, or name one in a mail: whoever asked there before still waits."""

@@ -90,7 +90,7 @@ class ChoiceSuite(DeliverySuite):
         await store.release(READER.session)
         (theirs, _) = await offer(store, clock, OTHER_READER)
         await store.prove([theirs.delivery_id], "later call")
-        await store.add_reply(theirs.message.id, "on it", author="agent:copilot-cli", consumer=OTHER)
+        await store.outbox.add(theirs.message.id, "on it", author="agent:copilot-cli", consumer=OTHER)
         one, two = (await given(store, clock, up_to(100))).whole
         assert (one.delivery_id, one.is_repeat, one.answered_by, one.seen_by) == (
             first[0].delivery_id, True, OTHER, (OTHER,)

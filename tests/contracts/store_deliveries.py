@@ -211,7 +211,7 @@ class EnrollSuite(StoreSuite):
         await fill(store, *(f"{number}" for number in range(1, 9)))
         page = await store.page(EVERYTHING, 10)
         for number in kept:
-            await store.add_reply(page[number - 1].id, "done", author="you", consumer=WATCH)
+            await store.outbox.add(page[number - 1].id, "done", author="you", consumer=WATCH)
         await store.acknowledge(watch, [message.id for message in page], "ack")
         await store.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
         assert [message.seq for message in await store.page(EVERYTHING, 10)] == [*kept, 7, 8]
@@ -225,7 +225,7 @@ class EnrollSuite(StoreSuite):
         await fill(store, "kept", "gone", mailbox=TASK)
         watch = Reader(consumer=WATCH, session=SessionKey("w"), mailboxes=(TASK,))
         first, second = await store.page(EVERYTHING, 10)
-        await store.add_reply(first.id, "done", author="you", consumer=WATCH)
+        await store.outbox.add(first.id, "done", author="you", consumer=WATCH)
         await store.acknowledge(watch, [first.id, second.id], "ack")
         await fill(store, "newest of all")
         clock.advance(100)
@@ -396,7 +396,7 @@ class OfferSuite(DeliverySuite):
     async def test_answer_of_another_consumer_is_told(self, store: Store, clock: FakeClock) -> None:
         """The second agent must know that the question has its answer."""
         await fill(store, "question", "open")
-        await store.add_reply((await store.message("#1")).id, "done", author="copilot", consumer=OTHER)
+        await store.outbox.add((await store.message("#1")).id, "done", author="copilot", consumer=OTHER)
         assert [each.answered_by for each in await offer(store, clock)] == [OTHER, None]
 
     async def test_unread_counts_what_is_not_final(self, store: Store, clock: FakeClock) -> None:

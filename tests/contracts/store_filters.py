@@ -325,7 +325,7 @@ class SurfaceSuite(DeliverySuite):
         """Whoever answers has read it: the surface worked, though no hook ever proved it."""
         await fill(store, "one")
         (given,) = await hand_out(store, clock, OfferFilter(), surface="hook: prompt")
-        await store.add_reply(given.message.id, "yes", author="agent", consumer=AGENT)
+        await store.outbox.add(given.message.id, "yes", author="agent", consumer=AGENT)
         (record,) = await store.surfaces(later(clock, -1))
         assert (record.surface, record.offered, record.seen, record.evidence) == ("hook: prompt", 1, 1, "reply")
 

@@ -142,7 +142,7 @@ class JournalSuite(StoreSuite):
         await fill(store, "question")
         ear = Ear(journal)
         with store.changes.listen(ear):
-            await store.add_reply((await store.message("#1")).id, "done", author="claude", consumer=AGENT)
+            await store.outbox.add((await store.message("#1")).id, "done", author="claude", consumer=AGENT)
             grown, _, _ = await ear.heard()
         assert grown == {OUTBOX}
 
@@ -358,11 +358,11 @@ class RestartSuite(StoreSuite):
             await store.append([new_message("one", key=b"k"), new_message("two")])
             [given] = await offer(store, clock, limit=1)
             await store.set_mute(Mute("channel", "ci", None), is_on=True)
-            row = await store.add_reply((await store.message("#2")).id, "done", author="me", consumer=AGENT)
+            row = await store.outbox.add((await store.message("#2")).id, "done", author="me", consumer=AGENT)
             page = await store.page(EVERYTHING, 10)
         async with backend(tmp_path, clock, after) as store:
             assert await store.page(EVERYTHING, 10) == page
-            assert await store.outbox_due(10) == [row]
+            assert await store.outbox.due(10) == [row]
             assert await store.mutes() == [Mute("channel", "ci", None)]
             assert await offer(store, clock, SECOND) == [], "the lease did not survive"
             [again] = await store.append([new_message("one", key=b"k")])
@@ -408,7 +408,7 @@ class RestartSuite(StoreSuite):
     async def test_the_journal_names_what_was_removed(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """Whoever looks back must know since when a message is gone; what a reply keeps is not among it."""
         await fill(store, "1", "2", "3", "4", "5")
-        await store.add_reply((await store.message("#2")).id, "done", author="me", consumer=AGENT)
+        await store.outbox.add((await store.message("#2")).id, "done", author="me", consumer=AGENT)
         limits = Limits(max_count=1, max_age_seconds=LONG_SECONDS)
         while (await store.prune(limits)) != RetentionReport(expired=0, deleted=0):
             clock.advance(1)

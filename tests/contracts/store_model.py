@@ -267,7 +267,7 @@ class Machine(RuleBasedStateMachine):
         """Answer a message."""
         message = data.draw(st.sampled_from(self.model.messages), label="message")
         consumer = CONSUMERS[0]
-        self.do(partial(self.store.add_reply, message.id, "done", author="me", consumer=consumer))
+        self.do(partial(self.store.outbox.add, message.id, "done", author="me", consumer=consumer))
         self.model.finish(consumer, message.id, is_seen=True)
         self.model.entries[consumer, message.id].is_seen = True
 

@@ -46,7 +46,7 @@ class ReplySuite(StoreSuite):
         question = await store.message("#1")
         [given] = await offer(store, clock)
         clock.advance(5)
-        row = await store.add_reply(question.id, "done\0", author="claude", consumer=AGENT)
+        row = await store.outbox.add(question.id, "done\0", author="claude", consumer=AGENT)
         assert row == OutboxRow(
             id=row.id,
             message=question,
@@ -57,8 +57,8 @@ class ReplySuite(StoreSuite):
             due_at=clock.now(),
             author="claude",
         )
-        assert await store.outbox_due(10) == [row]
-        assert await store.outbox() == [row]
+        assert await store.outbox.due(10) == [row]
+        assert await store.outbox.list() == [row]
         [delivery] = [each for each in await store.ledger(question.id) if each.state is not State.QUEUED]
         assert (delivery.id, delivery.state, delivery.answered_at) == (given.delivery_id, State.ANSWERED, clock.now())
         assert (await place(store)).cursor == 1
@@ -66,15 +66,15 @@ class ReplySuite(StoreSuite):
 
     async def test_reply_to_a_message_that_was_never_offered_answers_it(self, store: Store, clock: FakeClock) -> None:
         """Whoever answers has read it, and must not be given it again."""
-        await store.add_reply((await store.message("#1")).id, "done", author="claude", consumer=AGENT)
+        await store.outbox.add((await store.message("#1")).id, "done", author="claude", consumer=AGENT)
         assert (await store.unread(READER)).count == 0
         assert await offer(store, clock) == []
 
     async def test_reply_to_an_unknown_message_is_not_found(self, store: Store) -> None:
         """A reply to nothing cannot leave, so it is not accepted."""
         with pytest.raises(NotFound):
-            await store.add_reply(MessageId("unknown"), "done", author="claude", consumer=AGENT)
-        assert await store.outbox() == []
+            await store.outbox.add(MessageId("unknown"), "done", author="claude", consumer=AGENT)
+        assert await store.outbox.list() == []
 
     async def test_request_sent_again_is_done_once(self, store: Store) -> None:
         """An edge repeats unanswered requests after a restart of the daemon; the person must get one reply."""
@@ -83,7 +83,7 @@ class ReplySuite(StoreSuite):
 
         async def reply() -> None:
             call = CallKey(edge="e1", request="7")
-            rows.append(await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call))
+            rows.append(await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call))
 
         with anyio.fail_after(WAIT_SECONDS):
             async with anyio.create_task_group() as group:
@@ -92,7 +92,7 @@ class ReplySuite(StoreSuite):
         last = await store.last_event()
         await reply()
         assert len(rows) == 11
-        assert await store.outbox() == rows[:1]
+        assert await store.outbox.list() == rows[:1]
         assert all(row == rows[0] for row in rows)
         assert await store.last_event() == last
 
@@ -100,29 +100,29 @@ class ReplySuite(StoreSuite):
         """A request is named by edge and number together, and one without a name is always new."""
         question = (await store.message("#1")).id
         for call in (CallKey(edge="e", request="1"), CallKey(edge="e", request="2"), CallKey(edge="f", request="1")):
-            await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call)
+            await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call)
         for _ in range(2):
-            await store.add_reply(question, "done", author="claude", consumer=AGENT)
-        assert len(await store.outbox()) == 5
+            await store.outbox.add(question, "done", author="claude", consumer=AGENT)
+        assert len(await store.outbox.list()) == 5
 
     async def test_request_is_remembered_after_its_reply_has_left(self, store: Store) -> None:
         """The repetition may come late; it must see what became of the reply."""
         question, call = (await store.message("#1")).id, CallKey(edge="e", request="1")
-        row = await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call)
-        await store.outbox_sent(row.id, "up-1")
-        again = await store.add_reply(question, "done", author="claude", consumer=AGENT, call=call)
+        row = await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call)
+        await store.outbox.sent(row.id, "up-1")
+        again = await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call)
         assert (again.id, again.state) == (row.id, "sent")
-        assert await store.outbox_due(10) == []
+        assert await store.outbox.due(10) == []
 
     async def test_sent_reply_is_recorded_once(self, store: Store, journal: Journal) -> None:
         """Two senders may report the same success."""
         [row] = await self._replies(store, 1)
         for _ in range(2):
-            await store.outbox_sent(row.id, "up-1")
-        [sent] = await store.outbox(state="sent")
+            await store.outbox.sent(row.id, "up-1")
+        [sent] = await store.outbox.list(state="sent")
         assert (sent.id, sent.upstream_id, sent.error) == (row.id, "up-1", "")
-        assert await store.outbox_due(10) == []
-        assert await store.outbox(state="queued") == []
+        assert await store.outbox.due(10) == []
+        assert await store.outbox.list(state="queued") == []
         assert len(journal.of("replied")) == 1
 
     async def test_ids_of_what_left_are_known_by_source(self, store: Store) -> None:
@@ -130,35 +130,35 @@ class ReplySuite(StoreSuite):
         await store.append([replace(new_message("elsewhere"), source="other")])
         first, second, third, waiting = await self._replies(store, 4)
         for number, row in enumerate((first, second, third)):
-            await store.outbox_sent(row.id, f"up-{number}")
-        strange = await store.add_reply((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
-        await store.outbox_sent(strange.id, "up-other")
+            await store.outbox.sent(row.id, f"up-{number}")
+        strange = await store.outbox.add((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        await store.outbox.sent(strange.id, "up-other")
         source = waiting.message.source
-        assert await store.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
-        assert await store.sent_ids(source, 2) == ["up-1", "up-2"]
-        assert await store.sent_ids("other", 10) == ["up-other"]
+        assert await store.outbox.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
+        assert await store.outbox.sent_ids(source, 2) == ["up-1", "up-2"]
+        assert await store.outbox.sent_ids("other", 10) == ["up-other"]
         [unseen] = await self._replies(store, 1)
-        await store.outbox_sent(unseen.id, "")
-        assert await store.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
+        await store.outbox.sent(unseen.id, "")
+        assert await store.outbox.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
 
     async def test_failed_reply_is_due_again_later(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """A source that is away for a minute must not cost a reply."""
         [row] = await self._replies(store, 1)
-        await store.outbox_failed(row.id, "503", due_at=later(clock, 60))
-        [waiting] = await store.outbox(state="queued")
+        await store.outbox.failed(row.id, "503", due_at=later(clock, 60))
+        [waiting] = await store.outbox.list(state="queued")
         assert (waiting.attempts, waiting.error, waiting.due_at) == (1, "503", later(clock, 60))
-        assert await store.outbox_due(10) == []
+        assert await store.outbox.due(10) == []
         clock.advance(61)
-        assert await store.outbox_due(10) == [waiting]
+        assert await store.outbox.due(10) == [waiting]
         assert journal.of("parked") == []
 
     async def test_parked_reply_stays_visible(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """What keeps failing stops trying and waits for a person."""
         [row] = await self._replies(store, 1)
-        await store.outbox_failed(row.id, "410 gone", due_at=None)
+        await store.outbox.failed(row.id, "410 gone", due_at=None)
         clock.advance(1e6)
-        assert await store.outbox_due(10) == []
-        [parked] = await store.outbox(state="parked")
+        assert await store.outbox.due(10) == []
+        [parked] = await store.outbox.list(state="parked")
         assert (parked.id, parked.attempts, parked.error) == (row.id, 1, "410 gone")
         [event] = journal.of("parked")
         assert mentions(event, row.id)
@@ -168,96 +168,96 @@ class ReplySuite(StoreSuite):
     ) -> None:
         """Whoever has put things right need not write the answer anew."""
         [row] = await self._replies(store, 1)
-        await store.outbox_trying(row.id)
-        await store.outbox_failed(row.id, "410 gone", due_at=None, is_uncertain=True)
+        await store.outbox.trying(row.id)
+        await store.outbox.failed(row.id, "410 gone", due_at=None, is_uncertain=True)
         clock.advance(1e6)
-        [again] = await store.outbox_retry([row.id])
+        [again] = await store.outbox.retry([row.id])
         # What may have been sent must still be looked for, unless somebody has.
         assert (again.state, again.attempts, again.error, again.tried_at) == ("queued", 0, "", row.created_at)
-        assert await store.outbox_due(10) == [again]
+        assert await store.outbox.due(10) == [again]
         assert [event.data for event in journal.of("retried")] == [{"reply": row.id, "is_unsent": False}]
-        assert await store.outbox_retry([row.id]) == [again]
-        await store.outbox_sent(row.id, "up-1")
-        [sent] = await store.outbox_retry([row.id])
+        assert await store.outbox.retry([row.id]) == [again]
+        await store.outbox.sent(row.id, "up-1")
+        [sent] = await store.outbox.retry([row.id])
         assert (sent.state, len(journal.of("retried"))) == ("sent", 1)
 
     async def test_person_may_know_that_it_was_not_sent(self, store: Store) -> None:
         """Some services cannot be asked: only a person can look."""
         [row] = await self._replies(store, 1)
-        await store.outbox_trying(row.id)
-        await store.outbox_failed(row.id, "it may have been sent", due_at=None, is_uncertain=True)
-        [again] = await store.outbox_retry([row.id], is_unsent=True)
+        await store.outbox.trying(row.id)
+        await store.outbox.failed(row.id, "it may have been sent", due_at=None, is_uncertain=True)
+        [again] = await store.outbox.retry([row.id], is_unsent=True)
         assert (again.state, again.tried_at) == ("queued", None)
 
     async def test_unknown_reply_cannot_be_tried_again(self, store: Store) -> None:
         """And those named beside it stay as they are."""
         [row] = await self._replies(store, 1)
-        await store.outbox_failed(row.id, "410 gone", due_at=None)
+        await store.outbox.failed(row.id, "410 gone", due_at=None)
         with pytest.raises(NotFound):
-            await store.outbox_retry([row.id, OutboxId("r-unknown")])
-        assert [each.state for each in await store.outbox()] == ["parked"]
+            await store.outbox.retry([row.id, OutboxId("r-unknown")])
+        assert [each.state for each in await store.outbox.list()] == ["parked"]
 
     async def test_due_replies_come_oldest_first(self, store: Store, clock: FakeClock) -> None:
         """A conversation must not be answered in the wrong order."""
         first, second, third = await self._replies(store, 3)
-        assert [row.id for row in await store.outbox_due(2)] == [first.id, second.id]
-        await store.outbox_failed(first.id, "later", due_at=later(clock, 60))
-        assert [row.id for row in await store.outbox_due(10)] == [second.id, third.id]
+        assert [row.id for row in await store.outbox.due(2)] == [first.id, second.id]
+        await store.outbox.failed(first.id, "later", due_at=later(clock, 60))
+        assert [row.id for row in await store.outbox.due(10)] == [second.id, third.id]
 
     async def test_due_replies_come_by_source(self, store: Store) -> None:
         """Each source sends by itself, and what belongs to none must not be forgotten."""
         await store.append([replace(new_message("elsewhere"), source="mail")])
         [chat] = await self._replies(store, 1)
-        mail = await store.add_reply((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
-        assert [row.id for row in await store.outbox_due(10, source="teams")] == [chat.id]
-        assert [row.id for row in await store.outbox_due(10, source="mail")] == [mail.id]
-        assert [row.id for row in await store.outbox_due(10, without=["teams", "bot"])] == [mail.id]
-        assert [row.id for row in await store.outbox_due(1, without=["mail"])] == [chat.id]
+        mail = await store.outbox.add((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        assert [row.id for row in await store.outbox.due(10, source="teams")] == [chat.id]
+        assert [row.id for row in await store.outbox.due(10, source="mail")] == [mail.id]
+        assert [row.id for row in await store.outbox.due(10, without=["teams", "bot"])] == [mail.id]
+        assert [row.id for row in await store.outbox.due(1, without=["mail"])] == [chat.id]
 
     async def test_try_is_remembered_until_it_surely_failed(self, store: Store, clock: FakeClock) -> None:
         """Between the note and the answer of a service lies whatever a crash hides."""
         [row] = await self._replies(store, 1)
         began = clock.now()
-        await store.outbox_trying(row.id)
+        await store.outbox.trying(row.id)
         clock.advance(60)
-        await store.outbox_failed(row.id, "no answer", due_at=clock.now(), is_uncertain=True)
-        assert [each.tried_at for each in await store.outbox_due(10)] == [began]
-        await store.outbox_trying(row.id)
-        assert [each.tried_at for each in await store.outbox_due(10)] == [clock.now()]
-        await store.outbox_failed(row.id, "too many requests", due_at=clock.now())
-        assert [each.tried_at for each in await store.outbox_due(10)] == [None]
+        await store.outbox.failed(row.id, "no answer", due_at=clock.now(), is_uncertain=True)
+        assert [each.tried_at for each in await store.outbox.due(10)] == [began]
+        await store.outbox.trying(row.id)
+        assert [each.tried_at for each in await store.outbox.due(10)] == [clock.now()]
+        await store.outbox.failed(row.id, "too many requests", due_at=clock.now())
+        assert [each.tried_at for each in await store.outbox.due(10)] == [None]
 
     async def test_outbox_shows_the_newest_two_hundred(self, store: Store) -> None:
         """The list is for people: bounded, and what just happened is in it."""
         rows = await self._replies(store, 201)
-        shown = {row.id for row in await store.outbox()}
+        shown = {row.id for row in await store.outbox.list()}
         assert shown == {row.id for row in rows[1:]}
 
     async def test_reply_that_has_not_left_is_kept(self, store: Store, clock: FakeClock) -> None:
         """Retention must cut off neither a reply that waits for its source nor one that waits for a person."""
         await fill(store, "another question")
         [waiting] = await self._replies(store, 1)
-        parked = await store.add_reply((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
-        await store.outbox_failed(parked.id, "410 gone", due_at=None)
+        parked = await store.outbox.add((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        await store.outbox.failed(parked.id, "410 gone", due_at=None)
         await fill(store, "newest", mailbox=TASK)
         clock.advance(1e6)
         for _ in range(3):
             await store.prune(Limits(max_count=100, max_age_seconds=1))
-        assert waiting in await store.outbox_due(10)
-        assert [row.id for row in await store.outbox(state="parked")] == [parked.id]
+        assert waiting in await store.outbox.due(10)
+        assert [row.id for row in await store.outbox.list(state="parked")] == [parked.id]
 
     async def test_late_failure_of_a_sent_reply_changes_nothing(self, store: Store, journal: Journal) -> None:
         """A time-out may be reported after the success; the reply must not leave twice, nor be called parked."""
         [row] = await self._replies(store, 1)
-        await store.outbox_sent(row.id, "up-1")
-        await store.outbox_failed(row.id, "timed out", due_at=None)
-        assert [each.state for each in await store.outbox()] == ["sent"]
+        await store.outbox.sent(row.id, "up-1")
+        await store.outbox.failed(row.id, "timed out", due_at=None)
+        assert [each.state for each in await store.outbox.list()] == ["sent"]
         assert journal.of("parked") == []
 
     async def test_proof_after_the_answer_changes_nothing(self, store: Store, clock: FakeClock) -> None:
         """Answered says more than seen."""
         [given] = await offer(store, clock)
-        await store.add_reply(given.message.id, "done", author="claude", consumer=AGENT)
+        await store.outbox.add(given.message.id, "done", author="claude", consumer=AGENT)
         assert await store.prove([given.delivery_id], "transcript") == []
         assert await store.acknowledge(READER, [given.message.id], "ack") == []
         clock.advance(LEASE_SECONDS + 1)
@@ -268,7 +268,7 @@ class ReplySuite(StoreSuite):
     @staticmethod
     async def _replies(store: Store, count: int) -> list[OutboxRow]:
         question = (await store.message("#1")).id
-        return [await store.add_reply(question, str(n), author="claude", consumer=AGENT) for n in range(count)]
+        return [await store.outbox.add(question, str(n), author="claude", consumer=AGENT) for n in range(count)]
 
 
 class AccessSuite(StoreSuite):

@@ -225,9 +225,9 @@ class BelongingSuite(StoreSuite):
         """A reply that is shown beside the wrong message would be worse than none."""
         first, second = await add(store, new_message("one"), new_message("two"))
         for body in ("yes", "no"):
-            await store.add_reply(first.id, body, author="agent", consumer=AGENT)
-        found = await store.replies_to([first.id, second.id])
-        assert found == {first.id: await store.replies(first.id), second.id: []}
+            await store.outbox.add(first.id, body, author="agent", consumer=AGENT)
+        found = await store.outbox.to_messages([first.id, second.id])
+        assert found == {first.id: await store.outbox.to_message(first.id), second.id: []}
         assert [row.body for row in found[first.id]] == ["yes", "no"]
 
 

@@ -198,8 +198,8 @@ async def test_answer_at_any_step_stops_it(person: Person, minutes: int) -> None
     await have_seen(person, message)
     await person.minutes(minutes)
     before = (len(await person.reminders()), len(person.toasts), len(person.sink.got))
-    row = await person.house.store.add_reply(message.id, "so", author="you", consumer=person.house.come().consumer)
-    await person.house.store.outbox_sent(row.id, "u-1")
+    row = await person.house.store.outbox.add(message.id, "so", author="you", consumer=person.house.come().consumer)
+    await person.house.store.outbox.sent(row.id, "u-1")
     await person.minutes(300)
     assert (len(await person.reminders()), len(person.toasts), len(person.sink.got)) == before
 

@@ -45,7 +45,7 @@ class Stage:
             if way in self.broken:
                 raise Unavailable("The service is away.", "Wait.")
             self.told.append((way, [question.message.text for question in questions]))
-            await self.store.settle_questions(self.settles, "you")
+            await self.store.questions.settle(self.settles, "you")
             return way not in self.deaf
 
         return tell
@@ -101,18 +101,18 @@ async def test_an_answer_at_any_step_ends_it(stage: Stage, minutes: int) -> None
     [message] = await ask(stage.store, asked("how?"))
     await stage.have_seen(message)
     await stage.after(minutes)
-    row = await stage.store.add_reply(message, "so", author="claude", consumer=AGENT)
+    row = await stage.store.outbox.add(message, "so", author="claude", consumer=AGENT)
     assert await stage.after(1) == []
-    await stage.store.outbox_sent(row.id, "u-1")
+    await stage.store.outbox.sent(row.id, "u-1")
     assert await stage.after(300) == []
 
 
 async def test_answer_that_cannot_be_sent_does_not_end_it(stage: Stage) -> None:
     """Whoever asked has heard nothing."""
     [message] = await ask(stage.store, asked("how?"))
-    row = await stage.store.add_reply(message, "so", author="claude", consumer=AGENT)
+    row = await stage.store.outbox.add(message, "so", author="claude", consumer=AGENT)
     await stage.after(40)
-    await stage.store.outbox_failed(row.id, "refused", due_at=None)
+    await stage.store.outbox.failed(row.id, "refused", due_at=None)
     assert (Way.TOAST, ["how?"]) in await stage.after(20)
 
 
@@ -187,7 +187,7 @@ async def test_what_is_answered_while_others_are_told_is_not_told(stage: Stage) 
     """A toast and a call take their time."""
     first, second = await ask(stage.store, asked("phone"), asked("toast"))
     loop = stage.escalation()
-    await stage.store.move_questions([first], due_at=stage.clock.now(), way="toast")
+    await stage.store.questions.move([first], due_at=stage.clock.now(), way="toast")
     stage.clock.advance(121 * 60)
     stage.settles = [second]
     await loop.look()

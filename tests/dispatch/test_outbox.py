@@ -62,7 +62,7 @@ class Round:
 
     async def state(self) -> tuple[str, str]:
         """Return how far the reply is, and what is in its way."""
-        (row,) = await self.store.outbox()
+        (row,) = await self.store.outbox.list()
         return row.state, row.error
 
 
@@ -72,7 +72,7 @@ async def answered(folder: Path) -> AsyncIterator[Round]:
     clock = FakeClock()
     async with open_store(folder / "harken.db", clock) as store:
         message = (await store.append([QUESTION]))[0].message
-        await store.add_reply(message.id, "it is", author="agent:x", consumer=WATCH)
+        await store.outbox.add(message.id, "it is", author="agent:x", consumer=WATCH)
         yield Round(store, clock)
 
 
@@ -173,7 +173,7 @@ async def test_source_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
                 tasks.start_soon(outbox.run, lane)
             with anyio.fail_after(20):
                 await way.service.reached.wait()
-                await way.store.add_reply(message.id, "by mail", author="agent:x", consumer=WATCH)
+                await way.store.outbox.add(message.id, "by mail", author="agent:x", consumer=WATCH)
                 await mail.reached.wait()
             tasks.cancel_scope.cancel()
         assert mail.sent == ["by mail"]
@@ -202,7 +202,7 @@ async def test_answers_of_a_conversation_keep_their_order(tmp_path: Path) -> Non
     async with answered(tmp_path) as way:
         message = (await way.store.append([replace(QUESTION, conversation="c")]))[0].message
         for body in ("I begin", "it is done"):
-            await way.store.add_reply(message.id, body, author="agent:x", consumer=WATCH)
+            await way.store.outbox.add(message.id, body, author="agent:x", consumer=WATCH)
         way.service.trouble = Unavailable("down")
         await way.outbox.send_due("teams")
         # The one outside and the first of the two: the second was not even tried.
@@ -229,5 +229,5 @@ async def test_what_may_have_been_sent_is_still_known_when_it_is_parked(tmp_path
         await way.outbox.send_due("teams")
         way.clock.advance((GIVE_UP_AFTER + timedelta(minutes=1)).total_seconds())
         await way.outbox.send_due("teams")
-        [row] = await way.store.outbox(state="parked")
+        [row] = await way.store.outbox.list(state="parked")
         assert row.tried_at is not None

@@ -99,9 +99,9 @@ class Desk:
 
     async def reply(self, message: Message, *, is_sent: bool = True) -> None:
         """Answer it."""
-        row = await self.store.add_reply(message.id, "yes", author="agent", consumer=AGENT)
+        row = await self.store.outbox.add(message.id, "yes", author="agent", consumer=AGENT)
         if is_sent:
-            await self.store.outbox_sent(row.id, "up")
+            await self.store.outbox.sent(row.id, "up")
 
 
 @asynccontextmanager
@@ -229,12 +229,12 @@ async def test_a_place_whose_answer_is_still_on_its_way_is_cleared_after_it(tmp_
         await desk.loop.look()
         for _ in range(earlier):
             await desk.reply(message)
-        row = await desk.store.add_reply(message.id, "yes", author="agent", consumer=AGENT)
+        row = await desk.store.outbox.add(message.id, "yes", author="agent", consumer=AGENT)
         for _ in range(3):
             await desk.loop.look()
             desk.clock.advance(SETTLED.total_seconds())
         assert desk.chats.done == [("hold", message.text)]
-        await desk.store.outbox_sent(row.id, "up")
+        await desk.store.outbox.sent(row.id, "up")
         await desk.loop.look()
         assert desk.chats.done[1:] == [("clear", message.text)]
 

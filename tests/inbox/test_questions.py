@@ -63,7 +63,7 @@ async def test_agent_owes_what_it_has_seen_and_nobody_is_answering(tmp_path: Pat
         someone = Reader(consumer=Consumer("codex"), session=SessionKey("c"), mailboxes=(INBOX,))
         await store.enroll(someone.consumer, INBOX, clock.now())
         await store.acknowledge(someone, [other], "ack")
-        await store.add_reply(answered, "so", author="agent", consumer=AGENT)
+        await store.outbox.add(answered, "so", author="agent", consumer=AGENT)
         clock.advance(25 * 60)
         owed = await questions.owed([INBOX], AGENT, 50)
         assert [(each.message.id, questions.how_long(each)) for each in owed] == [(seen, "25 min")]

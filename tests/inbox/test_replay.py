@@ -180,9 +180,9 @@ async def test_what_the_person_answered_here_is_not_unread_for_them(tmp_path: Pa
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
         (asked,) = await store.append([new_message("which one?")])
-        row = await store.add_reply(asked.message.id, "that one", author="owner", consumer=WATCH)
+        row = await store.outbox.add(asked.message.id, "that one", author="owner", consumer=WATCH)
         (said,) = await store.append([replace(new_message("that one"), author=WATCH)])
-        await store.outbox_sent(row.id, said.message.id)
+        await store.outbox.sent(row.id, said.message.id)
         live = await told_by_store(store, journal.events)
     assert told_by(added_up(journal.events)) == live
     assert told_by(added_up(journal.events))[1][said.message.id] == {WATCH: "seen"}
@@ -192,9 +192,9 @@ async def test_mail_of_a_task_that_is_done_was_refused(tmp_path: Path) -> None:
     """What a task never read is told as such, also what came too late, and one is enough to see it in the past."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
-        made = await store.add_task(Task(id=TaskId("a"), title="a", dir="/a", created_at=clock.now()))
+        made = await store.tasks.add(Task(id=TaskId("a"), title="a", dir="/a", created_at=clock.now()))
         await store.append([new_message("early", mailbox=made.mailbox)])
-        await store.finish_task(made.id)
+        await store.tasks.finish(made.id)
         await store.append([new_message("late", mailbox=made.mailbox)])
         live = await told_by_store(store, journal.events)
     found = told_by(added_up(journal.events))
@@ -209,8 +209,8 @@ async def test_whoever_marks_or_answers_first_reads_from_then_on(tmp_path: Path)
         first, second = [each.message.id for each in await store.append([new_message("one"), new_message("two")])]
         marker, answerer = Consumer("marker"), Consumer("answerer")
         await store.acknowledge(Reader(consumer=marker, session=SessionKey("m")), [second], "ack")
-        await store.add_reply(first, "done", author="agent:answerer", consumer=answerer)
-        await store.add_reply(first, "done", author="run:1", consumer=RULES)
+        await store.outbox.add(first, "done", author="agent:answerer", consumer=answerer)
+        await store.outbox.add(first, "done", author="run:1", consumer=RULES)
         live = await told_by_store(store, journal.events)
     found = told_by(added_up(journal.events))
     assert found == live

@@ -292,7 +292,7 @@ async def test_what_is_sent_while_a_task_ends_is_refused_or_not_accepted(shop: W
             for number in range(10):
                 crowd.start_soon(send, number)
             crowd.start_soon(finish)
-            await shop.store.task(api.id)
+            await shop.store.tasks.get(api.id)
             for number in range(10, 20):
                 crowd.start_soon(send, number)
     await shop.tasks.finish(OWNER, "api")

@@ -71,4 +71,4 @@ async def test_reply_leaves_although_the_clock_went_back(home: Path) -> None:
         sent = await daemon.inbox.send(OWNER, "question")
         await daemon.inbox.reply(OWNER, sent.message.id, "answer")
         clock.set_back(2 * DAY)
-        assert [row.body for row in await daemon.store.outbox_due(10)] == ["answer"]
+        assert [row.body for row in await daemon.store.outbox.due(10)] == ["answer"]

@@ -231,7 +231,7 @@ async def test_owner_answers_by_a_message_and_nobody_else_does(tmp_path: Path) -
         await court.judge.catch_up()
         answered = await court.store.action(action.id)
         assert (answered.state, answered.decided_by) == (ActionState.QUEUED, "you, by ci")
-        told = [reply.body for reply in await court.store.outbox()]
+        told = [reply.body for reply in await court.store.outbox.list()]
         assert told == [
             f"This answers nothing: Action {action.id} is queued already (by you, by ci).",
             f"{action.id} (ask) is queued now.",

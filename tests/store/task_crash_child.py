@@ -42,14 +42,14 @@ def steps(store: Store, clock: FakeClock) -> Mapping[str, Callable[[], Awaitable
         return lambda: store.append(batch)
 
     return {
-        "web": lambda: store.add_task(WEB),
-        "api": lambda: store.add_task(API, [WEB.id]),
+        "web": lambda: store.tasks.add(WEB),
+        "api": lambda: store.tasks.add(API, [WEB.id]),
         "mail": say("one", "two"),
-        "started": lambda: store.start_task(API.id),
+        "started": lambda: store.tasks.start(API.id),
         "offered": see_first,
-        "done": lambda: store.finish_task(API.id),
+        "done": lambda: store.tasks.finish(API.id),
         "late": say("three"),
-        "removed": lambda: store.remove_task(API.id),
+        "removed": lambda: store.tasks.remove(API.id),
     }
 
 

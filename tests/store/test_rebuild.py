@@ -88,11 +88,11 @@ async def correspond(store: Store, clock: FakeClock) -> None:
     await store.withdraw(OTHER_READER.session, "")
     third = (await store.page(EVERYTHING, 10))[2]
     await store.acknowledge(OTHER_READER, [third.id], "ack")
-    sent = await store.add_reply(third.id, "sent", author="agent", consumer=AGENT)
-    await store.outbox_sent(sent.id, "up-1")
-    parked = await store.add_reply(third.id, "parked", author="agent", consumer=OTHER)
-    await store.outbox_failed(parked.id, "no such chat", due_at=None)
-    await store.add_reply(third.id, "waits", author="agent", consumer=AGENT)
+    sent = await store.outbox.add(third.id, "sent", author="agent", consumer=AGENT)
+    await store.outbox.sent(sent.id, "up-1")
+    parked = await store.outbox.add(third.id, "parked", author="agent", consumer=OTHER)
+    await store.outbox.failed(parked.id, "no such chat", due_at=None)
+    await store.outbox.add(third.id, "waits", author="agent", consumer=AGENT)
 
 
 async def decide(store: Store, clock: FakeClock) -> None:
@@ -103,12 +103,12 @@ async def decide(store: Store, clock: FakeClock) -> None:
     await store.set_mute(Mute("channel", "ops", None), is_on=False)
     for name in ("a", "b", "c"):
         task = Task(id=TaskId(name), title=name, dir=f"/srv/{name}", created_at=clock.now(), agent="codex")
-        await store.add_task(task, [TaskId("a")] if name == "c" else [])
-    await store.link_tasks(TaskId("a"), TaskId("b"), is_on=True)
+        await store.tasks.add(task, [TaskId("a")] if name == "c" else [])
+    await store.tasks.link(TaskId("a"), TaskId("b"), is_on=True)
     await fill(store, "for c", mailbox=Mailbox("task:c"))
-    await store.start_task(TaskId("c"))
-    await store.finish_task(TaskId("c"))
-    await store.remove_task(TaskId("c"))
+    await store.tasks.start(TaskId("c"))
+    await store.tasks.finish(TaskId("c"))
+    await store.tasks.remove(TaskId("c"))
     messages = await store.page(EVERYTHING, 10)
     [action] = await settle(store, clock, [verdict(messages[0])])
     [other] = await settle(store, clock, [verdict(messages[1], "held")])

@@ -53,16 +53,16 @@ class RebuiltMachine(Machine):
     @rule(data=st.data(), fate=st.sampled_from(["sent", "parked", "retried"]))
     def send(self, data: st.DataObject, fate: str) -> None:
         """Let a reply leave, be parked, or be tried again; of a try that failed the journal tells nothing."""
-        queued = self.do(partial(self.store.outbox, state="parked" if fate == "retried" else "queued"))
+        queued = self.do(partial(self.store.outbox.list, state="parked" if fate == "retried" else "queued"))
         if not queued:
             return
         row = data.draw(st.sampled_from([each.id for each in queued]), label="reply")
         if fate == "retried":
-            self.do(partial(self.store.outbox_retry, [row]))
+            self.do(partial(self.store.outbox.retry, [row]))
         elif fate == "sent":
-            self.do(partial(self.store.outbox_sent, row, f"up-{row}"))
+            self.do(partial(self.store.outbox.sent, row, f"up-{row}"))
         else:
-            self.do(partial(self.store.outbox_failed, row, "no answer", due_at=None))
+            self.do(partial(self.store.outbox.failed, row, "no answer", due_at=None))
 
     @rule(who=st.sampled_from(["ann", "bob"]), trust=st.sampled_from(Trust), is_muted=st.booleans())
     def decide(self, who: str, trust: Trust, *, is_muted: bool) -> None:

@@ -57,7 +57,7 @@ async def check_promises(store: Store, reached: int) -> None:
     done = set(STEPS[:reached])
     expected = {WEB.id} if "web" in done else set()
     expected |= {API.id} if "api" in done and "removed" not in done else set()
-    stored = {each.id: each for each in await store.tasks(with_done=True)}
+    stored = {each.id: each for each in await store.tasks.list(with_done=True)}
     assert set(stored) == expected
     if API.id in stored:
         api = stored[API.id]
@@ -107,13 +107,13 @@ async def test_a_database_without_tasks_gets_them_and_keeps_what_it_had(tmp_path
     async with open_store(path, clock) as store:
         assert await texts(store) == ["kept", "sent too early"]
         assert (await place(store)).unread == 1
-        assert await store.tasks(with_done=True) == []
+        assert await store.tasks.list(with_done=True) == []
         with pytest.raises(NotFound):
-            await store.task(early.id)
-        await store.add_task(early)
+            await store.tasks.get(early.id)
+        await store.tasks.add(early)
         assert offered_texts(await offer(store, clock, reader_of(early))) == ["sent too early"]
         assert offered_texts(await offer(store, clock, READER)) == ["kept"]
-        assert await store.finish_task(early.id) == 1
+        assert await store.tasks.finish(early.id) == 1
         await fill(store, "late", mailbox=early.mailbox)
         assert len(await ids_of(store, early)) == 2
         assert await states_of(store, early) == [State.REFUSED, State.REFUSED]

@@ -112,7 +112,7 @@ async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
         lease = fed.clock.now() + timedelta(minutes=1)
         (offer,) = (await fed.store.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)).whole
         await fed.store.prove([offer.delivery_id], "later call")
-        await fed.store.add_reply(message, "on it", author="agent:claude-code", consumer=AGENT.consumer)
+        await fed.store.outbox.add(message, "on it", author="agent:claude-code", consumer=AGENT.consumer)
         found = await fed.take(follower, 4)
     assert [name for name, _ in found] == ["message.queued", "message.offered", "message.seen", "message.answered"]
     assert [(data["message_id"], data["mailbox"], data["seq"], data["state"]) for _, data in found] == [
@@ -191,9 +191,9 @@ async def test_what_happens_to_a_question_is_told_with_its_place(fed: Told) -> N
     [appended] = await fed.store.append([prepare(draft, Policy(default_trust={"local": Trust.KNOWN}))])
     message = appended.message.id
     with fed.ticker.follow(None) as follower:
-        await fed.store.move_questions([message], due_at=fed.clock.now(), way="agent", kind="reminded")
-        await fed.store.move_questions([message], due_at=fed.clock.now(), way="toast", kind="escalated")
-        await fed.store.settle_questions([message], "you")
+        await fed.store.questions.move([message], due_at=fed.clock.now(), way="agent", kind="reminded")
+        await fed.store.questions.move([message], due_at=fed.clock.now(), way="toast", kind="escalated")
+        await fed.store.questions.settle([message], "you")
         found = await fed.take(follower, 3)
     about = {"at": "2026-01-05T09:00:00.000Z", "message_id": message, "mailbox": "inbox", "seq": 1}
     assert [(name, {key: value for key, value in data.items() if key != "n"}) for name, data in found] == [

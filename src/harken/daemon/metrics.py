@@ -125,7 +125,7 @@ class Metrics:
         return exposition(found[family.name] for family in FAMILIES)
 
     async def _gathered(self) -> list[Measured]:
-        outbox = await self.store.outbox_counts()
+        outbox = await self.store.outbox.counts()
         return [
             *_counted(self.tally.counts()),
             *await self._questions(),
@@ -137,7 +137,7 @@ class Metrics:
         ]
 
     async def _questions(self) -> list[Measured]:
-        counts = await self.store.question_counts()
+        counts = await self.store.questions.counts()
         oldest = min((each.oldest for each in counts), default=None)
         waited = (self.clock.now() - oldest).total_seconds() if oldest else 0.0
         return [_one(QUESTIONS, sum(each.count for each in counts)), _one(OLDEST, max(0.0, waited))]

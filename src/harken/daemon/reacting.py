@@ -101,7 +101,7 @@ def _answering(store: Store, bounds: Bounds) -> Answer:
         # Whoever reads it may read it in a terminal.
         body = _answer_of(run, bounds.max_said_chars)
         call = CallKey(edge="runs", request=run.id)
-        await store.add_reply(message.id, body, author=f"{RUN}{run.id}", consumer=RULES, call=call)
+        await store.outbox.add(message.id, body, author=f"{RUN}{run.id}", consumer=RULES, call=call)
 
     return answer
 

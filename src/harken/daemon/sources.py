@@ -85,7 +85,7 @@ async def recall_sent(sources: Sequence[Source], store: Store) -> None:
     """Tell the sources what was sent through them before the daemon started."""
     for each in sources:
         if isinstance(each, Remembers):
-            each.remember(await store.sent_ids(each.name, MAX_IDS))
+            each.remember(await store.outbox.sent_ids(each.name, MAX_IDS))
 
 
 def announcers_of(settings: Settings) -> frozenset[str]:

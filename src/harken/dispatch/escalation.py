@@ -56,14 +56,14 @@ class Escalation:
         now = self._clock.now()
         if self._looked_at is None or now < self._looked_at - SKEW:
             # Other settings than before the start may have more steps, and a clock that was ahead put things off.
-            await self._store.wake_questions(now + self._ladder.length + SKEW)
+            await self._store.questions.wake(now + self._ladder.length + SKEW)
         self._looked_at = now
-        due = await self._store.questions_due(now, AT_ONCE)
+        due = await self._store.questions.due(now, AT_ONCE)
         told: defaultdict[Way, list[tuple[Question, Move]]] = defaultdict(list)
         for question in due:
             move = next_move(question, self._ladder, now)
             if move.way is None:
-                await self._store.move_questions([question.message.id], due_at=move.due_at)
+                await self._store.questions.move([question.message.id], due_at=move.due_at)
             else:
                 told[move.way].append((question, move))
         for way, pairs in told.items():
@@ -73,7 +73,7 @@ class Escalation:
     async def _tell(self, way: Way, pairs: Sequence[tuple[Question, Move]]) -> None:
         # Others were told meanwhile, which takes its time.
         ids = [question.message.id for question, _ in pairs]
-        still = {each.message.id: each for each in await self._store.questions(len(ids), messages=ids)}
+        still = {each.message.id: each for each in await self._store.questions.open(len(ids), messages=ids)}
         pairs = [(still[id_], move) for id_, (_, move) in zip(ids, pairs, strict=True) if id_ in still]
         pairs = [(question, move) for question, move in pairs if not question.has_reply]
         if not pairs:
@@ -85,13 +85,13 @@ class Escalation:
 
     async def _record(self, way: Way, message: MessageId, due_at: datetime, *, is_told: bool) -> None:
         if is_told:
-            await self._store.move_questions([message], due_at=due_at, way=way.value, kind=KINDS[way])
+            await self._store.questions.move([message], due_at=due_at, way=way.value, kind=KINDS[way])
         elif way is Way.PHONE:
             # The last hope: it is tried until it works or the question is answered.
-            await self._store.move_questions([message], due_at=self._clock.now() + TRY_AGAIN)
+            await self._store.questions.move([message], due_at=self._clock.now() + TRY_AGAIN)
         else:
             # A machine without a desktop, or no session to remind: the next step is the one that counts.
-            await self._store.move_questions([message], due_at=due_at, way=way.value)
+            await self._store.questions.move([message], due_at=due_at, way=way.value)
 
     async def _try(self, way: Way, questions: Sequence[Question]) -> bool:
         tell = self._ways.get(way)

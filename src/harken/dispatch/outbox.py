@@ -93,7 +93,7 @@ class Outbox:
         """Try everything of a source that is due once; return how many were tried. Nobody's replies are parked."""
         without = self._senders if source == NOBODY else ()
         held: set[str] = set()  # conversations in which one could not be sent: none may overtake it
-        rows = await self._store.outbox_due(BATCH, source=source, without=tuple(without))
+        rows = await self._store.outbox.due(BATCH, source=source, without=tuple(without))
         for row in rows:
             conversation = row.message.conversation
             if conversation and conversation in held:
@@ -120,7 +120,7 @@ class Outbox:
             author=row.author,
             created_at=row.created_at,
             tried_at=row.tried_at,
-            hand_over=partial(self._store.outbox_trying, row.id),
+            hand_over=partial(self._store.outbox.trying, row.id),
         )
         try:
             upstream_id = await sender.send(reply)
@@ -136,17 +136,17 @@ class Outbox:
         except HarkenError as exc:
             is_uncertain = isinstance(exc, Conflict) or row.tried_at is not None
             return await self._park(row, exc.message, is_uncertain=is_uncertain)
-        await self._store.outbox_sent(row.id, upstream_id)
+        await self._store.outbox.sent(row.id, upstream_id)
         return True
 
     async def _later(self, row: OutboxRow, reason: str, due: datetime, *, is_uncertain: bool) -> bool:
         """Try again then; nobody wants an answer to go out weeks later by itself."""
         if self._clock.now() - row.created_at > GIVE_UP_AFTER:
             return await self._park(row, reason, is_uncertain=is_uncertain)
-        await self._store.outbox_failed(row.id, reason, due_at=due, is_uncertain=is_uncertain)
+        await self._store.outbox.failed(row.id, reason, due_at=due, is_uncertain=is_uncertain)
         return False
 
     async def _park(self, row: OutboxRow, reason: str, *, is_uncertain: bool) -> bool:
         _log.warning("reply %s is parked: %s", row.id, reason)
-        await self._store.outbox_failed(row.id, reason, due_at=None, is_uncertain=is_uncertain)
+        await self._store.outbox.failed(row.id, reason, due_at=None, is_uncertain=is_uncertain)
         return True

@@ -120,7 +120,7 @@ class Placeholders:
 
     async def _take_over(self, message: Message) -> None:
         now = self._clock.now()
-        if await self._store.replies(message.id):
+        if await self._store.outbox.to_message(message.id):
             # What the earlier daemon put there may be on its way still.
             self._places[message.id] = _Place(message, now + SETTLED, now + PATIENCE, is_answered=True)
         else:
@@ -139,7 +139,11 @@ class Placeholders:
         if message.source not in self._holders or not _is_meant(message) or message.id in self._places:
             return
         now = self._clock.now()
-        if now - _said_at(message) > OLDEST or self._is_held(message) or await self._store.replies(message.id):
+        if (
+            now - _said_at(message) > OLDEST
+            or self._is_held(message)
+            or await self._store.outbox.to_message(message.id)
+        ):
             return
         self._places[message.id] = _Place(message, now + PATIENCE, now + PATIENCE)
         await self._try(self._holders[message.source].hold_place, message)
@@ -164,7 +168,7 @@ class Placeholders:
     async def _is_over(self, place: _Place, *, can_wait: bool) -> bool:
         """Say what is to be said in a place, and return whether that is all."""
         message, holder = place.message, self._holders[place.message.source]
-        replies = await self._store.replies(message.id)
+        replies = await self._store.outbox.to_message(message.id)
         sent = [reply.upstream_id for reply in replies if reply.state == "sent"]
         # One that is on its way may be taking the place just now.
         is_on_its_way = any(reply.state == "queued" for reply in replies)

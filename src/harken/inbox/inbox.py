@@ -206,7 +206,7 @@ class Inbox:
         check_answerable(message, self._bounds)
         await self._enroll(Reader(consumer=caller.consumer, session=caller.session, mailboxes=(message.mailbox,)))
         call = CallKey(edge=edge, request=request) if edge else None
-        return await self._store.add_reply(
+        return await self._store.outbox.add(
             message.id, body, author=caller.sender.id, consumer=caller.consumer, call=call
         )
 
@@ -473,7 +473,7 @@ class Inbox:
         ledger += [Entry(consumer=p.consumer, state=State.QUEUED) for p in others if p.cursor < message.seq]
         not_given = [p.consumer for p in others if p.left_out and message.seq <= min(p.left_out.up_to, p.cursor)]
         return Details(
-            message=message, ledger=ledger, not_given=not_given, replies=await self._store.replies(message.id)
+            message=message, ledger=ledger, not_given=not_given, replies=await self._store.outbox.to_message(message.id)
         )
 
     async def search(
@@ -510,8 +510,8 @@ class Inbox:
             consumers=[p for p in await self._store.consumers() if not p.mailbox.startswith(TRIAL)],
             senders=await self._store.senders(),
             mutes=self._policies.mutes(self._clock.now()),
-            parked=await self._store.outbox(state="parked"),
-            waiting_replies=len(await self._store.outbox(state="queued")),
+            parked=await self._store.outbox.list(state="parked"),
+            waiting_replies=len(await self._store.outbox.list(state="queued")),
             not_stored=self._intake.not_stored,
             refused_pairings=self._intake.refused_pairings,
             store=await self._store.stats(),

@@ -84,7 +84,7 @@ class Keeping:
         # Places before ledgers: what is seen in between has its row then, and is not taken for something else.
         places = await self._store.consumers({each.message.mailbox for each in found})
         ledgers = await self._store.ledgers(ids)
-        replies = await self._store.replies_to(ids)
+        replies = await self._store.outbox.to_messages(ids)
         return [
             replace(
                 each,

@@ -61,18 +61,18 @@ class Questions:
 
     async def list(self, mailboxes: Collection[Mailbox] | None = None, limit: int = 50) -> Sequence[Question]:
         """Return what waits for an answer, the oldest first."""
-        return await self._store.questions(bounded(limit, MOST_LISTED, "limit"), mailboxes=mailboxes)
+        return await self._store.questions.open(bounded(limit, MOST_LISTED, "limit"), mailboxes=mailboxes)
 
     async def waiting(self, among: Collection[Mailbox] | None = None) -> Waiting:
         """Return how much waits, in some mailboxes or in all."""
-        counts = [each for each in await self._store.question_counts() if among is None or each.mailbox in among]
+        counts = [each for each in await self._store.questions.counts() if among is None or each.mailbox in among]
         count, oldest = sum(each.count for each in counts), min((each.oldest for each in counts), default=None)
         said = sentence(count, oldest, self._clock.now())
         return Waiting(count=count, oldest=oldest, mailboxes=counts, sentence=said)
 
     async def of(self, messages: Collection[MessageId]) -> Sequence[Question]:
         """Return those of some messages that wait for an answer, the oldest first."""
-        return await self._store.questions(MOST_LISTED, messages=messages) if messages else []
+        return await self._store.questions.open(MOST_LISTED, messages=messages) if messages else []
 
     async def owed(self, mailboxes: Collection[Mailbox], consumer: Consumer, limit: int) -> Sequence[Question]:
         """Return what waits in some mailboxes, was seen by a consumer, and has no answer on its way."""
@@ -88,5 +88,5 @@ class Questions:
         """Say that these need no answer (any more); return them. Raises `NotFound` before anything is changed."""
         caller.require_owner("say that nothing waits for an answer")
         messages = [(await self._store.message(ref)).id for ref in refs]
-        await self._store.settle_questions(messages, BY_PERSON)
+        await self._store.questions.settle(messages, BY_PERSON)
         return messages

@@ -27,8 +27,8 @@ class Replies:
         if state and state not in STATES:
             raise UserError(f"There is no state {state[:40]!r}.", f"States: {', '.join(STATES)}.")
         if state:
-            return await self._store.outbox(state=state)
-        return [*await self._store.outbox(state="parked"), *await self._store.outbox(state="queued")]
+            return await self._store.outbox.list(state=state)
+        return [*await self._store.outbox.list(state="parked"), *await self._store.outbox.list(state="queued")]
 
     async def retry(self, caller: Caller, replies: Sequence[str], *, is_unsent: bool) -> Sequence[ReplyRow]:
         """Let parked replies be tried once more, now. Raises `NotFound` before anything is changed.
@@ -36,4 +36,4 @@ class Replies:
         With `is_unsent` the person has looked, and none of them was sent.
         """
         caller.require_owner("have replies sent again")
-        return await self._store.outbox_retry([OutboxId(each.strip()) for each in replies], is_unsent=is_unsent)
+        return await self._store.outbox.retry([OutboxId(each.strip()) for each in replies], is_unsent=is_unsent)

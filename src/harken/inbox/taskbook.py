@@ -34,8 +34,8 @@ class TaskBook:
         """Read the tasks."""
         # One at a time: of two that read at once the older picture could come last, and stay.
         async with self._refreshing:
-            used = frozenset(await self._store.task_ids())
-            tasks = await self._store.tasks(with_done=True)
+            used = frozenset(await self._store.tasks.ids())
+            tasks = await self._store.tasks.list(with_done=True)
             self._tasks, self._used = {task.id: task for task in tasks}, used
             # The innermost folder first: a task inside another's folder is the one that is meant.
             folders = [(PurePath(task.dir), task) for task in tasks if task.done_at is None]

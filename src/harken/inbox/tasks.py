@@ -90,9 +90,9 @@ class Tasks:
                 has_worktree=asked.has_worktree,
             )
             known = self._made_before(wanted, is_named=bool(asked.id))
-            task = known or await self._store.add_task(wanted, dict.fromkeys(peers))
+            task = known or await self._store.tasks.add(wanted, dict.fromkeys(peers))
             for peer in peers if known else ():
-                await self._store.link_tasks(task.id, peer, is_on=True)
+                await self._store.tasks.link(task.id, peer, is_on=True)
             await self.refresh()
         if asked.prompt.strip():
             # With what it says in it: asked for the same again it is stored once, for something else it is added.
@@ -119,7 +119,7 @@ class Tasks:
             raise UserError("A task cannot be its own peer.", "Name two different tasks.")
         if is_on:
             first, second = self._open(first.id), self._open(second.id)
-        await self._store.link_tasks(first.id, second.id, is_on=is_on)
+        await self._store.tasks.link(first.id, second.id, is_on=is_on)
         await self.refresh()
         return await self.show(first.id)
 
@@ -129,7 +129,7 @@ class Tasks:
         task = self._book.find(name)
         reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
         unread = await self._store.peek(reader, MOST_TOLD) if task.done_at is None else []
-        refused = await self._store.finish_task(task.id)
+        refused = await self._store.tasks.finish(task.id)
         await self.refresh()
         await self._tell_askers(task, unread)
         return await self.show(task.id), refused
@@ -145,7 +145,7 @@ class Tasks:
         """Forget a task that is done."""
         caller.require_owner("remove tasks")
         task = self._book.find(name)
-        await self._store.remove_task(task.id)
+        await self._store.tasks.remove(task.id)
         await self.refresh()
         return task.id
 
@@ -264,7 +264,7 @@ class Tasks:
 
     async def _note_running(self, begun: Collection[TaskId], ended: Collection[TaskId]) -> None:
         for task in sorted(begun):
-            if await self._store.start_task(task):
+            if await self._store.tasks.start(task):
                 await self._book.refresh()
             else:
                 await self._store.record("task", {"task": task, "change": "running"})

@@ -211,7 +211,7 @@ class Views:
 
     async def open_items(self, limit: int) -> Sequence[TimelineItem]:
         """Return what waits for an answer, the oldest first."""
-        found = await self._store.questions(bounded(limit, MAX_LINES, "limit"))
+        found = await self._store.questions.open(bounded(limit, MAX_LINES, "limit"))
         return await self._items([each.message for each in found if not each.message.mailbox.startswith(TRIAL)])
 
     async def search(
@@ -297,9 +297,9 @@ class Views:
         # Places before ledgers: what is seen in between has its row then, and is not taken for something else.
         readers = _readers(await self._store.consumers({message.mailbox for message in messages}))
         ledgers = await self._store.ledgers(ids)
-        replies = await self._store.replies_to(ids)
+        replies = await self._store.outbox.to_messages(ids)
         later = await self._store.referring(ids)
-        asked = {each.message.id for each in await self._store.questions(len(ids), messages=ids)}
+        asked = {each.message.id for each in await self._store.questions.open(len(ids), messages=ids)}
         quoted = await self._store.messages([m.refers_to for m in messages if m.refers_to is not None])
         return [
             _item(

@@ -204,7 +204,7 @@ class Judge:
             except (Conflict, NotFound, UserError) as exc:
                 said = f"This answers nothing: {exc.message}"
             call = CallKey(edge="answers", request=message.id)
-            await self._store.add_reply(message.id, said, author=f"{AGENT}{RULES}", consumer=RULES, call=call)
+            await self._store.outbox.add(message.id, said, author=f"{AGENT}{RULES}", consumer=RULES, call=call)
 
 
 def _nonce() -> str:

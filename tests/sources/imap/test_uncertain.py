@@ -34,7 +34,7 @@ class Answering:
         self.clock.advance(seconds)
         sender = SmtpSender(settings_of(self.server, self.sink), credentials(), self.clock)
         await Outbox(self.store, {NAME: sender}, self.clock).send_due(NAME)
-        (row,) = await self.store.outbox()
+        (row,) = await self.store.outbox.list()
         return row.state, row.tried_at is not None
 
 
@@ -46,7 +46,7 @@ async def answering(folder: Path) -> AsyncIterator[Answering]:
         async with open_store(folder / "harken.db", clock) as store:
             draft = draft_of(ArrivedMail(raw=mail("Well?")), source=NAME, folder="INBOX")
             message = (await store.append([prepare(draft, Policy())]))[0].message
-            await store.add_reply(message.id, "Yes.", author="agent:x", consumer=WATCH)
+            await store.outbox.add(message.id, "Yes.", author="agent:x", consumer=WATCH)
             sink.is_cut = True
             yield Answering(store, clock, server, sink)
 

@@ -336,10 +336,10 @@ async def test_wherever_the_daemon_ends_no_placeholder_stays_beside_the_answer(
         (appended,) = await store.append([asked])
 
         async def answer_it(sender: TeamsSender) -> None:
-            rows = await store.replies(appended.message.id)
-            row = rows[0] if rows else await store.add_reply(appended.message.id, "Yes.", author="a", consumer=agent)
+            rows = await store.outbox.to_message(appended.message.id)
+            row = rows[0] if rows else await store.outbox.add(appended.message.id, "Yes.", author="a", consumer=agent)
             if row.state != "sent":
-                await store.outbox_sent(row.id, await sender.send(reply(appended.message, "Yes.", "o-1")))
+                await store.outbox.sent(row.id, await sender.send(reply(appended.message, "Yes.", "o-1")))
 
         async def work() -> None:
             sender = holding(rig)

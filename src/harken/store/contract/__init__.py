@@ -43,10 +43,10 @@ from harken.model import (
 )
 from harken.store.contract.automation import ReactionRows
 from harken.store.contract.health import Vitals
-from harken.store.contract.outbox import OutboxRows
-from harken.store.contract.questions import QuestionRows
+from harken.store.contract.outbox import OutboxStore
+from harken.store.contract.questions import QuestionStore
 from harken.store.contract.retention import KeepingRows
-from harken.store.contract.tasks import TaskRows
+from harken.store.contract.tasks import TaskStore
 from harken.store.contract.timeline import Looking
 
 
@@ -251,12 +251,27 @@ class Changes(Protocol):
         ...
 
 
-class Store(OutboxRows, TaskRows, Looking, ReactionRows, QuestionRows, Vitals, KeepingRows, Protocol):
+class Store(Looking, ReactionRows, Vitals, KeepingRows, Protocol):
     """See the module docstring for what holds for every method."""
 
     @property
     def changes(self) -> Changes:
         """The change feed."""
+        ...
+
+    @property
+    def outbox(self) -> OutboxStore:
+        """Replies on their way out."""
+        ...
+
+    @property
+    def questions(self) -> QuestionStore:
+        """Messages whose senders wait for an answer."""
+        ...
+
+    @property
+    def tasks(self) -> TaskStore:
+        """Tasks and their links."""
         ...
 
     # -- messages ---------------------------------------------------------------------------------------------

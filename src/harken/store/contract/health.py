@@ -5,7 +5,6 @@ What holds for every method is in `store/contract`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Protocol
 
 from harken.store.identity import StoreIdentity
@@ -23,8 +22,4 @@ class Vitals(Protocol):
 
     async def identity(self) -> StoreIdentity:
         """Return which store this is: the same for its life, apart from the epoch that a restore or recovery raises."""
-        ...
-
-    async def outbox_counts(self) -> Mapping[str, int]:
-        """Return how many replies are `queued` and how many `parked`; both are there, also with none."""
         ...

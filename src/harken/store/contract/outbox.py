@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
@@ -35,10 +35,10 @@ class CallKey:
     request: str
 
 
-class OutboxRows(Protocol):
+class OutboxStore(Protocol):
     """Replies, from the moment somebody gave them until they have left or are parked."""
 
-    async def add_reply(
+    async def add(
         self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
     ) -> OutboxRow:
         """Put a reply into the outbox and mark the consumer's delivery `answered`. Journals `answered`.
@@ -47,7 +47,7 @@ class OutboxRows(Protocol):
         """
         ...
 
-    async def outbox_due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> list[OutboxRow]:
+    async def due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> Sequence[OutboxRow]:
         """Return queued replies whose time has come, oldest first: of one source, or of all but some.
 
         None overtakes an earlier one of its conversation that waits to be tried again.
@@ -56,27 +56,27 @@ class OutboxRows(Protocol):
         """
         ...
 
-    async def outbox_trying(self, row: OutboxId) -> None:
+    async def trying(self, row: OutboxId) -> None:
         """Record that a reply is about to be handed to its source: from now on it may have been sent."""
         ...
 
-    async def outbox(self, *, state: str = "") -> list[OutboxRow]:
+    async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
         """Return the newest 200 replies, of one state or all."""
         ...
 
-    async def replies(self, message: MessageId) -> list[OutboxRow]:
+    async def to_message(self, message: MessageId) -> Sequence[OutboxRow]:
         """Return the replies to a message, oldest first."""
         ...
 
-    async def sent_ids(self, source: str, limit: int) -> list[str]:
+    async def sent_ids(self, source: str, limit: int) -> Sequence[str]:
         """Return upstream's ids of the newest replies that left through a source, the oldest of them first."""
         ...
 
-    async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
+    async def sent(self, row: OutboxId, upstream_id: str) -> None:
         """Record that a reply has left. Idempotent. Journals `replied`."""
         ...
 
-    async def outbox_retry(self, rows: Collection[OutboxId], *, is_unsent: bool = False) -> list[OutboxRow]:
+    async def retry(self, rows: Collection[OutboxId], *, is_unsent: bool = False) -> Sequence[OutboxRow]:
         """Let parked replies be due now; return them. Journals `retried` for each.
 
         With `is_unsent` it is known that none of them was sent. Those that are not parked are returned as they are.
@@ -84,11 +84,17 @@ class OutboxRows(Protocol):
         """
         ...
 
-    async def outbox_failed(
-        self, row: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool = False
-    ) -> None:
+    async def failed(self, row: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool = False) -> None:
         """Record a failed attempt: try again at `due_at`, or park it (None). Journals `parked` when parked.
 
         It has surely not been sent, unless `is_uncertain`.
         """
+        ...
+
+    async def to_messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
+        """Return the replies to each of some messages, oldest first; none are left out."""
+        ...
+
+    async def counts(self) -> Mapping[str, int]:
+        """Return how many replies are `queued` and how many `parked`; both are there, also with none."""
         ...

@@ -38,26 +38,24 @@ class QuestionCount:
     oldest: datetime
 
 
-class QuestionRows(Protocol):
+class QuestionStore(Protocol):
     """Open questions."""
 
-    async def questions(
+    async def open(
         self, limit: int, *, mailboxes: Collection[Mailbox] | None = None, messages: Collection[MessageId] | None = None
     ) -> Sequence[Question]:
         """Return open questions, the oldest first, in some mailboxes or all; of `messages` those that are open."""
         ...
 
-    async def question_counts(self) -> Sequence[QuestionCount]:
+    async def counts(self) -> Sequence[QuestionCount]:
         """Return how much waits in each mailbox in which something does, by name."""
         ...
 
-    async def questions_due(self, at: datetime, limit: int) -> Sequence[Question]:
+    async def due(self, at: datetime, limit: int) -> Sequence[Question]:
         """Return open questions about which something is to be decided, the oldest first."""
         ...
 
-    async def move_questions(
-        self, messages: Collection[MessageId], *, due_at: datetime, way: str = "", kind: str = ""
-    ) -> int:
+    async def move(self, messages: Collection[MessageId], *, due_at: datetime, way: str = "", kind: str = "") -> int:
         """Let nothing be due for questions until then; return how many of them are still open.
 
         A `way` was gone, and is remembered for as long as they are open. With a `kind`, somebody was told by it:
@@ -65,10 +63,10 @@ class QuestionRows(Protocol):
         """
         ...
 
-    async def wake_questions(self, beyond: datetime) -> int:
+    async def wake(self, beyond: datetime) -> int:
         """Let questions that were put off until after a time be due now: what is to be done may have changed."""
         ...
 
-    async def settle_questions(self, messages: Collection[MessageId], by: str) -> int:
+    async def settle(self, messages: Collection[MessageId], by: str) -> int:
         """Close questions that need no answer; return how many were open. Idempotent. Journals `settled` for each."""
         ...

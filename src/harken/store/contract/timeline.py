@@ -16,7 +16,7 @@ from harken.model import Delivery, Mailbox, Message, MessageId
 
 if TYPE_CHECKING:  # the contract as a whole is made of this part of it
     from harken.store.contract import MuteFilter
-from harken.store.contract.outbox import OutboxRow
+
 
 MOST_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""
@@ -114,10 +114,6 @@ class Looking(Protocol):
 
     async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
         """Return the newest of what refers to each of some messages (edits, deletions, answers), oldest first."""
-        ...
-
-    async def replies_to(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
-        """Return the replies to each of some messages, oldest first; none are left out."""
         ...
 
     async def mailbox_states(self) -> Sequence[MailboxState]:

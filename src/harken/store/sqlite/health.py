@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
-
 from harken.store.identity import StoreIdentity
 from harken.store.sqlite.identity import identity_of
 from harken.store.sqlite.readers import Readers
@@ -11,7 +9,6 @@ from harken.store.sqlite.transaction import Transaction
 from harken.store.sqlite.writer import Writer
 
 TOUCH = "INSERT INTO progress (name, value) VALUES ('written', ?) ON CONFLICT (name) DO UPDATE SET value = value + 1"
-COUNT = "SELECT count(*) FROM outbox WHERE state = 'queued'", "SELECT count(*) FROM outbox WHERE state = 'parked'"
 
 
 class VitalSigns:
@@ -29,15 +26,6 @@ class VitalSigns:
         """Return which store this is."""
         return await self._readers.run(identity_of)
 
-    async def outbox_counts(self) -> dict[str, int]:
-        """Count what waits to leave."""
-        return await self._readers.run(_outbox_counts)
-
 
 def _touch(tx: Transaction) -> None:
     tx.execute(TOUCH, (1,))
-
-
-def _outbox_counts(connection: sqlite3.Connection) -> dict[str, int]:
-    queued, parked = (int(connection.execute(query).fetchone()[0]) for query in COUNT)
-    return {"queued": queued, "parked": parked}

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from harken.clock import Clock
 from harken.errors import NotFound
 from harken.model import OUTBOX, RULES, Consumer, MessageId, OutboxId, SessionKey, fresh_id
 from harken.store.contract import RECOVERY
@@ -14,7 +15,9 @@ from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.store.sqlite.deliveries import OF_CONSUMER, advance
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, NEW_CURSOR, from_row
 from harken.store.sqlite.questions import note_sent
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sqlite.writer import Writer
 
 LONGEST_DELAY = timedelta(hours=1)
 
@@ -57,6 +60,8 @@ VALUES (?, ?, ?, ?, ?, 'answered', 'reply', ?, '', 1, ?, 0, ?, 'reply', ?)
 ON CONFLICT (consumer, mailbox, seq) DO UPDATE SET state = 'answered', answered_at = excluded.answered_at,
     evidence = iif(seen_at IS NULL, 'reply', evidence), seen_at = coalesce(seen_at, excluded.seen_at)
 """
+COUNT_QUEUED = "SELECT count(*) FROM outbox WHERE state = 'queued'"
+COUNT_PARKED = "SELECT count(*) FROM outbox WHERE state = 'parked'"
 ANSWERS = "SELECT message FROM outbox WHERE id = ?"
 SENT = "UPDATE outbox SET state = 'sent', upstream_id = ?, error = '' WHERE id = ? AND state <> 'sent'"
 FAILED = """
@@ -146,6 +151,14 @@ def sent_ids(connection: sqlite3.Connection, source: str, limit: int) -> list[st
     return [str(row[0]) for row in connection.execute(SENT_IDS, (source, limit))][::-1]
 
 
+def counts(connection: sqlite3.Connection) -> dict[str, int]:
+    """Count what waits to leave, and what waits for the person."""
+    return {
+        "queued": int(connection.execute(COUNT_QUEUED).fetchone()[0]),
+        "parked": int(connection.execute(COUNT_PARKED).fetchone()[0]),
+    }
+
+
 def sent(tx: Transaction, row_id: OutboxId, upstream_id: str) -> None:
     """Record that a reply has left."""
     if tx.execute(SENT, (upstream_id, row_id)).rowcount:
@@ -189,3 +202,61 @@ def _row(row: Sequence[Any]) -> OutboxRow:
         upstream_id=own[8],
         tried_at=optional_moment(own[9]),
     )
+
+
+class SqliteOutbox:
+    """The contract of `OutboxStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def add(
+        self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
+    ) -> OutboxRow:
+        """Queue a reply, once per call."""
+        return await self._writer.run(
+            lambda tx: add_reply(tx, message, body, author=author, consumer=consumer, call=call)
+        )
+
+    async def due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> Sequence[OutboxRow]:
+        """Return what should leave now."""
+        now = self._clock.now()
+        return await self._readers.run(lambda db: due(db, now, limit, source=source, without=without))
+
+    async def trying(self, row: OutboxId) -> None:
+        """Record that a reply is about to leave."""
+        await self._writer.run(lambda tx: trying(tx, row))
+
+    async def list(self, *, state: str = "") -> Sequence[OutboxRow]:
+        """Return the newest replies."""
+        return await self._readers.run(lambda db: newest(db, state))
+
+    async def to_message(self, message: MessageId) -> Sequence[OutboxRow]:
+        """Return the replies to a message."""
+        return await self._readers.run(lambda db: of_message(db, message))
+
+    async def to_messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
+        """Return the replies to some messages."""
+        return await self._readers.run(lambda db: of_messages(db, ids))
+
+    async def sent_ids(self, source: str, limit: int) -> Sequence[str]:
+        """Return upstream's ids of what was sent last through a source."""
+        return await self._readers.run(lambda db: sent_ids(db, source, limit))
+
+    async def sent(self, row: OutboxId, upstream_id: str) -> None:
+        """Record that a reply has left."""
+        await self._writer.run(lambda tx: sent(tx, row, upstream_id))
+
+    async def retry(self, rows: Collection[OutboxId], *, is_unsent: bool = False) -> Sequence[OutboxRow]:
+        """Let parked replies be due now."""
+        return await self._writer.run(lambda tx: retry(tx, rows, is_unsent=is_unsent))
+
+    async def failed(self, row: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool = False) -> None:
+        """Record a failed attempt."""
+        await self._writer.run(lambda tx: failed(tx, row, error, due_at=due_at, is_uncertain=is_uncertain))
+
+    async def counts(self) -> Mapping[str, int]:
+        """Return how many replies are queued, and how many parked."""
+        return await self._readers.run(counts)

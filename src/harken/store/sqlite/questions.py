@@ -11,7 +11,9 @@ from harken.model import RULES, WATCH, Kind, Mailbox, Message, MessageId, NewMes
 from harken.store.contract import AppendResult
 from harken.store.contract.questions import Question, QuestionCount
 from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
+from harken.store.sqlite.writer import Writer
 
 BY_REPLY, BY_PERSON_UPSTREAM, BY_DELETION, BY_RETENTION = "reply", "answered upstream", "deleted", "retention"
 
@@ -157,3 +159,40 @@ def _question(row: Sequence[Any]) -> Question:
         is_seen=bool(is_seen),
         has_reply=bool(has_reply),
     )
+
+
+class SqliteQuestions:
+    """The contract of `QuestionStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def open(
+        self, limit: int, *, mailboxes: Collection[Mailbox] | None = None, messages: Collection[MessageId] | None = None
+    ) -> list[Question]:
+        """Return open questions."""
+        return await self._readers.run(lambda db: opened(db, limit, mailboxes, messages))
+
+    async def counts(self) -> list[QuestionCount]:
+        """Return how much waits."""
+        return await self._readers.run(counts)
+
+    async def due(self, at: datetime, limit: int) -> list[Question]:
+        """Return what is to be decided."""
+        return await self._readers.run(lambda db: due(db, at, limit))
+
+    async def move(self, messages: Collection[MessageId], *, due_at: datetime, way: str = "", kind: str = "") -> int:
+        """Let nothing be due for questions until then."""
+        # That nothing is due yet can be found out again; that somebody was told must not be forgotten.
+        return await self._writer.run(
+            lambda tx: move(tx, messages, due_at=due_at, way=way, kind=kind), is_durable=bool(kind)
+        )
+
+    async def wake(self, beyond: datetime) -> int:
+        """Let questions that were put off for long be due now."""
+        return await self._writer.run(lambda tx: wake(tx, beyond), is_durable=False)
+
+    async def settle(self, messages: Collection[MessageId], by: str) -> int:
+        """Close questions that need no answer."""
+        return await self._writer.run(lambda tx: settle(tx, messages, by))

@@ -25,13 +25,10 @@ from harken.model import (
     Message,
     MessageId,
     NewMessage,
-    OutboxId,
     Reader,
     Selection,
     SenderRule,
     SessionKey,
-    Task,
-    TaskId,
 )
 from harken.store.contract import (
     AfterCommit,
@@ -51,7 +48,6 @@ from harken.store.contract import (
     SurfaceRecord,
     Unread,
 )
-from harken.store.contract.outbox import CallKey, OutboxRow
 from harken.store.contract.retention import MailboxExcess
 from harken.store.contract.timeline import ActivityCounts, ChannelState, MailboxState, TimelinePart, TimelineScope
 from harken.store.files import OpenFiles
@@ -61,15 +57,16 @@ from harken.store.sqlite import deliveries as delivery_rows
 from harken.store.sqlite import events as event_rows
 from harken.store.sqlite import messages as message_rows
 from harken.store.sqlite import offers as offer_rows
-from harken.store.sqlite import outbox as outbox_rows
 from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
-from harken.store.sqlite.asked import Asked
 from harken.store.sqlite.connection import Connect, connect, files_of, open_writer, prepare_file
 from harken.store.sqlite.errors import translated
 from harken.store.sqlite.health import VitalSigns
+from harken.store.sqlite.outbox import SqliteOutbox
+from harken.store.sqlite.questions import SqliteQuestions
 from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
+from harken.store.sqlite.tasks import SqliteTasks
 from harken.store.sqlite.transaction import Transaction, to_micros
 from harken.store.sqlite.waiting_readers import WaitingReader, WaitingReaders, has_something
 from harken.store.sqlite.writer import Writer, nothing_after, nothing_before
@@ -111,7 +108,7 @@ def _append(tx: Transaction, wanted: Sequence[message_rows.AppendRequest]) -> li
     return result
 
 
-class SqliteStore(Reacting, Asked, VitalSigns):
+class SqliteStore(Reacting, VitalSigns):
     """The embedded store. Use `open_store`."""
 
     def __init__(
@@ -130,6 +127,9 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         self._readers = readers
         self._changes = changes
         self._waiting = waiting
+        self.outbox = SqliteOutbox(writer, readers, clock)
+        self.questions = SqliteQuestions(writer, readers)
+        self.tasks = SqliteTasks(writer, readers)
 
     @property
     def changes(self) -> LocalChanges:
@@ -344,10 +344,6 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Return what refers to some messages."""
         return await self._readers.run(lambda db: queries.referring(db, ids))
 
-    async def replies_to(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[OutboxRow]]:
-        """Return the replies to some messages."""
-        return await self._readers.run(lambda db: outbox_rows.of_messages(db, ids))
-
     async def mailbox_states(self) -> Sequence[MailboxState]:
         """Return every mailbox."""
         return await self._readers.run(queries.mailbox_states)
@@ -364,49 +360,6 @@ class SqliteStore(Reacting, Asked, VitalSigns):
         """Return what happened since a time."""
         return await self._readers.run(lambda db: queries.pulse(db, since, span))
 
-    async def add_reply(
-        self, message: MessageId, body: str, *, author: str, consumer: Consumer, call: CallKey | None = None
-    ) -> OutboxRow:
-        """Queue a reply, once per call."""
-        return await self._writer.run(
-            lambda tx: outbox_rows.add_reply(tx, message, body, author=author, consumer=consumer, call=call)
-        )
-
-    async def outbox_due(self, limit: int, *, source: str = "", without: Collection[str] = ()) -> list[OutboxRow]:
-        """Return what should leave now."""
-        now = self._clock.now()
-        return await self._readers.run(lambda db: outbox_rows.due(db, now, limit, source=source, without=without))
-
-    async def outbox_trying(self, row: OutboxId) -> None:
-        """Record that a reply is about to leave."""
-        await self._writer.run(lambda tx: outbox_rows.trying(tx, row))
-
-    async def outbox(self, *, state: str = "") -> list[OutboxRow]:
-        """Return the newest replies."""
-        return await self._readers.run(lambda db: outbox_rows.newest(db, state))
-
-    async def replies(self, message: MessageId) -> list[OutboxRow]:
-        """Return the replies to a message."""
-        return await self._readers.run(lambda db: outbox_rows.of_message(db, message))
-
-    async def sent_ids(self, source: str, limit: int) -> list[str]:
-        """Return upstream's ids of what was sent last through a source."""
-        return await self._readers.run(lambda db: outbox_rows.sent_ids(db, source, limit))
-
-    async def outbox_sent(self, row: OutboxId, upstream_id: str) -> None:
-        """Record that a reply has left."""
-        await self._writer.run(lambda tx: outbox_rows.sent(tx, row, upstream_id))
-
-    async def outbox_retry(self, rows: Collection[OutboxId], *, is_unsent: bool = False) -> list[OutboxRow]:
-        """Let parked replies be due now."""
-        return await self._writer.run(lambda tx: outbox_rows.retry(tx, rows, is_unsent=is_unsent))
-
-    async def outbox_failed(
-        self, row: OutboxId, error: str, *, due_at: datetime | None, is_uncertain: bool = False
-    ) -> None:
-        """Record a failed attempt."""
-        await self._writer.run(lambda tx: outbox_rows.failed(tx, row, error, due_at=due_at, is_uncertain=is_uncertain))
-
     async def set_sender(self, rule: SenderRule) -> None:
         """Decide about a sender."""
         await self._writer.run(lambda tx: access.set_sender(tx, rule))
@@ -422,38 +375,6 @@ class SqliteStore(Reacting, Asked, VitalSigns):
     async def mutes(self) -> list[Mute]:
         """Return the mutes in force."""
         return await self._readers.run(lambda db: access.mutes(db, self._clock.now()))
-
-    async def add_task(self, task: Task, peers: Collection[TaskId] = ()) -> Task:
-        """Store a new task."""
-        return await self._writer.run(lambda tx: task_rows.add(tx, task, peers))
-
-    async def task(self, task: TaskId) -> Task:
-        """Return a task."""
-        return await self._readers.run(lambda db: task_rows.find(db, task))
-
-    async def tasks(self, *, with_done: bool = False) -> list[Task]:
-        """Return the tasks."""
-        return await self._readers.run(lambda db: task_rows.every(db, with_done=with_done))
-
-    async def task_ids(self) -> list[TaskId]:
-        """Return every id that was ever used."""
-        return await self._readers.run(task_rows.ids)
-
-    async def link_tasks(self, task: TaskId, other: TaskId, *, is_on: bool) -> bool:
-        """Link two tasks, or end that."""
-        return await self._writer.run(lambda tx: task_rows.link(tx, task, other, is_on=is_on))
-
-    async def start_task(self, task: TaskId) -> bool:
-        """Note that a session runs in a task."""
-        return await self._writer.run(lambda tx: task_rows.start(tx, task))
-
-    async def finish_task(self, task: TaskId) -> int:
-        """Let a task be done."""
-        return await self._writer.run(lambda tx: task_rows.finish(tx, task))
-
-    async def remove_task(self, task: TaskId) -> None:
-        """Forget a task that is done."""
-        await self._writer.run(lambda tx: task_rows.remove(tx, task))
 
     async def record(self, kind: str, data: Mapping[str, object]) -> Event:
         """Add an event that belongs to no message."""

@@ -12,7 +12,9 @@ from harken.model import TASK, Mailbox, Task, TaskId
 from harken.store.contract import RECOVERY
 from harken.store.sqlite.deliveries import advance
 from harken.store.sqlite.enrollment import enroll
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment
+from harken.store.sqlite.writer import Writer
 
 COLUMNS = "id, title, dir, repo, branch, agent, has_worktree, created_at, started_at, done_at"
 INSERT = """
@@ -174,3 +176,43 @@ def _peers(links: Collection[Sequence[str]]) -> dict[str, list[TaskId]]:
 def pair(task: TaskId, other: TaskId) -> tuple[str, str]:
     """Return the ids of two tasks as their link is stored."""
     return (task, other) if task < other else (other, task)
+
+
+class SqliteTasks:
+    """The contract of `TaskStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def add(self, task: Task, peers: Collection[TaskId] = ()) -> Task:
+        """Store a new task."""
+        return await self._writer.run(lambda tx: add(tx, task, peers))
+
+    async def get(self, task: TaskId) -> Task:
+        """Return a task."""
+        return await self._readers.run(lambda db: find(db, task))
+
+    async def list(self, *, with_done: bool = False) -> Sequence[Task]:
+        """Return the tasks."""
+        return await self._readers.run(lambda db: every(db, with_done=with_done))
+
+    async def ids(self) -> Sequence[TaskId]:
+        """Return every id that was ever used."""
+        return await self._readers.run(ids)
+
+    async def link(self, task: TaskId, other: TaskId, *, is_on: bool) -> bool:
+        """Link two tasks, or end that."""
+        return await self._writer.run(lambda tx: link(tx, task, other, is_on=is_on))
+
+    async def start(self, task: TaskId) -> bool:
+        """Note that a session runs in a task."""
+        return await self._writer.run(lambda tx: start(tx, task))
+
+    async def finish(self, task: TaskId) -> int:
+        """Let a task be done."""
+        return await self._writer.run(lambda tx: finish(tx, task))
+
+    async def remove(self, task: TaskId) -> None:
+        """Forget a task that is done."""
+        await self._writer.run(lambda tx: remove(tx, task))
