@@ -100,12 +100,12 @@ async def play_reactions(stage: Stage, message: Message) -> None:
     verdict = Verdict(
         message=message.id, rule="red build", mode=Mode.CONFIRM, outcome=Outcome.FIRED, reason="it matches", order=order
     )
-    standing = await store.standing()
+    standing = await store.rules.state()
     settlement = Settlement(
         revision=standing.revision, judged=standing.judged, verdicts=[verdict], keep_since=stage.clock.now()
     )
-    [action] = await store.settle(settlement)
-    await store.answer(action.id, is_yes=True, by="cli")
+    [action] = await store.rules.settle(settlement)
+    await store.actions.answer(action.id, is_yes=True, by="cli")
     run = Run(
         id=RunId(fresh_id("r-", 6)),
         action=action.id,
@@ -117,11 +117,11 @@ async def play_reactions(stage: Stage, message: Message) -> None:
         state=RunState.RUNNING,
         started_at=stage.clock.now(),
     )
-    await store.start_run(run)
-    await store.end_run(run.id, RunEnd(state=RunState.DONE, exit_code=0, turns=3, answer="the test is fixed"))
-    await store.keep_rules(json.dumps({"rules": [dict(RULE)]}), 1)
-    await store.pause_rules(is_on=True)
-    await store.pause_rules(is_on=False)
+    await store.runs.start(run)
+    await store.runs.end(run.id, RunEnd(state=RunState.DONE, exit_code=0, turns=3, answer="the test is fixed"))
+    await store.rules.keep(json.dumps({"rules": [dict(RULE)]}), 1)
+    await store.rules.pause(is_on=True)
+    await store.rules.pause(is_on=False)
 
 
 async def _begun(daemon: Daemon) -> str:
@@ -130,7 +130,7 @@ async def _begun(daemon: Daemon) -> str:
     with daemon.store.changes.listen(lambda _: rung.set()):
         while True:
             rung = anyio.Event()
-            for run in await daemon.store.runs(is_running=True):
+            for run in await daemon.store.runs.list(is_running=True):
                 if run.state is RunState.RUNNING and run.pid:
                     return run.id
             await rung.wait()

@@ -131,15 +131,15 @@ class ReactionMachine(RuleBasedStateMachine):
         decided = [verdict(message, name, mode, outcome, digest) for _, message in places for name in RULES]
         judged = max([self.model.judged, *(place for place, _ in places)])
         settlement = Settlement(
-            revision=self.do(self.store.standing).revision,
+            revision=self.do(self.store.rules.state).revision,
             judged=judged,
             verdicts=decided,
             keep_since=self.clock.now() - WINDOW,
         )
         with pytest.raises(Conflict):
-            self.do(partial(self.store.settle, replace(settlement, revision=settlement.revision - 1)))
+            self.do(partial(self.store.rules.settle, replace(settlement, revision=settlement.revision - 1)))
         expected = [each for each in decided if self._is_new(each)]
-        made = self.do(partial(self.store.settle, settlement))
+        made = self.do(partial(self.store.rules.settle, settlement))
         self._follow(expected, made)
         if expected or judged > self.model.judged:
             self.model.forget(settlement.keep_since)
@@ -151,7 +151,7 @@ class ReactionMachine(RuleBasedStateMachine):
         """Answer an action, whatever it is."""
         action = self.model.actions[data.draw(st.sampled_from(list(self.model.actions)), label="action")]
         states = {ActionState.WAITING} | (set() if is_yes or action.decided_by else {ActionState.QUEUED})
-        call = partial(self.store.answer, action.id, is_yes=is_yes, by="cli")
+        call = partial(self.store.actions.answer, action.id, is_yes=is_yes, by="cli")
         if action.state not in states or self.model.is_over(action, self.clock.now()):
             with pytest.raises(Conflict):
                 self.do(call)
@@ -167,14 +167,14 @@ class ReactionMachine(RuleBasedStateMachine):
     def expire(self) -> None:
         """Let questions expire."""
         over = [each for each in self.model.actions.values() if self.model.is_over(each, self.clock.now())]
-        assert [each.id for each in self.do(self.store.expire_actions)] == [each.id for each in over]
+        assert [each.id for each in self.do(self.store.actions.expire)] == [each.id for each in over]
         for action in over:
             self._end(action, ActionState.EXPIRED)
 
     @rule()
     def ask_by_hand(self) -> None:
         """Ask without a rule, as often as it is possible."""
-        call = partial(self.store.add_action, self.model.messages[0][1].id, ORDER, "cli")
+        call = partial(self.store.actions.add, self.model.messages[0][1].id, ORDER, "cli")
         if self.model.standing().waiting >= MOST_WAITING:
             with pytest.raises(Refused):
                 self.do(call)
@@ -192,9 +192,9 @@ class ReactionMachine(RuleBasedStateMachine):
         busy = {each.workdir for each in self.model.runs.values() if each.state is RunState.RUNNING} - {""}
         if action.state is not ActionState.QUEUED or folder in busy:
             with pytest.raises(Conflict):
-                self.do(partial(self.store.start_run, run))
+                self.do(partial(self.store.runs.start, run))
             return
-        assert self.do(partial(self.store.start_run, run)) == run
+        assert self.do(partial(self.store.runs.start, run)) == run
         self.model.runs[run.id] = run
         self.model.actions[action.id] = replace(action, state=ActionState.STARTED, run=run.id)
 
@@ -206,7 +206,7 @@ class ReactionMachine(RuleBasedStateMachine):
         if run.state is RunState.RUNNING:
             run = replace(run, state=state, ended_at=self.clock.now())
             self.model.runs[run.id] = run
-        assert self.do(partial(self.store.end_run, run.id, RunEnd(state=state))) == run
+        assert self.do(partial(self.store.runs.end, run.id, RunEnd(state=state))) == run
 
     @precondition(lambda self: self.model.in_states(ActionState.QUEUED))
     @rule(data=st.data())
@@ -214,13 +214,13 @@ class ReactionMachine(RuleBasedStateMachine):
         """Refuse what is queued."""
         queued = self.model.in_states(ActionState.QUEUED)
         action = self.model.actions[data.draw(st.sampled_from(queued), label="action")]
-        self.do(partial(self.store.refuse_action, action.id, "no host"))
+        self.do(partial(self.store.actions.refuse, action.id, "no host"))
         self._end(action, ActionState.REFUSED)
 
     @rule(is_on=st.booleans())
     def pause(self, *, is_on: bool) -> None:
         """Pause the rules, or end that."""
-        assert self.do(partial(self.store.pause_rules, is_on=is_on)) == (is_on != self.model.is_paused)
+        assert self.do(partial(self.store.rules.pause, is_on=is_on)) == (is_on != self.model.is_paused)
         self.model.is_paused = is_on
 
     @rule(seconds=st.sampled_from([1.0, CONFIRM_EXPIRES.total_seconds(), WINDOW.total_seconds()]))
@@ -231,7 +231,7 @@ class ReactionMachine(RuleBasedStateMachine):
     @invariant()
     def same_standing(self) -> None:
         """What decides is the same on both sides, and its revision changes whenever it does."""
-        found = self.do(partial(self.store.standing, RULES, PAIRS))
+        found = self.do(partial(self.store.rules.state, RULES, PAIRS))
         standing = replace(found, revision=0)
         assert standing == self.model.standing()
         decides = replace(standing, head=0)
@@ -242,12 +242,12 @@ class ReactionMachine(RuleBasedStateMachine):
     @invariant()
     def same_rows(self) -> None:
         """Every action, run and verdict is the same on both sides."""
-        assert self.do(partial(self.store.actions, limit=1000)) == list(reversed(self.model.actions.values()))
-        assert self.do(partial(self.store.runs, limit=1000)) == list(reversed(self.model.runs.values()))
+        assert self.do(partial(self.store.actions.list, limit=1000)) == list(reversed(self.model.actions.values()))
+        assert self.do(partial(self.store.runs.list, limit=1000)) == list(reversed(self.model.runs.values()))
         for _, message in self.model.messages:
             decided = self.model.verdicts
             expected = [decided[message.id, name] for name in RULES if (message.id, name) in decided]
-            assert self.do(partial(self.store.verdicts, message.id)) == expected
+            assert self.do(partial(self.store.rules.verdicts, message.id)) == expected
 
     def _is_new(self, decided: Verdict) -> bool:
         place = next(place for place, message in self.model.messages if message.id == decided.message)
@@ -268,6 +268,6 @@ class ReactionMachine(RuleBasedStateMachine):
             self.model.fired[each.rule] = self.model.duplicates[each.rule, each.digest] = window
 
     def _end(self, action: Action, state: ActionState) -> None:
-        found = self.do(partial(self.store.action, action.id))
+        found = self.do(partial(self.store.actions.get, action.id))
         assert found == replace(action, state=state, reason=found.reason)
         self.model.actions[action.id] = found

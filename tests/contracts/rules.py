@@ -87,8 +87,8 @@ def verdict(
 
 async def settle(store: Store, clock: FakeClock, verdicts: Sequence[Verdict], *, judged: int = -1) -> Sequence[Action]:
     """Settle what was decided from the standing of this moment; nothing more is judged by it unless said."""
-    standing = await store.standing()
-    return await store.settle(
+    standing = await store.rules.state()
+    return await store.rules.settle(
         Settlement(
             revision=standing.revision,
             judged=standing.judged if judged < 0 else judged,
@@ -124,7 +124,7 @@ def run_of(action: Action, name: str = "r-000001", workdir: str = ORDER.workdir)
 
 async def judged_up_to(store: Store) -> int:
     """Return the place of the newest message that can be judged."""
-    return (await store.unjudged(0, 1000))[-1][0]
+    return (await store.rules.unjudged(0, 1000))[-1][0]
 
 
 class JudgingSuite(StoreSuite):
@@ -132,8 +132,8 @@ class JudgingSuite(StoreSuite):
 
     async def test_a_new_store_has_judged_nothing(self, store: Store) -> None:
         """Whatever decides begins with nothing: no window, no pause, nothing that waits."""
-        assert await store.standing(["red"], [("red", FIRST)]) == RuleState()
-        assert await store.rule_counts() == {}
+        assert await store.rules.state(["red"], [("red", FIRST)]) == RuleState()
+        assert await store.rules.counts() == {}
 
     async def test_what_is_to_be_judged_comes_in_order_of_receipt(self, store: Store) -> None:
         """Over all mailboxes, because a window of one mailbox holds in the other; with places to go on from."""
@@ -143,15 +143,15 @@ class JudgingSuite(StoreSuite):
         await store.append([replace(new_message("gone"), kind=Kind.DELETION)])
         await store.append([replace(new_message("corrected"), kind=Kind.EDIT)])
         await fill(store, "three")
-        found = await store.unjudged(0, 100)
+        found = await store.rules.unjudged(0, 100)
         assert [message.text for _, message in found] == ["one", "two", "corrected", "three"]
         places = [place for place, _ in found]
         assert places == sorted(set(places))
-        assert await store.unjudged(0, 2) == found[:2]
-        assert await store.unjudged(places[1], 100) == found[2:]
-        assert await store.unjudged(places[-1], 100) == []
+        assert await store.rules.unjudged(0, 2) == found[:2]
+        assert await store.rules.unjudged(places[1], 100) == found[2:]
+        assert await store.rules.unjudged(places[-1], 100) == []
         assert found[0][1] == await store.message("#1")
-        assert (await store.standing()).head == places[-1]
+        assert (await store.rules.state()).head == places[-1]
 
     @pytest.mark.parametrize(
         ("mode", "state"),
@@ -179,8 +179,8 @@ class JudgingSuite(StoreSuite):
             order=decided.order,
             expires_at=clock.now() + CONFIRM_EXPIRES if mode is Mode.CONFIRM else None,
         )
-        assert await store.action(action.id) == action
-        assert (await store.standing()).waiting == (0 if mode is Mode.NOTIFY else 1)
+        assert await store.actions.get(action.id) == action
+        assert (await store.rules.state()).waiting == (0 if mode is Mode.NOTIFY else 1)
 
     async def test_verdicts_come_back_in_the_order_of_the_rules(self, store: Store, clock: FakeClock) -> None:
         """People ask why a rule did nothing, and read the answers in the order of their file."""
@@ -193,9 +193,9 @@ class JudgingSuite(StoreSuite):
         ]
         made = await settle(store, clock, decided)
         assert [(action.rule, action.message) for action in made] == [("zebra", first.id), ("mole", first.id)]
-        assert await store.verdicts(first.id) == [decided[0], decided[2], decided[3]]
-        assert await store.verdicts(second.id) == [decided[1]]
-        assert await store.verdicts(MessageId("m-nothing")) == []
+        assert await store.rules.verdicts(first.id) == [decided[0], decided[2], decided[3]]
+        assert await store.rules.verdicts(second.id) == [decided[1]]
+        assert await store.rules.verdicts(MessageId("m-nothing")) == []
 
     @pytest.mark.parametrize("outcome", [each for each in Outcome if each is not Outcome.FIRED])
     async def test_what_was_held_makes_no_action_and_begins_no_window(
@@ -204,10 +204,10 @@ class JudgingSuite(StoreSuite):
         """A message that was refused must not silence the next one."""
         [message] = await say(store, "one")
         assert await settle(store, clock, [verdict(message, outcome=outcome)]) == []
-        standing = await store.standing(["red"], [("red", FIRST)])
+        standing = await store.rules.state(["red"], [("red", FIRST)])
         assert (standing.fired, standing.duplicates, standing.waiting) == ({}, {}, 0)
-        assert await store.actions() == []
-        assert await store.rule_counts() == {"red": RuleCount(outcomes={outcome: 1})}
+        assert await store.actions.list() == []
+        assert await store.rules.counts() == {"red": RuleCount(outcomes={outcome: 1})}
 
     async def test_every_verdict_is_journaled(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """The journal is the record of what was decided, long after the message is gone."""
@@ -229,7 +229,7 @@ class JudgingSuite(StoreSuite):
         clock.advance(60)
         full = verdict(two, "busy", outcome=Outcome.FULL)
         await settle(store, clock, [verdict(one), verdict(two), verdict(three, outcome=Outcome.LIMITED), full])
-        assert await store.rule_counts() == {
+        assert await store.rules.counts() == {
             "red": RuleCount(outcomes={Outcome.FIRED: 2, Outcome.LIMITED: 1}, last_fired_at=one.received_at),
             "busy": RuleCount(outcomes={Outcome.FULL: 1}),
         }
@@ -238,14 +238,14 @@ class JudgingSuite(StoreSuite):
         """A message that nobody can read any more needs no reasons."""
         one, two = await say(store, "one", "two")
         await settle(store, clock, [verdict(one, mode=Mode.NOTIFY), verdict(two, mode=Mode.NOTIFY)])
-        before = await store.rule_counts()
+        before = await store.rules.counts()
         await store.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), [one.id], "ack")
         assert (await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))).deleted == 1
-        assert await store.verdicts(one.id) == []
-        assert len(await store.verdicts(two.id)) == 1
-        assert await store.rule_counts() == before
+        assert await store.rules.verdicts(one.id) == []
+        assert len(await store.rules.verdicts(two.id)) == 1
+        assert await store.rules.counts() == before
         assert await settle(store, clock, [verdict(one, "late")]) == []
-        assert (await store.verdicts(one.id), await store.rule_counts()) == ([], before)
+        assert (await store.rules.verdicts(one.id), await store.rules.counts()) == ([], before)
 
 
 class WindowSuite(StoreSuite):
@@ -257,7 +257,7 @@ class WindowSuite(StoreSuite):
         clock.advance(600)
         await settle(store, clock, [verdict(message)])
         fired = Fired(message.id, message.received_at)
-        standing = await store.standing(["red"], [("red", FIRST)])
+        standing = await store.rules.state(["red"], [("red", FIRST)])
         assert (standing.fired, standing.duplicates) == ({"red": fired}, {("red", FIRST): fired})
 
     async def test_windows_are_of_a_rule_and_a_content(self, store: Store, clock: FakeClock) -> None:
@@ -265,11 +265,11 @@ class WindowSuite(StoreSuite):
         one, two = await say(store, "one", "two")
         await settle(store, clock, [verdict(one), verdict(two, digest=SECOND_DIGEST)])
         pairs = [("red", FIRST), ("red", SECOND_DIGEST), ("blue", FIRST), ("red", b"\x03" * 32)]
-        standing = await store.standing(["red", "blue"], pairs)
+        standing = await store.rules.state(["red", "blue"], pairs)
         first, second = (Fired(each.id, each.received_at) for each in (one, two))
         assert standing.fired == {"red": second}
         assert standing.duplicates == {("red", FIRST): first, ("red", SECOND_DIGEST): second}
-        assert (await store.standing()).fired == {}
+        assert (await store.rules.state()).fired == {}
 
     async def test_the_newest_to_fire_is_whose_window_it_is(self, store: Store, clock: FakeClock) -> None:
         """Also when the clock was set back meanwhile: order is that of judging."""
@@ -277,7 +277,7 @@ class WindowSuite(StoreSuite):
         clock.set_back(3600)
         [two] = await say(store, "one")
         await settle(store, clock, [verdict(one), verdict(two)])
-        standing = await store.standing(["red"], [("red", FIRST)])
+        standing = await store.rules.state(["red"], [("red", FIRST)])
         fired = Fired(two.id, two.received_at)
         assert (standing.fired, standing.duplicates) == ({"red": fired}, {("red", FIRST): fired})
 
@@ -287,24 +287,24 @@ class WindowSuite(StoreSuite):
         clock.advance(1)
         [two] = await say(store, "two")
         await settle(store, clock, [verdict(one), verdict(two, "blue")])
-        standing = await store.standing()
+        standing = await store.rules.state()
         settlement = Settlement(
             revision=standing.revision, judged=standing.judged + 2, verdicts=[], keep_since=two.received_at
         )
-        await store.settle(settlement)
-        standing = await store.standing(["red", "blue"], [("red", FIRST), ("blue", FIRST)])
+        await store.rules.settle(settlement)
+        standing = await store.rules.state(["red", "blue"], [("red", FIRST), ("blue", FIRST)])
         fired = Fired(two.id, two.received_at)
         assert (standing.fired, standing.duplicates) == ({"blue": fired}, {("blue", FIRST): fired})
-        assert (await store.rule_counts())["red"].last_fired_at == one.received_at
+        assert (await store.rules.counts())["red"].last_fired_at == one.received_at
 
 
 Change = Callable[[Store, Action], Awaitable[object]]
 CHANGES: Final[dict[str, Change]] = {
-    "paused": lambda store, _: store.pause_rules(is_on=True),
-    "declined": lambda store, action: store.answer(action.id, is_yes=False, by="cli"),
-    "refused": lambda store, action: store.refuse_action(action.id, "no host can"),
-    "started": lambda store, action: store.start_run(run_of(action)),
-    "asked by hand": lambda store, action: store.add_action(action.message, ORDER, "cli"),
+    "paused": lambda store, _: store.rules.pause(is_on=True),
+    "declined": lambda store, action: store.actions.answer(action.id, is_yes=False, by="cli"),
+    "refused": lambda store, action: store.actions.refuse(action.id, "no host can"),
+    "started": lambda store, action: store.runs.start(run_of(action)),
+    "asked by hand": lambda store, action: store.actions.add(action.message, ORDER, "cli"),
 }
 
 
@@ -314,14 +314,14 @@ class OnceSuite(StoreSuite):
     async def test_of_two_judges_one_decides(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """Two daemons with the same standing and the same message: one action, one window, one line."""
         [message] = await say(store, "one")
-        standing, made, late = await store.standing(), list[Action](), list[Conflict]()
+        standing, made, late = await store.rules.state(), list[Action](), list[Conflict]()
         settlement = Settlement(
             revision=standing.revision, judged=1, verdicts=[verdict(message)], keep_since=clock.now() - WINDOW
         )
 
         async def judge() -> None:
             try:
-                made.extend(await store.settle(settlement))
+                made.extend(await store.rules.settle(settlement))
             except Conflict as exc:
                 late.append(exc)
 
@@ -330,9 +330,9 @@ class OnceSuite(StoreSuite):
                 for _ in range(2):
                     judges.start_soon(judge)
         assert (len(made), len(late)) == (1, 1)
-        assert await store.actions() == made
+        assert await store.actions.list() == made
         assert len(journal.of("judged")) == 1
-        assert (await store.rule_counts())["red"].outcomes == {Outcome.FIRED: 1}
+        assert (await store.rules.counts())["red"].outcomes == {Outcome.FIRED: 1}
 
     @pytest.mark.parametrize("change", CHANGES)
     async def test_what_changed_meanwhile_makes_a_judge_decide_again(
@@ -341,24 +341,24 @@ class OnceSuite(StoreSuite):
         """A decision that rests on what is no longer so must leave nothing behind."""
         action = await ask(store, clock, Mode.AUTO)
         [message] = await say(store, "two")
-        standing = await store.standing()
+        standing = await store.rules.state()
         await CHANGES[change](store, action)
-        before = await store.standing(["red"]), await store.actions(), len(journal.events)
+        before = await store.rules.state(["red"]), await store.actions.list(), len(journal.events)
         stale = Settlement(
             revision=standing.revision, judged=2, verdicts=[verdict(message)], keep_since=clock.now() + WINDOW
         )
         with pytest.raises(Conflict):
-            await store.settle(stale)
-        assert (await store.standing(["red"]), await store.actions(), len(journal.events)) == before
-        assert await store.verdicts(message.id) == []
+            await store.rules.settle(stale)
+        assert (await store.rules.state(["red"]), await store.actions.list(), len(journal.events)) == before
+        assert await store.rules.verdicts(message.id) == []
 
     async def test_an_expired_question_makes_a_judge_decide_again(self, store: Store, clock: FakeClock) -> None:
         """There is one place more now."""
         await ask(store, clock)
-        before = await store.standing()
+        before = await store.rules.state()
         clock.advance(CONFIRM_EXPIRES.total_seconds())
-        await store.expire_actions()
-        after = await store.standing()
+        await store.actions.expire()
+        after = await store.rules.state()
         assert (before.waiting, after.waiting) == (1, 0)
         assert after.revision != before.revision
 
@@ -369,15 +369,15 @@ class OnceSuite(StoreSuite):
         [one, two] = await say(store, "one", "two")
         up_to = await judged_up_to(store)
         await settle(store, clock, [verdict(one)], judged=up_to)
-        before = await store.standing(["red", "new"], [("red", SECOND_DIGEST)]), await store.rule_counts()
+        before = await store.rules.state(["red", "new"], [("red", SECOND_DIGEST)]), await store.rules.counts()
         events = len(journal.events)
         again = [verdict(one, digest=SECOND_DIGEST), verdict(two, "new")]
         assert await settle(store, clock, again, judged=up_to) == []
         assert await settle(store, clock, again, judged=0) == []
-        after = await store.standing(["red", "new"], [("red", SECOND_DIGEST)]), await store.rule_counts()
+        after = await store.rules.state(["red", "new"], [("red", SECOND_DIGEST)]), await store.rules.counts()
         assert after == before
         assert len(journal.events) == events
-        assert (await store.verdicts(one.id), await store.verdicts(two.id)) == ([verdict(one)], [])
+        assert (await store.rules.verdicts(one.id), await store.rules.verdicts(two.id)) == ([verdict(one)], [])
 
     async def test_a_verdict_that_is_there_already_is_not_made_again(self, store: Store, clock: FakeClock) -> None:
         """Also before its round is complete: a message and a rule have one verdict, the first."""
@@ -386,8 +386,8 @@ class OnceSuite(StoreSuite):
         other = verdict(message, outcome=Outcome.LIMITED)
         [second] = await settle(store, clock, [other, verdict(message), verdict(message, "blue")])
         assert second.rule == "blue"
-        assert await store.actions() == [second, action]
-        assert (await store.rule_counts())["red"].outcomes == {Outcome.FIRED: 1}
+        assert await store.actions.list() == [second, action]
+        assert (await store.rules.counts())["red"].outcomes == {Outcome.FIRED: 1}
 
     async def test_the_place_of_judging_moves_without_a_match_and_never_back(
         self, store: Store, clock: FakeClock
@@ -395,15 +395,15 @@ class OnceSuite(StoreSuite):
         """Most mail matches no rule, and must not be looked at again."""
         await say(store, "one", "two")
         up_to = await judged_up_to(store)
-        before = await store.standing()
+        before = await store.rules.state()
         assert await settle(store, clock, [], judged=up_to) == []
-        after = await store.standing()
+        after = await store.rules.state()
         assert (after.judged, after.revision != before.revision) == (up_to, True)
         await settle(store, clock, [], judged=1)
-        assert await store.standing() == after
+        assert await store.rules.state() == after
         [late] = await say(store, "three")
         await settle(store, clock, [verdict(late)], judged=1)
-        assert (await store.standing()).judged == up_to
+        assert (await store.rules.state()).judged == up_to
 
 
 class RuleUpkeepSuite(StoreSuite):
@@ -411,11 +411,11 @@ class RuleUpkeepSuite(StoreSuite):
 
     async def test_a_pause_is_one_decision(self, store: Store, journal: Journal) -> None:
         """Pausing twice is no change; it holds until it is ended."""
-        changes = [await store.pause_rules(is_on=is_on) for is_on in (False, True, True, False, False)]
+        changes = [await store.rules.pause(is_on=is_on) for is_on in (False, True, True, False, False)]
         assert changes == [False, True, False, True, False]
         assert [kind for kind in journal.kinds() if kind in ("paused", "resumed")] == ["paused", "resumed"]
-        await store.pause_rules(is_on=True)
-        assert (await store.standing()).is_paused is True
+        await store.rules.pause(is_on=True)
+        assert (await store.rules.state()).is_paused is True
 
     @pytest.mark.parametrize("change", CHANGES)
     async def test_changes_ring_for_actions(
@@ -437,11 +437,11 @@ class RuleUpkeepSuite(StoreSuite):
         with store.changes.listen(ear):
             [action] = await settle(store, clock, [verdict(message)])
             await ear.heard()
-            await store.answer(action.id, is_yes=True, by="cli")
+            await store.actions.answer(action.id, is_yes=True, by="cli")
             assert (await ear.heard())[0] == {ACTIONS}
-            run = await store.start_run(run_of(action))
+            run = await store.runs.start(run_of(action))
             await ear.heard()
-            await store.end_run(run.id, RunEnd(state=RunState.DONE))
+            await store.runs.end(run.id, RunEnd(state=RunState.DONE))
             assert (await ear.heard())[0] == {ACTIONS}
 
     async def test_actions_are_no_mailbox(self, store: Store, clock: FakeClock) -> None:
@@ -456,20 +456,20 @@ class RuleUpkeepSuite(StoreSuite):
 
         async def everything(store: Store) -> Sequence[object]:
             return (
-                await store.standing(["red"], [("red", FIRST)]),
-                await store.rule_counts(),
-                await store.actions(),
-                [await store.verdicts(action.message) for action in await store.actions()],
-                await store.runs(),
+                await store.rules.state(["red"], [("red", FIRST)]),
+                await store.rules.counts(),
+                await store.actions.list(),
+                [await store.rules.verdicts(action.message) for action in await store.actions.list()],
+                await store.runs.list(),
             )
 
         async with backend(tmp_path, clock, Journal()) as store:
             await ask(store, clock)
             started = await ask(store, clock, Mode.AUTO)
-            run = await store.start_run(run_of(started))
-            await store.run_began(run.id, 4711)
-            await store.pause_rules(is_on=True)
+            run = await store.runs.start(run_of(started))
+            await store.runs.began(run.id, 4711)
+            await store.rules.pause(is_on=True)
             before = await everything(store)
         async with backend(tmp_path, clock, Journal()) as store:
             assert await everything(store) == before
-            assert (await store.run(run.id)).pid == 4711
+            assert (await store.runs.get(run.id)).pid == 4711

@@ -26,7 +26,7 @@ DONE = RunEnd(state=RunState.DONE, exit_code=0, turns=3, denied=("Bash", "mcp/x"
 async def start(store: Store, clock: FakeClock, name: str, workdir: str = ORDER.workdir) -> Run:
     """Let a rule fire and its run begin."""
     action = await ask(store, clock, Mode.AUTO)
-    return await store.start_run(run_of(action, name, workdir))
+    return await store.runs.start(run_of(action, name, workdir))
 
 
 async def say_as_run(store: Store, run: RunId, source: str = LOCAL) -> Message:
@@ -45,10 +45,10 @@ class RunSuite(StoreSuite):
         """In one step: an action that is started without a run would never end, nor would a run without one."""
         action = await ask(store, clock, Mode.AUTO)
         wanted = run_of(action)
-        assert await store.start_run(wanted) == wanted
-        assert await store.run(wanted.id) == wanted
-        assert await store.action(action.id) == replace(action, state=ActionState.STARTED, run=wanted.id)
-        assert (await store.standing()).waiting == 0
+        assert await store.runs.start(wanted) == wanted
+        assert await store.runs.get(wanted.id) == wanted
+        assert await store.actions.get(action.id) == replace(action, state=ActionState.STARTED, run=wanted.id)
+        assert (await store.rules.state()).waiting == 0
         [event] = journal.of("run")
         named = (wanted.id, action.id, action.message, "red", "running")
         assert tuple(event.data[name] for name in ("run", "action", "message_id", "rule", "state")) == named
@@ -56,37 +56,37 @@ class RunSuite(StoreSuite):
     async def test_only_a_queued_action_is_started(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """No yes, no run; and one yes is one run."""
         asked, told = await ask(store, clock), await ask(store, clock, Mode.NOTIFY)
-        declined = await store.answer((await ask(store, clock, Mode.AUTO)).id, is_yes=False, by="cli")
+        declined = await store.actions.answer((await ask(store, clock, Mode.AUTO)).id, is_yes=False, by="cli")
         started = await ask(store, clock, Mode.AUTO)
-        run = await store.start_run(run_of(started))
-        await store.end_run(run.id, DONE)
+        run = await store.runs.start(run_of(started))
+        await store.runs.end(run.id, DONE)
         events = len(journal.events)
         for action in (asked, told, declined, started):
             with pytest.raises(Conflict, match=action.id):
-                await store.start_run(run_of(action, "r-000002"))
+                await store.runs.start(run_of(action, "r-000002"))
         with pytest.raises(NotFound):
-            await store.start_run(replace(run_of(asked, "r-000002"), action=ActionId("a-nobody")))
-        assert [each.id for each in await store.runs()] == [run.id]
-        assert await store.actions([ActionState.WAITING]) == [asked]
+            await store.runs.start(replace(run_of(asked, "r-000002"), action=ActionId("a-nobody")))
+        assert [each.id for each in await store.runs.list()] == [run.id]
+        assert await store.actions.list([ActionState.WAITING]) == [asked]
         assert len(journal.events) == events
 
     async def test_a_folder_has_one_run_at_a_time(self, store: Store, clock: FakeClock) -> None:
         """Two agents in one folder would write over each other. The second stays queued, and is started later."""
         first, second = await ask(store, clock, Mode.AUTO), await ask(store, clock, Mode.AUTO)
-        await store.start_run(run_of(first, "r-000001", "/w/a"))
+        await store.runs.start(run_of(first, "r-000001", "/w/a"))
         with pytest.raises(Conflict, match="r-000001"):
-            await store.start_run(run_of(second, "r-000002", "/w/a"))
-        assert (await store.action(second.id)).state is ActionState.QUEUED
-        await store.end_run(RunId("r-000001"), DONE)
-        await store.start_run(run_of(second, "r-000002", "/w/a"))
+            await store.runs.start(run_of(second, "r-000002", "/w/a"))
+        assert (await store.actions.get(second.id)).state is ActionState.QUEUED
+        await store.runs.end(RunId("r-000001"), DONE)
+        await store.runs.start(run_of(second, "r-000002", "/w/a"))
         await start(store, clock, "r-000003", "/w/b")
-        assert [run.id for run in await store.runs(is_running=True)] == ["r-000003", "r-000002"]
+        assert [run.id for run in await store.runs.list(is_running=True)] == ["r-000003", "r-000002"]
 
     async def test_runs_without_a_folder_do_not_wait_for_each_other(self, store: Store, clock: FakeClock) -> None:
         """An empty folder is none that they could share."""
         await start(store, clock, "r-000001", "")
         await start(store, clock, "r-000002", "")
-        assert len(await store.runs(is_running=True)) == 2
+        assert len(await store.runs.list(is_running=True)) == 2
 
     async def test_of_two_runs_at_once_for_a_folder_one_begins(self, store: Store, clock: FakeClock) -> None:
         """Two runners, or two daemons: the second is told, and its action waits on."""
@@ -95,7 +95,7 @@ class RunSuite(StoreSuite):
 
         async def begin(number: int) -> None:
             try:
-                begun.append((await store.start_run(run_of(actions[number], f"r-00000{number}"))).id)
+                begun.append((await store.runs.start(run_of(actions[number], f"r-00000{number}"))).id)
             except Conflict:
                 late.append(actions[number])
 
@@ -104,23 +104,23 @@ class RunSuite(StoreSuite):
                 for number in range(2):
                     both.start_soon(begin, number)
         assert (len(begun), len(late)) == (1, 1)
-        assert await store.actions([ActionState.QUEUED]) == late
+        assert await store.actions.list([ActionState.QUEUED]) == late
 
     async def test_an_id_is_that_of_one_run(self, store: Store, clock: FakeClock) -> None:
         """Its output is in a file of that name."""
         first = await start(store, clock, "r-000001", "/w/a")
         action = await ask(store, clock, Mode.AUTO)
         with pytest.raises(Conflict):
-            await store.start_run(run_of(action, "r-000001", "/w/b"))
-        assert await store.runs() == [first]
-        assert (await store.action(action.id)).state is ActionState.QUEUED
+            await store.runs.start(run_of(action, "r-000001", "/w/b"))
+        assert await store.runs.list() == [first]
+        assert (await store.actions.get(action.id)).state is ActionState.QUEUED
 
     async def test_how_it_ended_stays(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """What it answered, what it was denied and why it ended is what people ask for."""
         begun = await start(store, clock, "r-000001")
-        await store.run_began(begun.id, 4711)
+        await store.runs.began(begun.id, 4711)
         clock.advance(60)
-        ended = await store.end_run(begun.id, DONE)
+        ended = await store.runs.end(begun.id, DONE)
         assert ended == replace(
             begun,
             pid=4711,
@@ -132,58 +132,58 @@ class RunSuite(StoreSuite):
             answer="fixed\nit",
             reason="in time",
         )
-        assert await store.run(begun.id) == ended
+        assert await store.runs.get(begun.id) == ended
         assert [event.data["state"] for event in journal.of("run")] == ["running", "done"]
 
     async def test_the_first_end_counts(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """It is aborted in the moment in which it ends by itself: one of them is what happened."""
         begun = await start(store, clock, "r-000001")
-        ended = await store.end_run(begun.id, RunEnd(state=RunState.ABORTED, reason="by cli"))
+        ended = await store.runs.end(begun.id, RunEnd(state=RunState.ABORTED, reason="by cli"))
         clock.advance(60)
-        assert await store.end_run(begun.id, DONE) == ended
-        await store.run_began(begun.id, 4711)
-        assert await store.run(begun.id) == ended
+        assert await store.runs.end(begun.id, DONE) == ended
+        await store.runs.began(begun.id, 4711)
+        assert await store.runs.get(begun.id) == ended
         assert [event.data["state"] for event in journal.of("run")] == ["running", "aborted"]
         with pytest.raises(NotFound):
-            await store.end_run(RunId("r-nobody"), DONE)
+            await store.runs.end(RunId("r-nobody"), DONE)
 
     async def test_a_run_is_found_by_a_unique_beginning(self, store: Store, clock: FakeClock) -> None:
         """Ids are typed by people; a whole id is never the beginning of another one."""
         for number, name in enumerate(("r-ab0000", "r-ab1111", "r-b22222")):
             await start(store, clock, name, f"/w/{number}")
-        assert (await store.run("r-b")).id == "r-b22222"
-        assert (await store.run("r-ab1")).id == "r-ab1111"
-        assert (await store.run("r-ab0000")).id == "r-ab0000"
+        assert (await store.runs.get("r-b")).id == "r-b22222"
+        assert (await store.runs.get("r-ab1")).id == "r-ab1111"
+        assert (await store.runs.get("r-ab0000")).id == "r-ab0000"
         with pytest.raises(UserError, match="r-ab"):
-            await store.run("r-ab")
+            await store.runs.get("r-ab")
         for wrong in ("", "r", "r-", "r-%", "a-ab0000", "r-ab00001"):
             with pytest.raises(NotFound):
-                await store.run(wrong)
+                await store.runs.get(wrong)
 
     async def test_runs_come_newest_first(self, store: Store, clock: FakeClock) -> None:
         """Those that run, those that ended, those for one message, and no more than was asked for."""
         first, second, third = [await start(store, clock, f"r-00000{n}", f"/w/{n}") for n in range(3)]
-        ended = await store.end_run(second.id, DONE)
-        assert await store.runs() == [third, ended, first]
-        assert await store.runs(limit=1) == [third]
-        assert await store.runs(is_running=True) == [third, first]
-        assert await store.runs(is_running=False) == [ended]
-        assert await store.runs(message=first.message) == [first]
-        assert await store.runs(is_running=True, message=ended.message) == []
-        assert await store.runs(is_running=False, message=ended.message) == [ended]
+        ended = await store.runs.end(second.id, DONE)
+        assert await store.runs.list() == [third, ended, first]
+        assert await store.runs.list(limit=1) == [third]
+        assert await store.runs.list(is_running=True) == [third, first]
+        assert await store.runs.list(is_running=False) == [ended]
+        assert await store.runs.list(message=first.message) == [first]
+        assert await store.runs.list(is_running=True, message=ended.message) == []
+        assert await store.runs.list(is_running=False, message=ended.message) == [ended]
 
     async def test_old_runs_go_and_what_runs_stays(self, store: Store, clock: FakeClock) -> None:
         """The newest thousand stay, however old they are; so does one that still runs."""
         [message] = await say(store, "one")
         running, over = await start(store, clock, "r-running", "/w/a"), await start(store, clock, "r-over00", "/w/b")
-        await store.end_run(over.id, DONE)
+        await store.runs.end(over.id, DONE)
         limit = anyio.CapacityLimiter(32)
 
         async def live(number: int) -> None:
             async with limit:
-                action = await store.add_action(message.id, ORDER, "cli")
-                run = await store.start_run(run_of(action, f"r-{number:06}", ""))
-                await store.end_run(run.id, DONE)
+                action = await store.actions.add(message.id, ORDER, "cli")
+                run = await store.runs.start(run_of(action, f"r-{number:06}", ""))
+                await store.runs.end(run.id, DONE)
 
         async with anyio.create_task_group() as lives:
             for number in range(KEPT - 1):
@@ -191,12 +191,12 @@ class RunSuite(StoreSuite):
         limits = Limits(max_count=10 * KEPT, max_age_seconds=60)
         clock.advance(61)
         await store.prune(limits)
-        assert (await store.run(over.id)).state is RunState.DONE
+        assert (await store.runs.get(over.id)).state is RunState.DONE
         await live(KEPT)
         await store.prune(limits)
         with pytest.raises(NotFound):
-            await store.run(over.id)
-        left = await store.runs(limit=2 * KEPT)
+            await store.runs.get(over.id)
+        left = await store.runs.list(limit=2 * KEPT)
         assert (len(left), left[-1]) == (KEPT + 1, running)
 
 
@@ -211,8 +211,8 @@ class AncestrySuite(StoreSuite):
         unknown = await say_as_run(store, RunId("r-nobody"))
         gone = MessageId("m-nothing")
         asked = [plain.id, foreign.id, unknown.id, gone]
-        assert await store.ancestry(asked) == dict.fromkeys(asked, ())
-        assert await store.ancestry([]) == {}
+        assert await store.runs.ancestry(asked) == dict.fromkeys(asked, ())
+        assert await store.runs.ancestry([]) == {}
 
     async def test_a_chain_is_told_from_the_nearest_on(self, store: Store, clock: FakeClock) -> None:
         """The loop guard asks whether a rule is in it, and how long it is. A run by hand counts, without a name."""
@@ -223,24 +223,24 @@ class AncestrySuite(StoreSuite):
             if rule:
                 [action] = await settle(store, clock, [verdict(told, rule, Mode.AUTO)])
             else:
-                action = await store.add_action(told.id, ORDER, "cli")
-            run = await store.start_run(run_of(action, f"r-00000{number}", f"/w/{number}"))
+                action = await store.actions.add(told.id, ORDER, "cli")
+            run = await store.runs.start(run_of(action, f"r-00000{number}", f"/w/{number}"))
             told, ancestry = await say_as_run(store, run.id), (rule, *ancestry)
             expected[told.id] = ancestry
         assert ancestry == ("blue", "", "red")
-        assert await store.ancestry(list(expected)) == expected
+        assert await store.runs.ancestry(list(expected)) == expected
 
     async def test_a_chain_outlives_its_messages(self, store: Store, clock: FakeClock) -> None:
         """Otherwise a small mailbox would let a loop go on as soon as its beginning is deleted."""
         first = await start(store, clock, "r-000001", "/w/a")
         middle = await say_as_run(store, first.id)
         [action] = await settle(store, clock, [verdict(middle, "blue", Mode.AUTO)])
-        second = await store.start_run(run_of(action, "r-000002", "/w/b"))
+        second = await store.runs.start(run_of(action, "r-000002", "/w/b"))
         for run in (first, second):
-            await store.end_run(run.id, DONE)
+            await store.runs.end(run.id, DONE)
         last = await say_as_run(store, second.id)
         messages = [message.id for message in await store.page(Filter(mailbox=INBOX), 100)]
         await store.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), messages, "ack")
         await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
         assert [message.id for message in await store.page(Filter(mailbox=INBOX), 100)] == [last.id]
-        assert await store.ancestry([last.id]) == {last.id: ("blue", "red")}
+        assert await store.runs.ancestry([last.id]) == {last.id: ("blue", "red")}

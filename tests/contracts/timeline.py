@@ -428,11 +428,11 @@ class PromptSuite(StoreSuite):
         """Whoever it is from: the owner's rule says that it matters. Once, however many rules say so; not if muted."""
         stranger = replace(new_message("from a stranger"), attention=Attention.COUNT, channel="door")
         told, *_ = await add(store, stranger, replace(stranger, text="not told"), announced("later"))
-        standing = await store.standing()
+        standing = await store.rules.state()
         verdicts = [
             Verdict(message=told.id, rule=name, mode=Mode.NOTIFY, outcome=Outcome.FIRED) for name in ("one", "two")
         ]
-        await store.settle(
+        await store.rules.settle(
             Settlement(
                 revision=standing.revision, judged=standing.head, verdicts=verdicts, keep_since=clock.now() - HOUR
             )

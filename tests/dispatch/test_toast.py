@@ -185,12 +185,12 @@ async def test_question_that_was_answered_meanwhile_is_not_shown(stage: Stage) -
     toasts = stage.toasts()
     first, second, third = await stage.fire("ask", "one?", "two?", "three?", mode=Mode.CONFIRM)
     await toasts.look()
-    await stage.store.answer(first.id, is_yes=True, by="page")
-    await stage.store.answer(second.id, is_yes=False, by="page")
+    await stage.store.actions.answer(first.id, is_yes=True, by="page")
+    await stage.store.actions.answer(second.id, is_yes=False, by="page")
     stage.clock.advance(PAUSE_SECONDS)
     await toasts.look()
     assert stage.titles() == ["ask: one?", "ask: three?"]
-    await stage.store.answer(third.id, is_yes=False, by="page")
+    await stage.store.actions.answer(third.id, is_yes=False, by="page")
     stage.clock.advance(PAUSE_SECONDS)
     await toasts.look()
     assert stage.titles() == []
@@ -205,7 +205,7 @@ async def test_answer_to_the_newest_brings_nothing_old_back(stage: Stage) -> Non
         await toasts.look()
         stage.clock.advance(PAUSE_SECONDS)
     assert stage.titles() == ["ask: may I?", "red: told"]
-    await stage.store.answer(action.id, is_yes=False, by="page")
+    await stage.store.actions.answer(action.id, is_yes=False, by="page")
     await toasts.look()
     assert stage.titles() == []
 
@@ -243,8 +243,8 @@ async def test_restart_shows_again_what_waits_and_nothing_else(stage: Stage) -> 
     """A restart is no news. A question that nobody answered is: its toast may have gone with the last session."""
     await stage.fire("red", "told before")
     await stage.fire("ask", "answered before?", mode=Mode.CONFIRM)
-    [answered] = await stage.store.actions([ActionState.WAITING])
-    await stage.store.answer(answered.id, is_yes=False, by="page")
+    [answered] = await stage.store.actions.list([ActionState.WAITING])
+    await stage.store.actions.answer(answered.id, is_yes=False, by="page")
     await stage.fire("ask", "still there?", mode=Mode.CONFIRM)
     stage.clock.advance(60)
     toasts = stage.toasts()

@@ -108,11 +108,11 @@ class Room:
         """Let a message come that the rule asks about; return what waits."""
         await self.daemon.inbox.send(OWNER, text, sender=sender, channel="ci")
         await self.daemon.reacting.judge.catch_up()
-        return (await self.daemon.store.actions([ActionState.WAITING]))[0]
+        return (await self.daemon.store.actions.list([ActionState.WAITING]))[0]
 
     async def state(self, action: Action) -> tuple[ActionState, str]:
         """Return what became of an action, and who decided."""
-        now = await self.daemon.store.action(action.id)
+        now = await self.daemon.store.actions.get(action.id)
         return now.state, now.decided_by
 
     async def until(self, action: Action, state: ActionState) -> str:

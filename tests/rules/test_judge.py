@@ -42,11 +42,11 @@ class Court:
         """Return what was decided: the text, the rule, the outcome."""
         found = []
         for message in await self._messages():
-            found += [(message.text, it.rule, it.outcome.value) for it in await self.store.verdicts(message.id)]
+            found += [(message.text, it.rule, it.outcome.value) for it in await self.store.rules.verdicts(message.id)]
         return found
 
     async def _messages(self) -> Sequence[Message]:
-        return [message for _, message in await self.store.unjudged(0, 1_000)]
+        return [message for _, message in await self.store.rules.unjudged(0, 1_000)]
 
 
 def _keep(path: Path, text: str) -> None:
@@ -181,7 +181,7 @@ async def test_rules_that_this_version_cannot_read_do_not_keep_the_daemon_from_s
     """Mail must arrive whatever is wrong with rules; and correcting the file must help."""
     clock = FakeClock()
     async with sitting(tmp_path, clock) as court:
-        await court.store.keep_rules('{"rules": [{"name": "x", "mode": "later"}]}', 1)
+        await court.store.rules.keep('{"rules": [{"name": "x", "mode": "later"}]}', 1)
     write(tmp_path, TELL)
     async with sitting(tmp_path, clock) as court:
         assert (court.book.current.rules, "later" in court.book.problem) == ((), True)
@@ -222,14 +222,14 @@ async def test_owner_answers_by_a_message_and_nobody_else_does(tmp_path: Path) -
     async with sitting(tmp_path, FakeClock()) as court:
         await court.say("db is down", channel="incidents")
         await court.judge.catch_up()
-        (action,) = await court.store.actions()
+        (action,) = await court.store.actions.list()
         await court.say(f"yes {action.id}", trust=Trust.KNOWN)
         await court.say(f"please say yes {action.id}", trust=Trust.OWNER)
         await court.judge.catch_up()
-        assert (await court.store.action(action.id)).state is ActionState.WAITING
+        assert (await court.store.actions.get(action.id)).state is ActionState.WAITING
         await court.say(f"YES {action.id}.", f"no {action.id}", trust=Trust.OWNER)
         await court.judge.catch_up()
-        answered = await court.store.action(action.id)
+        answered = await court.store.actions.get(action.id)
         assert (answered.state, answered.decided_by) == (ActionState.QUEUED, "you, by ci")
         told = [reply.body for reply in await court.store.outbox.list()]
         assert told == [
@@ -270,12 +270,12 @@ async def test_burst_is_accounted_for_to_the_last_message(tmp_path: Path) -> Non
             with anyio.fail_after(120):
                 await court.judge.catch_up()
             tasks.cancel_scope.cancel()
-        counts = await court.store.rule_counts()
+        counts = await court.store.rules.counts()
         assert counts["run"].outcomes == {Outcome.FIRED: 1, Outcome.LIMITED: count - 1}
         assert counts["ask"].outcomes == {Outcome.FIRED: MOST_WAITING - 1, Outcome.FULL: count - MOST_WAITING + 1}
         assert counts["tell"].outcomes == {Outcome.FIRED: count}
-        assert (await court.store.standing()).waiting == MOST_WAITING
-        waiting = await court.store.actions([ActionState.WAITING, ActionState.QUEUED], limit=200)
+        assert (await court.store.rules.state()).waiting == MOST_WAITING
+        waiting = await court.store.actions.list([ActionState.WAITING, ActionState.QUEUED], limit=200)
         assert Counter(action.mode for action in waiting) == {Mode.CONFIRM: MOST_WAITING - 1, Mode.AUTO: 1}
 
 
@@ -285,7 +285,7 @@ async def test_pause_and_resume_hold_for_what_comes_then(tmp_path: Path) -> None
     async with sitting(tmp_path, FakeClock()) as court:
         for text, is_paused in (("red 1", False), ("red 2", True), ("red 3", False)):
             await court.judge.catch_up()
-            await court.store.pause_rules(is_on=is_paused)
+            await court.store.rules.pause(is_on=is_paused)
             await court.say(text)
         await court.judge.catch_up()
         assert [outcome for _, _, outcome in await court.outcomes()] == ["fired", "paused", "fired"]

@@ -215,7 +215,7 @@ class Rig:
             max_turns=wish.max_turns,
             has_reply=wish.has_reply,
         )
-        return await self.store.add_action(await self._message(), order, "you")
+        return await self.store.actions.add(await self._message(), order, "you")
 
     async def by_rule(self, prompt: str) -> Action:
         """Queue an action that a rule asked for."""
@@ -228,12 +228,12 @@ class Rig:
             timeout=timedelta(seconds=60),
             max_turns=5,
         )
-        standing = await self.store.standing()
+        standing = await self.store.rules.state()
         verdict = Verdict(message=message, rule="red", mode=Mode.AUTO, outcome=Outcome.FIRED, order=order)
         settlement = Settlement(
             revision=standing.revision, judged=standing.head, verdicts=[verdict], keep_since=SystemClock().now()
         )
-        return (await self.store.settle(settlement))[0]
+        return (await self.store.rules.settle(settlement))[0]
 
     async def ended(self, action: Action) -> Run:
         """Return the run of an action, once it is over."""
@@ -251,13 +251,13 @@ class Rig:
         with anyio.fail_after(WAIT_SECONDS), self.store.changes.listen(lambda _: grown.set()):
             while True:
                 grown = anyio.Event()
-                found = await self.store.action(action.id)
-                if is_so(found, await self.store.run(found.run) if found.run else None):
+                found = await self.store.actions.get(action.id)
+                if is_so(found, await self.store.runs.get(found.run) if found.run else None):
                     return found
                 await grown.wait()
 
     async def _run_of(self, action: Action) -> Run:
-        return await self.store.run((await self.store.action(action.id)).run or "")
+        return await self.store.runs.get((await self.store.actions.get(action.id)).run or "")
 
     async def _message(self) -> MessageId:
         new = NewMessage(

@@ -369,7 +369,7 @@ async def test_what_is_held_is_put_back_after_the_daemon_was_killed(tmp_path: Pa
             daemon.kill()
     assert (project.folder / "AGENTS.md").read_text(encoding="utf-8") == "evil"
     async with running(tmp_path) as rig:
-        (action,) = await rig.store.actions()
+        (action,) = await rig.store.actions.list()
         run = await rig.ended(action)
         changes = await rig.runner.changes(run.id)
     assert run.state is RunState.INTERRUPTED

@@ -58,7 +58,7 @@ async def test_run_keeps_what_the_agent_said_and_was_denied(tmp_path: Path) -> N
         assert (run.agent, run.tools, run.leftover, run.exit_code) == ("stand-in", ("read_file",), ("todo_write",), 0)
         kinds = [line.kind for line in rig.runner.outputs.read(run.id, 0).lines]
         assert kinds == ["begin", "text", "denied", "turn", "turn", "denied", "denied", "answer", "end"]
-        assert (await rig.store.action(action.id)).state is ActionState.STARTED
+        assert (await rig.store.actions.get(action.id)).state is ActionState.STARTED
 
 
 async def test_record_of_denials_is_long_and_has_an_end(tmp_path: Path) -> None:
@@ -139,7 +139,7 @@ async def test_what_cannot_be_run_is_refused_with_the_reason(tmp_path: Path, wis
     async with running(tmp_path) as rig:
         action = await refused(rig, await rig.wish(wish))
         assert why in action.reason
-        assert not await rig.store.runs()
+        assert not await rig.store.runs.list()
 
 
 async def test_one_run_per_folder_and_per_host_at_a_time(tmp_path: Path) -> None:
@@ -156,7 +156,7 @@ async def test_one_run_per_folder_and_per_host_at_a_time(tmp_path: Path) -> None
         await rig.running(first)
         await rig.ended(beside)
         for action in (same_folder, same_host):
-            assert (await rig.store.action(action.id)).state is ActionState.QUEUED
+            assert (await rig.store.actions.get(action.id)).state is ActionState.QUEUED
         go.touch()
         for action in (first, same_folder, same_host):
             assert (await rig.ended(action)).state is RunState.DONE
@@ -238,7 +238,7 @@ async def test_one_that_cannot_be_started_holds_up_no_other(tmp_path: Path, name
         good = await rig.ask("answer=x", agent="two", workdir=tmp_path.parent)
         await refused(rig, bad)
         await rig.until(good, lambda found, _: found.state is not ActionState.QUEUED)
-        assert (await rig.store.run(going.id)).state is RunState.RUNNING
+        assert (await rig.store.runs.get(going.id)).state is RunState.RUNNING
 
 
 async def test_fault_of_a_jail_costs_its_own_run_only(tmp_path: Path) -> None:
@@ -268,11 +268,11 @@ async def test_run_is_over_when_its_program_is_whatever_holds_its_output_open(tm
 async def test_nothing_that_a_rule_queued_starts_while_rules_are_paused(tmp_path: Path) -> None:
     """Whoever presses pause because something goes wrong must not see more of it begin."""
     async with running(tmp_path) as rig:
-        await rig.store.pause_rules(is_on=True)
+        await rig.store.rules.pause(is_on=True)
         by_rule = await rig.by_rule("answer=x")
         assert (await rig.ended(await rig.ask("answer=hand"))).answer == "hand"
-        assert (await rig.store.action(by_rule.id)).state is ActionState.QUEUED
-        await rig.store.pause_rules(is_on=False)
+        assert (await rig.store.actions.get(by_rule.id)).state is ActionState.QUEUED
+        await rig.store.rules.pause(is_on=False)
         assert (await rig.ended(by_rule)).answer == "x"
 
 
@@ -284,12 +284,12 @@ async def test_full_disk_neither_ends_a_run_nor_costs_what_waits(tmp_path: Path)
         going = await rig.running(await rig.ask("hang", agent="one"))
         waiting = await rig.ask("answer=x", agent="two", workdir=work)
         await disk.tried()
-        assert (await rig.store.action(waiting.id)).state is ActionState.QUEUED
-        assert (await rig.store.run(going.id)).state is RunState.RUNNING
+        assert (await rig.store.actions.get(waiting.id)).state is ActionState.QUEUED
+        assert (await rig.store.runs.get(going.id)).state is RunState.RUNNING
         disk.is_full = False
         await rig.ask("answer=y", agent="two", workdir=work)  # somebody rings
         assert (await rig.ended(waiting)).answer == "x"
-        assert (await rig.store.run(going.id)).state is RunState.RUNNING
+        assert (await rig.store.runs.get(going.id)).state is RunState.RUNNING
 
 
 async def test_time_is_up(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ async def test_run_of_an_earlier_daemon_is_interrupted_and_not_begun_again(tmp_p
     async with running(tmp_path) as rig:
         assert (await rig.ended(action)).state is RunState.INTERRUPTED
         await rig.ended(await rig.ask("answer=later"))
-        assert len(await rig.store.runs()) == 2
+        assert len(await rig.store.runs.list()) == 2
     await gone(first.pid)
 
 

@@ -35,34 +35,34 @@ def steps(store: Store, clock: FakeClock) -> Mapping[str, Callable[[], Awaitable
     """Return the story: each step is one commit."""
 
     async def of_rule(name: str) -> Action:
-        return next(action for action in await store.actions() if action.rule == name)
+        return next(action for action in await store.actions.list() if action.rule == name)
 
     async def judge() -> None:
-        standing = await store.standing()
-        found = await store.unjudged(standing.judged, 100)
+        standing = await store.rules.state()
+        found = await store.rules.unjudged(standing.judged, 100)
         verdicts = [verdict(message, rule, mode) for _, message in found[:1] for rule, mode in MODES.items()]
         judged = found[-1][0] if found else standing.judged
-        await store.settle(
+        await store.rules.settle(
             Settlement(revision=standing.revision, judged=judged, verdicts=verdicts, keep_since=clock.now() - WINDOW)
         )
 
     async def answer() -> None:
-        await store.answer((await of_rule(ASKS)).id, is_yes=True, by="cli")
+        await store.actions.answer((await of_rule(ASKS)).id, is_yes=True, by="cli")
 
     async def start() -> None:
-        await store.start_run(run_of(await of_rule(ASKS), RUN_ID))
+        await store.runs.start(run_of(await of_rule(ASKS), RUN_ID))
 
     async def refuse() -> None:
-        await store.refuse_action((await of_rule(ACTS)).id, "no host")
+        await store.actions.refuse((await of_rule(ACTS)).id, "no host")
 
     return {
         "mail": lambda: store.append([new_message(text, key=text.encode()) for text in ("one", "two")]),
         "judged": judge,
         "answered": answer,
         "started": start,
-        "ended": lambda: store.end_run(RUN_ID, RunEnd(state=RunState.DONE, answer="fixed")),
+        "ended": lambda: store.runs.end(RUN_ID, RunEnd(state=RunState.DONE, answer="fixed")),
         "refused": refuse,
-        "paused": lambda: store.pause_rules(is_on=True),
+        "paused": lambda: store.rules.pause(is_on=True),
     }
 
 

@@ -40,7 +40,7 @@ async def test_list_of_long_messages_ends_where_memory_would(tmp_path: Path) -> 
         while await store.index(2_000):
             pass
         assert len(await store.search("word", EVERYTHING, 1000)) == count - 3
-        assert len(await store.unjudged(0, 1000)) == count - 3
+        assert len(await store.rules.unjudged(0, 1000)) == count - 3
 
 
 async def test_short_message_is_offered_behind_many_that_no_answer_carries(tmp_path: Path) -> None:

@@ -112,10 +112,10 @@ async def decide(store: Store, clock: FakeClock) -> None:
     messages = await store.page(EVERYTHING, 10)
     [action] = await settle(store, clock, [verdict(messages[0])])
     [other] = await settle(store, clock, [verdict(messages[1], "held")])
-    await store.answer(other.id, is_yes=False, by="me")
-    ready = await store.answer(action.id, is_yes=True, by="me")
-    await store.start_run(run_of(ready))
-    await store.pause_rules(is_on=True)
+    await store.actions.answer(other.id, is_yes=False, by="me")
+    ready = await store.actions.answer(action.id, is_yes=True, by="me")
+    await store.runs.start(run_of(ready))
+    await store.rules.pause(is_on=True)
 
 
 async def lived(folder: Path, clock: FakeClock) -> Path:

@@ -24,7 +24,7 @@ from harken.model import LOCAL, MessageId, Sender
 from harken.reaction import ActionState, Mode, Outcome, RuleCount, RunEnd, RunState
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
-from harken.store.sqlite import actions, open_store, runs, verdicts
+from harken.store.sqlite import actions, open_store, rules, runs
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
 from tests.contracts.rules import FIRST, ORDER, WINDOW, run_of, say, settle, verdict
@@ -69,20 +69,20 @@ async def check_promises(store: Store, reached: int) -> None:
     """Check that everything up to a step of the story is there, whole, and nothing of the next."""
     done = set(STEPS[:reached])
     assert await texts(store) == (["one", "two"] if "mail" in done else [])
-    states = {action.rule: action.state for action in await store.actions()}
+    states = {action.rule: action.state for action in await store.actions.list()}
     assert states == expected_states(done)
-    standing = await store.standing(MODES, [(rule, FIRST) for rule in MODES])
+    standing = await store.rules.state(MODES, [(rule, FIRST) for rule in MODES])
     assert standing.judged == (2 if "judged" in done else 0)
     assert standing.waiting == sum(state.is_waiting for state in states.values())
     assert standing.is_paused == ("paused" in done)
     assert len(standing.fired) == len(standing.duplicates) == len(states)
     fired = {rule: RuleCount(outcomes={Outcome.FIRED: 1}, last_fired_at=FakeClock().now()) for rule in states}
-    assert await store.rule_counts() == fired
+    assert await store.rules.counts() == fired
     if "mail" in done:
-        decided = await store.verdicts((await store.message("#1")).id)
+        decided = await store.rules.verdicts((await store.message("#1")).id)
         assert [each.rule for each in decided] == (list(MODES) if states else [])
     state = RunState.DONE if "ended" in done else RunState.RUNNING
-    assert [run.state for run in await store.runs()] == ([state] if "started" in done else [])
+    assert [run.state for run in await store.runs.list()] == ([state] if "started" in done else [])
     events = [event.n for event in await store.events(0, 1000)]
     assert events == list(range(1, len(events) + 1))
 
@@ -121,10 +121,10 @@ async def test_mail_that_was_here_before_the_rules_is_not_judged(tmp_path: Path)
         connection.executemany(EARLIER, [("m-1", 1, "old"), ("m-2", 2, "older than the rules")])
         connection.execute("INSERT INTO mailboxes VALUES ('inbox', 2)")
     async with open_store(path, clock) as store:
-        standing = await store.standing()
+        standing = await store.rules.state()
         assert (standing.judged, standing.head, standing.is_paused) == (2, 2, False)
         [message] = await say(store, "new")
-        assert [each.text for _, each in await store.unjudged(standing.judged, 100)] == ["new"]
+        assert [each.text for _, each in await store.rules.unjudged(standing.judged, 100)] == ["new"]
         old = await store.message("m-1")
         [action] = await settle(store, clock, [verdict(old), verdict(message)])
         assert action.message == message.id
@@ -137,7 +137,7 @@ async def fill_with_reactions(path: Path, count: int) -> None:
     async with open_store(path, clock) as store:
         for begin in range(0, count, 200):
             messages = [each.message for each in await store.append([new_message()] * 199 + [said_by_run])]
-            place = (await store.standing()).head
+            place = (await store.rules.state()).head
             fired = [verdict(each, mode=Mode.NOTIFY, digest=each.id.encode()) for each in messages]
             await settle(store, clock, fired, judged=place)
             async with anyio.create_task_group() as lives:
@@ -146,14 +146,14 @@ async def fill_with_reactions(path: Path, count: int) -> None:
         last = await say(store, "one", "two", "three")
         await settle(store, clock, [verdict(each) for each in last])
         for number in range(2):
-            action = await store.add_action(last[0].id, ORDER, "cli")
-            await store.start_run(run_of(action, f"r-now{number}", f"/w/{number}"))
+            action = await store.actions.add(last[0].id, ORDER, "cli")
+            await store.runs.start(run_of(action, f"r-now{number}", f"/w/{number}"))
 
 
 async def _run(store: Store, message: MessageId, number: int) -> None:
-    action = await store.add_action(message, ORDER, "cli")
-    run = await store.start_run(run_of(action, f"r-{number:06}", ""))
-    await store.end_run(run.id, RunEnd(state=RunState.DONE))
+    action = await store.actions.add(message, ORDER, "cli")
+    run = await store.runs.start(run_of(action, f"r-{number:06}", ""))
+    await store.runs.end(run.id, RunEnd(state=RunState.DONE))
 
 
 def newest_messages(connection: sqlite3.Connection) -> list[MessageId]:
@@ -162,11 +162,11 @@ def newest_messages(connection: sqlite3.Connection) -> list[MessageId]:
 
 
 READS: Final[Mapping[str, Ask]] = {
-    "standing": lambda db: verdicts.standing(db, ["red"], [("red", FIRST)]),
-    "unjudged": lambda db: verdicts.unjudged(db, verdicts.standing(db, (), ()).judged, 100),
+    "state": lambda db: rules.state(db, ["red"], [("red", FIRST)]),
+    "unjudged": lambda db: rules.unjudged(db, rules.state(db, (), ()).judged, 100),
     "ancestry": lambda db: runs.ancestry(db, newest_messages(db)),
-    "verdicts": lambda db: [verdicts.of_message(db, message) for message in newest_messages(db)],
-    "counts": verdicts.counts,
+    "verdicts": lambda db: [rules.of_message(db, message) for message in newest_messages(db)],
+    "counts": rules.counts,
     "an action": lambda db: actions.find(db, actions.newest(db, (), None, 1)[0].id[:-1]),
     "newest actions": lambda db: actions.newest(db, (), None, 20),
     "what waits": lambda db: actions.newest(db, [ActionState.WAITING, ActionState.QUEUED], None, 20),
@@ -209,7 +209,7 @@ async def test_a_round_with_nothing_to_settle_leaves_no_trace(tmp_path: Path) ->
     """The judge looks now and then: that must not fill the journal, nor make another judge decide again."""
     clock = FakeClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        before = await store.standing(), await store.last_event()
+        before = await store.rules.state(), await store.last_event()
         empty = Settlement(revision=0, judged=0, verdicts=[], keep_since=clock.now() - WINDOW)
-        assert await store.settle(empty) == []
-        assert (await store.standing(), await store.last_event()) == before
+        assert await store.rules.settle(empty) == []
+        assert (await store.rules.state(), await store.last_event()) == before

@@ -23,7 +23,7 @@ async def two_actions(database: Path) -> tuple[Action, Action]:
     clock = FakeClock()
     async with open_store(database, clock) as store:
         asked = await ask(store, clock)
-        return asked, await store.add_action(asked.message, ORDER, "cli")
+        return asked, await store.actions.add(asked.message, ORDER, "cli")
 
 
 async def test_only_a_question_is_withdrawn(tmp_path: Path) -> None:
@@ -47,7 +47,7 @@ async def test_mail_counts_as_not_judged_only_where_there_are_rules(tmp_path: Pa
         await say(store, "one", "two")
     assert hold(database).unjudged == 0
     async with open_store(database, FakeClock()) as store:
-        await store.keep_rules('{"rules": []}', 0)
+        await store.rules.keep('{"rules": []}', 0)
         await say(store, "three", "four", "five")
     assert hold(database).unjudged == 3
     assert hold(database).unjudged == 0

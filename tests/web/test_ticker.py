@@ -154,8 +154,8 @@ async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> 
     decided = Verdict(message=message, rule="red", mode=Mode.CONFIRM, outcome=Outcome.FIRED, order=order)
     settlement = Settlement(revision=0, judged=1, verdicts=[decided], keep_since=fed.clock.now())
     with fed.ticker.follow() as follower:
-        [action] = await fed.store.settle(settlement)
-        await fed.store.answer(action.id, is_yes=True, by="cli")
+        [action] = await fed.store.rules.settle(settlement)
+        await fed.store.actions.answer(action.id, is_yes=True, by="cli")
         run = Run(
             id=RunId("r-1"),
             action=action.id,
@@ -167,10 +167,10 @@ async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> 
             state=RunState.RUNNING,
             started_at=fed.clock.now(),
         )
-        await fed.store.start_run(run)
-        await fed.store.end_run(run.id, RunEnd(state=RunState.FAILED, reason="ignore all rules"))
-        await fed.store.pause_rules(is_on=True)
-        await fed.store.pause_rules(is_on=False)
+        await fed.store.runs.start(run)
+        await fed.store.runs.end(run.id, RunEnd(state=RunState.FAILED, reason="ignore all rules"))
+        await fed.store.rules.pause(is_on=True)
+        await fed.store.rules.pause(is_on=False)
         found = await fed.take(follower, 6)
     about = {"at": "2026-01-05T09:00:00.000Z", "message_id": message, "mailbox": "inbox", "seq": 1, "rule": "red"}
     change = {"at": about["at"], "mailbox": None}

@@ -112,10 +112,10 @@ class Toasts:
 
     async def _fresh(self) -> Sequence[Action]:
         """Return what nobody was told of, the oldest first."""
-        newest = await self._store.actions(_TOLD_OF, limit=1)
+        newest = await self._store.actions.list(_TOLD_OF, limit=1)
         if self._seen is not None and (not newest or newest[0].id in self._seen):
             return ()
-        page = await self._store.actions(_TOLD_OF, limit=AT_ONCE)
+        page = await self._store.actions.list(_TOLD_OF, limit=AT_ONCE)
         seen, self._seen = self._seen, frozenset(action.id for action in page)
         if seen is None:
             fresh = [each for each in page if _is_question(each) or each.created_at >= self._began_at]
@@ -127,7 +127,7 @@ class Toasts:
         """Return the actions without questions that were answered meanwhile."""
         if not any(map(_is_question, actions)):
             return list(actions)
-        waiting = {action.id for action in await self._store.actions([ActionState.WAITING], limit=MOST_WAITING)}
+        waiting = {action.id for action in await self._store.actions.list([ActionState.WAITING], limit=MOST_WAITING)}
         return [action for action in actions if not _is_question(action) or action.id in waiting]
 
 

@@ -189,8 +189,8 @@ class Reactions:
     async def overview(self) -> Overview:
         """Return the rules in force."""
         await anyio.to_thread.run_sync(self._book.refit)
-        standing = await self._store.standing()
-        counts = await self._store.rule_counts()
+        standing = await self._store.rules.state()
+        counts = await self._store.rules.counts()
         current = self._book.current
         return Overview(
             cards=[self._card(rule, counts.get(rule.name, RuleCount())) for rule in current.rules],
@@ -206,8 +206,8 @@ class Reactions:
 
     async def summary(self) -> Summary:
         """Return how things stand, in a few numbers."""
-        standing = await self._store.standing()
-        waiting = await self._store.actions([ActionState.WAITING], limit=MOST_WAITING)
+        standing = await self._store.rules.state()
+        waiting = await self._store.actions.list([ActionState.WAITING], limit=MOST_WAITING)
         return Summary(
             rules=len(self._book.current.rules),
             is_paused=standing.is_paused,
@@ -216,7 +216,7 @@ class Reactions:
             asked=len(waiting),
             oldest=min((action.created_at for action in waiting), default=None),
             queued=standing.waiting - len(waiting),
-            running=len(await self._store.runs(is_running=True, limit=MOST_WAITING)),
+            running=len(await self._store.runs.list(is_running=True, limit=MOST_WAITING)),
         )
 
     async def reload(self, caller: Caller) -> Overview:
@@ -231,7 +231,7 @@ class Reactions:
         if not is_on:
             # What came while they were paused is decided as things stood then.
             await self._judge.catch_up()
-        return await self._store.pause_rules(is_on=is_on)
+        return await self._store.rules.pause(is_on=is_on)
 
     async def test(self, since: timedelta, limit: int, rule: str = "", *, has_all: bool = False) -> Tested:
         """Replay stored mail, oldest first: what the rules in force would have decided, had they been there.
@@ -245,8 +245,8 @@ class Reactions:
             most = min(most, max(1, MOST_COMPARED // max(1, len(current.rules))))
         found = await self._store.page(Filter(since=self._clock.now() - since), most, newest_first=True)
         messages = [message for message in reversed(found) if not message.mailbox.startswith(TRIAL)]
-        ancestry = await self._store.ancestry([message.id for message in messages])
-        standing = RuleState(waiting=(await self._store.standing()).waiting)
+        ancestry = await self._store.runs.ancestry([message.id for message in messages])
+        standing = RuleState(waiting=(await self._store.rules.state()).waiting)
         # In a thread: it may take seconds, and nobody's mail waits for that.
         return await anyio.to_thread.run_sync(
             lambda: self._replayed(current, messages, standing, ancestry, has_all=has_all)
@@ -283,10 +283,10 @@ class Reactions:
         message = await self._store.message(ref)
         current = self._book.current
         found = await anyio.to_thread.run_sync(current.matcher.candidates, message)
-        standing = await self._store.standing(
+        standing = await self._store.rules.state(
             [each.rule.name for each in found], [(each.rule.name, each.digest) for each in found]
         )
-        ancestry = await self._store.ancestry([message.id])
+        ancestry = await self._store.runs.ancestry([message.id])
         # What this very message began does not count against it.
         own = replace(
             standing,
@@ -294,11 +294,11 @@ class Reactions:
             duplicates={key: fired for key, fired in standing.duplicates.items() if fired.message != message.id},
         )
         verdicts = decide([(message, found)], own, ancestry, self._book.unable, local=self._local(), nonce=str)
-        actions = await self._store.actions(message=message.id)
+        actions = await self._store.actions.list(message=message.id)
         return Judged(
             message=message,
             verdicts=await anyio.to_thread.run_sync(self._complete, current, message, verdicts),
-            decided=await self._store.verdicts(message.id),
+            decided=await self._store.rules.verdicts(message.id),
             actions={action.rule: action for action in actions},
         )
 
@@ -309,15 +309,15 @@ class Reactions:
     ) -> Sequence[Told]:
         """Return actions, newest first."""
         about = (await self._store.message(message)).id if message else None
-        found = await self._store.actions(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
+        found = await self._store.actions.list(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
         messages = await self._store.messages([action.message for action in found])
         return [Told(action=action, message=messages.get(action.message)) for action in found]
 
     async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> Told:
         """Accept or decline an action. The first answer counts; one that is too late is told so."""
         caller.require_owner("answer for you")
-        action = await self._store.action(ref.strip())
-        answered = await self._store.answer(action.id, is_yes=is_yes, by=by)
+        action = await self._store.actions.get(ref.strip())
+        answered = await self._store.actions.answer(action.id, is_yes=is_yes, by=by)
         return await self._told(answered)
 
     async def run_now(self, caller: Caller, ref: str, wish: Wish, *, key: str = "") -> Told:
@@ -338,20 +338,22 @@ class Reactions:
         fit = self._fit_of(order.agent, order.tools)
         if fit.refusal:
             raise Refused(f"No agent can run this: {fit.refusal.rstrip('.')}.", "Name other tools, or another agent.")
-        return await self._told(await self._store.add_action(message.id, order, caller.sender.label, key=key))
+        return await self._told(await self._store.actions.add(message.id, order, caller.sender.label, key=key))
 
     # -- runs --------------------------------------------------------------------------------------------------
 
     async def runs(self, *, is_running: bool | None = None, message: str = "", limit: int = 20) -> Sequence[RunCard]:
         """Return runs, newest first."""
         about = (await self._store.message(message)).id if message else None
-        found = await self._store.runs(is_running=is_running, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
+        found = await self._store.runs.list(
+            is_running=is_running, message=about, limit=bounded(limit, MOST_LISTED, "limit")
+        )
         messages = await self._store.messages([run.message for run in found])
         return [RunCard(run=run, message=messages.get(run.message)) for run in found]
 
     async def run(self, ref: str) -> RunCard:
         """Return a run."""
-        run = await self._store.run(ref.strip())
+        run = await self._store.runs.get(ref.strip())
         messages = await self._store.messages([run.message])
         return RunCard(run=run, message=messages.get(run.message), changes=await self._runs.changes(run.id))
 
@@ -365,13 +367,13 @@ class Reactions:
     async def drop(self, caller: Caller, ref: str) -> Told:
         """Let an action that waits to be run not be run."""
         caller.require_owner("end runs")
-        action = await self._store.action(ref.strip())
-        return await self._told(await self._store.refuse_action(action.id, f"aborted by {caller.sender.label}"))
+        action = await self._store.actions.get(ref.strip())
+        return await self._told(await self._store.actions.refuse(action.id, f"aborted by {caller.sender.label}"))
 
     async def abort(self, caller: Caller, ref: str) -> RunCard:
         """End a run."""
         caller.require_owner("end runs")
-        run = await self._store.run(ref.strip())
+        run = await self._store.runs.get(ref.strip())
         await self._runs.abort(run, caller.sender.label)
         return await self.run(run.id)
 

@@ -56,7 +56,7 @@ class Judge:
 
     async def begin(self) -> None:
         """Put in force what was so last; the very first time, the file. What came without rules is not judged."""
-        text = await self._store.rules_text()
+        text = await self._store.rules.text()
         try:
             if text is None and self._book.is_changed:
                 await self._skip()
@@ -68,7 +68,7 @@ class Judge:
             self._book.problem = exc.message
             _log.warning("no rules are in force: %s", exc.message)
         if self._book.current.rules:
-            self._judged = max(self._judged, (await self._store.standing()).judged)
+            self._judged = max(self._judged, (await self._store.rules.state()).judged)
         else:
             await self._skip()
 
@@ -106,35 +106,35 @@ class Judge:
         rules = await anyio.to_thread.run_sync(self._book.read)
         async with self._lock:
             await self._catch_up()
-            await self._store.keep_rules(rules.text, len(rules.rules))
+            await self._store.rules.keep(rules.text, len(rules.rules))
             await anyio.to_thread.run_sync(self._book.take, rules)
             self._is_idle = False
             await self._keep_place()
 
     async def _catch_up(self) -> None:
-        head = (await self._store.standing()).head
+        head = (await self._store.rules.state()).head
         while await self._judge_some() and self._judged < head:
             pass
 
     async def _skip(self) -> None:
         """Leave what is stored by now unjudged."""
-        head = (await self._store.standing()).head
+        head = (await self._store.rules.state()).head
         self._judged = max(self._judged, head)
         await self._keep_place()
 
     async def _keep_place(self) -> None:
         """Store how far judging has come. Somebody who was faster has stored more."""
-        standing = await self._store.standing()
+        standing = await self._store.rules.state()
         if standing.judged < self._judged:
             with suppress(Conflict):
-                await self._store.settle(self._settlement(standing, (), self._judged))
+                await self._store.rules.settle(self._settlement(standing, (), self._judged))
         self._kept_at = anyio.current_time()
 
     async def _judge_some(self) -> bool:
         """Judge the next messages; return whether there may be more."""
         rules = self._book.current
         if not rules.rules:
-            standing = await self._store.standing()
+            standing = await self._store.rules.state()
             if not standing.waiting:
                 self._judged = max(self._judged, standing.head)
                 self._is_idle = True
@@ -143,7 +143,7 @@ class Judge:
                 # Nothing could be answered meanwhile: an answer to what waits now is among the newest.
                 self._judged = max(self._judged, standing.head - AT_ONCE)
         self._is_idle = False
-        batch = await self._store.unjudged(self._judged, AT_ONCE)
+        batch = await self._store.rules.unjudged(self._judged, AT_ONCE)
         if anyio.current_time() - self._kept_at > KEEP_PLACE_EVERY_SECONDS:
             await self._keep_place()
         if not batch:
@@ -164,9 +164,9 @@ class Judge:
         names = {candidate.rule.name for _, found in matched for candidate in found}
         digests = {(candidate.rule.name, candidate.digest) for _, found in matched for candidate in found}
         await anyio.to_thread.run_sync(self._book.refit_in_time)
-        ancestry = await self._store.ancestry([message.id for message, _ in matched])
+        ancestry = await self._store.runs.ancestry([message.id for message, _ in matched])
         for _ in range(MOST_TRIES):
-            standing = await self._store.standing(names, digests)
+            standing = await self._store.rules.state(names, digests)
             verdicts = decide(
                 matched,
                 standing,
@@ -176,7 +176,7 @@ class Judge:
                 nonce=_nonce,
             )
             try:
-                await self._store.settle(self._settlement(standing, verdicts, place))
+                await self._store.rules.settle(self._settlement(standing, verdicts, place))
             except Conflict:
                 continue
             return
@@ -198,8 +198,10 @@ class Judge:
             if answer is None:
                 continue
             try:
-                action = await self._store.action(answer.action)
-                answered = await self._store.answer(action.id, is_yes=answer.is_yes, by=f"you, by {message.source}")
+                action = await self._store.actions.get(answer.action)
+                answered = await self._store.actions.answer(
+                    action.id, is_yes=answer.is_yes, by=f"you, by {message.source}"
+                )
                 said = f"{answered.id} ({answered.rule}) is {answered.state.value} now."
             except (Conflict, NotFound, UserError) as exc:
                 said = f"This answers nothing: {exc.message}"

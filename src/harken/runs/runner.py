@@ -142,7 +142,7 @@ class Runner:
                 while True:
                     ring = anyio.Event()
                     try:
-                        await self._store.expire_actions()
+                        await self._store.actions.expire()
                         await self._start_queued(runs)
                     except Unavailable as exc:
                         # What waits goes on waiting; and those that run must not end because a disk is full.
@@ -167,25 +167,25 @@ class Runner:
         live.scope.cancel()
         with anyio.move_on_after(ABORTED_WITHIN_SECONDS):
             await live.over.wait()
-        return await self._store.run(run.id)
+        return await self._store.runs.get(run.id)
 
     # -- starting ----------------------------------------------------------------------------------------------
 
     async def _recover(self) -> None:
         """Let the runs of an earlier daemon be interrupted, and end what is left of them."""
-        for run in await self._store.runs(is_running=True):
+        for run in await self._store.runs.list(is_running=True):
             if run.id in self._live:
                 continue
             leader = self._registry.left_over(run.id)
             await anyio.to_thread.run_sync(end_group, leader, run.id, descendants(leader))
             end = RunEnd(state=RunState.INTERRUPTED, reason="the daemon ended while it ran")
             end = await self._compared(run, Output(self.outputs.path(run.id)), end)
-            await self._store.end_run(run.id, end)
+            await self._store.runs.end(run.id, end)
         await anyio.to_thread.run_sync(self._clear_cells)
-        for run in await self._store.runs(limit=MOST_ANSWERED_AGAIN):
+        for run in await self._store.runs.list(limit=MOST_ANSWERED_AGAIN):
             # The daemon may have ended between the end of a run and its answer.
             await self._send_back(run)
-        known = [run.id for run in await self._store.runs(limit=MOST_RUNS_KEPT)]
+        known = [run.id for run in await self._store.runs.list(limit=MOST_RUNS_KEPT)]
         self.outputs.sweep(known)
         await anyio.to_thread.run_sync(self.folders.sweep, known)
 
@@ -197,8 +197,8 @@ class Runner:
 
     async def _start_queued(self, runs: TaskGroup) -> None:
         """Start what can be started now, the oldest first. One that cannot be must not hold up the others."""
-        is_paused = (await self._store.standing()).is_paused
-        for action in reversed(await self._store.actions([ActionState.QUEUED], limit=MOST_QUEUED)):
+        is_paused = (await self._store.rules.state()).is_paused
+        for action in reversed(await self._store.actions.list([ActionState.QUEUED], limit=MOST_QUEUED)):
             if is_paused and action.rule:
                 continue  # what the person asks for by hand is no rule's doing
             considered = anyio.Event()
@@ -231,7 +231,7 @@ class Runner:
 
     async def _refuse(self, action: Action, reason: str) -> None:
         with suppress(Conflict, NotFound):
-            await self._store.refuse_action(action.id, reason)
+            await self._store.actions.refuse(action.id, reason)
 
     async def _start(self, runs: TaskGroup, action: Action, order: Order, chosen: Chosen, folder: Path) -> None:
         jail = chosen.jail
@@ -269,7 +269,7 @@ class Runner:
             leftover=cell.leftover,
         )
         try:
-            await self._store.start_run(run)
+            await self._store.runs.start(run)
         except Conflict:
             # Another daemon was faster, or the person declined it meanwhile.
             shutil.rmtree(private, ignore_errors=True)
@@ -334,7 +334,7 @@ class Runner:
         await anyio.to_thread.run_sync(self.folders.before, live.run)
         async with started(cell, Path(live.run.workdir), live.run.id) as child:
             self._registry.run_began(live.run.id, child.pid)
-            await self._store.run_began(live.run.id, child.pid)
+            await self._store.runs.began(live.run.id, child.pid)
 
             def take(line: bytes) -> None:
                 self._keep(output, record.take(line))
@@ -356,7 +356,7 @@ class Runner:
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(private, ignore_errors=True))
         end = await self._compared(run, output, end)
         try:
-            ended = await self._store.end_run(run.id, end)
+            ended = await self._store.runs.end(run.id, end)
             await self._send_back(ended)
         except HarkenError as exc:
             # The store is away: at the next start the run is said to be interrupted.
@@ -380,7 +380,7 @@ class Runner:
         if run.state is not RunState.DONE or not run.answer.strip():
             return
         try:
-            order = (await self._store.action(run.action)).order
+            order = (await self._store.actions.get(run.action)).order
             if order is not None and order.has_reply:
                 await self._answer(run)
         except HarkenError as exc:

@@ -41,7 +41,7 @@ from harken.model import (
     SessionKey,
     Trust,
 )
-from harken.store.contract.automation import ReactionRows
+from harken.store.contract.automation import ActionStore, RuleStore, RunStore
 from harken.store.contract.health import Vitals
 from harken.store.contract.outbox import OutboxStore
 from harken.store.contract.questions import QuestionStore
@@ -251,12 +251,27 @@ class Changes(Protocol):
         ...
 
 
-class Store(Looking, ReactionRows, Vitals, KeepingRows, Protocol):
+class Store(Looking, Vitals, KeepingRows, Protocol):
     """See the module docstring for what holds for every method."""
 
     @property
     def changes(self) -> Changes:
         """The change feed."""
+        ...
+
+    @property
+    def rules(self) -> RuleStore:
+        """What rules made of messages, and the rules in force."""
+        ...
+
+    @property
+    def actions(self) -> ActionStore:
+        """What rules and people asked for."""
+        ...
+
+    @property
+    def runs(self) -> RunStore:
+        """Headless agent executions."""
         ...
 
     @property

@@ -31,12 +31,10 @@ class Settlement:
     keep_since: datetime
 
 
-class ReactionRows(Protocol):
-    """Verdicts, windows, actions and runs. Changes ring for `ACTIONS`."""
+class RuleStore(Protocol):
+    """Where judging is, its verdicts and windows, and the rules in force. Changes ring for `ACTIONS`."""
 
-    # -- judging ----------------------------------------------------------------------------------------------
-
-    async def standing(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> RuleState:
+    async def state(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> RuleState:
         """Return what decides now, with the windows of these rules and of these (rule, digest) pairs.
 
         Judging begins with the first message after the store was made or brought to this schema: older mail is not
@@ -51,19 +49,11 @@ class ReactionRows(Protocol):
         """
         ...
 
-    async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
-        """Return the rules whose runs led to each of some messages, the nearest first; none for the others.
-
-        A message is said by a run when its source is `local` and its sender's id is `run:<id>`; that run's action was
-        for a message which may be said by a run in turn. A run by hand counts as a rule with an empty name.
-        """
-        ...
-
     async def settle(self, settlement: Settlement) -> Sequence[Action]:
         """Store verdicts, begin the windows of those that fired, and return their actions, in the same order.
 
         A verdict that fired makes an action: `told` for notify, `waiting` for confirm until `CONFIRM_EXPIRES` is
-        over, `queued` for auto. Raises `Conflict` when `revision` is not the standing's any more. Judging what was
+        over, `queued` for auto. Raises `Conflict` when `revision` is not that of `state` any more. Judging what was
         judged before changes nothing. Journals `judged` per verdict, with message, rule, outcome, reason, and action.
         """
         ...
@@ -72,36 +62,38 @@ class ReactionRows(Protocol):
         """Return what was decided about a message, matches only, by rule in the order they were judged."""
         ...
 
-    async def rule_counts(self) -> Mapping[str, RuleCount]:
+    async def counts(self) -> Mapping[str, RuleCount]:
         """Return how often each rule that ever matched did so, and what came of it."""
         ...
 
-    async def pause_rules(self, *, is_on: bool) -> bool:
+    async def pause(self, *, is_on: bool) -> bool:
         """Pause every rule, or end that; return whether that changed anything. Journals `paused` or `resumed`."""
         ...
 
-    async def rules_text(self) -> str | None:
+    async def text(self) -> str | None:
         """Return the rules that the person put in force last, as they were written; None when they never did."""
         ...
 
-    async def keep_rules(self, text: str, count: int) -> None:
+    async def keep(self, text: str, count: int) -> None:
         """Keep what the person puts in force. Journals `rules` with their number."""
         ...
 
-    # -- actions ----------------------------------------------------------------------------------------------
 
-    async def add_action(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
+class ActionStore(Protocol):
+    """What matches asked for, and what the person asked for by hand. Changes ring for `ACTIONS`."""
+
+    async def add(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
         """Queue an action that no rule asked for. Raises `Refused` when `MOST_WAITING` wait already.
 
         With a `key` that was used before, returns that action and changes nothing.
         """
         ...
 
-    async def action(self, ref: str) -> Action:
+    async def get(self, ref: str) -> Action:
         """Return an action by id or a unique beginning of it. Raises `NotFound`, `UserError` when it fits several."""
         ...
 
-    async def actions(
+    async def list(
         self, states: Collection[ActionState] = (), *, message: MessageId | None = None, limit: int = 200
     ) -> Sequence[Action]:
         """Return actions, newest first, in some states or all; of one message or all."""
@@ -115,37 +107,47 @@ class ReactionRows(Protocol):
         """
         ...
 
-    async def expire_actions(self) -> Sequence[Action]:
+    async def expire(self) -> Sequence[Action]:
         """Let waiting actions whose time is over be `expired`; return them. Journals `action`."""
         ...
 
-    async def refuse_action(self, action: ActionId, reason: str) -> Action:
+    async def refuse(self, action: ActionId, reason: str) -> Action:
         """Let a queued action be `refused`. Raises `Conflict` for one that is not queued. Journals `action`."""
         ...
 
-    # -- runs -------------------------------------------------------------------------------------------------
 
-    async def start_run(self, run: Run) -> Run:
+class RunStore(Protocol):
+    """Headless agent executions, one per action. Changes ring for `ACTIONS`."""
+
+    async def start(self, run: Run) -> Run:
         """Store a run that begins: its action becomes `started`. Journals `run`.
 
         Raises `Conflict` when the action is not queued, or another run is `running` in the same folder.
         """
         ...
 
-    async def run_began(self, run: RunId, pid: int) -> None:
+    async def began(self, run: RunId, pid: int) -> None:
         """Note the process group of a run."""
         ...
 
-    async def end_run(self, run: RunId, end: RunEnd) -> Run:
+    async def end(self, run: RunId, how: RunEnd) -> Run:
         """Store how a run ended. The first end counts. Journals `run`."""
         ...
 
-    async def run(self, ref: str) -> Run:
+    async def get(self, ref: str) -> Run:
         """Return a run by id or by a unique beginning of it. Raises `NotFound`, `UserError` when it fits several."""
         ...
 
-    async def runs(
+    async def list(
         self, *, is_running: bool | None = None, message: MessageId | None = None, limit: int = 200
     ) -> Sequence[Run]:
         """Return runs, newest first."""
+        ...
+
+    async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
+        """Return the rules whose runs led to each of some messages, the nearest first; none for the others.
+
+        A message is said by a run when its source is `local` and its sender's id is `run:<id>`; that run's action was
+        for a message which may be said by a run in turn. A run by hand counts as a rule with an empty name.
+        """
         ...

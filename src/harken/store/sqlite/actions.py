@@ -1,7 +1,7 @@
 """Actions: what a match asked for, from the question to its run or its end.
 
 An action that waits counts for what may still fire, so whatever changes their number changes the revision. Verdicts,
-which make most actions, are in `verdicts`; runs, which end their waiting, in `runs`.
+which make most actions, are in `rules`; runs, which end their waiting, in `runs`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from harken.model import MessageId, fresh_id
 from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite.messages import BY_ID as MESSAGE_BY_ID
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sqlite.writer import Writer
 
 COLUMNS = "id, rule, mode, message, state, created_at, work, expires_at, decided_at, decided_by, reason, run"
 INSERT = f"INSERT INTO actions ({COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '', NULL)"
@@ -254,3 +256,41 @@ def _from_row(row: Sequence[Any]) -> Action:
         reason=row[10],
         run=None if row[11] is None else RunId(row[11]),
     )
+
+
+class SqliteActions:
+    """The contract of `ActionStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def add(self, message: MessageId, order: Order, by: str, *, key: str = "") -> Action:
+        """Queue an action by hand."""
+        return await self._writer.run(lambda tx: add(tx, message, order, by, key))
+
+    async def get(self, ref: str) -> Action:
+        """Return an action."""
+        return await self._readers.run(lambda db: find(db, ref))
+
+    async def list(
+        self, states: Collection[ActionState] = (), *, message: MessageId | None = None, limit: int = 200
+    ) -> Sequence[Action]:
+        """Return actions, newest first."""
+        return await self._readers.run(lambda db: newest(db, states, message, limit))
+
+    async def answer(self, action: ActionId, *, is_yes: bool, by: str) -> Action:
+        """Answer a question, once."""
+        answered, has_counted = await self._writer.run(lambda tx: answer(tx, action, is_yes=is_yes, by=by))
+        if not has_counted:
+            # Raised here and not in the transaction: that it expired has to stay.
+            raise too_late(answered)
+        return answered
+
+    async def expire(self) -> Sequence[Action]:
+        """End the questions whose time is over."""
+        return await self._writer.run(expire, is_durable=False)
+
+    async def refuse(self, action: ActionId, reason: str) -> Action:
+        """End a queued action that cannot be run."""
+        return await self._writer.run(lambda tx: refuse(tx, action, reason))

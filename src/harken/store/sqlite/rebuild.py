@@ -36,7 +36,7 @@ from harken.reaction import ActionState, Mode, Outcome
 from harken.store.contract import RECOVERY
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.journal_reader import JournalLine, number_of
-from harken.store.sqlite import access, deliveries, enrollment, messages, outbox, questions, retention, tasks, verdicts
+from harken.store.sqlite import access, deliveries, enrollment, messages, outbox, questions, retention, rules, tasks
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.errors import translated
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
@@ -190,7 +190,7 @@ class Rebuild:
             self.report.lost_messages = max(0, self._count_absent() - self._absent)
             self._close_gaps()
             self._connection.execute(SET_IDENTITY, (store_id, epoch))
-            self.report.has_rules_to_reload = self._connection.execute(verdicts.TEXT).fetchone()[0] == ""
+            self.report.has_rules_to_reload = self._connection.execute(rules.TEXT).fetchone()[0] == ""
             self.report.messages = int(self._connection.execute(COUNT).fetchone()[0])
 
     def _close_gaps(self) -> None:
@@ -415,7 +415,7 @@ def _react(tx: Transaction, said: Mapping[str, Any]) -> None:
                 tx.execute(RUN_END, (*how, said["reason"], said["run"]))
         case "rules":
             # There were some. Which ones a person says again: whoever may write the file must not decide it.
-            tx.execute(verdicts.KEEP_TEXT, ("",))
+            tx.execute(rules.KEEP_TEXT, ("",))
         case kind:
             tx.execute(PAUSED, (kind == "paused",))
 
@@ -426,12 +426,12 @@ def _judge(tx: Transaction, said: Mapping[str, Any]) -> None:
     row = (message, rule, message, Mode(said["mode"]).value, outcome.value, said["reason"], said["earlier"], digest)
     if not tx.execute(VERDICT, (*row, said["action"], tx.now_micros)).rowcount:
         return
-    found = tx.execute(verdicts.RECEIVED_AT, (message,)).fetchone()
+    found = tx.execute(rules.RECEIVED_AT, (message,)).fetchone()
     received_at = int(found[0]) if found else tx.now_micros
-    tx.execute(verdicts.COUNT, (rule, outcome.value, received_at))
+    tx.execute(rules.COUNT, (rule, outcome.value, received_at))
     if outcome is Outcome.FIRED:
         for each in {b"", digest}:
-            tx.execute(verdicts.BEGIN_WINDOW, (rule, each, message, received_at))
+            tx.execute(rules.BEGIN_WINDOW, (rule, each, message, received_at))
         _make_action(tx, said, _STATES[Mode(said["mode"])])
 
 

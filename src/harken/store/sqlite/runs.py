@@ -16,6 +16,7 @@ from harken.errors import Conflict, NotFound, UserError
 from harken.model import LOCAL, RUN, MessageId
 from harken.reaction import ACTIONS, ActionId, Run, RunEnd, RunId, RunState
 from harken.store.sqlite import actions
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import (
     Transaction,
     encode_json,
@@ -24,6 +25,7 @@ from harken.store.sqlite.transaction import (
     optional_moment,
     to_micros,
 )
+from harken.store.sqlite.writer import Writer
 
 COLUMNS = (
     "id, action, rule, message, agent, workdir, tools, state, started_at, pid, leftover, ended_at, exit_code, turns, "
@@ -168,3 +170,37 @@ def _from_row(row: Sequence[Any]) -> Run:
         answer=row[15],
         reason=row[16],
     )
+
+
+class SqliteRuns:
+    """The contract of `RunStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def start(self, run: Run) -> Run:
+        """Store a run that begins."""
+        return await self._writer.run(lambda tx: start(tx, run))
+
+    async def began(self, run: RunId, pid: int) -> None:
+        """Note the process group of a run."""
+        await self._writer.run(lambda tx: began(tx, run, pid), is_durable=False)
+
+    async def end(self, run: RunId, how: RunEnd) -> Run:
+        """Store how a run ended."""
+        return await self._writer.run(lambda tx: end(tx, run, how))
+
+    async def get(self, ref: str) -> Run:
+        """Return a run."""
+        return await self._readers.run(lambda db: find(db, ref))
+
+    async def list(
+        self, *, is_running: bool | None = None, message: MessageId | None = None, limit: int = 200
+    ) -> Sequence[Run]:
+        """Return runs, newest first."""
+        return await self._readers.run(lambda db: newest(db, is_running=is_running, message=message, limit=limit))
+
+    async def ancestry(self, messages: Collection[MessageId]) -> Mapping[MessageId, tuple[str, ...]]:
+        """Return the rules whose runs led to messages."""
+        return await self._readers.run(lambda db: ancestry(db, messages))

@@ -59,13 +59,15 @@ from harken.store.sqlite import messages as message_rows
 from harken.store.sqlite import offers as offer_rows
 from harken.store.sqlite import questions as question_rows
 from harken.store.sqlite import tasks as task_rows
+from harken.store.sqlite.actions import SqliteActions
 from harken.store.sqlite.connection import Connect, connect, files_of, open_writer, prepare_file
 from harken.store.sqlite.errors import translated
 from harken.store.sqlite.health import VitalSigns
 from harken.store.sqlite.outbox import SqliteOutbox
 from harken.store.sqlite.questions import SqliteQuestions
-from harken.store.sqlite.reacting import Reacting
 from harken.store.sqlite.readers import Readers
+from harken.store.sqlite.rules import SqliteRules
+from harken.store.sqlite.runs import SqliteRuns
 from harken.store.sqlite.tasks import SqliteTasks
 from harken.store.sqlite.transaction import Transaction, to_micros
 from harken.store.sqlite.waiting_readers import WaitingReader, WaitingReaders, has_something
@@ -108,7 +110,7 @@ def _append(tx: Transaction, wanted: Sequence[message_rows.AppendRequest]) -> li
     return result
 
 
-class SqliteStore(Reacting, VitalSigns):
+class SqliteStore(VitalSigns):
     """The embedded store. Use `open_store`."""
 
     def __init__(
@@ -127,6 +129,9 @@ class SqliteStore(Reacting, VitalSigns):
         self._readers = readers
         self._changes = changes
         self._waiting = waiting
+        self.rules = SqliteRules(writer, readers)
+        self.actions = SqliteActions(writer, readers)
+        self.runs = SqliteRuns(writer, readers)
         self.outbox = SqliteOutbox(writer, readers, clock)
         self.questions = SqliteQuestions(writer, readers)
         self.tasks = SqliteTasks(writer, readers)

@@ -17,7 +17,9 @@ from harken.store.contract import RECOVERY
 from harken.store.contract.automation import Settlement
 from harken.store.sqlite import actions
 from harken.store.sqlite.messages import COLUMNS, from_row, within_memory
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
+from harken.store.sqlite.writer import Writer
 
 STATE = "SELECT revision, judged, is_paused, (SELECT coalesce(max(n), 0) FROM messages) FROM rule_state"
 SETTLED = "UPDATE rule_state SET revision = revision + 1, judged = max(judged, ?)"
@@ -52,9 +54,7 @@ FROM verdicts v LEFT JOIN actions a ON a.id = v.action WHERE v.message = ? ORDER
 """
 
 
-def standing(
-    connection: sqlite3.Connection, rules: Collection[str], digests: Collection[tuple[str, bytes]]
-) -> RuleState:
+def state(connection: sqlite3.Connection, rules: Collection[str], digests: Collection[tuple[str, bytes]]) -> RuleState:
     """Return what decides now."""
     revision, judged, is_paused, head = connection.execute(STATE).fetchone()
     fired = {rule: _window(connection, rule, b"") for rule in rules}
@@ -176,3 +176,45 @@ def _follow(tx: Transaction, verdict: Verdict) -> list[Action]:
          "action": made[0].id if made else None, RECOVERY: {"digest": verdict.digest.hex()}},
     )  # fmt: skip
     return made
+
+
+class SqliteRules:
+    """The contract of `RuleStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def state(self, rules: Collection[str] = (), digests: Collection[tuple[str, bytes]] = ()) -> RuleState:
+        """Return what decides now."""
+        return await self._readers.run(lambda db: state(db, rules, digests))
+
+    async def unjudged(self, after: int, limit: int) -> list[tuple[int, Message]]:
+        """Return what is to be judged."""
+        return await self._readers.run(lambda db: unjudged(db, after, limit))
+
+    async def settle(self, settlement: Settlement) -> list[Action]:
+        """Store what was decided."""
+        # A round without a match can be had again, and must not cost every message a second fsync.
+        is_durable = bool(settlement.verdicts)
+        return await self._writer.run(lambda tx: settle(tx, settlement), is_durable=is_durable)
+
+    async def verdicts(self, message: MessageId) -> list[Verdict]:
+        """Return what was decided about a message."""
+        return await self._readers.run(lambda db: of_message(db, message))
+
+    async def counts(self) -> Mapping[str, RuleCount]:
+        """Return what came of each rule."""
+        return await self._readers.run(counts)
+
+    async def pause(self, *, is_on: bool) -> bool:
+        """Pause every rule, or end that."""
+        return await self._writer.run(lambda tx: pause(tx, is_on=is_on))
+
+    async def text(self) -> str | None:
+        """Return the rules in force, as they were written."""
+        return await self._readers.run(rules_text)
+
+    async def keep(self, text: str, count: int) -> None:
+        """Keep what the person puts in force."""
+        await self._writer.run(lambda tx: keep_rules(tx, text, count))
