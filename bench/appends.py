@@ -54,12 +54,12 @@ async def _measure(plan: Plan) -> tuple[Samples, Samples, Samples, Samples]:
             for _ in plan.rounds("append", 500, 150):
                 floor.append(disk.write(data))
                 began = time.perf_counter()
-                await store.append([message(text)])
+                await store.messages.append([message(text)])
                 one.append(time.perf_counter() - began)
             for _ in plan.rounds("append batches", 40, 15):
                 messages = [message(text) for _ in range(BATCH)]
                 batch_floor.append(disk.write(data * BATCH))
                 began = time.perf_counter()
-                await store.append(messages)
+                await store.messages.append(messages)
                 batch.append(time.perf_counter() - began)
     return samples(floor), samples(one), samples(batch_floor), samples(batch)

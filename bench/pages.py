@@ -86,6 +86,6 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
 
 async def _fill(store: SqliteStore, count: int) -> None:
     for begin in range(0, count, BATCH):
-        await store.append(
+        await store.messages.append(
             [message(f"message {n}", CHANNELS[n % len(CHANNELS)]) for n in range(begin, min(count, begin + BATCH))]
         )

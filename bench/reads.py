@@ -17,7 +17,7 @@ from bench.stored import COMMON, CONSUMERS, MEDIUM, RARE, RARE_CHANNEL, filled_s
 from harken.clock import SystemClock
 from harken.config.settings import LimitSettings
 from harken.model import INBOX, Consumer
-from harken.store.contract import Filter
+from harken.store.contract.messages import Filter
 from harken.store.sqlite import SqliteStore
 
 FEW: Final = 1_000
@@ -95,7 +95,7 @@ async def _enroll(plan: Plan, few: SqliteStore, many: SqliteStore) -> Row:
     for number in plan.rounds("enroll", 5, 3):
         for store, taken in ((few, small), (many, large)):
             began = time.perf_counter()
-            await store.enroll(Consumer(f"late-{number}"), INBOX, since, most=MOST)
+            await store.deliveries.enroll(Consumer(f"late-{number}"), INBOX, since, most=MOST)
             taken.append(time.perf_counter() - began)
     return Row(
         name="enroll",
@@ -136,21 +136,21 @@ async def _timed(ask: Ask, store: SqliteStore, number: int) -> float:
 
 
 async def _unread(store: SqliteStore, number: int) -> object:
-    return await store.unread(reader(number))
+    return await store.deliveries.unread(reader(number))
 
 
 async def _peek(store: SqliteStore, number: int) -> object:
-    return await store.peek(reader(number), NEXT)
+    return await store.deliveries.peek(reader(number), NEXT)
 
 
 async def _offer(store: SqliteStore, number: int) -> object:
     until = SystemClock().now() + LEASE
-    return await store.offer(reader(number), NEXT, surface="bench", carrier="offer", lease_until=until)
+    return await store.deliveries.offer(reader(number), NEXT, surface="bench", carrier="offer", lease_until=until)
 
 
 async def _withdraw(store: SqliteStore, number: int) -> object:
-    return await store.withdraw(reader(number).session, "offer")
+    return await store.deliveries.withdraw(reader(number).session, "offer")
 
 
 async def _ask_search(text: str, where: Filter, store: SqliteStore, _number: int) -> object:
-    return await store.search(text, where, NEXT)
+    return await store.messages.search(text, where, NEXT)

@@ -97,7 +97,7 @@ async def filled_store(folder: Path, count: int, progress: Progress) -> AsyncIte
     async with open_store(folder / "harken.db", SystemClock()) as store:
         await _fill(store, count, progress)
         indexed = 0
-        while found := await store.index(INDEX_BATCH):
+        while found := await store.messages.index(INDEX_BATCH):
             indexed += found
             progress.step("index", indexed, count)
         await _hand_out(store)
@@ -109,9 +109,9 @@ async def _fill(store: SqliteStore, count: int, progress: Progress) -> None:
     clock, joined = SystemClock(), 0
     for begin in range(0, count, min(BATCH, part)):
         if joined < CONSUMERS and begin >= joined * part:
-            await store.enroll(reader(joined).consumer, INBOX, clock.now())
+            await store.deliveries.enroll(reader(joined).consumer, INBOX, clock.now())
             joined += 1
-        await store.append([texts.message(n) for n in range(begin, min(count, begin + min(BATCH, part)))])
+        await store.messages.append([texts.message(n) for n in range(begin, min(count, begin + min(BATCH, part)))])
         progress.step("store", min(count, begin + BATCH), count)
 
 
@@ -119,5 +119,7 @@ async def _hand_out(store: SqliteStore) -> None:
     """Give every consumer some, half of them proven, so that there are deliveries above and below the cursors."""
     until = SystemClock().now() + timedelta(hours=1)
     for number in range(CONSUMERS):
-        given = await store.offer(reader(number), OFFERED, surface="bench", carrier="fill", lease_until=until)
-        await store.prove([offer.delivery_id for offer in given.whole[: OFFERED // 2]], "bench")
+        given = await store.deliveries.offer(
+            reader(number), OFFERED, surface="bench", carrier="fill", lease_until=until
+        )
+        await store.deliveries.prove([offer.delivery_id for offer in given.whole[: OFFERED // 2]], "bench")

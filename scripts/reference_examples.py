@@ -45,7 +45,9 @@ from harken.model import (
 )
 from harken.reaction import ChangeKind, FileChange, FolderChanges
 from harken.sources.local import LocalSender
-from harken.store.contract import Event, Filter, Limits
+from harken.store.contract.events import Event
+from harken.store.contract.messages import Filter
+from harken.store.contract.retention import Limits
 from harken.store.journal import line as journal_line
 from harken.surfaces import reaction_shapes, render, shapes
 from harken.surfaces.calls import call
@@ -372,7 +374,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.allow(owner, "eve@example.org", source="mail")
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")
-    await store.append([prepare(_draft("news"), Policy())], dropped=3)
+    await store.messages.append([prepare(_draft("news"), Policy())], dropped=3)
     await play_question_verbs(scene)
     await play_reactions(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))
@@ -380,11 +382,11 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     scene.clock.advance(86_400)
     await inbox.send(owner, "a day later", upstream_id="note-2")
     # Read before retention: a message that is deleted is gone from its event too.
-    events = await store.events(0, 1_000)
+    events = await store.events.after(0, 1_000)
     for _ in range(2):
-        await store.prune(Limits(max_count=1_000, max_age_seconds=3_600))
-    await store.continue_after(await store.last_event() + 3)
-    return [*events, *await store.events(events[-1].n, 1_000)]
+        await store.retention.prune(Limits(max_count=1_000, max_age_seconds=3_600))
+    await store.events.continue_after(await store.events.last() + 3)
+    return [*events, *await store.events.after(events[-1].n, 1_000)]
 
 
 def _draft(text: str) -> Draft:
@@ -428,7 +430,7 @@ async def _played(play: Callable[[Scene], Awaitable[Json]], home: Home, clock: F
     async with compose(home, Settings(sources={"ci": EXAMPLE_SOURCE}), clock) as daemon:
         scene = Scene(daemon=daemon, clock=clock, taken={})
         result = await play(scene)
-        messages = await daemon.store.page(Filter(), 100)
+        messages = await daemon.store.messages.page(Filter(), 100)
         return Played(result=result, taken=_at_home(scene.taken, home), messages=messages)
 
 

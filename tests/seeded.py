@@ -59,7 +59,7 @@ def seed(folder: Path, questions: Sequence[Asked]) -> list[MessageId]:
         async with open_store(home.database, clock) as store:
             for each in questions:
                 clock.advance((now - each.ago - clock.now()).total_seconds())
-                found += [made.message.id for made in await store.append([each.message()])]
+                found += [made.message.id for made in await store.messages.append([each.message()])]
         return found
 
     # In a thread: the driver of a browser has an event loop in this one.

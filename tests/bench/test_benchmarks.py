@@ -22,7 +22,7 @@ from bench.plan import Plan, Progress, Size
 from bench.processes import cpu_seconds, pss_bytes, rss_bytes
 from bench.rows import Row
 from bench.stored import COMMON, MEDIUM, RARE, filled_store, reader
-from harken.store.contract import Filter
+from harken.store.contract.messages import Filter
 
 TINY = Size(messages=300, sessions=5, load_seconds=0.1, idle_seconds=0.05, is_quick=True, rounds=2)
 
@@ -84,8 +84,8 @@ def test_the_stored_messages_have_the_frequencies_that_rows_are_named_after(tmp_
 
     async def count() -> tuple[list[int], list[int]]:
         async with filled_store(tmp_path / "few", 1_000, Progress(io.StringIO())) as store:
-            found = [len(await store.search(word, Filter(), 1_000)) for word in (COMMON, MEDIUM, RARE)]
-            unread = [(await store.unread(reader(number))).count for number in (0, 50, 99)]
+            found = [len(await store.messages.search(word, Filter(), 1_000)) for word in (COMMON, MEDIUM, RARE)]
+            unread = [(await store.deliveries.unread(reader(number))).count for number in (0, 50, 99)]
             return found, unread
 
     found, unread = anyio.run(count)

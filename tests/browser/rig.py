@@ -218,7 +218,7 @@ class Site:
 async def _append(home: Path, messages: Sequence[NewMessage]) -> None:
     async with open_store(home / "harken.db", SystemClock()) as store:
         for begin in range(0, len(messages), BATCH):
-            await store.append(messages[begin : begin + BATCH])
+            await store.messages.append(messages[begin : begin + BATCH])
 
 
 def said(locator: Locator) -> Sequence[str]:

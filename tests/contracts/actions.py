@@ -14,8 +14,9 @@ import pytest
 from harken.errors import Conflict, NotFound, Refused, UserError
 from harken.model import WATCH, MessageId, Reader, SessionKey
 from harken.reaction import MOST_WAITING, Action, ActionId, ActionState, Mode
-from harken.store.contract import Limits, Store
+from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.rules import ORDER, ask, run_of, say, settle, verdict
 from tests.contracts.store_suite import LONG_SECONDS, WAIT_SECONDS, Journal, StoreSuite
@@ -212,7 +213,7 @@ class ActionSuite(StoreSuite):
             await ask(store, clock, mode) for mode in (Mode.NOTIFY, Mode.CONFIRM, Mode.AUTO, Mode.CONFIRM)
         ]
         declined = await store.actions.answer(second.id, is_yes=False, by="cli")
-        [again] = await settle(store, clock, [replace(verdict(await store.message(asked.message), "blue"))])
+        [again] = await settle(store, clock, [replace(verdict(await store.messages.get(asked.message), "blue"))])
         waiting = (ActionState.WAITING, ActionState.QUEUED)
         assert await store.actions.list() == [again, declined, queued, asked, told]
         assert await store.actions.list(limit=2) == [again, declined]
@@ -233,12 +234,12 @@ class ActionSuite(StoreSuite):
         [message] = await say(store, "newest")
         newest = await settle(store, clock, [verdict(message, f"rule {n}", Mode.NOTIFY) for n in range(KEPT)])
         limits = Limits(max_count=10 * KEPT, max_age_seconds=60)
-        await store.prune(limits)
+        await store.retention.prune(limits)
         assert (await store.actions.get(declined.id)) == declined
         clock.advance(61)
         await say(store, "one that is younger")
-        await store.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), messages, "ack")
-        await store.prune(limits)
+        await store.deliveries.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), messages, "ack")
+        await store.retention.prune(limits)
         with pytest.raises(NotFound):
             await store.actions.get(declined.id)
         left = {each.id for each in await store.actions.list(limit=2 * KEPT)}
@@ -249,16 +250,16 @@ class ActionSuite(StoreSuite):
         """A rule that fires all the time must not fill the disk; the newest thousand stay all the same."""
         [message] = await say(store, "one")
         made = await settle(store, clock, [verdict(message, f"rule {n}", Mode.NOTIFY) for n in range(KEPT + 5)])
-        await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+        await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
         assert await store.actions.list(limit=2 * KEPT) == list(reversed(made))[:KEPT]
 
     async def test_stats_count_actions_and_runs(self, store: Store, clock: FakeClock) -> None:
         """People compare these numbers with what they see."""
         await ask(store, clock)
         await store.runs.start(run_of(await ask(store, clock, Mode.AUTO)))
-        stats = await store.stats()
+        stats = await store.health.stats()
         assert (stats["actions"], stats["runs"]) == (2, 1)
 
 
 async def _is_there(store: Store, message: MessageId) -> bool:
-    return message in await store.messages([message])
+    return message in await store.messages.get_many([message])

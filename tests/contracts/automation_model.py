@@ -115,7 +115,7 @@ class ReactionMachine(RuleBasedStateMachine):
     @rule(count=st.integers(1, 3))
     def append(self, count: int) -> None:
         """Receive some messages."""
-        for appended in self.do(partial(self.store.append, [new_message() for _ in range(count)])):
+        for appended in self.do(partial(self.store.messages.append, [new_message() for _ in range(count)])):
             self.model.messages.append((len(self.model.messages) + 1, appended.message))
 
     @rule(

@@ -17,17 +17,17 @@ class VitalsSuite(StoreSuite):
         """A probe comes every few seconds, for years."""
         rung: list[object] = []
         with store.changes.listen(rung.append):
-            await store.check_writable()
-            await store.check_writable()
-        assert (journal.events, rung, await store.last_event()) == ([], [], 0)
-        assert await store.index(10) == 0
+            await store.health.check_writable()
+            await store.health.check_writable()
+        assert (journal.events, rung, await store.events.last()) == ([], [], 0)
+        assert await store.messages.index(10) == 0
 
     async def test_replies_are_counted_by_whether_they_wait_or_are_parked(self, store: Store, clock: FakeClock) -> None:
         """What was sent is nobody's worry any more."""
         assert await store.outbox.counts() == {"queued": 0, "parked": 0}
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         await fill(store, "question")
-        question = await store.message("#1")
+        question = await store.messages.get("#1")
         rows = [await store.outbox.add(question.id, text, author="a", consumer=AGENT) for text in ("x", "y", "z")]
         assert await store.outbox.counts() == {"queued": 3, "parked": 0}
         await store.outbox.failed(rows[0].id, "no such chat", due_at=None)
@@ -36,7 +36,7 @@ class VitalsSuite(StoreSuite):
 
     async def test_a_store_is_the_same_as_long_as_nobody_restores_it(self, store: Store) -> None:
         """Homes and journals name it: two of them must not be taken for one."""
-        first = await store.identity()
+        first = await store.health.identity()
         assert (len(first.id) >= 12, first.epoch) == (True, 1)
         await fill(store, "one")
-        assert await store.identity() == first
+        assert await store.health.identity() == first

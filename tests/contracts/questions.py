@@ -10,7 +10,8 @@ from datetime import timedelta
 from pathlib import Path
 
 from harken.model import INBOX, RULES, WATCH, Kind, Mailbox, MessageId, NewMessage, Reader, Sender, SessionKey
-from harken.store.contract import Limits, Store
+from harken.store.contract import Store
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, READER, TASK, Backend, Journal, StoreSuite, new_message, offer
 
@@ -27,7 +28,7 @@ def asked(
 
 async def ask(store: Store, *questions: NewMessage) -> list[MessageId]:
     """Store questions; return their ids."""
-    return [each.message.id for each in await store.append(questions)]
+    return [each.message.id for each in await store.messages.append(questions)]
 
 
 async def open_texts(store: Store) -> list[str]:
@@ -46,7 +47,7 @@ class QuestionSuite(StoreSuite):
 
     async def test_only_what_expects_an_answer_waits_for_one(self, store: Store, clock: FakeClock) -> None:
         """A build that failed asks nobody; a list full of such things would be read by nobody."""
-        await store.append([asked("how?"), new_message("told")])
+        await store.messages.append([asked("how?"), new_message("told")])
         [question] = await store.questions.open(MANY)
         assert (question.message.text, question.tried, question.due_at) == ("how?", frozenset(), clock.now())
         assert (question.is_seen, question.has_reply) == (False, False)
@@ -76,7 +77,7 @@ class QuestionSuite(StoreSuite):
     async def test_of_some_messages_those_that_wait_are_found(self, store: Store) -> None:
         """Whoever shows a message says whether it waits, however many others do."""
         first, second = await ask(store, asked("how?"), asked("what?", mailbox=TASK))
-        [told] = [each.message.id for each in await store.append([new_message("told")])]
+        [told] = [each.message.id for each in await store.messages.append([new_message("told")])]
         found = await store.questions.open(MANY, messages=[second, told, MessageId("unknown")])
         assert [each.message.id for each in found] == [second]
         assert await store.questions.open(MANY, messages=[]) == []
@@ -130,13 +131,15 @@ class QuestionSuite(StoreSuite):
     async def test_person_who_answers_upstream_settles_it(self, store: Store) -> None:
         """Many answer in Teams itself; Harken must not remind them of it for hours."""
         await ask(store, asked("how?", "c"), asked("other", "d"))
-        await store.append([replace(new_message("like so"), conversation="c", is_answer=True), asked("and then?", "c")])
+        await store.messages.append(
+            [replace(new_message("like so"), conversation="c", is_answer=True), asked("and then?", "c")]
+        )
         assert await open_texts(store) == ["other", "and then?"]
 
     async def test_question_that_is_deleted_upstream_needs_no_answer(self, store: Store) -> None:
         """Whoever takes a question back does not wait for an answer."""
         await ask(store, asked("how?", key=b"k"))
-        await store.append([replace(new_message("gone"), kind=Kind.DELETION, refers_key=b"k")])
+        await store.messages.append([replace(new_message("gone"), kind=Kind.DELETION, refers_key=b"k")])
         assert await open_texts(store) == []
 
     async def test_person_can_say_that_no_answer_is_needed(self, store: Store, journal: Journal) -> None:
@@ -149,14 +152,14 @@ class QuestionSuite(StoreSuite):
 
     async def test_question_says_whether_an_agent_has_seen_it(self, store: Store, clock: FakeClock) -> None:
         """An agent is reminded only of what it was given; that the person looked at it is not that."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         [message] = await ask(store, asked("how?"))
         for consumer in (WATCH, RULES):
-            await store.acknowledge(Reader(consumer=consumer, session=SessionKey("p")), [message], "looked")
+            await store.deliveries.acknowledge(Reader(consumer=consumer, session=SessionKey("p")), [message], "looked")
         assert [each.is_seen for each in await store.questions.open(MANY)] == [False]
         [given] = await offer(store, clock, READER)
         assert [each.is_seen for each in await store.questions.open(MANY)] == [False]
-        await store.prove([given.delivery_id], "ack")
+        await store.deliveries.prove([given.delivery_id], "ack")
         assert [each.is_seen for each in await store.questions.open(MANY)] == [True]
 
     async def test_what_is_due_is_decided_once_and_survives_a_restart(
@@ -220,5 +223,5 @@ class QuestionSuite(StoreSuite):
         clock.advance(3600)
         await ask(store, asked("young"))
         for _ in range(3):
-            await store.prune(Limits(max_count=MANY, max_age_seconds=60))
+            await store.retention.prune(Limits(max_count=MANY, max_age_seconds=60))
         assert await open_texts(store) == ["young"]

@@ -33,8 +33,10 @@ from harken.reaction import (
     RunState,
     Verdict,
 )
-from harken.store.contract import RECOVERY, Limits, Store
+from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
+from harken.store.contract.events import RECOVERY
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.store_journal import Ear
 from tests.contracts.store_suite import (
@@ -63,7 +65,7 @@ FIRST, SECOND_DIGEST = b"\x01" * 32, b"\x02" * 32
 
 async def say(store: Store, *texts: str) -> list[Message]:
     """Store messages and return them."""
-    return [each.message for each in await store.append([new_message(text) for text in texts])]
+    return [each.message for each in await store.messages.append([new_message(text) for text in texts])]
 
 
 def verdict(
@@ -140,8 +142,8 @@ class JudgingSuite(StoreSuite):
         await fill(store, "one")
         await fill(store, "two", mailbox=TASK)
         await fill(store, "a trial", mailbox=Mailbox("trial:1"))
-        await store.append([replace(new_message("gone"), kind=Kind.DELETION)])
-        await store.append([replace(new_message("corrected"), kind=Kind.EDIT)])
+        await store.messages.append([replace(new_message("gone"), kind=Kind.DELETION)])
+        await store.messages.append([replace(new_message("corrected"), kind=Kind.EDIT)])
         await fill(store, "three")
         found = await store.rules.unjudged(0, 100)
         assert [message.text for _, message in found] == ["one", "two", "corrected", "three"]
@@ -150,7 +152,7 @@ class JudgingSuite(StoreSuite):
         assert await store.rules.unjudged(0, 2) == found[:2]
         assert await store.rules.unjudged(places[1], 100) == found[2:]
         assert await store.rules.unjudged(places[-1], 100) == []
-        assert found[0][1] == await store.message("#1")
+        assert found[0][1] == await store.messages.get("#1")
         assert (await store.rules.state()).head == places[-1]
 
     @pytest.mark.parametrize(
@@ -239,8 +241,8 @@ class JudgingSuite(StoreSuite):
         one, two = await say(store, "one", "two")
         await settle(store, clock, [verdict(one, mode=Mode.NOTIFY), verdict(two, mode=Mode.NOTIFY)])
         before = await store.rules.counts()
-        await store.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), [one.id], "ack")
-        assert (await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))).deleted == 1
+        await store.deliveries.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), [one.id], "ack")
+        assert (await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))).deleted == 1
         assert await store.rules.verdicts(one.id) == []
         assert len(await store.rules.verdicts(two.id)) == 1
         assert await store.rules.counts() == before
@@ -447,7 +449,7 @@ class RuleUpkeepSuite(StoreSuite):
     async def test_actions_are_no_mailbox(self, store: Store, clock: FakeClock) -> None:
         """The name is for the bell only: nobody is to find an empty mailbox of that name."""
         await ask(store, clock)
-        assert {each.mailbox for each in await store.consumers()} == {INBOX}
+        assert {each.mailbox for each in await store.deliveries.consumers()} == {INBOX}
 
     async def test_everything_about_rules_survives_a_restart(
         self, backend: Backend, tmp_path: Path, clock: FakeClock

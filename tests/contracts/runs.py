@@ -14,7 +14,9 @@ import pytest
 from harken.errors import Conflict, NotFound, UserError
 from harken.model import INBOX, LOCAL, RUN, WATCH, Message, MessageId, Reader, Sender, SessionKey
 from harken.reaction import Action, ActionId, ActionState, Mode, Run, RunEnd, RunId, RunState
-from harken.store.contract import Filter, Limits, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Filter
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.actions import KEPT
 from tests.contracts.rules import ORDER, ask, run_of, say, settle, verdict
@@ -32,7 +34,7 @@ async def start(store: Store, clock: FakeClock, name: str, workdir: str = ORDER.
 async def say_as_run(store: Store, run: RunId, source: str = LOCAL) -> Message:
     """Store a message as a run says it."""
     new = replace(new_message("I did it"), source=source, sender=Sender(f"{RUN}{run}"))
-    [appended] = await store.append([new])
+    [appended] = await store.messages.append([new])
     return appended.message
 
 
@@ -190,10 +192,10 @@ class RunSuite(StoreSuite):
                 lives.start_soon(live, number)
         limits = Limits(max_count=10 * KEPT, max_age_seconds=60)
         clock.advance(61)
-        await store.prune(limits)
+        await store.retention.prune(limits)
         assert (await store.runs.get(over.id)).state is RunState.DONE
         await live(KEPT)
-        await store.prune(limits)
+        await store.retention.prune(limits)
         with pytest.raises(NotFound):
             await store.runs.get(over.id)
         left = await store.runs.list(limit=2 * KEPT)
@@ -239,8 +241,8 @@ class AncestrySuite(StoreSuite):
         for run in (first, second):
             await store.runs.end(run.id, DONE)
         last = await say_as_run(store, second.id)
-        messages = [message.id for message in await store.page(Filter(mailbox=INBOX), 100)]
-        await store.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), messages, "ack")
-        await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
-        assert [message.id for message in await store.page(Filter(mailbox=INBOX), 100)] == [last.id]
+        messages = [message.id for message in await store.messages.page(Filter(mailbox=INBOX), 100)]
+        await store.deliveries.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), messages, "ack")
+        await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+        assert [message.id for message in await store.messages.page(Filter(mailbox=INBOX), 100)] == [last.id]
         assert await store.runs.ancestry([last.id]) == {last.id: ("blue", "red")}

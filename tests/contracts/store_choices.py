@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from harken.model import Choose, Offer, Selection, State
-from harken.store.contract import OfferFilter, Store
+from harken.store.contract import Store
+from harken.store.contract.deliveries import OfferFilter
 from harken.testing import FakeClock
 from tests.contracts.store_deliveries import DeliverySuite
 from tests.contracts.store_suite import (
@@ -45,7 +46,7 @@ def up_to(characters: int) -> Choose:
 
 async def given(store: Store, clock: FakeClock, choose: Choose, limit: int = 10) -> Selection:
     """Offer what a choice lets go whole."""
-    return await store.offer(
+    return await store.deliveries.offer(
         READER, limit, surface="pull", carrier="call-1", lease_until=later(clock, 900), where=OfferFilter(choose=choose)
     )
 
@@ -61,16 +62,18 @@ class ChoiceSuite(DeliverySuite):
         assert selection.is_full
         (event,) = journal.of("offered")
         assert event.data["deliveries"] == {each.delivery_id: each.message.id for each in selection.whole}
-        last = await store.message("#3")
-        assert await store.ledger(last.id) == []
-        assert (await store.unread(READER)).leased == 2
+        last = await store.messages.get("#3")
+        assert await store.deliveries.ledger(last.id) == []
+        assert (await store.deliveries.unread(READER)).leased == 2
         assert offered_texts(await offer(store, clock, SECOND)) == ["three"]
 
     async def test_what_is_chosen_is_what_is_proven(self, store: Store, clock: FakeClock) -> None:
         """The delivery ids that the choice saw are those that were stored."""
         await fill(store, "one", "too long")
         selection = await given(store, clock, up_to(3))
-        seen = await store.prove([each.delivery_id for each in (*selection.whole, *selection.cut)], "later call")
+        seen = await store.deliveries.prove(
+            [each.delivery_id for each in (*selection.whole, *selection.cut)], "later call"
+        )
         assert [each.message_id for each in seen] == [each.message.id for each in selection.whole]
 
     async def test_what_no_answer_carries_does_not_stand_before_what_one_does(
@@ -87,9 +90,9 @@ class ChoiceSuite(DeliverySuite):
         """Both stand in the answer, and take room in it."""
         await fill(store, "one", "two")
         first = await offer(store, clock, limit=1)
-        await store.release(READER.session)
+        await store.deliveries.release(READER.session)
         (theirs, _) = await offer(store, clock, OTHER_READER)
-        await store.prove([theirs.delivery_id], "later call")
+        await store.deliveries.prove([theirs.delivery_id], "later call")
         await store.outbox.add(theirs.message.id, "on it", author="agent:copilot-cli", consumer=OTHER)
         one, two = (await given(store, clock, up_to(100))).whole
         assert (one.delivery_id, one.is_repeat, one.answered_by, one.seen_by) == (
@@ -108,5 +111,5 @@ class ChoiceSuite(DeliverySuite):
         assert await self._states(store) == []
 
     async def _states(self, store: Store) -> list[State]:
-        message = await store.message("#1")
-        return [each.state for each in await store.ledger(message.id) if each.consumer == AGENT]
+        message = await store.messages.get("#1")
+        return [each.state for each in await store.deliveries.ledger(message.id) if each.consumer == AGENT]

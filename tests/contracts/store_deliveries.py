@@ -21,7 +21,10 @@ from harken.model import (
     SessionKey,
     State,
 )
-from harken.store.contract import ConsumerState, Filter, Limits, Omission, OpenOffer, Store, Unread
+from harken.store.contract import Store
+from harken.store.contract.deliveries import ConsumerState, Omission, OpenOffer, Unread
+from harken.store.contract.messages import Filter
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -54,7 +57,7 @@ class DeliverySuite(StoreSuite):
     async def enrolled(self, store: Store, clock: FakeClock) -> None:
         """Let two agents begin with an empty inbox."""
         for consumer in (AGENT, OTHER):
-            await store.enroll(consumer, INBOX, clock.now())
+            await store.deliveries.enroll(consumer, INBOX, clock.now())
 
 
 class EnrollSuite(StoreSuite):
@@ -63,55 +66,59 @@ class EnrollSuite(StoreSuite):
     async def test_consumer_is_enrolled_once(self, store: Store, clock: FakeClock) -> None:
         """Every session says who it is; only the first one may set the place to begin."""
         await fill(store, "one")
-        assert await store.enroll(AGENT, INBOX, later(clock, -60))
-        assert not await store.enroll(AGENT, INBOX, later(clock, 60))
-        assert await store.enroll(AGENT, TASK, clock.now())
-        assert await store.enroll(OTHER, INBOX, later(clock, -60))
-        assert (await store.unread(READER)).count == 1
+        assert await store.deliveries.enroll(AGENT, INBOX, later(clock, -60))
+        assert not await store.deliveries.enroll(AGENT, INBOX, later(clock, 60))
+        assert await store.deliveries.enroll(AGENT, TASK, clock.now())
+        assert await store.deliveries.enroll(OTHER, INBOX, later(clock, -60))
+        assert (await store.deliveries.unread(READER)).count == 1
 
     async def test_new_consumer_begins_with_recent_mail_no_agent_has_seen(self, store: Store, clock: FakeClock) -> None:
         """Old mail would drown a new agent, handled mail would be handled twice; what a person saw is still open."""
         watch = Reader(consumer=WATCH, session=SessionKey("w"))
         for consumer in (AGENT, WATCH):
-            await store.enroll(consumer, INBOX, clock.now())
+            await store.deliveries.enroll(consumer, INBOX, clock.now())
         await fill(store, "old", "older still")
         clock.advance(25 * 3600)
         await fill(store, "seen by an agent", "seen by the person", "only offered", "new")
-        await store.acknowledge(READER, [(await store.message("#3")).id], "ack")
-        await store.acknowledge(watch, [(await store.message("#4")).id, (await store.message("#1")).id], "ack")
+        await store.deliveries.acknowledge(READER, [(await store.messages.get("#3")).id], "ack")
+        await store.deliveries.acknowledge(
+            watch, [(await store.messages.get("#4")).id, (await store.messages.get("#1")).id], "ack"
+        )
         await offer(store, clock, READER)
         clock.advance(3600)
-        await store.enroll(OTHER, INBOX, later(clock, -24 * 3600))
-        assert await store.unread(OTHER_READER) == Unread(count=3, oldest=later(clock, -3600))
+        await store.deliveries.enroll(OTHER, INBOX, later(clock, -24 * 3600))
+        assert await store.deliveries.unread(OTHER_READER) == Unread(count=3, oldest=later(clock, -3600))
         assert offered_texts(await offer(store, clock, OTHER_READER)) == ["seen by the person", "only offered", "new"]
 
     async def test_what_an_agent_sees_later_still_reaches_the_new_consumer(
         self, store: Store, clock: FakeClock
     ) -> None:
         """The beginning is decided once; later each consumer has its own account."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         await fill(store, "one")
-        await store.enroll(OTHER, INBOX, later(clock, -60))
-        await store.acknowledge(READER, [(await store.message("#1")).id], "ack")
+        await store.deliveries.enroll(OTHER, INBOX, later(clock, -60))
+        await store.deliveries.acknowledge(READER, [(await store.messages.get("#1")).id], "ack")
         assert offered_texts(await offer(store, clock, OTHER_READER)) == ["one"]
 
     async def test_skipped_mail_is_not_shown_as_queued(self, store: Store, clock: FakeClock) -> None:
         """The ledger and the unread count must tell the same story."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         await fill(store, "old")
         clock.advance(3600)
         await fill(store, "seen", "open")
-        await store.acknowledge(READER, [(await store.message("#2")).id], "ack")
-        await store.enroll(OTHER, INBOX, later(clock, -60))
-        page = await store.page(EVERYTHING, 10)
+        await store.deliveries.acknowledge(READER, [(await store.messages.get("#2")).id], "ack")
+        await store.deliveries.enroll(OTHER, INBOX, later(clock, -60))
+        page = await store.messages.page(EVERYTHING, 10)
         assert [message.text for message in page if OTHER in await waits_for(store, message.id)] == ["open"]
-        assert (await store.unread(OTHER_READER)).count == 1
+        assert (await store.deliveries.unread(OTHER_READER)).count == 1
 
     async def test_person_reads_every_mailbox_from_its_beginning(self, store: Store) -> None:
         """Mail of a mailbox that no agent reads must wait for somebody, or it could go unread and unseen."""
         await fill(store, "one", mailbox=TASK)
-        assert await waits_for(store, (await store.message("task:a#1")).id) == {WATCH}
-        assert await store.consumers() == [ConsumerState(consumer=WATCH, mailbox=TASK, cursor=0, head=1, unread=1)]
+        assert await waits_for(store, (await store.messages.get("task:a#1")).id) == {WATCH}
+        assert await store.deliveries.consumers() == [
+            ConsumerState(consumer=WATCH, mailbox=TASK, cursor=0, head=1, unread=1)
+        ]
 
     async def test_nothing_waits_in_a_mailbox_whose_mail_is_gone(self, store: Store, clock: FakeClock) -> None:
         """A new consumer must not be told of mail that retention deleted before it came."""
@@ -119,10 +126,10 @@ class EnrollSuite(StoreSuite):
         await fill(store, "kept")
         clock.advance(100)
         for _ in range(2):
-            await store.prune(Limits(max_count=100, max_age_seconds=60))
-        await store.enroll(AGENT, TASK, later(clock, -LONG_SECONDS))
+            await store.retention.prune(Limits(max_count=100, max_age_seconds=60))
+        await store.deliveries.enroll(AGENT, TASK, later(clock, -LONG_SECONDS))
         reader = Reader(consumer=AGENT, session=SessionKey("s1"), mailboxes=(TASK,))
-        assert await store.unread(reader) == Unread(count=0)
+        assert await store.deliveries.unread(reader) == Unread(count=0)
         assert await place(store, AGENT, TASK) == ConsumerState(
             consumer=AGENT, mailbox=TASK, cursor=3, head=3, unread=0
         )
@@ -132,13 +139,18 @@ class EnrollSuite(StoreSuite):
         await fill(store, "old", "older still")
         clock.advance(3600)
         await fill(store, *(f"recent {number}" for number in range(5)))
-        await store.enroll(AGENT, INBOX, later(clock, -60), most=3)
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -60), most=3)
         assert offered_texts(await offer(store, clock)) == ["recent 2", "recent 3", "recent 4"]
         left_out = Omission(older=2, surplus=2, up_to=4)
         assert await place(store) == ConsumerState(
             consumer=AGENT, mailbox=INBOX, cursor=4, head=7, unread=3, leased=3, left_out=left_out
         )
-        assert [message.seq for message in await store.page(Filter(before=left_out.up_to + 1), 10)] == [1, 2, 3, 4]
+        assert [message.seq for message in await store.messages.page(Filter(before=left_out.up_to + 1), 10)] == [
+            1,
+            2,
+            3,
+            4,
+        ]
 
     @pytest.mark.parametrize(
         ("seconds", "most", "left_out"),
@@ -162,11 +174,11 @@ class EnrollSuite(StoreSuite):
         await fill(store, "old", "older still")
         clock.advance(3600)
         await fill(store, *"12345")
-        await store.enroll(AGENT, INBOX, later(clock, -seconds), most=most)
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -seconds), most=most)
         state = await place(store)
         assert state.left_out == left_out
         assert state.unread == 7 - left_out.older - left_out.surplus
-        assert (await store.unread(READER)).count == state.unread
+        assert (await store.deliveries.unread(READER)).count == state.unread
 
     async def test_one_message_with_a_wrong_clock_is_counted_for_what_it_says(
         self, store: Store, clock: FakeClock
@@ -178,7 +190,7 @@ class EnrollSuite(StoreSuite):
         clock.advance(LONG_SECONDS)
         await fill(store, "recent too", "and this")
         for consumer, most in ((AGENT, 3), (OTHER, 2)):
-            await store.enroll(consumer, INBOX, later(clock, -60), most=most)
+            await store.deliveries.enroll(consumer, INBOX, later(clock, -60), most=most)
         assert (await place(store)).left_out == Omission(older=1, surplus=1, up_to=2)
         assert (await place(store, OTHER)).left_out == Omission(older=1, surplus=1, up_to=2)
 
@@ -188,10 +200,10 @@ class EnrollSuite(StoreSuite):
         await fill(store, "kept")
         clock.advance(100)
         for _ in range(2):
-            await store.prune(Limits(max_count=100, max_age_seconds=60))
+            await store.retention.prune(Limits(max_count=100, max_age_seconds=60))
         await fill(store, "e", "f", mailbox=TASK)
         for consumer, most in ((AGENT, 2), (OTHER, 1)):
-            await store.enroll(consumer, TASK, later(clock, -LONG_SECONDS), most=most)
+            await store.deliveries.enroll(consumer, TASK, later(clock, -LONG_SECONDS), most=most)
         assert (await place(store, AGENT, TASK)).left_out == Omission()
         assert (await place(store, OTHER, TASK)).left_out == Omission(surplus=1, up_to=5)
 
@@ -209,14 +221,16 @@ class EnrollSuite(StoreSuite):
         """Retention leaves gaps around what is still needed: one that began below would be told of what is gone."""
         watch = Reader(consumer=WATCH, session=SessionKey("w"))
         await fill(store, *(f"{number}" for number in range(1, 9)))
-        page = await store.page(EVERYTHING, 10)
+        page = await store.messages.page(EVERYTHING, 10)
         for number in kept:
             await store.outbox.add(page[number - 1].id, "done", author="you", consumer=WATCH)
-        await store.acknowledge(watch, [message.id for message in page], "ack")
-        await store.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
-        assert [message.seq for message in await store.page(EVERYTHING, 10)] == [*kept, 7, 8]
-        await store.enroll(AGENT, INBOX, later(clock, -LONG_SECONDS))
-        assert await store.unread(READER, by_channel=True) == Unread(count=2, oldest=clock.now(), by_channel={"": 2})
+        await store.deliveries.acknowledge(watch, [message.id for message in page], "ack")
+        await store.retention.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
+        assert [message.seq for message in await store.messages.page(EVERYTHING, 10)] == [*kept, 7, 8]
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -LONG_SECONDS))
+        assert await store.deliveries.unread(READER, by_channel=True) == Unread(
+            count=2, oldest=clock.now(), by_channel={"": 2}
+        )
         assert (await place(store)).left_out == Omission(surplus=len(kept), up_to=6)
         assert offered_texts(await offer(store, clock)) == given
 
@@ -224,28 +238,28 @@ class EnrollSuite(StoreSuite):
         """The newest of a mailbox may be gone too, when another one has grown since."""
         await fill(store, "kept", "gone", mailbox=TASK)
         watch = Reader(consumer=WATCH, session=SessionKey("w"), mailboxes=(TASK,))
-        first, second = await store.page(EVERYTHING, 10)
+        first, second = await store.messages.page(EVERYTHING, 10)
         await store.outbox.add(first.id, "done", author="you", consumer=WATCH)
-        await store.acknowledge(watch, [first.id, second.id], "ack")
+        await store.deliveries.acknowledge(watch, [first.id, second.id], "ack")
         await fill(store, "newest of all")
         clock.advance(100)
-        await store.prune(Limits(max_count=100, max_age_seconds=60))
-        await store.enroll(AGENT, TASK, later(clock, -LONG_SECONDS))
+        await store.retention.prune(Limits(max_count=100, max_age_seconds=60))
+        await store.deliveries.enroll(AGENT, TASK, later(clock, -LONG_SECONDS))
         reader = Reader(consumer=AGENT, session=SessionKey("s1"), mailboxes=(TASK,))
-        assert await store.unread(reader) == Unread(count=0)
+        assert await store.deliveries.unread(reader) == Unread(count=0)
         assert (await place(store, AGENT, TASK)).left_out == Omission(surplus=1, up_to=2)
 
     async def test_what_was_left_out_stays_what_it_was(self, store: Store, clock: FakeClock) -> None:
         """It says how the consumer began, whatever is received, read or removed afterwards."""
         await fill(store, "1", "2", "3")
-        await store.enroll(AGENT, INBOX, later(clock, -60), most=1)
-        await store.enroll(AGENT, INBOX, later(clock, -60), most=3)
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -60), most=1)
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -60), most=3)
         await fill(store, "4", "5")
         watch = Reader(consumer=WATCH, session=SessionKey("w"))
-        ids = [message.id for message in await store.page(EVERYTHING, 10)]
+        ids = [message.id for message in await store.messages.page(EVERYTHING, 10)]
         for reader in (READER, watch):
-            await store.acknowledge(reader, ids, "ack")
-        assert (await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))).deleted == 4
+            await store.deliveries.acknowledge(reader, ids, "ack")
+        assert (await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))).deleted == 4
         assert (await place(store)).left_out == Omission(surplus=2, up_to=2)
 
     async def test_beginning_is_journaled_with_what_was_left_out(
@@ -253,7 +267,7 @@ class EnrollSuite(StoreSuite):
     ) -> None:
         """Whoever looks back finds when it was, and that it was decided then."""
         await fill(store, "1", "2", "3")
-        await store.enroll(AGENT, INBOX, later(clock, -60), most=1)
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -60), most=1)
         [event] = [event for event in journal.events if event.kind == "consumer"]
         assert event.data == {
             "consumer": AGENT,
@@ -266,19 +280,24 @@ class EnrollSuite(StoreSuite):
         """An agent reads several mailboxes as one, and has to look for the rest where it is."""
         for mailbox in (INBOX, TASK):
             await fill(store, "1", "2", mailbox=mailbox)
-        await store.enroll(AGENT, INBOX, later(clock, -60), most=1)
-        await store.enroll(AGENT, TASK, later(clock, -60), most=2)
-        await store.enroll(OTHER, TASK, later(clock, 60))
+        await store.deliveries.enroll(AGENT, INBOX, later(clock, -60), most=1)
+        await store.deliveries.enroll(AGENT, TASK, later(clock, -60), most=2)
+        await store.deliveries.enroll(OTHER, TASK, later(clock, 60))
         both = Reader(consumer=AGENT, session=SessionKey("s1"), mailboxes=(INBOX, TASK))
         others = Reader(consumer=OTHER, session=SessionKey("s2"), mailboxes=(INBOX, TASK))
-        assert await store.omissions(both) == {INBOX: Omission(surplus=1, up_to=1)}
-        assert await store.omissions(others) == {TASK: Omission(older=2, up_to=2)}
-        assert await store.omissions(Reader(consumer=WATCH, session=SessionKey("w"), mailboxes=(INBOX, TASK))) == {}
+        assert await store.deliveries.omissions(both) == {INBOX: Omission(surplus=1, up_to=1)}
+        assert await store.deliveries.omissions(others) == {TASK: Omission(older=2, up_to=2)}
+        assert (
+            await store.deliveries.omissions(Reader(consumer=WATCH, session=SessionKey("w"), mailboxes=(INBOX, TASK)))
+            == {}
+        )
 
     async def test_empty_mailbox_has_a_place(self, store: Store, clock: FakeClock) -> None:
         """A consumer that waits for its first message must be visible."""
-        await store.enroll(AGENT, TASK, clock.now())
-        assert await store.consumers() == [ConsumerState(consumer=AGENT, mailbox=TASK, cursor=0, head=0, unread=0)]
+        await store.deliveries.enroll(AGENT, TASK, clock.now())
+        assert await store.deliveries.consumers() == [
+            ConsumerState(consumer=AGENT, mailbox=TASK, cursor=0, head=0, unread=0)
+        ]
 
 
 class OfferSuite(DeliverySuite):
@@ -287,7 +306,7 @@ class OfferSuite(DeliverySuite):
     async def test_offer_hands_out_each_message_once(self, store: Store, clock: FakeClock, journal: Journal) -> None:
         """While a lease runs nobody else of that consumer gets the message; another consumer does."""
         await fill(store, "one", "two")
-        page = await store.page(EVERYTHING, 10)
+        page = await store.messages.page(EVERYTHING, 10)
         first = await offer(store, clock)
         assert [(each.message, each.is_repeat) for each in first] == [(message, False) for message in page]
         assert len({each.delivery_id for each in first}) == 2
@@ -302,7 +321,9 @@ class OfferSuite(DeliverySuite):
         await fill(store, "one")
         clock.advance(5)
         [given] = await offer(store, clock)
-        [delivery] = [each for each in await store.ledger(given.message.id) if each.state is not State.QUEUED]
+        [delivery] = [
+            each for each in await store.deliveries.ledger(given.message.id) if each.state is not State.QUEUED
+        ]
         assert delivery == Delivery(
             id=given.delivery_id,
             message_id=given.message.id,
@@ -313,7 +334,7 @@ class OfferSuite(DeliverySuite):
             offered_at=clock.now(),
         )
         assert await waits_for(store, given.message.id) == {AGENT, OTHER, WATCH}
-        await store.prove([given.delivery_id], "ack")
+        await store.deliveries.prove([given.delivery_id], "ack")
         assert await waits_for(store, given.message.id) == {OTHER, WATCH}
 
     async def test_high_priority_goes_first(self, store: Store, clock: FakeClock) -> None:
@@ -324,14 +345,14 @@ class OfferSuite(DeliverySuite):
             ("high 1", Priority.HIGH),
             ("high 2", Priority.HIGH),
         ]:
-            await store.append([new_message(text, priority=priority)])
+            await store.messages.append([new_message(text, priority=priority)])
         assert offered_texts(await offer(store, clock, limit=1)) == ["high 1"]
         assert offered_texts(await offer(store, clock)) == ["high 2", "low", "normal"]
 
     async def test_offer_keeps_to_channel_and_after(self, store: Store, clock: FakeClock) -> None:
         """Whoever asks for a part gets that part, and the rest stays untouched."""
-        await store.append([new_message(str(n), channel="ci" if n % 2 else "mail") for n in range(6)])
-        second = (await store.message("#2")).id
+        await store.messages.append([new_message(str(n), channel="ci" if n % 2 else "mail") for n in range(6)])
+        second = (await store.messages.get("#2")).id
         assert offered_texts(await offer(store, clock, channel="ci", after=second)) == ["3", "5"]
         assert offered_texts(await offer(store, clock, after=second)) == ["2", "4"]
         assert offered_texts(await offer(store, clock, channel="ci")) == ["1"]
@@ -340,13 +361,13 @@ class OfferSuite(DeliverySuite):
 
     async def test_offer_spans_the_mailboxes_of_the_reader(self, store: Store, clock: FakeClock) -> None:
         """A reader of several mailboxes gets them as one list in order of receipt, and nothing of others."""
-        await store.enroll(AGENT, TASK, clock.now())
-        await store.append([new_message(str(n), mailbox=TASK if n % 2 else INBOX) for n in range(4)])
+        await store.deliveries.enroll(AGENT, TASK, clock.now())
+        await store.messages.append([new_message(str(n), mailbox=TASK if n % 2 else INBOX) for n in range(4)])
         both = Reader(consumer=AGENT, session=SessionKey("s1"), mailboxes=(INBOX, TASK))
-        second = (await store.message("task:a#1")).id
-        assert [message.text for message in await store.peek(both, 10)] == ["0", "1", "2", "3"]
-        assert [message.text for message in await store.peek(both, 10, after=second)] == ["2", "3"]
-        assert (await store.unread(both)).count == 4
+        second = (await store.messages.get("task:a#1")).id
+        assert [message.text for message in await store.deliveries.peek(both, 10)] == ["0", "1", "2", "3"]
+        assert [message.text for message in await store.deliveries.peek(both, 10, after=second)] == ["2", "3"]
+        assert (await store.deliveries.unread(both)).count == 4
         assert offered_texts(await offer(store, clock, READER)) == ["0", "2"]
         assert offered_texts(await offer(store, clock, both)) == ["1", "3"]
 
@@ -354,23 +375,23 @@ class OfferSuite(DeliverySuite):
         self, store: Store, clock: FakeClock
     ) -> None:
         """Looking is free: a bell or a count must never consume mail."""
-        await store.append([new_message("low"), new_message("high", priority=Priority.HIGH)])
-        last = await store.last_event()
+        await store.messages.append([new_message("low"), new_message("high", priority=Priority.HIGH)])
+        last = await store.events.last()
         for _ in range(2):
-            assert [message.text for message in await store.peek(READER, 10)] == ["low", "high"]
-        assert await store.last_event() == last
+            assert [message.text for message in await store.deliveries.peek(READER, 10)] == ["low", "high"]
+        assert await store.events.last() == last
         [given] = await offer(store, clock, limit=1)
         assert given.message.text == "high"
-        assert [message.text for message in await store.peek(READER, 10)] == ["low"]
-        assert [message.text for message in await store.peek(OTHER_READER, 10)] == ["low", "high"]
+        assert [message.text for message in await store.deliveries.peek(READER, 10)] == ["low"]
+        assert [message.text for message in await store.deliveries.peek(OTHER_READER, 10)] == ["low", "high"]
 
     async def test_peek_keeps_to_limit_channel_and_after(self, store: Store) -> None:
         """It takes the same conditions as the offer it announces."""
-        await store.append([new_message(str(n), channel="ci" if n % 2 else "mail") for n in range(6)])
-        first = (await store.message("#1")).id
-        assert [message.text for message in await store.peek(READER, 2)] == ["0", "1"]
-        assert [message.text for message in await store.peek(READER, 2, after=first)] == ["1", "2"]
-        assert [message.text for message in await store.peek(READER, 9, channel="ci")] == ["1", "3", "5"]
+        await store.messages.append([new_message(str(n), channel="ci" if n % 2 else "mail") for n in range(6)])
+        first = (await store.messages.get("#1")).id
+        assert [message.text for message in await store.deliveries.peek(READER, 2)] == ["0", "1"]
+        assert [message.text for message in await store.deliveries.peek(READER, 2, after=first)] == ["1", "2"]
+        assert [message.text for message in await store.deliveries.peek(READER, 9, channel="ci")] == ["1", "3", "5"]
 
     async def test_concurrent_sessions_never_get_the_same_message(self, store: Store, clock: FakeClock) -> None:
         """Two sessions of a host must not both do what one message asks."""
@@ -396,28 +417,28 @@ class OfferSuite(DeliverySuite):
     async def test_answer_of_another_consumer_is_told(self, store: Store, clock: FakeClock) -> None:
         """The second agent must know that the question has its answer."""
         await fill(store, "question", "open")
-        await store.outbox.add((await store.message("#1")).id, "done", author="copilot", consumer=OTHER)
+        await store.outbox.add((await store.messages.get("#1")).id, "done", author="copilot", consumer=OTHER)
         assert [each.answered_by for each in await offer(store, clock)] == [OTHER, None]
 
     async def test_unread_counts_what_is_not_final(self, store: Store, clock: FakeClock) -> None:
         """An offer is no proof: what was only handed out still waits."""
-        assert await store.unread(READER) == Unread(count=0)
+        assert await store.deliveries.unread(READER) == Unread(count=0)
         oldest = clock.now()
-        await store.append([new_message("1", channel="ci")])
+        await store.messages.append([new_message("1", channel="ci")])
         second = clock.advance(60)
-        await store.append([new_message("2", channel="mail"), new_message("3", channel="ci")])
+        await store.messages.append([new_message("2", channel="mail"), new_message("3", channel="ci")])
         given = await offer(store, clock)
-        assert await store.unread(READER) == Unread(count=3, leased=3, oldest=oldest)
-        assert await store.unread(READER, by_channel=True) == Unread(
+        assert await store.deliveries.unread(READER) == Unread(count=3, leased=3, oldest=oldest)
+        assert await store.deliveries.unread(READER, by_channel=True) == Unread(
             count=3, leased=3, oldest=oldest, by_channel={"ci": 2, "mail": 1}
         )
-        await store.prove([given[0].delivery_id], "transcript")
-        assert await store.unread(READER, by_channel=True) == Unread(
+        await store.deliveries.prove([given[0].delivery_id], "transcript")
+        assert await store.deliveries.unread(READER, by_channel=True) == Unread(
             count=2, leased=2, oldest=second, by_channel={"ci": 1, "mail": 1}
         )
         clock.advance(LEASE_SECONDS + 1)
-        assert await store.unread(READER) == Unread(count=2, oldest=second)
-        assert (await store.unread(OTHER_READER)).count == 3
+        assert await store.deliveries.unread(READER) == Unread(count=2, oldest=second)
+        assert (await store.deliveries.unread(OTHER_READER)).count == 3
 
 
 class ProofSuite(DeliverySuite):
@@ -428,10 +449,10 @@ class ProofSuite(DeliverySuite):
         await fill(store, "one")
         [given] = await offer(store, clock)
         offered_at, seen_at = clock.now(), clock.advance(30)
-        [seen] = await store.prove([given.delivery_id, DeliveryId("unknown")], "transcript")
+        [seen] = await store.deliveries.prove([given.delivery_id, DeliveryId("unknown")], "transcript")
         clock.advance(30)
-        assert await store.prove([given.delivery_id], "later prompt") == []
-        assert await store.prove([], "nothing") == []
+        assert await store.deliveries.prove([given.delivery_id], "later prompt") == []
+        assert await store.deliveries.prove([], "nothing") == []
         assert seen == Delivery(
             id=given.delivery_id,
             message_id=given.message.id,
@@ -443,7 +464,7 @@ class ProofSuite(DeliverySuite):
             seen_at=seen_at,
             evidence="transcript",
         )
-        assert seen in await store.ledger(given.message.id)
+        assert seen in await store.deliveries.ledger(given.message.id)
         [event] = journal.of("seen")
         assert mentions(event, "transcript")
 
@@ -453,7 +474,7 @@ class ProofSuite(DeliverySuite):
         one, two, three, _ = await offer(store, clock)
         cursors = list[tuple[int, int]]()
         for proof in ([two.delivery_id], [three.delivery_id], [one.delivery_id]):
-            await store.prove(proof, "ack")
+            await store.deliveries.prove(proof, "ack")
             here = await place(store)
             cursors.append((here.cursor, here.unread))
         assert cursors == [(0, 3), (0, 2), (3, 1)]
@@ -464,7 +485,7 @@ class ProofSuite(DeliverySuite):
         """Proof ends a delivery, whatever becomes of the lease."""
         await fill(store, "one", "two")
         first, _ = await offer(store, clock)
-        await store.prove([first.delivery_id], "ack")
+        await store.deliveries.prove([first.delivery_id], "ack")
         clock.advance(LEASE_SECONDS + 1)
         assert offered_texts(await offer(store, clock, SECOND)) == ["two"]
 
@@ -473,40 +494,42 @@ class ProofSuite(DeliverySuite):
         await fill(store, "one", "two")
         first, second = await offer(store, clock)
         clock.advance(LEASE_SECONDS + 1)
-        assert [each.state for each in await store.prove([first.delivery_id], "ack")] == [State.SEEN]
+        assert [each.state for each in await store.deliveries.prove([first.delivery_id], "ack")] == [State.SEEN]
         await offer(store, clock, SECOND)
-        assert [each.state for each in await store.prove([second.delivery_id], "ack")] == [State.SEEN]
-        assert (await store.unread(READER)).count == 0
+        assert [each.state for each in await store.deliveries.prove([second.delivery_id], "ack")] == [State.SEEN]
+        assert (await store.deliveries.unread(READER)).count == 0
 
     async def test_message_can_be_acknowledged_without_an_offer(self, store: Store, clock: FakeClock) -> None:
         """A person or agent that read it elsewhere says so, once or twice."""
         await fill(store, "one", "two")
-        first = (await store.message("#1")).id
-        [seen] = await store.acknowledge(READER, [first], "channel ack")
+        first = (await store.messages.get("#1")).id
+        [seen] = await store.deliveries.acknowledge(READER, [first], "channel ack")
         assert (seen.message_id, seen.consumer, seen.state) == (first, AGENT, State.SEEN)
         assert (seen.seen_at, seen.evidence) == (clock.now(), "channel ack")
-        assert await store.acknowledge(READER, [first], "channel ack") == []
+        assert await store.deliveries.acknowledge(READER, [first], "channel ack") == []
         assert (await place(store)).cursor == 1
         assert offered_texts(await offer(store, clock)) == ["two"]
-        assert (await store.unread(OTHER_READER)).count == 2
+        assert (await store.deliveries.unread(OTHER_READER)).count == 2
 
     async def test_acknowledged_offer_is_seen(self, store: Store, clock: FakeClock) -> None:
         """An ack that names an offered message is the proof of that offer."""
         await fill(store, "one")
         [given] = await offer(store, clock)
-        [seen] = await store.acknowledge(READER, [given.message.id], "ack")
+        [seen] = await store.deliveries.acknowledge(READER, [given.message.id], "ack")
         assert (seen.id, seen.state) == (given.delivery_id, State.SEEN)
-        assert await store.prove([given.delivery_id], "transcript") == []
-        assert (await store.unread(READER)).count == 0
+        assert await store.deliveries.prove([given.delivery_id], "transcript") == []
+        assert (await store.deliveries.unread(READER)).count == 0
 
     async def test_acknowledging_an_unknown_message_changes_nothing(self, store: Store) -> None:
         """A mistake in a list must not be half done."""
         await fill(store, "one")
-        last = await store.last_event()
+        last = await store.events.last()
         with pytest.raises(NotFound):
-            await store.acknowledge(READER, [(await store.message("#1")).id, MessageId("unknown")], "ack")
-        assert (await store.unread(READER)).count == 1
-        assert await store.last_event() == last
+            await store.deliveries.acknowledge(
+                READER, [(await store.messages.get("#1")).id, MessageId("unknown")], "ack"
+            )
+        assert (await store.deliveries.unread(READER)).count == 1
+        assert await store.events.last() == last
 
 
 class LeaseSuite(DeliverySuite):
@@ -522,7 +545,7 @@ class LeaseSuite(DeliverySuite):
         [again] = await offer(store, clock, SECOND)
         expected = Offer(message=first.message, delivery_id=first.delivery_id, offered_at=again_at, is_repeat=True)
         assert again == expected
-        [row] = [each for each in await store.ledger(first.message.id) if each.consumer == AGENT]
+        [row] = [each for each in await store.deliveries.ledger(first.message.id) if each.consumer == AGENT]
         assert (row.state, row.session, row.offers, row.offered_at) == (State.OFFERED, SECOND.session, 2, again_at)
         assert await offer(store, clock) == []
 
@@ -545,18 +568,18 @@ class LeaseSuite(DeliverySuite):
         """A caller that had gone has seen nothing: the next one must not be told of a repeat."""
         await fill(store, "proven", "first", "second", "held by another")
         [proven] = await offer(store, clock, limit=1, carrier="a")
-        await store.prove([proven.delivery_id], "ack")
+        await store.deliveries.prove([proven.delivery_id], "ack")
         [first] = await offer(store, clock, limit=1, carrier="old")
-        await store.release(READER.session, ["old"])
+        await store.deliveries.release(READER.session, ["old"])
         await offer(store, clock, limit=2, carrier="a")
         await offer(store, clock, SECOND, carrier="a")
-        assert await store.withdraw(READER.session, "a") == 2
+        assert await store.deliveries.withdraw(READER.session, "a") == 2
         assert len(journal.of("withdrawn")) == 1
         again = await offer(store, clock, carrier="b")
         assert [(each.message.text, each.is_repeat) for each in again] == [("first", True), ("second", False)]
         assert again[0].delivery_id == first.delivery_id
-        assert await store.withdraw(READER.session, "a") == 0
-        assert (await store.unread(READER)).leased == 3
+        assert await store.deliveries.withdraw(READER.session, "a") == 0
+        assert (await store.deliveries.unread(READER)).leased == 3
 
     async def test_offer_that_was_not_handed_over_is_undone_under_every_name_of_its_session(
         self, store: Store, clock: FakeClock, journal: Journal
@@ -564,12 +587,12 @@ class LeaseSuite(DeliverySuite):
         """The name of a session may become known between an offer and its undoing."""
         await fill(store, "old", "new", "another's")
         [old] = await offer(store, clock, limit=1, carrier="before")
-        await store.release(READER.session)
+        await store.deliveries.release(READER.session)
         given = await offer(store, clock, limit=2, carrier="a")
         await offer(store, clock, carrier="b")
-        await store.transfer(READER.session, SessionKey("named"))
-        assert await store.undo([each.delivery_id for each in given], "a") == 2
-        assert await store.undo([each.delivery_id for each in given], "a") == 0
+        await store.deliveries.transfer(READER.session, SessionKey("named"))
+        assert await store.deliveries.undo([each.delivery_id for each in given], "a") == 2
+        assert await store.deliveries.undo([each.delivery_id for each in given], "a") == 0
         assert [each.data["session"] for each in journal.of("withdrawn")] == ["named"]
         again = await offer(store, clock, SECOND)
         assert [(each.message.text, each.is_repeat) for each in again] == [("old", True), ("new", False)]
@@ -581,23 +604,25 @@ class LeaseSuite(DeliverySuite):
         await offer(store, clock, limit=1, carrier="a")
         await offer(store, clock, limit=1, carrier="b")
         await offer(store, clock, SECOND, limit=1, carrier="a")
-        assert await store.release(READER.session, ["a", "unknown"]) == 1
+        assert await store.deliveries.release(READER.session, ["a", "unknown"]) == 1
         [again] = await offer(store, clock, SECOND)
         assert (again.message.text, again.is_repeat) == ("one", True)
-        assert await store.release(READER.session, []) == 0
-        assert await store.peek(READER, 10) == []
+        assert await store.deliveries.release(READER.session, []) == 0
+        assert await store.deliveries.peek(READER, 10) == []
 
     async def test_released_delivery_that_arrived_late_is_leased_again(self, store: Store, clock: FakeClock) -> None:
         """Only what is nobody's: what was proven or offered meanwhile stays as it is."""
         await fill(store, "one", "two", "three")
         ids = [each.delivery_id for each in await offer(store, clock, carrier="a")]
-        await store.release(READER.session)
-        await store.prove(ids[:1], "ack")
+        await store.deliveries.release(READER.session)
+        await store.deliveries.prove(ids[:1], "ack")
         await offer(store, clock, SECOND, limit=1, carrier="b")
         until = later(clock, LEASE_SECONDS)
-        renewed = await store.renew(READER.session, [*ids, DeliveryId("d-none")], carrier="a", lease_until=until)
-        assert (renewed, await store.peek(READER, 10)) == (1, [])
-        assert await store.open_offers(READER.session) == [OpenOffer(delivery_id=ids[2], carrier="a")]
+        renewed = await store.deliveries.renew(
+            READER.session, [*ids, DeliveryId("d-none")], carrier="a", lease_until=until
+        )
+        assert (renewed, await store.deliveries.peek(READER, 10)) == (1, [])
+        assert await store.deliveries.open_offers(READER.session) == [OpenOffer(delivery_id=ids[2], carrier="a")]
 
     async def test_release_without_carriers_ends_all_leases_of_the_session(
         self, store: Store, clock: FakeClock
@@ -606,9 +631,9 @@ class LeaseSuite(DeliverySuite):
         await fill(store, "one", "two", "three")
         one, _ = await offer(store, clock, limit=2)
         await offer(store, clock, SECOND)
-        await store.prove([one.delivery_id], "ack")
-        assert await store.release(READER.session) == 1
-        assert await store.release(READER.session) == 0
+        await store.deliveries.prove([one.delivery_id], "ack")
+        assert await store.deliveries.release(READER.session) == 1
+        assert await store.deliveries.release(READER.session) == 0
         again = await offer(store, clock, SECOND)
         assert [(each.message.text, each.is_repeat) for each in again] == [("two", True)]
 
@@ -618,10 +643,10 @@ class LeaseSuite(DeliverySuite):
         await offer(store, clock, limit=1)
         await offer(store, clock, SECOND, limit=1)
         await offer(store, clock, OTHER_READER)
-        assert await store.release_except([SECOND.session, SessionKey("never met")]) == 3
+        assert await store.deliveries.release_except([SECOND.session, SessionKey("never met")]) == 3
         assert [(each.message.text, each.is_repeat) for each in await offer(store, clock)] == [("one", True)]
         assert len(await offer(store, clock, OTHER_READER)) == 2
-        assert await store.release_except([]) == 4
+        assert await store.deliveries.release_except([]) == 4
 
     async def test_sessions_of_a_kind_give_back_their_mail(self, store: Store, clock: FakeClock) -> None:
         """What came over a request ends with the daemon; the sessions of agents may still come back."""
@@ -629,9 +654,9 @@ class LeaseSuite(DeliverySuite):
         request = replace(READER, session=SessionKey("http:1"))
         await offer(store, clock, request, limit=1)
         await offer(store, clock, SECOND, limit=1)
-        assert await store.release_except([SessionKey("http:1")], kinds=["http:", "cli:"]) == 0
-        assert await store.release_except([], kinds=["htt:"]) == 0
-        assert await store.release_except([], kinds=["http:", "cli:"]) == 1
+        assert await store.deliveries.release_except([SessionKey("http:1")], kinds=["http:", "cli:"]) == 0
+        assert await store.deliveries.release_except([], kinds=["htt:"]) == 0
+        assert await store.deliveries.release_except([], kinds=["http:", "cli:"]) == 1
         assert [(each.message.text, each.is_repeat) for each in await offer(store, clock)] == [("one", True)]
 
     async def test_open_offers_are_those_without_proof(self, store: Store, clock: FakeClock) -> None:
@@ -644,11 +669,11 @@ class LeaseSuite(DeliverySuite):
             OpenOffer(delivery_id=one.delivery_id, carrier="a"),
             OpenOffer(delivery_id=two.delivery_id, carrier="b"),
         ]
-        assert sorted(await store.open_offers(READER.session), key=lambda each: each.carrier) == expected
-        await store.prove([one.delivery_id], "ack")
+        assert sorted(await store.deliveries.open_offers(READER.session), key=lambda each: each.carrier) == expected
+        await store.deliveries.prove([one.delivery_id], "ack")
         clock.advance(LEASE_SECONDS + 1)
-        assert await store.open_offers(READER.session) == expected[1:]
-        assert await store.open_offers(SessionKey("never met")) == []
+        assert await store.deliveries.open_offers(READER.session) == expected[1:]
+        assert await store.deliveries.open_offers(SessionKey("never met")) == []
 
     async def test_clock_set_back_does_not_freeze_a_lease(self, store: Store, clock: FakeClock) -> None:
         """After the clock is corrected by a day, mail must come back after a lease, not after a day."""

@@ -28,7 +28,8 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.contract import MuteFilter, OfferFilter, OpenOffer, Store, SurfaceRecord
+from harken.store.contract import Store
+from harken.store.contract.deliveries import MuteFilter, OfferFilter, OpenOffer, SurfaceRecord
 from harken.testing import FakeClock
 from tests.contracts.store_deliveries import DeliverySuite
 from tests.contracts.store_suite import (
@@ -80,8 +81,8 @@ async def hand_out(
     carrier: str = "c-1",
 ) -> list[Offer]:
     """Offer within a filter; what would be offered is looked at first and must be the same."""
-    shown = await store.peek(reader, limit, where=where)
-    given = await store.offer(
+    shown = await store.deliveries.peek(reader, limit, where=where)
+    given = await store.deliveries.offer(
         reader, limit, surface=surface, carrier=carrier, lease_until=later(clock, 900), where=where
     )
     assert sorted(message.text for message in shown) == sorted(offered_texts(given.whole))
@@ -96,30 +97,30 @@ class OfferFilterSuite(DeliverySuite):
         self, store: Store, clock: FakeClock, wanted: set[Attention]
     ) -> None:
         """A surface that interrupts must not be handed what may only wait for a prompt; all four were waiting."""
-        await store.append([letter(each.value, attention=each) for each in Attention])
+        await store.messages.append([letter(each.value, attention=each) for each in Attention])
         given = await hand_out(store, clock, OfferFilter(attentions=frozenset(wanted)))
         assert offered_texts(given) == [each.value for each in Attention if each in wanted]
 
     async def test_what_is_only_counted_needs_to_be_asked_for(self, store: Store, clock: FakeClock) -> None:
         """An unknown sender must not get in by a surface that forgot to name its attentions."""
-        await store.append([letter(each.value, attention=each) for each in Attention])
+        await store.messages.append([letter(each.value, attention=each) for each in Attention])
         assert offered_texts(await hand_out(store, clock, OfferFilter())) == ["wake", "boundary", "prompt"]
 
     async def test_without_a_reach_everything_is_given(self, store: Store, clock: FakeClock) -> None:
         """Whoever pulls by hand sees all mail, also what pushes nowhere."""
-        await store.append([letter(each.value, attention=each) for each in Attention])
-        assert len(await store.peek(READER, 10)) == 4
+        await store.messages.append([letter(each.value, attention=each) for each in Attention])
+        assert len(await store.deliveries.peek(READER, 10)) == 4
         assert len(await offer(store, clock)) == 4
 
     async def test_only_the_asked_trusts_are_given(self, store: Store, clock: FakeClock) -> None:
         """Where a text speaks with the user's voice, no other's words may be in it."""
-        await store.append([letter(each.value, trust=each) for each in Trust])
+        await store.messages.append([letter(each.value, trust=each) for each in Trust])
         given = await hand_out(store, clock, OfferFilter(attentions=EVERY_ATTENTION, trusts=frozenset({Trust.OWNER})))
         assert offered_texts(given) == ["owner"]
 
     async def test_hushed_channels_and_senders_are_left_out(self, store: Store, clock: FakeClock) -> None:
         """A mute names a channel, or a sender by id or by name: each of the three must hold."""
-        await store.append(
+        await store.messages.append(
             [
                 letter("noisy channel", channel="ci"),
                 letter("muted id", sender=Sender("bob", "Robert")),
@@ -129,11 +130,11 @@ class OfferFilterSuite(DeliverySuite):
         )
         mutes = MuteFilter(channels=frozenset({"ci"}), senders=frozenset({"bob", "Loud Bob"}))
         assert offered_texts(await hand_out(store, clock, OfferFilter(mutes=mutes))) == ["heard"]
-        assert (await store.unread(READER)).count == 4
+        assert (await store.deliveries.unread(READER)).count == 4
 
     async def test_total_hush_gives_nothing(self, store: Store, clock: FakeClock) -> None:
         """A muted session is told nothing, whatever waits; nothing is lost by that."""
-        await store.append([letter("one", trust=Trust.OWNER, priority=Priority.HIGH)])
+        await store.messages.append([letter("one", trust=Trust.OWNER, priority=Priority.HIGH)])
         assert (
             await hand_out(store, clock, OfferFilter(attentions=EVERY_ATTENTION, mutes=MuteFilter(is_total=True))) == []
         )
@@ -142,7 +143,7 @@ class OfferFilterSuite(DeliverySuite):
     async def test_only_names_what_may_be_given(self, store: Store, clock: FakeClock) -> None:
         """What was chosen to fit is offered, not whatever else came meanwhile."""
         await fill(store, "one", "two", "three")
-        chosen = (await store.message("#2")).id
+        chosen = (await store.messages.get("#2")).id
         given = await hand_out(store, clock, OfferFilter(only=frozenset({chosen})))
         assert offered_texts(given) == ["two"]
         assert offered_texts(await offer(store, clock, SECOND)) == ["one", "three"]
@@ -155,22 +156,22 @@ class OfferFilterSuite(DeliverySuite):
     async def test_only_does_not_open_what_is_taken_or_final(self, store: Store, clock: FakeClock) -> None:
         """Naming a message is no key to it: another session has it, or it is dealt with."""
         await fill(store, "theirs", "seen", "free")
-        everything = frozenset(message.id for message in await store.page(EVERYTHING, 10))
-        theirs = (await store.message("#1")).id
+        everything = frozenset(message.id for message in await store.messages.page(EVERYTHING, 10))
+        theirs = (await store.messages.get("#1")).id
         await hand_out(store, clock, OfferFilter(only=frozenset({theirs})), reader=SECOND)
-        await store.acknowledge(READER, [(await store.message("#2")).id], "ack")
+        await store.deliveries.acknowledge(READER, [(await store.messages.get("#2")).id], "ack")
         assert offered_texts(await hand_out(store, clock, OfferFilter(only=everything))) == ["free"]
 
     async def test_only_of_strangers_is_ignored(self, store: Store, clock: FakeClock) -> None:
         """Ids that mean nothing, or mail of a mailbox that the reader does not read, are no error."""
         await fill(store, "elsewhere", mailbox=TASK)
-        elsewhere = (await store.message("task:a#1")).id
+        elsewhere = (await store.messages.get("task:a#1")).id
         where = OfferFilter(only=frozenset({elsewhere, MessageId("m-none"), MessageId("' OR 1=1 --")}))
         assert await hand_out(store, clock, where) == []
 
     async def test_urgent_mail_goes_first_within_a_reach(self, store: Store, clock: FakeClock) -> None:
         """A surface that has room for one must be given the urgent one, though it came last."""
-        await store.append(
+        await store.messages.append(
             [
                 letter("first"),
                 letter("urgent noise", attention=Attention.PROMPT, priority=Priority.HIGH),
@@ -183,9 +184,9 @@ class OfferFilterSuite(DeliverySuite):
 
     async def test_what_a_reach_left_out_stays_unread_behind_the_cursor(self, store: Store, clock: FakeClock) -> None:
         """The cursor may not step over mail that one surface could not carry."""
-        await store.append([letter("noise", attention=Attention.PROMPT), letter("ask")])
+        await store.messages.append([letter("noise", attention=Attention.PROMPT), letter("ask")])
         (given,) = await hand_out(store, clock, OfferFilter(attentions=frozenset({Attention.WAKE})))
-        await store.prove([given.delivery_id], "later step")
+        await store.deliveries.prove([given.delivery_id], "later step")
         assert (await place(store)).unread == 1
         assert offered_texts(await offer(store, clock)) == ["noise"]
 
@@ -197,14 +198,16 @@ class TransferSuite(DeliverySuite):
         """Under the new name a session must find what it was given, prove it, and let go of it."""
         await fill(store, "one", "two")
         first, second = await offer(store, clock, READER, carrier="hook: tool/c-1")
-        assert await store.transfer(READER.session, SessionKey("codex:t1")) == 2
-        assert await store.open_offers(READER.session) == []
-        assert sorted(await store.open_offers(SessionKey("codex:t1")), key=lambda each: each.delivery_id) == sorted(
+        assert await store.deliveries.transfer(READER.session, SessionKey("codex:t1")) == 2
+        assert await store.deliveries.open_offers(READER.session) == []
+        assert sorted(
+            await store.deliveries.open_offers(SessionKey("codex:t1")), key=lambda each: each.delivery_id
+        ) == sorted(
             [OpenOffer(delivery_id=each.delivery_id, carrier="hook: tool/c-1") for each in (first, second)],
             key=lambda each: each.delivery_id,
         )
-        await store.prove([first.delivery_id], "later step")
-        assert await store.release(SessionKey("codex:t1")) == 1
+        await store.deliveries.prove([first.delivery_id], "later step")
+        assert await store.deliveries.release(SessionKey("codex:t1")) == 1
         again = await offer(store, clock, SECOND)
         assert [(each.message.text, each.is_repeat) for each in again] == [("two", True)]
 
@@ -213,7 +216,7 @@ class TransferSuite(DeliverySuite):
         await fill(store, "one")
         await offer(store, clock, READER, lease_seconds=900)
         clock.advance(899)
-        await store.transfer(READER.session, SECOND.session)
+        await store.deliveries.transfer(READER.session, SECOND.session)
         assert await offer(store, clock, OTHER_READER) != []
         assert await offer(store, clock, SECOND) == []
         clock.advance(2)
@@ -223,29 +226,31 @@ class TransferSuite(DeliverySuite):
         """The ledger says who saw a message; a later rename must not rewrite that."""
         await fill(store, "one")
         (given,) = await offer(store, clock, READER)
-        await store.prove([given.delivery_id], "later call")
-        assert await store.transfer(READER.session, SessionKey("codex:t1")) == 0
-        assert [each.session for each in await store.ledger(given.message.id)] == [READER.session]
+        await store.deliveries.prove([given.delivery_id], "later call")
+        assert await store.deliveries.transfer(READER.session, SessionKey("codex:t1")) == 0
+        assert [each.session for each in await store.deliveries.ledger(given.message.id)] == [READER.session]
 
     async def test_gone_sessions_are_those_under_the_new_name(self, store: Store, clock: FakeClock) -> None:
         """The chore that frees leases of gone sessions must know the session by its new name only."""
         await fill(store, "one")
         await offer(store, clock, READER)
-        await store.transfer(READER.session, SessionKey("codex:t1"))
-        assert await store.release_except([SessionKey("codex:t1")]) == 0
-        assert await store.release_except([READER.session]) == 1
+        await store.deliveries.transfer(READER.session, SessionKey("codex:t1"))
+        assert await store.deliveries.release_except([SessionKey("codex:t1")]) == 0
+        assert await store.deliveries.release_except([READER.session]) == 1
 
     async def test_result_is_of_the_session_that_had_it(self, store: Store, clock: FakeClock) -> None:
         """Where conversations share a connection, a host tells later whose a result was: it is let go with that one."""
         await fill(store, "one", "two")
         first, second = await offer(store, clock, READER, carrier="e-1/5")
         mine = [first.delivery_id, DeliveryId("d-nobody")]
-        given = await store.reassign(mine, consumer=READER.consumer, session=SECOND.session, carrier="result/c-1")
+        given = await store.deliveries.reassign(
+            mine, consumer=READER.consumer, session=SECOND.session, carrier="result/c-1"
+        )
         assert given == [first.delivery_id]
-        assert await store.open_offers(READER.session) == [
+        assert await store.deliveries.open_offers(READER.session) == [
             OpenOffer(delivery_id=second.delivery_id, carrier="e-1/5"),
         ]
-        assert await store.release(SECOND.session, ["result/c-1"]) == 1
+        assert await store.deliveries.release(SECOND.session, ["result/c-1"]) == 1
         again = await offer(store, clock, SECOND)
         assert [(each.message.text, each.is_repeat) for each in again] == [("one", True)]
 
@@ -254,17 +259,23 @@ class TransferSuite(DeliverySuite):
         await fill(store, "one")
         (given,) = await offer(store, clock, READER)
         named, other = [given.delivery_id], OTHER_READER
-        assert await store.reassign(named, consumer=other.consumer, session=other.session, carrier="result/x") == []
-        await store.prove(named, "later call")
-        assert await store.reassign(named, consumer=READER.consumer, session=SECOND.session, carrier="result/x") == []
-        assert [each.session for each in await store.ledger(given.message.id)] == [READER.session]
+        assert (
+            await store.deliveries.reassign(named, consumer=other.consumer, session=other.session, carrier="result/x")
+            == []
+        )
+        await store.deliveries.prove(named, "later call")
+        assert (
+            await store.deliveries.reassign(named, consumer=READER.consumer, session=SECOND.session, carrier="result/x")
+            == []
+        )
+        assert [each.session for each in await store.deliveries.ledger(given.message.id)] == [READER.session]
 
     async def test_unknown_session_has_nothing_to_transfer(self, store: Store, clock: FakeClock) -> None:
         """It is called whenever a name changes, also when nothing was ever offered."""
         await fill(store, "one")
         await offer(store, clock, SECOND)
-        assert await store.transfer(SessionKey("nobody"), SessionKey("codex:t1")) == 0
-        assert len(await store.open_offers(SECOND.session)) == 1
+        assert await store.deliveries.transfer(SessionKey("nobody"), SessionKey("codex:t1")) == 0
+        assert len(await store.deliveries.open_offers(SECOND.session)) == 1
 
 
 class SurfaceSuite(DeliverySuite):
@@ -276,12 +287,12 @@ class SurfaceSuite(DeliverySuite):
         start = clock.now()
         first, second, _third = await hand_out(store, clock, OfferFilter(), surface="hook: tool")
         shown_at = clock.advance(10)
-        await store.prove([first.delivery_id], "later step")
+        await store.deliveries.prove([first.delivery_id], "later step")
         seen_at = clock.advance(10)
-        await store.prove([second.delivery_id], "end of turn")
+        await store.deliveries.prove([second.delivery_id], "end of turn")
         await hand_out(store, clock, OfferFilter(), reader=OTHER_READER, limit=1, surface="wake: extension")
         assert shown_at < seen_at
-        assert await store.surfaces(start) == [
+        assert await store.deliveries.surfaces(start) == [
             SurfaceRecord(
                 consumer=AGENT,
                 surface="hook: tool",
@@ -306,19 +317,19 @@ class SurfaceSuite(DeliverySuite):
         """A surface that worked a year ago is not known to work now."""
         await fill(store, "old")
         (old,) = await hand_out(store, clock, OfferFilter(), surface="hook: tool")
-        await store.prove([old.delivery_id], "later step")
+        await store.deliveries.prove([old.delivery_id], "later step")
         clock.advance(100)
-        assert await store.surfaces(clock.now()) == []
-        assert len(await store.surfaces(later(clock, -100))) == 1
+        assert await store.deliveries.surfaces(clock.now()) == []
+        assert len(await store.deliveries.surfaces(later(clock, -100))) == 1
 
     async def test_a_repeat_counts_for_the_surface_that_gave_it_last(self, store: Store, clock: FakeClock) -> None:
         """Proof after a repeat is evidence for the way that it came by then."""
         await fill(store, "one")
         await hand_out(store, clock, OfferFilter(), surface="claude channel", carrier="c-1")
-        await store.release(READER.session, ["c-1"])
+        await store.deliveries.release(READER.session, ["c-1"])
         (again,) = await hand_out(store, clock, OfferFilter(), surface="hook: prompt", carrier="c-2")
-        await store.prove([again.delivery_id], "later step")
-        records = await store.surfaces(later(clock, -1))
+        await store.deliveries.prove([again.delivery_id], "later step")
+        records = await store.deliveries.surfaces(later(clock, -1))
         assert [(each.surface, each.offered, each.seen) for each in records] == [("hook: prompt", 1, 1)]
 
     async def test_an_answered_message_counts_as_seen(self, store: Store, clock: FakeClock) -> None:
@@ -326,7 +337,7 @@ class SurfaceSuite(DeliverySuite):
         await fill(store, "one")
         (given,) = await hand_out(store, clock, OfferFilter(), surface="hook: prompt")
         await store.outbox.add(given.message.id, "yes", author="agent", consumer=AGENT)
-        (record,) = await store.surfaces(later(clock, -1))
+        (record,) = await store.deliveries.surfaces(later(clock, -1))
         assert (record.surface, record.offered, record.seen, record.evidence) == ("hook: prompt", 1, 1, "reply")
 
     async def test_an_acknowledgement_without_an_offer_is_evidence_for_no_surface(
@@ -334,15 +345,15 @@ class SurfaceSuite(DeliverySuite):
     ) -> None:
         """Marking a message as read by hand says nothing about any way to the model."""
         await fill(store, "one")
-        await store.acknowledge(READER, [(await store.message("#1")).id], "ack")
-        assert await store.surfaces(later(clock, -1)) == []
+        await store.deliveries.acknowledge(READER, [(await store.messages.get("#1")).id], "ack")
+        assert await store.deliveries.surfaces(later(clock, -1)) == []
 
     async def test_a_withdrawn_offer_is_no_evidence(self, store: Store, clock: FakeClock) -> None:
         """What was never handed over cannot count against the surface."""
         await fill(store, "one")
         await hand_out(store, clock, OfferFilter(), carrier="c-1")
-        await store.withdraw(READER.session, "c-1")
-        assert await store.surfaces(later(clock, -1)) == []
+        await store.deliveries.withdraw(READER.session, "c-1")
+        assert await store.deliveries.surfaces(later(clock, -1)) == []
 
 
 class Town:
@@ -381,7 +392,7 @@ class BeforeCommitSuite(StoreSuite):
     ) -> None:
         """A bell that is rung after the commit is missing when the daemon dies between the two."""
         async with opened as store:
-            await store.append([new_message("one"), new_message("two", mailbox=TASK)])
+            await store.messages.append([new_message("one"), new_message("two", mailbox=TASK)])
             await fill(store, "three")
             # The journal hears after each commit: had `before_commit` come later, it would have seen more.
             assert town.heard == [(frozenset({INBOX, TASK}), 0), (frozenset({INBOX}), 2)]
@@ -392,9 +403,9 @@ class BeforeCommitSuite(StoreSuite):
     ) -> None:
         """A source that repeats itself must not ring for nothing."""
         async with opened as store:
-            await store.append([new_message("one", key=b"k")])
+            await store.messages.append([new_message("one", key=b"k")])
             town.heard.clear()
-            await store.append([new_message("one", key=b"k")])
+            await store.messages.append([new_message("one", key=b"k")])
             assert town.heard == []
 
     async def test_what_may_be_offered_again_is_announced(
@@ -402,11 +413,11 @@ class BeforeCommitSuite(StoreSuite):
     ) -> None:
         """A released message waits as a new one does: whoever is busy must be able to hear of it."""
         async with opened as store:
-            await store.enroll(AGENT, INBOX, clock.now())
+            await store.deliveries.enroll(AGENT, INBOX, clock.now())
             await fill(store, "one")
             await offer(store, clock, READER)
             town.heard.clear()
-            await store.release(READER.session)
+            await store.deliveries.release(READER.session)
             assert [grown for grown, _ in town.heard] == [frozenset({INBOX})]
 
     async def test_reading_and_proving_announce_nothing(
@@ -414,11 +425,11 @@ class BeforeCommitSuite(StoreSuite):
     ) -> None:
         """Every tool call would ring otherwise, and every ring costs a question."""
         async with opened as store:
-            await store.enroll(AGENT, INBOX, clock.now())
+            await store.deliveries.enroll(AGENT, INBOX, clock.now())
             await fill(store, "one")
             town.heard.clear()
             (given,) = await offer(store, clock, READER)
-            await store.prove([given.delivery_id, DeliveryId("d-none")], "later step")
+            await store.deliveries.prove([given.delivery_id, DeliveryId("d-none")], "later step")
             assert town.heard == []
 
     async def test_a_herald_that_raises_costs_no_message(
@@ -426,10 +437,10 @@ class BeforeCommitSuite(StoreSuite):
     ) -> None:
         """A disk that is full for bells is no reason to refuse mail, now or for the next writer."""
         async with backend(tmp_path / "broken", clock, journal, _broken) as store:
-            await store.enroll(AGENT, INBOX, clock.now())
-            (first,) = await store.append([new_message("one")])
+            await store.deliveries.enroll(AGENT, INBOX, clock.now())
+            (first,) = await store.messages.append([new_message("one")])
             await fill(store, "two")
             assert first.is_new
             assert await texts(store) == ["one", "two"]
             assert offered_texts(await offer(store, clock, READER, lease_seconds=LONG_SECONDS)) == ["one", "two"]
-            assert [each.state for each in await store.ledger(first.message.id)] == [State.OFFERED]
+            assert [each.state for each in await store.deliveries.ledger(first.message.id)] == [State.OFFERED]

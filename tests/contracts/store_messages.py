@@ -13,7 +13,9 @@ from hypothesis import strategies as st
 
 from harken.errors import HarkenError, NotFound, UserError
 from harken.model import INBOX, Attention, Kind, Mailbox, Message, MessageId, NewMessage, Priority, Sender, Trust
-from harken.store.contract import Checkpoint, Filter, Limits, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Checkpoint, Filter
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -52,7 +54,7 @@ class AppendSuite(StoreSuite):
             sent_at=datetime(2026, 1, 4, 23, 59, 58, 123456, tzinfo=UTC),
             meta={"a": "b", "": ""},
         )
-        [appended] = await store.append([new])
+        [appended] = await store.messages.append([new])
         expected = Message(
             id=appended.message.id,
             seq=1,
@@ -65,13 +67,13 @@ class AppendSuite(StoreSuite):
         )
         assert appended.is_new
         assert appended.message == expected
-        assert await store.message(expected.id) == expected
-        assert await store.page(EVERYTHING, 10) == [expected]
+        assert await store.messages.get(expected.id) == expected
+        assert await store.messages.page(EVERYTHING, 10) == [expected]
 
     async def test_sequence_counts_each_mailbox_from_one(self, store: Store) -> None:
         """A reader follows one mailbox by number; another mailbox must not make holes in it."""
         boxes = [INBOX, TASK, INBOX, TASK, INBOX]
-        appended = await store.append([new_message(mailbox=box) for box in boxes])
+        appended = await store.messages.append([new_message(mailbox=box) for box in boxes])
         assert [(each.message.mailbox, each.message.seq) for each in appended] == [
             (INBOX, 1),
             (TASK, 1),
@@ -82,47 +84,47 @@ class AppendSuite(StoreSuite):
 
     async def test_known_message_is_not_stored_again(self, store: Store, journal: Journal) -> None:
         """Sources repeat themselves after every restart; the second time must be visible as such and leave no gap."""
-        [first] = await store.append([new_message("one", key=b"k")])
-        again, fresh = await store.append([new_message("changed", key=b"k"), new_message("two", key=b"l")])
+        [first] = await store.messages.append([new_message("one", key=b"k")])
+        again, fresh = await store.messages.append([new_message("changed", key=b"k"), new_message("two", key=b"l")])
         assert (again.message, again.is_new) == (first.message, False)
         assert (fresh.message.seq, fresh.is_new) == (2, True)
         assert journal.kinds() == ["received", "received"]
 
     async def test_repetition_inside_one_batch_is_stored_once(self, store: Store) -> None:
         """A source may repeat itself within one page of its feed."""
-        first, again = await store.append([new_message("one", key=b"k"), new_message("one", key=b"k")])
+        first, again = await store.messages.append([new_message("one", key=b"k"), new_message("one", key=b"k")])
         assert [first.is_new, again.is_new] == [True, False]
         assert again.message == first.message
         assert await texts(store) == ["one"]
 
     async def test_dedup_key_counts_across_mailboxes(self, store: Store) -> None:
         """A changed route must not make an old message new."""
-        [first] = await store.append([new_message(key=b"k")])
-        [again] = await store.append([new_message(key=b"k", mailbox=TASK)])
+        [first] = await store.messages.append([new_message(key=b"k")])
+        [again] = await store.messages.append([new_message(key=b"k", mailbox=TASK)])
         assert (again.message, again.is_new) == (first.message, False)
 
     async def test_message_without_key_is_always_new(self, store: Store) -> None:
         """Two equal sentences of a person are two messages."""
-        appended = await store.append([new_message("hi"), new_message("hi")])
+        appended = await store.messages.append([new_message("hi"), new_message("hi")])
         assert [each.is_new for each in appended] == [True, True]
 
     async def test_dedup_outlives_retention(self, store: Store, clock: FakeClock) -> None:
         """A source that starts over after a year must not bring back what was deleted."""
-        await store.enroll(AGENT, INBOX, clock.now())
-        [first] = await store.append([new_message("one", key=b"k")])
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
+        [first] = await store.messages.append([new_message("one", key=b"k")])
         await fill(store, "two")
         for _ in range(2):
-            await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+            await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
         assert await texts(store) == ["two"]
-        [again] = await store.append([new_message("one", key=b"k")])
+        [again] = await store.messages.append([new_message("one", key=b"k")])
         assert (again.message.id, again.is_new) == (first.message.id, False)
         assert await texts(store) == ["two"]
-        [fresh] = await store.append([new_message("three")])
+        [fresh] = await store.messages.append([new_message("three")])
         assert fresh.message.seq == 3
 
     async def test_reference_to_an_earlier_message_is_its_id(self, store: Store) -> None:
         """An edit names the upstream's message; readers need ours."""
-        [first] = await store.append([new_message("one", key=b"k")])
+        [first] = await store.messages.append([new_message("one", key=b"k")])
         edit = NewMessage(
             mailbox=INBOX,
             source="teams",
@@ -133,44 +135,44 @@ class AppendSuite(StoreSuite):
             kind=Kind.EDIT,
             refers_key=b"k",
         )
-        [appended] = await store.append([edit])
+        [appended] = await store.messages.append([edit])
         assert appended.message.refers_to == first.message.id
-        assert (await store.message(appended.message.id)).refers_to == first.message.id
+        assert (await store.messages.get(appended.message.id)).refers_to == first.message.id
 
     async def test_checkpoint_is_stored_with_the_messages_before_it(self, store: Store) -> None:
         """After a restart the source continues exactly behind what is stored."""
-        assert await store.checkpoint("teams", "chat") == ""
-        await store.append([new_message()], Checkpoint("teams", "chat", "p1"))
-        await store.append([], Checkpoint("teams", "chat", "p2"))
-        await store.append([], Checkpoint("teams", "other", "x"))
-        assert await store.checkpoint("teams", "chat") == "p2"
-        assert await store.checkpoint("teams", "other") == "x"
-        assert await store.checkpoint("mail", "chat") == ""
+        assert await store.checkpoints.get("teams", "chat") == ""
+        await store.messages.append([new_message()], Checkpoint("teams", "chat", "p1"))
+        await store.messages.append([], Checkpoint("teams", "chat", "p2"))
+        await store.messages.append([], Checkpoint("teams", "other", "x"))
+        assert await store.checkpoints.get("teams", "chat") == "p2"
+        assert await store.checkpoints.get("teams", "other") == "x"
+        assert await store.checkpoints.get("mail", "chat") == ""
 
     async def test_batch_that_fails_leaves_nothing(self, store: Store) -> None:
         """A checkpoint without its messages is a loss; a message without its checkpoint arrives twice."""
         poison = new_message("half of a pair: \ud800")
         stored = True
         try:
-            await store.append([new_message("good"), poison], Checkpoint("teams", "chat", "p"))
+            await store.messages.append([new_message("good"), poison], Checkpoint("teams", "chat", "p"))
         except HarkenError:
             stored = False
         assert len(await texts(store)) == (2 if stored else 0)
-        assert await store.checkpoint("teams", "chat") == ("p" if stored else "")
-        assert len(await store.events(0, 10)) == (2 if stored else 0)
-        [fresh] = await store.append([new_message()])
+        assert await store.checkpoints.get("teams", "chat") == ("p" if stored else "")
+        assert len(await store.events.after(0, 10)) == (2 if stored else 0)
+        [fresh] = await store.messages.append([new_message()])
         assert fresh.message.seq == (3 if stored else 1)
 
     async def test_each_new_message_is_journaled_with_its_text(self, store: Store, journal: Journal) -> None:
         """The journal is the record people keep: it must hold the message itself."""
-        appended = await store.append([new_message("one"), new_message("two")])
+        appended = await store.messages.append([new_message("one"), new_message("two")])
         assert [event.message for event in journal.of("received")] == [each.message for each in appended]
 
     async def test_what_a_source_dropped_is_journaled(self, store: Store, journal: Journal) -> None:
         """Dropping is allowed, silence about it is not."""
-        await store.append([new_message()], dropped=7)
-        await store.append([])
-        await store.append([], Checkpoint("teams", "chat", "p"), dropped=8)
+        await store.messages.append([new_message()], dropped=7)
+        await store.messages.append([])
+        await store.messages.append([], Checkpoint("teams", "chat", "p"), dropped=8)
         first, second = journal.of("dropped")
         assert mentions(first, 7)
         assert mentions(second, 8)
@@ -189,13 +191,13 @@ class AppendConcurrencySuite(StoreSuite):
             for each in range(rounds):
                 in_flight += 1
                 most_in_flight = max(most_in_flight, in_flight)
-                await store.append([new_message(f"{name} {each} {half}") for half in "ab"])
+                await store.messages.append([new_message(f"{name} {each} {half}") for half in "ab"])
                 in_flight -= 1
 
         async def follow() -> None:
             while len(followed) < appenders * rounds * 2:
                 after = followed[-1] if followed else 0
-                page = await store.page(Filter(mailbox=INBOX, after=after), 7)
+                page = await store.messages.page(Filter(mailbox=INBOX, after=after), 7)
                 followed.extend(message.seq for message in page)
                 await anyio.lowlevel.checkpoint()
 
@@ -219,7 +221,7 @@ class AppendConcurrencySuite(StoreSuite):
         news = list[bool]()
 
         async def append() -> None:
-            [appended] = await store.append([new_message(key=b"k")])
+            [appended] = await store.messages.append([new_message(key=b"k")])
             news.append(appended.is_new)
 
         with anyio.fail_after(WAIT_SECONDS):
@@ -233,24 +235,24 @@ class AppendConcurrencySuite(StoreSuite):
         self, store: Store, clock: FakeClock, journal: Journal
     ) -> None:
         """Calls that are committed together must not fail together, and the failed ones must leave no trace."""
-        await store.enroll(AGENT, INBOX, clock.now())
-        [first] = await store.append([new_message("first")])
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
+        [first] = await store.messages.append([new_message("first")])
         refused, stored = list[str](), list[int]()
 
         async def fail_late(name: str) -> None:
             try:
-                await store.acknowledge(READER, [first.message.id, MessageId("unknown")], name)
+                await store.deliveries.acknowledge(READER, [first.message.id, MessageId("unknown")], name)
             except NotFound:
                 refused.append(name)
 
         async def fail_in_the_middle(name: str) -> None:
             try:
-                await store.append([new_message("torn"), new_message("\ud800")])
+                await store.messages.append([new_message("torn"), new_message("\ud800")])
             except UserError:
                 refused.append(name)
 
         async def append(name: str) -> None:
-            [appended] = await store.append([new_message(name)])
+            [appended] = await store.messages.append([new_message(name)])
             stored.append(appended.message.seq)
 
         with anyio.fail_after(WAIT_SECONDS):
@@ -261,8 +263,8 @@ class AppendConcurrencySuite(StoreSuite):
         assert len(refused) == 40
         assert sorted(stored) == list(range(2, 22))
         assert sorted(await texts(store)) == sorted(["first", *(str(n) for n in range(20))])
-        assert (await store.unread(READER)).count == 21
-        assert journal.events == await store.events(0, 1000)
+        assert (await store.deliveries.unread(READER)).count == 21
+        assert journal.events == await store.events.after(0, 1000)
 
     async def test_cancelled_callers_leave_whole_batches_or_nothing(self, store: Store, journal: Journal) -> None:
         """A caller may go away at any moment, and what it began is done entirely or not at all."""
@@ -274,17 +276,19 @@ class AppendConcurrencySuite(StoreSuite):
                 begun += 1
                 if begun == 30:
                     group.cancel_scope.cancel()
-                await store.append([new_message(f"{name} {half}", key=f"{name}{half}".encode()) for half in "ab"])
+                await store.messages.append(
+                    [new_message(f"{name} {half}", key=f"{name}{half}".encode()) for half in "ab"]
+                )
 
             for name in range(30):
                 group.start_soon(append, name)
         assert group.cancel_scope.cancelled_caught
-        [last] = await store.append([new_message("last")])
-        page = await store.page(EVERYTHING, 100)
+        [last] = await store.messages.append([new_message("last")])
+        page = await store.messages.page(EVERYTHING, 100)
         assert [message.seq for message in page] == list(range(1, last.message.seq + 1))
         names = [message.text.split() for message in page[:-1]]
         assert [half for _, half in names] == ["a", "b"] * (len(names) // 2)
-        assert journal.events == await store.events(0, 1000)
+        assert journal.events == await store.events.after(0, 1000)
 
 
 class FindSuite(StoreSuite):
@@ -297,27 +301,27 @@ class FindSuite(StoreSuite):
         """People and agents name messages the short way."""
         await fill(store, "i1", "i2", "i3")
         await fill(store, "t1", mailbox=TASK)
-        assert (await store.message(ref)).text == text
+        assert (await store.messages.get(ref)).text == text
 
     async def test_message_is_found_by_the_beginning_of_its_id(self, store: Store) -> None:
         """An id is long; its beginning is enough while it fits one, and never guessed when it fits several."""
         for _ in range(4):
-            await store.append([new_message() for _ in range(100)])
-        page = await store.page(EVERYTHING, 400)
+            await store.messages.append([new_message() for _ in range(100)])
+        page = await store.messages.page(EVERYTHING, 400)
         shared = max((shared_beginning(a.id, b.id) for a, b in combinations(page, 2)), key=len)
         with pytest.raises(UserError):
-            await store.message(shared)
+            await store.messages.get(shared)
         for message in page[:10]:
             others = [shared_beginning(message.id, other.id) for other in page if other != message]
             unique = message.id[: max(5, *(len(each) + 1 for each in others))]
-            assert await store.message(unique) == message
+            assert await store.messages.get(unique) == message
 
     @pytest.mark.parametrize("ref", ["nothing", "#2", "2", "#0", "task:b#1", "%", "_", "inbox#", "#-1", "9" * 40])
     async def test_unknown_reference_is_not_found(self, store: Store, ref: str) -> None:
         """A wildcard, an overflow or a typing error is not a message."""
         await fill(store, "one")
         with pytest.raises(NotFound):
-            await store.message(ref)
+            await store.messages.get(ref)
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(
@@ -330,14 +334,14 @@ class FindSuite(StoreSuite):
         """References are typed by people and models: each is found, unknown or unclear, and never a crash."""
         await fill(store, "one")
         try:
-            message = await store.message(ref)
+            message = await store.messages.get(ref)
         except (NotFound, UserError):
             return
         assert message.text == "one"
 
     async def test_page_is_in_order_of_receipt_from_either_end(self, store: Store) -> None:
         """The order of commits is the only one everybody agrees on."""
-        await store.append([new_message(str(n), mailbox=TASK if n % 2 else INBOX) for n in range(5)])
+        await store.messages.append([new_message(str(n), mailbox=TASK if n % 2 else INBOX) for n in range(5)])
         assert await texts(store) == ["0", "1", "2", "3", "4"]
         assert await texts(store, newest_first=True) == ["4", "3", "2", "1", "0"]
         assert await texts(store, limit=2) == ["0", "1"]
@@ -391,7 +395,7 @@ class FindSuite(StoreSuite):
                 channel=channel,
                 thread=thread,
             )
-            await store.append([new])
+            await store.messages.append([new])
             clock.advance(1800)
         assert await texts(store, where) == expected
         assert await texts(store, where, newest_first=True) == expected[::-1]
@@ -430,7 +434,7 @@ class SearchSuite(StoreSuite):
     async def test_indexing_is_bounded_and_ends(self, store: Store) -> None:
         """Indexing is upkeep in small steps; it must say when nothing is left."""
         await fill(store, "a1", "a2", "a3")
-        counts = [await store.index(2) for _ in range(3)]
+        counts = [await store.messages.index(2) for _ in range(3)]
         assert max(counts) <= 2
         assert sum(counts) <= 3
         assert counts[-1] == 0
@@ -441,22 +445,22 @@ class SearchSuite(StoreSuite):
         await fill(store, "deploy old", "deploy new")
         await index_all(store)
         for _ in range(2):
-            await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+            await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
         assert await found(store, "deploy") == ["deploy new"]
 
     @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(query=st.text(max_size=30) | st.text(alphabet="ab\"'*^():-+{}[]~ ANDORTNE\0\ud800", max_size=20))
     async def test_any_text_is_a_valid_query(self, store: Store, query: str) -> None:
         """A search box is typed into by people and models: it answers, whatever they type."""
-        await store.append([new_message("a b AND", key=b"k")])
+        await store.messages.append([new_message("a b AND", key=b"k")])
         await index_all(store)
-        assert len(await store.search(query, EVERYTHING, 5)) <= 1
+        assert len(await store.messages.search(query, EVERYTHING, 5)) <= 1
 
     @settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
     @given(words=st.lists(st.sampled_from(["alpha", "beta", "gamma", "delta"]), min_size=1, max_size=5))
     async def test_search_agrees_with_looking_at_every_message(self, store: Store, words: list[str]) -> None:
         """The index is an aid: it must give what reading everything would give."""
-        await store.append([new_message(" ".join(words))])
+        await store.messages.append([new_message(" ".join(words))])
         await index_all(store)
         for query in (["alpha"], ["beta", "gamma"], words):
             everything = await texts(store, newest_first=True)
@@ -472,10 +476,10 @@ def shared_beginning(one: str, other: str) -> str:
 
 async def index_all(store: Store) -> None:
     """Make everything searchable."""
-    while await store.index(100):
+    while await store.messages.index(100):
         pass
 
 
 async def found(store: Store, query: str, where: Filter = EVERYTHING, limit: int = 1000) -> list[str]:
     """Return the texts a search finds."""
-    return [message.text for message in await store.search(query, where, limit)]
+    return [message.text for message in await store.messages.search(query, where, limit)]

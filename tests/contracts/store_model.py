@@ -19,7 +19,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from harken.model import INBOX, WATCH, Consumer, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
-from harken.store.contract import Limits, Omission, Store, Unread
+from harken.store.contract import Store
+from harken.store.contract.deliveries import Omission, Unread
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.store_suite import EVERYTHING, LEASE_SECONDS, LONG_SECONDS, TASK, Journal, new_message, waits_for
 
@@ -200,7 +202,7 @@ class Machine(RuleBasedStateMachine):
         """Receive some messages."""
         new = [new_message(mailbox=mailbox, channel=channel, priority=priority) for _ in range(count - 1)]
         new.append(new_message(mailbox=mailbox, channel=channel, priority=priority, key=key))
-        for appended in self.do(partial(self.store.append, new)):
+        for appended in self.do(partial(self.store.messages.append, new)):
             if appended.is_new:
                 self.model.add(appended.message)
 
@@ -212,7 +214,7 @@ class Machine(RuleBasedStateMachine):
     def enroll(self, consumer: Consumer, mailbox: Mailbox, most: int | None) -> None:
         """Begin to read a mailbox."""
         since = self.clock.now() - timedelta(seconds=WINDOW_SECONDS)
-        is_new = self.do(partial(self.store.enroll, consumer, mailbox, since, most=most))
+        is_new = self.do(partial(self.store.deliveries.enroll, consumer, mailbox, since, most=most))
         assert is_new == self.model.enroll(consumer, mailbox, since, most)
 
     @rule(reader=readers, limit=st.integers(1, 4), channel=st.sampled_from(CHANNELS))
@@ -222,9 +224,17 @@ class Machine(RuleBasedStateMachine):
         now = self.clock.now()
         until = now + timedelta(seconds=LEASE_SECONDS)
         eligible = self.model.eligible(reader, now, channel)
-        assert self.do(partial(self.store.peek, reader, 1000, channel=channel)) == eligible
+        assert self.do(partial(self.store.deliveries.peek, reader, 1000, channel=channel)) == eligible
         offers = self.do(
-            partial(self.store.offer, reader, limit, surface="pull", carrier="c", lease_until=until, channel=channel)
+            partial(
+                self.store.deliveries.offer,
+                reader,
+                limit,
+                surface="pull",
+                carrier="c",
+                lease_until=until,
+                channel=channel,
+            )
         ).whole
         expected = sorted(eligible, key=lambda message: message.priority is not Priority.HIGH)[:limit]
         entries = [self.model.entries[reader.consumer, message.id] for message in expected]
@@ -247,7 +257,7 @@ class Machine(RuleBasedStateMachine):
             if self.deliveries[delivery] in self.model.entries
             and self.model.finish(*self.deliveries[delivery], is_seen=True)
         }
-        assert {each.id for each in self.do(partial(self.store.prove, chosen, "proof"))} == expected
+        assert {each.id for each in self.do(partial(self.store.deliveries.prove, chosen, "proof"))} == expected
 
     @precondition(lambda self: self.model.messages)
     @rule(reader=readers, data=st.data())
@@ -258,7 +268,7 @@ class Machine(RuleBasedStateMachine):
         wide = Reader(consumer=reader.consumer, session=reader.session, mailboxes=MAILBOXES)
         ids = [message.id for message in chosen]
         expected = {each for each in ids if self.model.finish(reader.consumer, each, is_seen=True)}
-        changed = self.do(partial(self.store.acknowledge, wide, ids, "ack"))
+        changed = self.do(partial(self.store.deliveries.acknowledge, wide, ids, "ack"))
         assert {each.message_id for each in changed} == expected
 
     @precondition(lambda self: self.model.messages)
@@ -274,13 +284,13 @@ class Machine(RuleBasedStateMachine):
     @rule(session=sessions)
     def release(self, session: SessionKey) -> None:
         """Let a session give back its mail."""
-        self.do(partial(self.store.release, session))
+        self.do(partial(self.store.deliveries.release, session))
         self.model.release(lambda each: each == session)
 
     @rule(session=sessions)
     def release_except(self, session: SessionKey) -> None:
         """Let every other session give back its mail."""
-        self.do(partial(self.store.release_except, [session]))
+        self.do(partial(self.store.deliveries.release_except, [session]))
         self.model.release(lambda each: each != session)
 
     @rule(seconds=st.sampled_from([1.0, LEASE_SECONDS, WINDOW_SECONDS]))
@@ -292,9 +302,9 @@ class Machine(RuleBasedStateMachine):
     def prune(self, max_count: int) -> None:
         """Apply retention by count."""
         limits = Limits(max_count=max_count, max_age_seconds=LONG_SECONDS)
-        pruned = self.do(partial(self.store.prune, limits))
+        pruned = self.do(partial(self.store.retention.prune, limits))
         expired, may_go = self.model.prune(max_count)
-        kept = {message.id for message in self.do(partial(self.store.page, EVERYTHING, 1000))}
+        kept = {message.id for message in self.do(partial(self.store.messages.page, EVERYTHING, 1000))}
         gone = {message.id for message in self.model.messages} - kept
         assert gone <= may_go, "deleted although it was open for somebody"
         assert (pruned.expired, pruned.deleted) == (expired, len(gone))
@@ -303,13 +313,13 @@ class Machine(RuleBasedStateMachine):
     @invariant()
     def same_accounts(self) -> None:
         """Everything that can be seen is the same on both sides."""
-        assert self.do(partial(self.store.page, EVERYTHING, 1000)) == self.model.messages
-        states = {(each.consumer, each.mailbox): each for each in self.do(self.store.consumers)}
+        assert self.do(partial(self.store.messages.page, EVERYTHING, 1000)) == self.model.messages
+        states = {(each.consumer, each.mailbox): each for each in self.do(self.store.deliveries.consumers)}
         assert states.keys() == self.model.accounts
         for (consumer, mailbox), state in states.items():
             reader = Reader(consumer=consumer, session=SessionKey("s1"), mailboxes=(mailbox,))
             expected = self.model.unread(reader, self.clock.now())
-            counted = self.do(partial(self.store.unread, reader, by_channel=True))
+            counted = self.do(partial(self.store.deliveries.unread, reader, by_channel=True))
             assert counted == expected
             assert (state.unread, state.head) == (expected.count, self.model.heads[mailbox])
             assert state.cursor == self.model.cursor(consumer, mailbox)

@@ -9,8 +9,10 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, MessageId, OutboxId, SenderRule, State, Trust
-from harken.store.contract import Limits, Mute, Store
+from harken.store.contract import Store
 from harken.store.contract.outbox import CallKey, OutboxRow
+from harken.store.contract.people import Mute
+from harken.store.contract.retention import Limits
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     AGENT,
@@ -36,14 +38,14 @@ class ReplySuite(StoreSuite):
     @pytest.fixture(autouse=True)
     async def enrolled(self, store: Store, clock: FakeClock) -> None:
         """Let an agent read the inbox from its beginning, which has a question."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         await fill(store, "question")
 
     async def test_reply_waits_in_the_outbox_and_answers_the_delivery(
         self, store: Store, clock: FakeClock, journal: Journal
     ) -> None:
         """A reply is accepted like a message: stored, due at once, and the ledger says answered."""
-        question = await store.message("#1")
+        question = await store.messages.get("#1")
         [given] = await offer(store, clock)
         clock.advance(5)
         row = await store.outbox.add(question.id, "done\0", author="claude", consumer=AGENT)
@@ -59,15 +61,15 @@ class ReplySuite(StoreSuite):
         )
         assert await store.outbox.due(10) == [row]
         assert await store.outbox.list() == [row]
-        [delivery] = [each for each in await store.ledger(question.id) if each.state is not State.QUEUED]
+        [delivery] = [each for each in await store.deliveries.ledger(question.id) if each.state is not State.QUEUED]
         assert (delivery.id, delivery.state, delivery.answered_at) == (given.delivery_id, State.ANSWERED, clock.now())
         assert (await place(store)).cursor == 1
         assert len(journal.of("answered")) == 1
 
     async def test_reply_to_a_message_that_was_never_offered_answers_it(self, store: Store, clock: FakeClock) -> None:
         """Whoever answers has read it, and must not be given it again."""
-        await store.outbox.add((await store.message("#1")).id, "done", author="claude", consumer=AGENT)
-        assert (await store.unread(READER)).count == 0
+        await store.outbox.add((await store.messages.get("#1")).id, "done", author="claude", consumer=AGENT)
+        assert (await store.deliveries.unread(READER)).count == 0
         assert await offer(store, clock) == []
 
     async def test_reply_to_an_unknown_message_is_not_found(self, store: Store) -> None:
@@ -78,7 +80,7 @@ class ReplySuite(StoreSuite):
 
     async def test_request_sent_again_is_done_once(self, store: Store) -> None:
         """An edge repeats unanswered requests after a restart of the daemon; the person must get one reply."""
-        question = (await store.message("#1")).id
+        question = (await store.messages.get("#1")).id
         rows = list[OutboxRow]()
 
         async def reply() -> None:
@@ -89,16 +91,16 @@ class ReplySuite(StoreSuite):
             async with anyio.create_task_group() as group:
                 for _ in range(10):
                     group.start_soon(reply)
-        last = await store.last_event()
+        last = await store.events.last()
         await reply()
         assert len(rows) == 11
         assert await store.outbox.list() == rows[:1]
         assert all(row == rows[0] for row in rows)
-        assert await store.last_event() == last
+        assert await store.events.last() == last
 
     async def test_other_requests_are_done(self, store: Store) -> None:
         """A request is named by edge and number together, and one without a name is always new."""
-        question = (await store.message("#1")).id
+        question = (await store.messages.get("#1")).id
         for call in (CallKey(edge="e", request="1"), CallKey(edge="e", request="2"), CallKey(edge="f", request="1")):
             await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call)
         for _ in range(2):
@@ -107,7 +109,7 @@ class ReplySuite(StoreSuite):
 
     async def test_request_is_remembered_after_its_reply_has_left(self, store: Store) -> None:
         """The repetition may come late; it must see what became of the reply."""
-        question, call = (await store.message("#1")).id, CallKey(edge="e", request="1")
+        question, call = (await store.messages.get("#1")).id, CallKey(edge="e", request="1")
         row = await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call)
         await store.outbox.sent(row.id, "up-1")
         again = await store.outbox.add(question, "done", author="claude", consumer=AGENT, call=call)
@@ -127,11 +129,11 @@ class ReplySuite(StoreSuite):
 
     async def test_ids_of_what_left_are_known_by_source(self, store: Store) -> None:
         """A source must know its own words after a restart: the newest ones, in the order in which they left."""
-        await store.append([replace(new_message("elsewhere"), source="other")])
+        await store.messages.append([replace(new_message("elsewhere"), source="other")])
         first, second, third, waiting = await self._replies(store, 4)
         for number, row in enumerate((first, second, third)):
             await store.outbox.sent(row.id, f"up-{number}")
-        strange = await store.outbox.add((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        strange = await store.outbox.add((await store.messages.get("#2")).id, "done", author="claude", consumer=AGENT)
         await store.outbox.sent(strange.id, "up-other")
         source = waiting.message.source
         assert await store.outbox.sent_ids(source, 10) == ["up-0", "up-1", "up-2"]
@@ -206,9 +208,9 @@ class ReplySuite(StoreSuite):
 
     async def test_due_replies_come_by_source(self, store: Store) -> None:
         """Each source sends by itself, and what belongs to none must not be forgotten."""
-        await store.append([replace(new_message("elsewhere"), source="mail")])
+        await store.messages.append([replace(new_message("elsewhere"), source="mail")])
         [chat] = await self._replies(store, 1)
-        mail = await store.outbox.add((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        mail = await store.outbox.add((await store.messages.get("#2")).id, "done", author="claude", consumer=AGENT)
         assert [row.id for row in await store.outbox.due(10, source="teams")] == [chat.id]
         assert [row.id for row in await store.outbox.due(10, source="mail")] == [mail.id]
         assert [row.id for row in await store.outbox.due(10, without=["teams", "bot"])] == [mail.id]
@@ -237,12 +239,12 @@ class ReplySuite(StoreSuite):
         """Retention must cut off neither a reply that waits for its source nor one that waits for a person."""
         await fill(store, "another question")
         [waiting] = await self._replies(store, 1)
-        parked = await store.outbox.add((await store.message("#2")).id, "done", author="claude", consumer=AGENT)
+        parked = await store.outbox.add((await store.messages.get("#2")).id, "done", author="claude", consumer=AGENT)
         await store.outbox.failed(parked.id, "410 gone", due_at=None)
         await fill(store, "newest", mailbox=TASK)
         clock.advance(1e6)
         for _ in range(3):
-            await store.prune(Limits(max_count=100, max_age_seconds=1))
+            await store.retention.prune(Limits(max_count=100, max_age_seconds=1))
         assert waiting in await store.outbox.due(10)
         assert [row.id for row in await store.outbox.list(state="parked")] == [parked.id]
 
@@ -258,16 +260,18 @@ class ReplySuite(StoreSuite):
         """Answered says more than seen."""
         [given] = await offer(store, clock)
         await store.outbox.add(given.message.id, "done", author="claude", consumer=AGENT)
-        assert await store.prove([given.delivery_id], "transcript") == []
-        assert await store.acknowledge(READER, [given.message.id], "ack") == []
+        assert await store.deliveries.prove([given.delivery_id], "transcript") == []
+        assert await store.deliveries.acknowledge(READER, [given.message.id], "ack") == []
         clock.advance(LEASE_SECONDS + 1)
         assert await offer(store, clock, SECOND) == []
-        [delivery] = [each for each in await store.ledger(given.message.id) if each.state is not State.QUEUED]
+        [delivery] = [
+            each for each in await store.deliveries.ledger(given.message.id) if each.state is not State.QUEUED
+        ]
         assert delivery.state is State.ANSWERED
 
     @staticmethod
     async def _replies(store: Store, count: int) -> list[OutboxRow]:
-        question = (await store.message("#1")).id
+        question = (await store.messages.get("#1")).id
         return [await store.outbox.add(question, str(n), author="claude", consumer=AGENT) for n in range(count)]
 
 
@@ -276,11 +280,11 @@ class AccessSuite(StoreSuite):
 
     async def test_newest_decision_about_a_sender_counts(self, store: Store, journal: Journal) -> None:
         """A person may change their mind; one sender has one rule."""
-        await store.set_sender(SenderRule("teams", "ann", Trust.UNKNOWN))
-        await store.set_sender(SenderRule("teams", "*", Trust.KNOWN))
-        await store.set_sender(SenderRule("mail", "ann", Trust.KNOWN))
-        await store.set_sender(SenderRule("teams", "ann", Trust.OWNER))
-        assert sorted(await store.senders(), key=lambda rule: (rule.source, rule.sender)) == [
+        await store.people.set_sender(SenderRule("teams", "ann", Trust.UNKNOWN))
+        await store.people.set_sender(SenderRule("teams", "*", Trust.KNOWN))
+        await store.people.set_sender(SenderRule("mail", "ann", Trust.KNOWN))
+        await store.people.set_sender(SenderRule("teams", "ann", Trust.OWNER))
+        assert sorted(await store.people.senders(), key=lambda rule: (rule.source, rule.sender)) == [
             SenderRule("mail", "ann", Trust.KNOWN),
             SenderRule("teams", "*", Trust.KNOWN),
             SenderRule("teams", "ann", Trust.OWNER),
@@ -291,18 +295,18 @@ class AccessSuite(StoreSuite):
         """A mute that nobody ends must end by itself."""
         ends, stays = Mute("session", "s1", later(clock, 60)), Mute("channel", "ci", None)
         for mute in (ends, stays):
-            await store.set_mute(mute, is_on=True)
-        assert sorted(await store.mutes(), key=lambda mute: mute.kind) == [stays, ends]
+            await store.people.set_mute(mute, is_on=True)
+        assert sorted(await store.people.mutes(), key=lambda mute: mute.kind) == [stays, ends]
         clock.advance(61)
-        assert await store.mutes() == [stays]
+        assert await store.people.mutes() == [stays]
 
     async def test_mute_begins_and_ends_once(self, store: Store, journal: Journal) -> None:
         """Pressing the switch twice is the same as once, and one name does not speak for another."""
         mute, other = Mute("sender", "ann", None), Mute("channel", "ann", None)
         for each in (mute, mute, other):
-            await store.set_mute(each, is_on=True)
-        assert len(await store.mutes()) == 2
+            await store.people.set_mute(each, is_on=True)
+        assert len(await store.people.mutes()) == 2
         for _ in range(2):
-            await store.set_mute(mute, is_on=False)
-        assert await store.mutes() == [other]
+            await store.people.set_mute(mute, is_on=False)
+        assert await store.people.mutes() == [other]
         assert {"muted", "unmuted"} <= set(journal.kinds())

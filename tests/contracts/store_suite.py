@@ -30,7 +30,10 @@ from harken.model import (
     State,
     Trust,
 )
-from harken.store.contract import AfterCommit, BeforeCommit, ConsumerState, Event, Filter, Store
+from harken.store.contract import Store
+from harken.store.contract.deliveries import ConsumerState
+from harken.store.contract.events import AfterCommit, BeforeCommit, Event
+from harken.store.contract.messages import Filter
 from harken.testing import FakeClock
 
 TASK: Final = Mailbox("task:a")
@@ -118,14 +121,14 @@ def new_message(
 
 async def fill(store: Store, *texts: str, mailbox: Mailbox = INBOX) -> None:
     """Store one message per text."""
-    await store.append([new_message(text, mailbox=mailbox) for text in texts])
+    await store.messages.append([new_message(text, mailbox=mailbox) for text in texts])
 
 
 async def texts(
     store: Store, where: Filter = EVERYTHING, limit: int = 1000, *, newest_first: bool = False
 ) -> list[str]:
     """Return the texts of a page."""
-    return [message.text for message in await store.page(where, limit, newest_first=newest_first)]
+    return [message.text for message in await store.messages.page(where, limit, newest_first=newest_first)]
 
 
 async def offer(
@@ -140,7 +143,7 @@ async def offer(
     lease_seconds: float = LEASE_SECONDS,
 ) -> list[Offer]:
     """Hand out what waits for a reader, with the usual lease."""
-    given = await store.offer(
+    given = await store.deliveries.offer(
         reader,
         limit,
         surface="pull",
@@ -164,18 +167,20 @@ def later(clock: FakeClock, seconds: float) -> datetime:
 
 async def place(store: Store, consumer: Consumer = AGENT, mailbox: Mailbox = INBOX) -> ConsumerState:
     """Return a consumer's place in a mailbox."""
-    found = [each for each in await store.consumers() if (each.consumer, each.mailbox) == (consumer, mailbox)]
+    found = [
+        each for each in await store.deliveries.consumers() if (each.consumer, each.mailbox) == (consumer, mailbox)
+    ]
     assert len(found) == 1
     return found[0]
 
 
 async def waits_for(store: Store, message: MessageId) -> set[Consumer]:
     """Return for whom a message is queued or offered: by its row, or because the cursor has not passed it."""
-    found = await store.message(message)
-    rows = {each.consumer: each.state for each in await store.ledger(message)}
+    found = await store.messages.get(message)
+    rows = {each.consumer: each.state for each in await store.deliveries.ledger(message)}
     return {
         each.consumer
-        for each in await store.consumers()
+        for each in await store.deliveries.consumers()
         if each.mailbox == found.mailbox
         and each.cursor < found.seq
         and not rows.get(each.consumer, State.QUEUED).is_final

@@ -12,7 +12,8 @@ import pytest
 
 from harken.errors import NotFound
 from harken.model import INBOX, Attention, Choose, Consumer, DeliveryId, MessageId, Reader, SessionKey
-from harken.store.contract import MOST_OFFER_CHARS, MuteFilter, OfferFilter, Store
+from harken.store.contract import Store
+from harken.store.contract.deliveries import MOST_OFFER_CHARS, MuteFilter, OfferFilter
 from harken.testing import FakeClock
 from tests.contracts.store_choices import up_to
 from tests.contracts.store_suite import (
@@ -50,7 +51,7 @@ class Poll:
     async def run(self) -> None:
         """Wait, and keep what came."""
         with self.scope:
-            given = await self._store.offer_when_ready(
+            given = await self._store.deliveries.offer_when_ready(
                 self._reader,
                 10,
                 surface="wait",
@@ -71,7 +72,7 @@ class Poll:
 async def settled(store: Store) -> None:
     """Return when every wait that was begun has looked once: whatever is written now comes after it."""
     await anyio.wait_all_tasks_blocked()
-    await store.record("marker", {})
+    await store.events.record("marker", {})
 
 
 class WaitSuite(StoreSuite):
@@ -101,7 +102,7 @@ class WaitSuite(StoreSuite):
         with anyio.fail_after(WAIT_SECONDS):
             for number in range(50):
                 poll = Poll(store, Reader(consumer=Consumer(f"c{number}"), session=SessionKey(f"s{number}")))
-                await store.enroll(Consumer(f"c{number}"), INBOX, datetime.max.replace(tzinfo=UTC))
+                await store.deliveries.enroll(Consumer(f"c{number}"), INBOX, datetime.max.replace(tzinfo=UTC))
                 async with anyio.create_task_group() as tasks:
                     tasks.start_soon(poll.run)
                     tasks.start_soon(fill, store, f"number {number}")
@@ -126,7 +127,7 @@ class WaitSuite(StoreSuite):
         await poll.run()
         assert poll.texts == []
         await fill(store, "late")
-        assert await store.ledger((await store.message("#1")).id) == []
+        assert await store.deliveries.ledger((await store.messages.get("#1")).id) == []
         assert offered_texts(await offer(store, clock)) == ["late"]
 
     async def test_a_cancelled_wait_was_offered_nothing(self, store: Store, clock: FakeClock) -> None:
@@ -137,7 +138,7 @@ class WaitSuite(StoreSuite):
                 tasks.start_soon(poll.run)
                 await settled(store)
                 # Accepted and served, but the waiting task has not run since: it is cancelled with the offer in hand.
-                await store.append([new_message("now")])
+                await store.messages.append([new_message("now")])
                 poll.scope.cancel()
         if poll.texts is None:
             assert [(o.message.text, o.is_repeat) for o in await offer(store, clock)] == [("now", False)]
@@ -160,15 +161,17 @@ class WaitSuite(StoreSuite):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(poll.run)
                 await settled(store)
-                await store.release(READER.session)
+                await store.deliveries.release(READER.session)
         assert poll.texts == ["hello"]
 
     async def test_only_the_consumer_itself_can_prove_when_asked_so(self, store: Store, clock: FakeClock) -> None:
         """A delivery id of another consumer proves nothing under this one's name."""
         await fill(store, "hello")
         given = (await offer(store, clock))[0].delivery_id
-        assert await store.prove([given], "ack", consumer=OTHER_READER.consumer) == []
-        assert [d.consumer for d in await store.prove([given, DeliveryId("d-none")], "ack", consumer=AGENT)] == [AGENT]
+        assert await store.deliveries.prove([given], "ack", consumer=OTHER_READER.consumer) == []
+        assert [
+            d.consumer for d in await store.deliveries.prove([given, DeliveryId("d-none")], "ack", consumer=AGENT)
+        ] == [AGENT]
 
     async def test_what_may_not_push_wakes_nobody(self, store: Store, clock: FakeClock) -> None:
         """Unknown senders are only counted, and muted ones wait to be pulled; what comes behind them is not held up."""
@@ -180,7 +183,7 @@ class WaitSuite(StoreSuite):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(poll.run)
                 await settled(store)
-                await store.append([counted] * 20 + [muted])
+                await store.messages.append([counted] * 20 + [muted])
                 await settled(store)
                 assert poll.texts is None
                 await fill(store, "hello")
@@ -235,7 +238,7 @@ class WaitSuite(StoreSuite):
                 tasks.start_soon(poll.run)
                 await settled(store)
                 with pytest.raises(NotFound):
-                    await store.acknowledge(READER, [MessageId("m-none")], "ack")
+                    await store.deliveries.acknowledge(READER, [MessageId("m-none")], "ack")
                 await fill(store, "hello")
         assert poll.texts == ["hello"]
 
@@ -250,13 +253,13 @@ class WaitSuite(StoreSuite):
                 await fill(store, "too long")
         assert (poll.texts, poll.cut) == ([], ["too long"])
         assert journal.of("offered") == []
-        assert await store.ledger((await store.message("#1")).id) == []
+        assert await store.deliveries.ledger((await store.messages.get("#1")).id) == []
 
     async def test_what_was_listed_before_does_not_end_a_wait(self, store: Store) -> None:
         """An agent that does nothing but wait would ask again and again; what comes next still reaches it, whole."""
         await fill(store, "too long")
         poll = Poll(store)
-        poll.choose, poll.listed = up_to(5), frozenset({(await store.message("#1")).id})
+        poll.choose, poll.listed = up_to(5), frozenset({(await store.messages.get("#1")).id})
         with anyio.fail_after(WAIT_SECONDS):
             async with anyio.create_task_group() as tasks:
                 tasks.start_soon(poll.run)
@@ -279,7 +282,7 @@ class WaitSuite(StoreSuite):
                     await anyio.lowlevel.checkpoint()
                 await settled(store)
                 assert second.texts is None
-                second.listed = frozenset({(await store.message("#1")).id})
+                second.listed = frozenset({(await store.messages.get("#1")).id})
                 await fill(store, "hello")
         assert (first.cut, second.texts, second.cut) == (["too long"], ["hello"], [])
 

@@ -14,7 +14,8 @@ import pytest
 
 from harken.errors import Conflict, NotFound
 from harken.model import Delivery, MessageId, Reader, SessionKey, State, Task, TaskId
-from harken.store.contract import Filter, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Filter
 from harken.testing import FakeClock
 from tests.contracts.store_suite import (
     LEASE_SECONDS,
@@ -52,13 +53,13 @@ def changes(journal: Journal, name: str) -> list[object]:
 
 async def delivery_of(store: Store, message: MessageId, item: Task) -> Delivery | None:
     """Return the line of a task in the ledger of a message; None while it is queued."""
-    found = [each for each in await store.ledger(message) if each.consumer == item.consumer]
+    found = [each for each in await store.deliveries.ledger(message) if each.consumer == item.consumer]
     return found[0] if found else None
 
 
 async def ids_of(store: Store, item: Task) -> list[MessageId]:
     """Return every message of a task, the oldest first."""
-    return [message.id for message in await store.page(Filter(mailbox=item.mailbox), 100)]
+    return [message.id for message in await store.messages.page(Filter(mailbox=item.mailbox), 100)]
 
 
 async def states_of(store: Store, item: Task) -> list[State]:
@@ -125,12 +126,16 @@ class TaskSuite(StoreSuite):
     async def test_a_task_that_is_refused_leaves_nothing(self, store: Store, wrong: str) -> None:
         """All or nothing: no half of a task, no link, no mailbox, no line in the journal."""
         await store.tasks.add(task("api"))
-        before = await store.tasks.list(with_done=True), await store.consumers(), await store.last_event()
+        before = await store.tasks.list(with_done=True), await store.deliveries.consumers(), await store.events.last()
         asked = {"the id": task("api", "/w/other"), "the folder": task("web", "/w/api"), "the peer": task("web")}
         peers = [TaskId("api"), TaskId("nobody")] if wrong == "the peer" else []
         with pytest.raises(NotFound if wrong == "the peer" else Conflict):
             await store.tasks.add(asked[wrong], peers)
-        assert (await store.tasks.list(with_done=True), await store.consumers(), await store.last_event()) == before
+        assert (
+            await store.tasks.list(with_done=True),
+            await store.deliveries.consumers(),
+            await store.events.last(),
+        ) == before
         assert await store.tasks.ids() == [TaskId("api")]
 
     async def test_links_are_the_same_from_both_sides(self, store: Store, journal: Journal) -> None:
@@ -190,11 +195,11 @@ class TaskSuite(StoreSuite):
     async def test_an_unknown_task_is_not_found(self, store: Store, name: str) -> None:
         """Whatever is asked of it, and nothing else happens."""
         await store.tasks.add(task("api"))
-        before = await store.last_event()
+        before = await store.events.last()
         for ask in (store.tasks.get, store.tasks.finish, store.tasks.remove):
             with pytest.raises(NotFound):
                 await ask(TaskId(name))
-        assert await store.last_event() == before
+        assert await store.events.last() == before
 
     async def test_only_a_task_that_is_done_can_be_removed(self, store: Store, journal: Journal) -> None:
         """Removing it refuses nothing, so mail could wait for ever for somebody who is not there."""
@@ -258,7 +263,7 @@ class TaskMailSuite(StoreSuite):
         """No message may wait for a reader who never comes; each says in its ledger what became of it."""
         await fill(store, "seen", "answered", "offered", "queued", mailbox=api.mailbox)
         given = await offer(store, clock, reader_of(api), 3)
-        await store.prove([given[0].delivery_id], "later call")
+        await store.deliveries.prove([given[0].delivery_id], "later call")
         await store.outbox.add(given[1].message.id, "yes", author=api.consumer, consumer=api.consumer)
         done_at = clock.advance(60)
 
@@ -290,22 +295,22 @@ class TaskMailSuite(StoreSuite):
         """Said again it changes nothing: not the time, not a message, not the journal."""
         await fill(store, "hello", mailbox=api.mailbox)
         assert await store.tasks.finish(api.id) == 1
-        first, last = await store.tasks.get(api.id), await store.last_event()
+        first, last = await store.tasks.get(api.id), await store.events.last()
         clock.advance(5)
         assert await store.tasks.finish(api.id) == 0
-        assert (await store.tasks.get(api.id), await store.last_event()) == (first, last)
+        assert (await store.tasks.get(api.id), await store.events.last()) == (first, last)
 
     async def test_a_proof_that_comes_too_late_changes_nothing(self, store: Store, clock: FakeClock, api: Task) -> None:
         """The end was visible to people already; and the lease must not bring the message back."""
         await fill(store, "hello", mailbox=api.mailbox)
         (given,) = await offer(store, clock, reader_of(api))
         await store.tasks.finish(api.id)
-        assert await store.prove([given.delivery_id], "later call") == []
-        await store.release(reader_of(api).session)
+        assert await store.deliveries.prove([given.delivery_id], "later call") == []
+        await store.deliveries.release(reader_of(api).session)
         clock.advance(LEASE_SECONDS + 1)
         assert await offer(store, clock, reader_of(api, "s2")) == []
         assert await states_of(store, api) == [State.REFUSED]
-        assert (await store.unread(reader_of(api))).count == 0
+        assert (await store.deliveries.unread(reader_of(api))).count == 0
 
     @pytest.mark.parametrize("is_removed", [False, True])
     async def test_a_message_that_comes_after_the_end_is_refused_visibly(
@@ -315,7 +320,7 @@ class TaskMailSuite(StoreSuite):
         await store.tasks.finish(api.id)
         if is_removed:
             await store.tasks.remove(api.id)
-        (late,) = await store.append([new_message("late", mailbox=api.mailbox)])
+        (late,) = await store.messages.append([new_message("late", mailbox=api.mailbox)])
         assert late.is_new
         row = await delivery_of(store, late.message.id, api)
         assert row is not None
@@ -352,11 +357,11 @@ class TaskMailSuite(StoreSuite):
     ) -> None:
         """A client that lost its answer asks again: that is the same message, and it did arrive."""
         again = new_message("hello", mailbox=api.mailbox, key=b"k")
-        await store.append([again])
+        await store.messages.append([again])
         (given,) = await offer(store, clock, reader_of(api))
-        await store.prove([given.delivery_id], "later call")
+        await store.deliveries.prove([given.delivery_id], "later call")
         assert await store.tasks.finish(api.id) == 0
-        (known,) = await store.append([again])
+        (known,) = await store.messages.append([again])
         assert not known.is_new
         assert await states_of(store, api) == [State.SEEN]
         assert journal.of("refused") == []

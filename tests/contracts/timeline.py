@@ -27,8 +27,10 @@ from harken.model import (
     SessionKey,
 )
 from harken.reaction import Mode, Outcome, Verdict
-from harken.store.contract import Limits, MuteFilter, Store
+from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
+from harken.store.contract.deliveries import MuteFilter
+from harken.store.contract.retention import Limits
 from harken.store.contract.timeline import (
     MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
@@ -69,19 +71,19 @@ def shown(part: TimelinePart) -> list[str]:
 
 async def add(store: Store, *messages: NewMessage) -> list[Message]:
     """Store messages and return them."""
-    return [each.message for each in await store.append(messages)]
+    return [each.message for each in await store.messages.append(messages)]
 
 
 async def all_parts(store: Store, place: TimelineScope, limit: int) -> tuple[list[list[str]], list[list[str]]]:
     """Return a whole timeline twice: by going back from its end, and by going on from its first line."""
-    back, part = list[list[str]](), await store.part(place, limit)
+    back, part = list[list[str]](), await store.timeline.part(place, limit)
     while True:
         back.append(shown(part))
         if not part.has_older:
             break
-        part = await store.part(place, limit, before=part.lines[0][0])
+        part = await store.timeline.part(place, limit, before=part.lines[0][0])
     on, newest = list[list[str]](), part.lines[0][0]
-    while (part := await store.part(place, limit, after=newest)).lines:
+    while (part := await store.timeline.part(place, limit, after=newest)).lines:
         on.append(shown(part))
         newest = part.newest
     return back, on
@@ -95,21 +97,21 @@ class TimelineSuite(StoreSuite):
         for number in range(1, 8):
             await fill(store, f"{number}")
             await fill(store, f"other {number}", mailbox=TASK)
-        newest = await store.part(TimelineScope(mailbox=INBOX), 3)
+        newest = await store.timeline.part(TimelineScope(mailbox=INBOX), 3)
         assert shown(newest) == ["5", "6", "7"]
         assert [position for position, _ in newest.lines] == [5, 6, 7]
         assert (newest.newest, newest.has_older) == (7, True)
-        older = await store.part(TimelineScope(mailbox=INBOX), 4, before=5)
+        older = await store.timeline.part(TimelineScope(mailbox=INBOX), 4, before=5)
         assert (shown(older), older.newest, older.has_older) == (["1", "2", "3", "4"], 4, False)
 
     async def test_what_follows_a_position_comes_from_there_on(self, store: Store) -> None:
         """A page that was away asks for what it missed: the first of it, or some would be skipped."""
         await fill(store, *"abcdefg")
-        part = await store.part(TimelineScope(mailbox=INBOX), 2, after=3)
+        part = await store.timeline.part(TimelineScope(mailbox=INBOX), 2, after=3)
         assert (shown(part), part.newest) == (["d", "e"], 5)
-        part = await store.part(TimelineScope(mailbox=INBOX), 2, after=5)
+        part = await store.timeline.part(TimelineScope(mailbox=INBOX), 2, after=5)
         assert (shown(part), part.newest) == (["f", "g"], 7)
-        part = await store.part(TimelineScope(mailbox=INBOX), 2, after=7)
+        part = await store.timeline.part(TimelineScope(mailbox=INBOX), 2, after=7)
         assert part == TimelinePart(lines=[], newest=7)
 
     @pytest.mark.parametrize(
@@ -146,26 +148,26 @@ class TimelineSuite(StoreSuite):
         """A correction shown as a second message reads as if it were said twice; but it must not be asked for again."""
         await add(store, new_message("one", key=b"k"), new_message("two"))
         await add(store, edit("one!"), edit("", kind=Kind.DELETION))
-        part = await store.part(TimelineScope(mailbox=INBOX), 10)
+        part = await store.timeline.part(TimelineScope(mailbox=INBOX), 10)
         assert (shown(part), part.newest) == (["one", "two"], 4)
-        assert await store.part(TimelineScope(mailbox=INBOX), 10, after=2) == TimelinePart(lines=[], newest=4)
-        assert shown(await store.part(TimelineScope(mailbox=INBOX), 1)) == ["two"]
+        assert await store.timeline.part(TimelineScope(mailbox=INBOX), 10, after=2) == TimelinePart(lines=[], newest=4)
+        assert shown(await store.timeline.part(TimelineScope(mailbox=INBOX), 1)) == ["two"]
 
     async def test_an_edit_by_somebody_else_or_elsewhere_is_a_line_of_its_own(self, store: Store) -> None:
         """Otherwise a stranger could change what a person reads under another's name, or mail would be nowhere."""
         await add(store, new_message("one", key=b"k"))
         elsewhere = replace(edit("elsewhere"), mailbox=TASK)
         await add(store, edit("forged", sender="eve"), edit("of nothing", of=b"unknown"), elsewhere)
-        assert shown(await store.part(TimelineScope(mailbox=INBOX), 10)) == ["one", "forged", "of nothing"]
-        assert shown(await store.part(TimelineScope(mailbox=TASK), 10)) == ["elsewhere"]
+        assert shown(await store.timeline.part(TimelineScope(mailbox=INBOX), 10)) == ["one", "forged", "of nothing"]
+        assert shown(await store.timeline.part(TimelineScope(mailbox=TASK), 10)) == ["elsewhere"]
 
     async def test_an_edit_outlives_what_it_refers_to_as_a_line(self, store: Store) -> None:
         """After retention the edit is all that is left; it must not vanish with its original."""
         await add(store, new_message("one", key=b"k"))
         await add(store, edit("one!"), new_message("two"))
-        await store.acknowledge(PERSON, [m.id for m in await messages_in(store)], "test")
-        await store.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
-        assert shown(await store.part(TimelineScope(mailbox=INBOX), 10)) == ["one!", "two"]
+        await store.deliveries.acknowledge(PERSON, [m.id for m in await messages_in(store)], "test")
+        await store.retention.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
+        assert shown(await store.timeline.part(TimelineScope(mailbox=INBOX), 10)) == ["one!", "two"]
 
     async def test_an_empty_place_has_nothing_and_no_position(self, store: Store) -> None:
         """The first page of a new user."""
@@ -175,14 +177,14 @@ class TimelineSuite(StoreSuite):
             TimelineScope(channel="a"),
             TimelineScope(source="b", channel="c"),
         ):
-            assert await store.part(place, 10) == TimelinePart(lines=[], newest=0)
+            assert await store.timeline.part(place, 10) == TimelinePart(lines=[], newest=0)
 
 
 async def messages_in(store: Store, mailbox: Mailbox = INBOX) -> Sequence[Message]:
     """Return every line of a mailbox and what belongs to it."""
-    part = await store.part(TimelineScope(mailbox=mailbox), ALL)
+    part = await store.timeline.part(TimelineScope(mailbox=mailbox), ALL)
     lines = [message for _, message in part.lines]
-    later = await store.referring([message.id for message in lines])
+    later = await store.messages.referring([message.id for message in lines])
     return [*lines, *(each for found in later.values() for each in found)]
 
 
@@ -192,21 +194,21 @@ class BelongingSuite(StoreSuite):
     async def test_messages_are_found_by_their_ids(self, store: Store) -> None:
         """What is quoted may be gone: it is left out, and the rest is found all the same."""
         first, second = await add(store, new_message("one"), new_message("two", mailbox=TASK))
-        found = await store.messages([second.id, MessageId("m-unknown"), first.id])
+        found = await store.messages.get_many([second.id, MessageId("m-unknown"), first.id])
         assert found == {first.id: first, second.id: second}
-        assert await store.messages([]) == {}
+        assert await store.messages.get_many([]) == {}
 
     async def test_ledgers_are_those_of_each_message(self, store: Store, clock: FakeClock) -> None:
         """One question for a whole page must say exactly what a question for each message says."""
         for reader in (READER, OTHER_READER):
-            await store.enroll(reader.consumer, INBOX, clock.now())
+            await store.deliveries.enroll(reader.consumer, INBOX, clock.now())
         first, second, third = await add(store, *map(new_message, ("one", "two", "three")))
         [one, _] = await offer(store, clock, READER, 2)
-        await store.prove([one.delivery_id], "test")
+        await store.deliveries.prove([one.delivery_id], "test")
         await offer(store, clock, OTHER_READER, 1)
         ids = [first.id, second.id, third.id]
-        ledgers = await store.ledgers(ids)
-        assert ledgers == {each: await store.ledger(each) for each in ids}
+        ledgers = await store.deliveries.ledgers(ids)
+        assert ledgers == {each: await store.deliveries.ledger(each) for each in ids}
         assert [len(ledgers[each]) for each in ids] == [2, 1, 0]
 
     async def test_what_refers_to_a_message_is_the_newest_of_it_oldest_first(self, store: Store) -> None:
@@ -215,7 +217,7 @@ class BelongingSuite(StoreSuite):
         await add(store, *(edit(f"{number}") for number in range(100)))
         answer = replace(new_message("an answer", mailbox=TASK), refers_key=b"k")
         await add(store, answer)
-        found = await store.referring([first.id, second.id])
+        found = await store.messages.referring([first.id, second.id])
         texts = [message.text for message in found[first.id]]
         assert found.keys() == {first.id}
         assert texts == [*(f"{number}" for number in range(101 - len(texts), 100)), "an answer"]
@@ -238,51 +240,62 @@ class UnseenSuite(StoreSuite):
         """Looking at a mailbox marks what was there; what came in meanwhile stays new."""
         stored = await add(store, *(new_message(f"{number}") for number in range(6)))
         await fill(store, "elsewhere", mailbox=TASK)
-        await store.acknowledge(PERSON, [stored[2].id], "test")
+        await store.deliveries.acknowledge(PERSON, [stored[2].id], "test")
         expected = [stored[index].id for index in (0, 1, 3, 4)]
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL) == expected
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, 2) == expected[:2]
-        await store.acknowledge(PERSON, expected, "test")
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL) == []
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 6, ALL) == [stored[5].id]
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 5, ALL) == expected
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 5, 2) == expected[:2]
+        await store.deliveries.acknowledge(PERSON, expected, "test")
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 5, ALL) == []
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 6, ALL) == [stored[5].id]
 
     async def test_what_is_before_a_position_stays_unseen(self, store: Store) -> None:
         """A page shows the newest part: what is older was on no screen, and must not be marked with it."""
         stored = await add(store, *(new_message(f"{number}") for number in range(6)))
-        await store.acknowledge(PERSON, [stored[0].id, stored[3].id], "test")
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=3) == [stored[2].id, stored[4].id]
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=1) == [stored[i].id for i in (1, 2, 4)]
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=6) == []
+        await store.deliveries.acknowledge(PERSON, [stored[0].id, stored[3].id], "test")
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=3) == [
+            stored[2].id,
+            stored[4].id,
+        ]
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=1) == [
+            stored[i].id for i in (1, 2, 4)
+        ]
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 5, ALL, since=6) == []
 
     async def test_what_is_before_a_position_of_a_channel_stays_unseen(self, store: Store) -> None:
         """The same over several mailboxes, where positions are places in the order of receipt."""
         stored = await add(store, *(new_message(channel="a", mailbox=box) for box in (INBOX, TASK, INBOX, TASK)))
-        part = await store.part(TimelineScope(channel="a"), ALL)
+        part = await store.timeline.part(TimelineScope(channel="a"), ALL)
         since, up_to = part.lines[1][0], part.lines[2][0]
-        assert await store.unseen(TimelineScope(channel="a"), up_to, ALL, since=since) == [stored[1].id, stored[2].id]
+        assert await store.timeline.unseen(TimelineScope(channel="a"), up_to, ALL, since=since) == [
+            stored[1].id,
+            stored[2].id,
+        ]
 
     async def test_an_offer_without_proof_is_not_seen(self, store: Store, clock: FakeClock) -> None:
         """A terminal that was closed before it printed must not make mail look read."""
         [message] = await add(store, new_message())
         await offer(store, clock, PERSON, 1)
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 1, ALL) == [message.id]
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 1, ALL) == [message.id]
 
     async def test_what_agents_have_seen_is_still_new_to_the_person(self, store: Store, clock: FakeClock) -> None:
         """The person's own marks are nobody else's."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         [message] = await add(store, new_message())
-        await store.acknowledge(READER, [message.id], "test")
-        assert await store.unseen(TimelineScope(mailbox=INBOX), 1, ALL) == [message.id]
+        await store.deliveries.acknowledge(READER, [message.id], "test")
+        assert await store.timeline.unseen(TimelineScope(mailbox=INBOX), 1, ALL) == [message.id]
 
     async def test_unseen_of_a_channel_is_found_over_all_mailboxes(self, store: Store) -> None:
         """A channel may be routed to several mailboxes; looking at it must mark them all, among the newest."""
         boxes = [INBOX, TASK, INBOX, TASK]
         stored = await add(store, *(new_message(channel="a", mailbox=box) for box in boxes))
         await add(store, new_message(channel="b"), new_message(channel="a", mailbox=TRIAL))
-        part = await store.part(TimelineScope(channel="a"), ALL)
-        assert await store.unseen(TimelineScope(channel="a"), part.newest, ALL) == [each.id for each in stored]
+        part = await store.timeline.part(TimelineScope(channel="a"), ALL)
+        assert await store.timeline.unseen(TimelineScope(channel="a"), part.newest, ALL) == [each.id for each in stored]
         up_to = part.lines[2][0]
-        assert await store.unseen(TimelineScope(source="teams", channel="a"), up_to, 2) == [stored[1].id, stored[2].id]
+        assert await store.timeline.unseen(TimelineScope(source="teams", channel="a"), up_to, 2) == [
+            stored[1].id,
+            stored[2].id,
+        ]
 
 
 class OverviewSuite(StoreSuite):
@@ -290,13 +303,13 @@ class OverviewSuite(StoreSuite):
 
     async def test_mailboxes_are_listed_by_name_with_their_last_message(self, store: Store, clock: FakeClock) -> None:
         """The list of a page; a mailbox that nobody wrote to is not one yet."""
-        assert await store.mailbox_states() == []
+        assert await store.timeline.mailboxes() == []
         await fill(store, "one", "two")
         first = clock.now()
         second = clock.advance(60)
         await fill(store, "three", mailbox=TASK)
         await fill(store, "a trial", mailbox=TRIAL)
-        assert await store.mailbox_states() == [
+        assert await store.timeline.mailboxes() == [
             MailboxState(name=INBOX, head=2, last_at=first),
             MailboxState(name=TASK, head=1, last_at=second),
         ]
@@ -305,9 +318,9 @@ class OverviewSuite(StoreSuite):
         """There is no last message to tell the time of, but there were some."""
         stored = await add(store, new_message("old"))
         await fill(store, "elsewhere", mailbox=TASK)
-        await store.acknowledge(PERSON, [stored[0].id], "test")
-        await store.prune(Limits(max_count=0, max_age_seconds=LONG_SECONDS))
-        assert MailboxState(name=INBOX, head=1, last_at=None) in await store.mailbox_states()
+        await store.deliveries.acknowledge(PERSON, [stored[0].id], "test")
+        await store.retention.prune(Limits(max_count=0, max_age_seconds=LONG_SECONDS))
+        assert MailboxState(name=INBOX, head=1, last_at=None) in await store.timeline.mailboxes()
 
     async def test_channels_are_listed_by_their_last_message(self, store: Store, clock: FakeClock) -> None:
         """What is said on this machine has no channel that anyone would look for; trials are nobody's mail."""
@@ -316,13 +329,13 @@ class OverviewSuite(StoreSuite):
         second = clock.advance(60)
         await add(store, replace(new_message(channel="a"), source="mail"))
         await add(store, replace(new_message(channel="cli"), source=LOCAL), new_message(channel="t", mailbox=TRIAL))
-        await store.acknowledge(PERSON, [stored[1].id], "test")
+        await store.deliveries.acknowledge(PERSON, [stored[1].id], "test")
         expected = [
             ChannelState(source="mail", channel="a", count=1, unread=1, last_at=second),
             ChannelState(source="teams", channel="a", count=2, unread=1, last_at=first),
         ]
-        assert await store.channel_states(10) == expected
-        assert await store.channel_states(1) == expected[:1]
+        assert await store.timeline.channels(10) == expected
+        assert await store.timeline.channels(1) == expected[:1]
 
     async def test_channels_are_found_by_source_and_by_name_however_long_they_were_silent(
         self, store: Store, clock: FakeClock
@@ -334,43 +347,43 @@ class OverviewSuite(StoreSuite):
         rare = [
             ChannelState(source=source, channel="rare", count=1, unread=1, last_at=at) for source in ("mail", "teams")
         ]
-        assert await store.channel_states(5, channel="rare") == rare
-        assert await store.channel_states(5, source="mail") == rare[:1]
-        assert await store.channel_states(5, source="teams", channel="rare") == rare[1:]
-        assert await store.channel_states(1, channel="rare") == rare[:1]
-        assert await store.channel_states(5, source="mail", channel="c1") == []
-        assert await store.channel_states(5, channel="cli", source=LOCAL) == []
+        assert await store.timeline.channels(5, channel="rare") == rare
+        assert await store.timeline.channels(5, source="mail") == rare[:1]
+        assert await store.timeline.channels(5, source="teams", channel="rare") == rare[1:]
+        assert await store.timeline.channels(1, channel="rare") == rare[:1]
+        assert await store.timeline.channels(5, source="mail", channel="c1") == []
+        assert await store.timeline.channels(5, channel="cli", source=LOCAL) == []
 
     async def test_a_channel_counts_its_unread_up_to_a_bound(self, store: Store) -> None:
         """Beyond it nobody reads the number, and counting on would cost as much as there is."""
         many = MOST_UNREAD_OF_CHANNEL + 20
         stored = await add(store, *(new_message(channel="a") for _ in range(many)))
-        [state] = await store.channel_states(10)
+        [state] = await store.timeline.channels(10)
         assert (state.count, state.unread) == (many, MOST_UNREAD_OF_CHANNEL)
-        await store.acknowledge(PERSON, [message.id for message in stored[:-1]], "test")
-        [state] = await store.channel_states(10)
+        await store.deliveries.acknowledge(PERSON, [message.id for message in stored[:-1]], "test")
+        [state] = await store.timeline.channels(10)
         assert (state.count, state.unread) == (many, 1)
 
     async def test_a_channel_forgets_what_retention_took(self, store: Store) -> None:
         """A count that only grows would promise messages that are not there; an empty channel is none."""
         stored = await add(store, new_message(channel="a"), new_message(channel="b"), new_message(channel="b"))
-        await store.acknowledge(PERSON, [message.id for message in stored], "test")
-        await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
-        [state] = await store.channel_states(10)
+        await store.deliveries.acknowledge(PERSON, [message.id for message in stored], "test")
+        await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+        [state] = await store.timeline.channels(10)
         assert (state.channel, state.count) == ("b", 1)
 
     async def test_places_say_what_counting_says(self, store: Store, clock: FakeClock) -> None:
         """The list of a page and the count that a reader is told must not differ."""
         for reader in (READER, OTHER_READER):
-            await store.enroll(reader.consumer, INBOX, clock.now())
+            await store.deliveries.enroll(reader.consumer, INBOX, clock.now())
         stored = await add(store, *(new_message(f"{number}") for number in range(5)))
-        await store.enroll(AGENT, TASK, clock.now())
-        await store.acknowledge(READER, [stored[0].id, stored[2].id], "test")
+        await store.deliveries.enroll(AGENT, TASK, clock.now())
+        await store.deliveries.acknowledge(READER, [stored[0].id, stored[2].id], "test")
         await offer(store, clock, OTHER_READER, 2)
         counted = {}
-        for place in await store.consumers():
+        for place in await store.deliveries.consumers():
             reader = Reader(consumer=place.consumer, session=SessionKey("x"), mailboxes=(place.mailbox,))
-            counted[(place.consumer, place.mailbox)] = (place.unread, (await store.unread(reader)).count)
+            counted[(place.consumer, place.mailbox)] = (place.unread, (await store.deliveries.unread(reader)).count)
         assert counted == {
             (AGENT, INBOX): (3, 3),
             (AGENT, TASK): (0, 0),
@@ -382,10 +395,10 @@ class OverviewSuite(StoreSuite):
         """A timeline of one mailbox need not hear of two hundred others."""
         await fill(store, "one")
         await fill(store, "two", mailbox=TASK)
-        await store.enroll(AGENT, TASK, clock.now())
-        everyone = await store.consumers()
-        assert await store.consumers([TASK]) == [place for place in everyone if place.mailbox == TASK]
-        assert await store.consumers([]) == []
+        await store.deliveries.enroll(AGENT, TASK, clock.now())
+        everyone = await store.deliveries.consumers()
+        assert await store.deliveries.consumers([TASK]) == [place for place in everyone if place.mailbox == TASK]
+        assert await store.deliveries.consumers([]) == []
         assert len(everyone) == 3
 
 
@@ -403,12 +416,15 @@ class PromptSuite(StoreSuite):
         first, *_rest = await add(store, announced("1"), announced("2", mailbox=TASK), announced("3"))
         clock.advance(1)
         await add(store, *(new_message(f"other {n}") for n in range(300)), announced("4", mailbox=Mailbox("task:b")))
-        await store.acknowledge(PERSON, [first.id], "ack")
-        found = await store.for_prompts([INBOX, TASK], 5, MuteFilter())
+        await store.deliveries.acknowledge(PERSON, [first.id], "ack")
+        found = await store.timeline.for_prompts([INBOX, TASK], 5, MuteFilter())
         assert [message.text for message in found] == ["1", "2", "3"]
-        assert [message.text for message in await store.for_prompts([TASK, INBOX], 2, MuteFilter())] == ["2", "3"]
-        assert await store.for_prompts([], 5, MuteFilter()) == []
-        assert await store.for_prompts([Mailbox("task:c")], 5, MuteFilter()) == []
+        assert [message.text for message in await store.timeline.for_prompts([TASK, INBOX], 2, MuteFilter())] == [
+            "2",
+            "3",
+        ]
+        assert await store.timeline.for_prompts([], 5, MuteFilter()) == []
+        assert await store.timeline.for_prompts([Mailbox("task:c")], 5, MuteFilter()) == []
 
     async def test_what_is_muted_is_left_out(self, store: Store) -> None:
         """By channel, by a sender's id or name, or all of it; the next older ones take its place."""
@@ -422,7 +438,7 @@ class PromptSuite(StoreSuite):
             (MuteFilter(), ["noise 18", "noise 19"]),
             (MuteFilter(is_total=True), []),
         ):
-            assert [message.text for message in await store.for_prompts([INBOX], 2, mutes)] == texts
+            assert [message.text for message in await store.timeline.for_prompts([INBOX], 2, mutes)] == texts
 
     async def test_what_a_rule_told_of_goes_with_prompts_too(self, store: Store, clock: FakeClock) -> None:
         """Whoever it is from: the owner's rule says that it matters. Once, however many rules say so; not if muted."""
@@ -441,7 +457,7 @@ class PromptSuite(StoreSuite):
             (MuteFilter(), ["from a stranger", "later"]),
             (MuteFilter(channels=frozenset({"door"})), ["later"]),
         ):
-            assert [message.text for message in await store.for_prompts([INBOX], 5, mutes)] == texts
+            assert [message.text for message in await store.timeline.for_prompts([INBOX], 5, mutes)] == texts
 
     async def test_behind_very_much_that_is_muted_nothing_is_looked_for(self, store: Store) -> None:
         """A prompt does not wait for a walk through everything a noisy server has ever said."""
@@ -449,9 +465,9 @@ class PromptSuite(StoreSuite):
             store, announced("far away"), *(announced("x", channel="noise") for _ in range(MOST_MUTED_AMONG_PROMPTS))
         )
         muted = MuteFilter(channels=frozenset({"noise"}))
-        assert await store.for_prompts([INBOX], 5, muted) == []
+        assert await store.timeline.for_prompts([INBOX], 5, muted) == []
         await add(store, announced("near"))
-        assert [message.text for message in await store.for_prompts([INBOX], 5, muted)] == ["near"]
+        assert [message.text for message in await store.timeline.for_prompts([INBOX], 5, muted)] == ["near"]
 
 
 class PulseSuite(StoreSuite):
@@ -464,7 +480,7 @@ class PulseSuite(StoreSuite):
         await add(store, new_message(channel="a"), new_message(channel="b"), new_message(channel="a", mailbox=TASK))
         clock.advance(3600)
         await add(store, new_message(channel="a"), new_message(channel="a", mailbox=TRIAL))
-        pulse = await store.pulse(since, HOUR)
+        pulse = await store.timeline.activity(since, HOUR)
         assert pulse.counts == [
             HourlyCount(begin=since, channel="a", count=2),
             HourlyCount(begin=since, channel="b", count=1),
@@ -476,27 +492,27 @@ class PulseSuite(StoreSuite):
         """The person who looks, and an agent that finds it later, say nothing about how soon it was got."""
         since = clock.now()
         for reader in (READER, OTHER_READER):
-            await store.enroll(reader.consumer, INBOX, since)
+            await store.deliveries.enroll(reader.consumer, INBOX, since)
         slow, quick, person = await add(store, *map(new_message, ("slow", "quick", "person")))
         clock.advance(2.5)
-        await store.acknowledge(READER, [quick.id], "test")
-        await store.acknowledge(PERSON, [slow.id, quick.id, person.id], "test")
+        await store.deliveries.acknowledge(READER, [quick.id], "test")
+        await store.deliveries.acknowledge(PERSON, [slow.id, quick.id, person.id], "test")
         clock.advance(10)
-        await store.acknowledge(OTHER_READER, [quick.id, slow.id], "test")
-        assert (await store.pulse(since, HOUR)).seconds_to_seen == [2.5, 12.5]
+        await store.deliveries.acknowledge(OTHER_READER, [quick.id, slow.id], "test")
+        assert (await store.timeline.activity(since, HOUR)).seconds_to_seen == [2.5, 12.5]
 
     async def test_what_an_agent_said_itself_was_not_brought_to_it(self, store: Store, clock: FakeClock) -> None:
         """It would count as seen within no time, and make the figure look better than it is."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         await add(store, replace(new_message(), author=AGENT))
-        assert (await store.pulse(clock.now(), HOUR)).seconds_to_seen == []
+        assert (await store.timeline.activity(clock.now(), HOUR)).seconds_to_seen == []
 
     async def test_a_clock_that_was_set_back_makes_nothing_seen_before_it_came(
         self, store: Store, clock: FakeClock
     ) -> None:
         """A negative time would be shown to people."""
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         [message] = await add(store, new_message())
         clock.set_back(60)
-        await store.acknowledge(READER, [message.id], "test")
-        assert (await store.pulse(clock.now(), HOUR)).seconds_to_seen == [0.0]
+        await store.deliveries.acknowledge(READER, [message.id], "test")
+        assert (await store.timeline.activity(clock.now(), HOUR)).seconds_to_seen == [0.0]

@@ -28,7 +28,8 @@ from harken.errors import UserError
 from harken.log import configure
 from harken.model import INBOX, Draft, Message, Sender
 from harken.rules.rule import QuietHours
-from harken.store.contract import Filter, Mute
+from harken.store.contract.messages import Filter
+from harken.store.contract.people import Mute
 from tests.dispatch.rig import House, open_house
 
 MINUTE: Final = timedelta(minutes=1)
@@ -115,7 +116,7 @@ class Person:
 
     async def reminders(self) -> list[str]:
         """Return what the agent was told."""
-        found = await self.house.store.page(Filter(mailbox=INBOX), 50)
+        found = await self.house.store.messages.page(Filter(mailbox=INBOX), 50)
         return [message.text for message in found if message.channel == "reminders"]
 
 
@@ -264,7 +265,7 @@ async def test_reminder_pushes_no_further_than_its_question_may(person: Person, 
     message = await person.ask()
     await have_seen(person, message)
     muted = message.sender.id if kind == "sender" else name
-    await person.house.store.set_mute(Mute(kind, muted, None), is_on=True)
+    await person.house.store.people.set_mute(Mute(kind, muted, None), is_on=True)
     await person.house.policies.refresh()
     await person.minutes(31)
     assert (await person.reminders(), len(person.toasts)) == ([], 1)

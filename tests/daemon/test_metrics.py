@@ -20,7 +20,7 @@ from harken.daemon.readiness import Readiness
 from harken.daemon.tally import MOST_LABELS, MOST_REMEMBERED, Tally
 from harken.errors import Unavailable
 from harken.model import Message
-from harken.store.contract import Event
+from harken.store.contract.events import Event
 from harken.store.sqlite import open_store
 from harken.surfaces.web.exposition import MEDIA_TYPE
 from harken.testing import FakeClock
@@ -131,7 +131,7 @@ def test_asking_often_costs_no_more_than_asking_once(daemon: Served) -> None:
 async def test_what_cannot_be_written_or_does_not_answer_is_said_in_a_word(tmp_path: Path) -> None:
     """The word is for whoever reads the supervisor's log."""
     async with open_store(tmp_path / "harken.db", FakeClock()) as store:
-        check = store.check_writable
+        check = store.health.check_writable
         ready = Readiness(check)
         with anyio.fail_after(WAIT_SECONDS):
             assert await ready.reason() == "starting"
@@ -189,7 +189,7 @@ async def test_what_is_remembered_and_told_apart_is_bounded(tmp_path: Path) -> N
 
 async def _stored(folder: Path, clock: FakeClock) -> Message:
     async with open_store(folder / "harken.db", clock) as store:
-        return (await store.append([new_message("x")]))[0].message
+        return (await store.messages.append([new_message("x")]))[0].message
 
 
 def test_the_process_that_is_measured_is_the_daemon(daemon: Served) -> None:

@@ -28,7 +28,8 @@ from harken.model import Draft, Sender
 from harken.sources.base import Batch, Feed, SourceHealth, SourceState
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource, McpTiming
-from harken.store.contract import AppendResult, Checkpoint, Filter, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import AppendResult, Checkpoint, Filter
 from harken.store.sqlite import open_store
 from harken.testing.agent import Json
 from harken.testing.daemon import CallFailed, running_daemon
@@ -194,8 +195,8 @@ async def test_what_was_in_hand_is_stored_before_what_came_after_it(tmp_path: Pa
                 await intake.refused.wait()
                 intake.is_away = False
                 loops.cancel_scope.cancel()
-        stored = [message.text for message in await store.page(Filter(), 10)]
-        assert (stored, await store.checkpoint("ci", "f")) == (["first", "second"], "c2")
+        stored = [message.text for message in await store.messages.page(Filter(), 10)]
+        assert (stored, await store.checkpoints.get("ci", "f")) == (["first", "second"], "c2")
 
 
 async def test_what_a_source_had_to_give_up_is_counted_and_in_the_journal(tmp_path: Path) -> None:
@@ -207,7 +208,7 @@ async def test_what_a_source_had_to_give_up_is_counted_and_in_the_journal(tmp_pa
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
                 Feeding([source], intake, store).start(Supervisor(loops))
-        events = [event.data for event in await store.events(0, 100) if event.kind == "dropped"]
+        events = [event.data for event in await store.events.after(0, 100) if event.kind == "dropped"]
         assert (intake.dropped_total, events) == (5, [{"source": "ci", "count": n} for n in (2, 3)])
 
 
@@ -237,7 +238,7 @@ async def test_a_server_that_does_everything_wrong_is_stored_once_with_its_gap(t
                 while (health := source.health()).counts.get("news", 0) < 4:
                     await anyio.lowlevel.checkpoint()
                 loops.cancel_scope.cancel()
-        stored = [message.text for message in await store.page(Filter(), 10)]
+        stored = [message.text for message in await store.messages.page(Filter(), 10)]
     assert stored == ["one", "two", "three", "one"]
     assert (health.counts, health.known, health.gaps, health.reconnects) == ({"news": 4}, 2, 1, 2)
 

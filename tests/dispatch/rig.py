@@ -194,7 +194,7 @@ class House:
 
     async def ledger(self, message: Message) -> Collection[Delivery]:
         """What became of a message."""
-        return await self.store.ledger(message.id)
+        return await self.store.deliveries.ledger(message.id)
 
     async def look(self) -> None:
         """Let the bells be looked at, as their loop does."""

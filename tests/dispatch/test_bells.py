@@ -285,7 +285,7 @@ async def test_a_bell_that_cannot_be_rung_costs_no_message(house: House) -> None
     house.come()
     shutil.rmtree(house.folder)
     message = await house.say()
-    assert (await house.store.message(message.id)).text == "is it done?"
+    assert (await house.store.messages.get(message.id)).text == "is it done?"
     house.folder.mkdir()
     await house.look()
     assert house.bell()

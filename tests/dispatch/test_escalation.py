@@ -13,7 +13,8 @@ from harken.dispatch.escalation import TRY_AGAIN, Escalation, Tell
 from harken.dispatch.ladder import Ladder, Rung, Way
 from harken.errors import Unavailable
 from harken.model import INBOX, MessageId
-from harken.store.contract import Event, Store
+from harken.store.contract import Store
+from harken.store.contract.events import Event
 from harken.store.contract.questions import Question
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
@@ -62,8 +63,8 @@ class Stage:
 
     async def have_seen(self, message: MessageId) -> None:
         """Let an agent have seen a message."""
-        await self.store.enroll(AGENT, INBOX, self.clock.now())
-        await self.store.acknowledge(READER, [message], "ack")
+        await self.store.deliveries.enroll(AGENT, INBOX, self.clock.now())
+        await self.store.deliveries.acknowledge(READER, [message], "ack")
 
     def escalated(self) -> list[Event]:
         """Return what the journal says."""
@@ -120,7 +121,7 @@ async def test_person_who_answers_upstream_ends_it(stage: Stage) -> None:
     """Many answer where they were asked."""
     await ask(stage.store, asked("how?", "chat"))
     await stage.after(20)
-    await stage.store.append([replace(new_message("so"), conversation="chat", is_answer=True)])
+    await stage.store.messages.append([replace(new_message("so"), conversation="chat", is_answer=True)])
     assert await stage.after(300) == []
 
 

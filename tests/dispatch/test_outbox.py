@@ -71,7 +71,7 @@ async def answered(folder: Path) -> AsyncIterator[Round]:
     """Answer a message."""
     clock = FakeClock()
     async with open_store(folder / "harken.db", clock) as store:
-        message = (await store.append([QUESTION]))[0].message
+        message = (await store.messages.append([QUESTION]))[0].message
         await store.outbox.add(message.id, "it is", author="agent:x", consumer=WATCH)
         yield Round(store, clock)
 
@@ -164,7 +164,7 @@ async def test_source_that_hangs_holds_up_no_other(tmp_path: Path) -> None:
     """An answer to a mail must not wait for a chat whose service does not answer."""
     async with answered(tmp_path) as way:
         new = replace(QUESTION, source="mail")
-        message = (await way.store.append([new]))[0].message
+        message = (await way.store.messages.append([new]))[0].message
         way.service.is_stuck = True
         mail = Service()
         outbox = Outbox(way.store, {"teams": way.service, "mail": mail}, way.clock)
@@ -200,7 +200,7 @@ async def test_source_that_is_not_ready_keeps_its_replies(tmp_path: Path) -> Non
 async def test_answers_of_a_conversation_keep_their_order(tmp_path: Path) -> None:
     """The second says that it is done; before the first, which says that it begins, it makes no sense."""
     async with answered(tmp_path) as way:
-        message = (await way.store.append([replace(QUESTION, conversation="c")]))[0].message
+        message = (await way.store.messages.append([replace(QUESTION, conversation="c")]))[0].message
         for body in ("I begin", "it is done"):
             await way.store.outbox.add(message.id, body, author="agent:x", consumer=WATCH)
         way.service.trouble = Unavailable("down")

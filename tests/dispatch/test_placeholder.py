@@ -89,13 +89,13 @@ class Desk:
 
     async def ask(self, asked: NewMessage = ASKED, *, text: str = "is it done?") -> Message:
         """Let somebody ask something."""
-        (appended,) = await self.store.append([replace(asked, text=text)])
+        (appended,) = await self.store.messages.append([replace(asked, text=text)])
         return appended.message
 
     async def see(self, message: Message, consumer: Consumer = AGENT) -> None:
         """Let a reader see it."""
         reader = Reader(consumer=consumer, session=SessionKey("s"))
-        await self.store.acknowledge(reader, [message.id], "ack")
+        await self.store.deliveries.acknowledge(reader, [message.id], "ack")
 
     async def reply(self, message: Message, *, is_sent: bool = True) -> None:
         """Answer it."""
@@ -109,7 +109,7 @@ async def open_desk(folder: Path) -> AsyncIterator[Desk]:
     """Open a new store, with a loop that has begun."""
     clock = FakeClock()
     async with open_store(folder / "harken.db", clock) as store:
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         desk = Desk(store, clock)
         await desk.loop.look()
         yield desk

@@ -55,7 +55,7 @@ class Stage:
         order: Order | None = None if mode is Mode.NOTIFY else ORDER
         verdicts = [
             Verdict(message=each.message.id, rule=rule, mode=mode, outcome=Outcome.FIRED, order=order)
-            for each in await self.store.append(new)
+            for each in await self.store.messages.append(new)
         ]
         return await settle(self.store, self.clock, verdicts)
 

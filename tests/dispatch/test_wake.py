@@ -294,7 +294,7 @@ async def test_a_message_that_arrives_while_one_looks_wakes_the_right_session(ho
         house.sessions,
         house.clock,
         waiting=waiting,
-        ledger=house.store.ledger,
+        ledger=house.store.deliveries.ledger,
         give_up=nothing_to_give_up,
     )
     for _ in range(3):

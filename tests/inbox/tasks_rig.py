@@ -140,11 +140,11 @@ class Workshop:
         while not session.is_waiting:
             await anyio.lowlevel.checkpoint()
         await anyio.wait_all_tasks_blocked()
-        await self.store.record("marker", {})
+        await self.store.events.record("marker", {})
 
     async def everything(self) -> tuple[int, list[Message]]:
         """Return what changes when anything does: how many events and which messages there are."""
-        return await self.store.last_event(), list(await self.inbox.list(limit=1000))
+        return await self.store.events.last(), list(await self.inbox.list(limit=1000))
 
 
 def says(session: Session) -> Caller:

@@ -43,8 +43,8 @@ async def test_an_agent_is_refused(bench: Bench, decision: Callable[[Bench], Awa
     with pytest.raises(Refused, match="An agent may not") as refused:
         await decision(bench)
     assert refused.value.hint == "Ask your user to run it in their own terminal."
-    assert await bench.store.senders() == []
-    assert await bench.store.mutes() == []
+    assert await bench.store.people.senders() == []
+    assert await bench.store.people.mutes() == []
 
 
 async def test_an_agent_never_has_the_owners_word(bench: Bench) -> None:
@@ -92,7 +92,7 @@ async def test_a_pairing_code_admits_the_one_who_sends_it(bench: Bench) -> None:
     assert await trust_of(bench, "hello") is Trust.KNOWN
     assert await trust_of(bench, code, "eve") is Trust.UNKNOWN
     assert await trust_of(bench, "hello", "eve") is Trust.UNKNOWN
-    assert await bench.store.senders() == [SenderRule("teams", "ann", Trust.KNOWN)]
+    assert await bench.store.people.senders() == [SenderRule("teams", "ann", Trust.KNOWN)]
 
 
 async def test_a_pairing_code_expires(bench: Bench) -> None:
@@ -121,14 +121,14 @@ async def test_a_mute_ends_by_itself_or_by_hand(bench: Bench) -> None:
     """The person who said 'an hour' does not have to remember."""
     mute = await bench.access.mute(OWNER, "channel", " ci ", seconds=60)
     await bench.access.mute(OWNER, "session", "claude-code")
-    assert [(each.kind, each.name) for each in await bench.store.mutes()] == [
+    assert [(each.kind, each.name) for each in await bench.store.people.mutes()] == [
         ("channel", "ci"),
         ("session", "claude-code"),
     ]
     bench.clock.advance(61)
-    assert mute not in await bench.store.mutes()
+    assert mute not in await bench.store.people.mutes()
     await bench.access.unmute(OWNER, "session", "claude-code")
-    assert await bench.store.mutes() == []
+    assert await bench.store.people.mutes() == []
 
 
 async def test_what_cannot_be_decided_is_said(bench: Bench) -> None:
@@ -146,7 +146,7 @@ async def test_a_pairing_code_that_the_owner_sends_changes_nothing(bench: Bench)
     code, _ = bench.access.pair(OWNER)
     assert (await bench.inbox.send(OWNER, code)).message.trust is Trust.OWNER
     assert (await bench.inbox.send(OWNER, "do it")).message.trust is Trust.OWNER
-    assert await bench.store.senders() == []
+    assert await bench.store.people.senders() == []
     assert await trust_of(bench, code) is Trust.KNOWN
 
 

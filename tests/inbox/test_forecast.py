@@ -10,7 +10,7 @@ import pytest
 from harken.inbox import Session
 from harken.inbox.forecast import Forecast, Outlook, forecast
 from harken.model import INBOX, Attention, Consumer, Mailbox, Message, MessageId, Sender, SessionKey, Trust
-from harken.store.contract import Mute
+from harken.store.contract.people import Mute
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 

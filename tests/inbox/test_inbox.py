@@ -12,7 +12,7 @@ from harken.inbox.bounds import Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import MAX_OFFER
 from harken.model import INBOX, REPLIES, WATCH, Attention, Consumer, Mailbox, Priority, SessionKey, State
-from harken.store.contract import Omission
+from harken.store.contract.deliveries import Omission
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, SECOND, Bench, ids, open_bench, reads
 from tests.inbox.test_outlooks import Way
 

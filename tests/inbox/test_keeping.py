@@ -10,8 +10,7 @@ import pytest
 from harken.errors import Refused, UserError
 from harken.inbox.keeping import Chosen, Keeping
 from harken.model import INBOX, State
-from harken.store.contract import Limits, RetentionReport
-from harken.store.contract.retention import MailboxExcess
+from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, Bench
 
 YEAR_SECONDS = 365 * 86_400.0

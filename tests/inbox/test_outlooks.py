@@ -9,7 +9,7 @@ import pytest
 from harken.inbox import Session
 from harken.inbox.forecast import Outlook, forecast
 from harken.model import Attention, Trust, WakeResult
-from harken.store.contract import Mute
+from harken.store.contract.people import Mute
 from tests.inbox.test_forecast import message, session
 
 

@@ -19,7 +19,9 @@ from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 from harken.inbox.replay import ConsumerThen, Replay, Unknown
 from harken.inbox.replay_lines import Line, read_line
 from harken.model import INBOX, RULES, WATCH, Consumer, Reader, SessionKey, State, Task, TaskId
-from harken.store.contract import Event, Limits, Store
+from harken.store.contract import Store
+from harken.store.contract.events import Event
+from harken.store.contract.retention import Limits
 from harken.store.journal import line as line_of
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
@@ -75,10 +77,12 @@ async def told_by_store(store: Store, events: Sequence[Event]) -> object:
         for event in events
         if event.kind == "consumer"
     }
-    consumers = [each for each in await store.consumers() if each.head or (each.consumer, each.mailbox) in begins]
+    consumers = [
+        each for each in await store.deliveries.consumers() if each.head or (each.consumer, each.mailbox) in begins
+    ]
     states: dict[str, dict[str, str]] = {}
-    for message in await store.page(EVERYTHING, MANY):
-        rows = {str(each.consumer): each.state.value for each in await store.ledger(message.id)}
+    for message in await store.messages.page(EVERYTHING, MANY):
+        rows = {str(each.consumer): each.state.value for each in await store.deliveries.ledger(message.id)}
         waiting = {
             str(each.consumer): State.QUEUED.value
             for each in consumers
@@ -94,12 +98,12 @@ class Replayed(Machine):
     @rule(session=sessions)
     def withdraw(self, session: SessionKey) -> None:
         """Undo the offers of a session that had gone."""
-        self.do(partial(self.store.withdraw, session, "c"))
+        self.do(partial(self.store.deliveries.withdraw, session, "c"))
         for (consumer, message), entry in self.model.entries.items():
             if entry.session != session or entry.is_final or not entry.was_offered:
                 continue
             entry.lease_until = None
-            if all(each.consumer != consumer for each in self.do(partial(self.store.ledger, message))):
+            if all(each.consumer != consumer for each in self.do(partial(self.store.deliveries.ledger, message))):
                 entry.was_offered, entry.session = False, None
                 self.deliveries = {
                     name: whose for name, whose in self.deliveries.items() if whose != (consumer, message)
@@ -135,14 +139,14 @@ async def test_a_state_in_the_past_is_not_changed_by_what_came_later(tmp_path: P
     """The point of a replay: what was unread then is unread there, whatever was read since."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
-        await store.enroll(AGENT, INBOX, clock.now())
-        (first,) = await store.append([new_message("one")])
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
+        (first,) = await store.messages.append([new_message("one")])
         until = clock.now() + timedelta(seconds=LEASE_SECONDS)
-        (offer,) = (await store.offer(READER, 9, surface="pull", carrier="c", lease_until=until)).whole
+        (offer,) = (await store.deliveries.offer(READER, 9, surface="pull", carrier="c", lease_until=until)).whole
         then = list(journal.events)
         clock.advance(60)
-        await store.prove([offer.delivery_id], "proof")
-        await store.append([new_message("two")])
+        await store.deliveries.prove([offer.delivery_id], "proof")
+        await store.messages.append([new_message("two")])
     (box,) = added_up(then).mailboxes()
     assert [(each.record["id"], each.states) for each in box.messages] == [
         (first.message.id, {AGENT: "offered", WATCH: "queued"})
@@ -157,11 +161,11 @@ async def test_what_was_removed_since_is_there_and_counted(tmp_path: Path) -> No
     """Retention takes messages, not the knowledge that they were there."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
-        appended = await store.append([new_message(str(number)) for number in range(5)])
+        appended = await store.messages.append([new_message(str(number)) for number in range(5)])
         person = Reader(consumer=WATCH, session=SessionKey("s1"))
-        await store.acknowledge(person, [each.message.id for each in appended], "ack")
+        await store.deliveries.acknowledge(person, [each.message.id for each in appended], "ack")
         then = len(journal.events)
-        await store.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
+        await store.retention.prune(Limits(max_count=2, max_age_seconds=LONG_SECONDS))
     assert journal.of("pruned")[0].data == {"deleted": 3, "ranges": {INBOX: [(1, 3)]}}
     replay = added_up(journal.events[:then])
     for event in journal.events[then:]:
@@ -179,9 +183,9 @@ async def test_what_the_person_answered_here_is_not_unread_for_them(tmp_path: Pa
     """The message that their own answer became has no line that they saw it."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
-        (asked,) = await store.append([new_message("which one?")])
+        (asked,) = await store.messages.append([new_message("which one?")])
         row = await store.outbox.add(asked.message.id, "that one", author="owner", consumer=WATCH)
-        (said,) = await store.append([replace(new_message("that one"), author=WATCH)])
+        (said,) = await store.messages.append([replace(new_message("that one"), author=WATCH)])
         await store.outbox.sent(row.id, said.message.id)
         live = await told_by_store(store, journal.events)
     assert told_by(added_up(journal.events)) == live
@@ -193,9 +197,9 @@ async def test_mail_of_a_task_that_is_done_was_refused(tmp_path: Path) -> None:
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
         made = await store.tasks.add(Task(id=TaskId("a"), title="a", dir="/a", created_at=clock.now()))
-        await store.append([new_message("early", mailbox=made.mailbox)])
+        await store.messages.append([new_message("early", mailbox=made.mailbox)])
         await store.tasks.finish(made.id)
-        await store.append([new_message("late", mailbox=made.mailbox)])
+        await store.messages.append([new_message("late", mailbox=made.mailbox)])
         live = await told_by_store(store, journal.events)
     found = told_by(added_up(journal.events))
     assert found == live
@@ -206,9 +210,11 @@ async def test_whoever_marks_or_answers_first_reads_from_then_on(tmp_path: Path)
     """A consumer need not enroll: its first mark or answer makes it one. Rules answer too, and read nothing."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
-        first, second = [each.message.id for each in await store.append([new_message("one"), new_message("two")])]
+        first, second = [
+            each.message.id for each in await store.messages.append([new_message("one"), new_message("two")])
+        ]
         marker, answerer = Consumer("marker"), Consumer("answerer")
-        await store.acknowledge(Reader(consumer=marker, session=SessionKey("m")), [second], "ack")
+        await store.deliveries.acknowledge(Reader(consumer=marker, session=SessionKey("m")), [second], "ack")
         await store.outbox.add(first, "done", author="agent:answerer", consumer=answerer)
         await store.outbox.add(first, "done", author="run:1", consumer=RULES)
         live = await told_by_store(store, journal.events)
@@ -225,12 +231,12 @@ async def test_an_offer_is_undone_although_its_session_got_another_name(tmp_path
     """Sessions are renamed when their own name is known, and no line says so."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "harken.db", clock, journal) as store:
-        await store.enroll(AGENT, INBOX, clock.now())
-        await store.append([new_message("one")])
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
+        await store.messages.append([new_message("one")])
         until = clock.now() + timedelta(seconds=LEASE_SECONDS)
-        await store.offer(READER, 9, surface="pull", carrier="c", lease_until=until)
-        await store.transfer(READER.session, SessionKey("renamed"))
-        await store.withdraw(SessionKey("renamed"), "c")
+        await store.deliveries.offer(READER, 9, surface="pull", carrier="c", lease_until=until)
+        await store.deliveries.transfer(READER.session, SessionKey("renamed"))
+        await store.deliveries.withdraw(SessionKey("renamed"), "c")
         live = await told_by_store(store, journal.events)
     assert told_by(added_up(journal.events)) == live
 
@@ -239,12 +245,14 @@ async def test_a_database_that_was_replaced_begins_with_nothing(tmp_path: Path) 
     """The journal goes on over both, and what the first one knew is not in the second."""
     clock, journal = FakeClock(), Journal()
     async with opened(tmp_path / "first.db", clock, journal) as store:
-        appended = await store.append([new_message("one"), new_message("two")])
-        await store.acknowledge(Reader(consumer=WATCH, session=SessionKey("w")), [appended[0].message.id], "ack")
-        last = await store.last_event()
+        appended = await store.messages.append([new_message("one"), new_message("two")])
+        await store.deliveries.acknowledge(
+            Reader(consumer=WATCH, session=SessionKey("w")), [appended[0].message.id], "ack"
+        )
+        last = await store.events.last()
     async with opened(tmp_path / "second.db", clock, journal) as store:
-        await store.continue_after(last)
-        await store.append([new_message("three")])
+        await store.events.continue_after(last)
+        await store.messages.append([new_message("three")])
         live = await told_by_store(store, journal.events)
     replay = added_up(journal.events)
     assert told_by(replay) == live

@@ -400,7 +400,7 @@ async def test_the_journal_tells_when_a_task_runs_and_when_it_ended(shop: Worksh
 
 async def changes(shop: Workshop) -> list[object]:
     """Return what the journal says about tasks."""
-    return [event.data["change"] for event in await shop.store.events(0, 1000) if event.kind == "task"]
+    return [event.data["change"] for event in await shop.store.events.after(0, 1000) if event.kind == "task"]
 
 
 async def test_presence_is_what_the_sessions_of_a_task_do(shop: Workshop) -> None:

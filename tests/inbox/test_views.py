@@ -44,7 +44,7 @@ from harken.model import (
     TaskState,
     Trust,
 )
-from harken.store.contract import Limits
+from harken.store.contract.retention import Limits
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.inbox.rig import FIRST, LEASE, OTHER, OWNER, Bench, from_teams
@@ -128,8 +128,8 @@ async def test_mailboxes_are_listed_with_what_is_new_and_what_waits(looker: Look
     await looker.say("one", "two", "three")
     await looker.say("a", to="project:apple")
     await looker.say("b", to="trial:x")
-    await looker.bench.store.enroll(FIRST.consumer, INBOX, looker.bench.clock.now())
-    await looker.bench.store.enroll(OTHER.consumer, INBOX, looker.bench.clock.now())
+    await looker.bench.store.deliveries.enroll(FIRST.consumer, INBOX, looker.bench.clock.now())
+    await looker.bench.store.deliveries.enroll(OTHER.consumer, INBOX, looker.bench.clock.now())
     first, *_ = await looker.bench.pull(FIRST, 1)
     await looker.bench.inbox.prove([first.delivery_id], "test")
     await looker.views.mark_seen(mailbox=INBOX, up_to=2)
@@ -254,7 +254,7 @@ async def test_the_ledger_has_a_line_for_every_agent_that_reads(looker: Looker) 
 async def test_an_agent_that_began_later_has_no_line(looker: Looker) -> None:
     """It will never be given what was there before it, and `queued` would be a promise."""
     await looker.say("before")
-    await looker.bench.store.enroll(FIRST.consumer, INBOX, looker.bench.clock.advance(1))
+    await looker.bench.store.deliveries.enroll(FIRST.consumer, INBOX, looker.bench.clock.advance(1))
     await looker.say("after")
     before, after = (await looker.views.timeline(mailbox=INBOX)).items
     assert (before.ledger, after.ledger) == ([], [Entry(consumer=FIRST.consumer, state=State.QUEUED)])
@@ -273,7 +273,7 @@ async def test_a_reply_is_shown_with_its_message(looker: Looker) -> None:
 async def test_a_page_carries_no_more_than_one_answer_can(looker: Looker) -> None:
     """Fifty messages of the greatest length would be one huge page; the newest are shown, the rest is asked for."""
     huge = [replace(new_text("x" * (MAX_PAGE_CHARS // 3)), channel=f"c{number}") for number in range(7)]
-    await looker.bench.store.append(huge)
+    await looker.bench.store.messages.append(huge)
     newest = await looker.views.timeline(mailbox=INBOX)
     older = await looker.views.timeline(mailbox=INBOX, before=newest.older)
     assert [item.message.seq for item in newest.items] == [5, 6, 7]
@@ -361,7 +361,7 @@ async def test_a_forecast_stores_nothing(looker: Looker) -> None:
     """It is asked for with every change of the composer."""
     await looker.views.forecast(INBOX, "high")
     assert (await looker.views.timeline()).items == []
-    assert await looker.bench.store.last_event() == 0
+    assert await looker.bench.store.events.last() == 0
 
 
 async def test_a_forecast_says_when_a_task_is_done_or_unknown(looker: Looker) -> None:
@@ -408,11 +408,11 @@ async def test_what_was_not_shown_stays_unread(looker: Looker) -> None:
 
 async def test_a_long_absence_is_caught_up_with_one_look(looker: Looker) -> None:
     """More than one transaction marks is marked all the same, and the cursor follows."""
-    await looker.bench.store.append([new_text(f"{number}") for number in range(1_234)])
+    await looker.bench.store.messages.append([new_text(f"{number}") for number in range(1_234)])
     assert await looker.views.mark_seen(mailbox=INBOX, up_to=1_233) == 1_233
     [line] = (await looker.views.overview()).mailboxes
     assert line.unread == 1
-    [place] = [each for each in await looker.bench.store.consumers() if each.consumer == WATCH]
+    [place] = [each for each in await looker.bench.store.deliveries.consumers() if each.consumer == WATCH]
     assert place.cursor == 1_233
 
 
@@ -491,6 +491,6 @@ async def test_what_retention_took_is_not_asked_for(looker: Looker) -> None:
     """A timeline over a mailbox with a gap at its beginning ends there."""
     await looker.say(*(f"{number}" for number in range(5)))
     await looker.views.mark_seen(mailbox=INBOX, up_to=5)
-    await looker.bench.store.prune(Limits(max_count=2, max_age_seconds=1e9))
+    await looker.bench.store.retention.prune(Limits(max_count=2, max_age_seconds=1e9))
     timeline = await looker.views.timeline(mailbox=INBOX, limit=2)
     assert (texts(timeline.items), timeline.older) == (["3", "4"], 0)

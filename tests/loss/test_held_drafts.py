@@ -46,7 +46,7 @@ async def test_held_drafts_are_stored_once_and_in_order(home: Path) -> None:
         assert await intake.accept_or_hold([draft(total)])
         stored = await daemon.inbox.list(limit=1000)
         assert [message.text for message in stored] == [f"draft {n}" for n in range(50, total + 1)]
-        events = await daemon.store.events(0, 1000)
+        events = await daemon.store.events.after(0, 1000)
         assert [event.data["count"] for event in events if event.kind == "dropped"] == [50]
 
 

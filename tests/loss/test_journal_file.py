@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.store.contract import Event
+from harken.store.contract.events import Event
 from harken.store.journal import Journal
 from tests.loss.rig import journal_lines
 
@@ -25,18 +25,23 @@ def event(number: int) -> Event:
     return Event(n=number, at=MOMENT, kind="test", data={"text": "x" * 100})
 
 
-class Rows:
+class MadeEvents:
     """The events of a store."""
 
     def __init__(self, events: Sequence[Event]) -> None:
         self.rows = list(events)
         self.floor = 0
 
-    async def events(self, after: int, limit: int) -> list[Event]:
-        """Return events with `n > after`, in order."""
-        return [row for row in self.rows if row.n > after][:limit]
+    async def record(self, kind: str, data: Mapping[str, object]) -> Event:
+        """Add an event."""
+        self.rows.append(Event(n=await self.last() + 1, at=self.rows[-1].at, kind=kind, data=data))
+        return self.rows[-1]
 
-    async def last_event(self) -> int:
+    async def after(self, number: int, limit: int) -> list[Event]:
+        """Return events with `n > number`, in order."""
+        return [row for row in self.rows if row.n > number][:limit]
+
+    async def last(self) -> int:
         """Return the highest event number."""
         return self.rows[-1].n if self.rows else self.floor
 
@@ -62,8 +67,8 @@ async def test_write_that_was_cut_short_is_not_repeated_in_part(tmp_path: Path, 
     """Whole lines of a write that failed half-way are on disk already: catching up must not write them twice."""
     journal = Journal(tmp_path / "journal")
     (tmp_path / "journal").mkdir()
-    await journal.recover(Rows([]))
-    rows = Rows([event(number) for number in range(1, 6)])
+    await journal.recover(MadeEvents([]))
+    rows = MadeEvents([event(number) for number in range(1, 6)])
     journal.observe(rows.rows[:1])
     (file,) = (tmp_path / "journal").iterdir()
     with at_most(file.stat().st_size + extra):
@@ -110,8 +115,8 @@ async def test_file_that_somebody_touched_is_written_again(tmp_path: Path, lose:
     """
     journal = Journal(tmp_path / "journal")
     (tmp_path / "journal").mkdir()
-    await journal.recover(Rows([]))
-    rows = Rows([event(number) for number in range(1, 6)])
+    await journal.recover(MadeEvents([]))
+    rows = MadeEvents([event(number) for number in range(1, 6)])
     journal.observe(rows.rows[:3])
     (file,) = (tmp_path / "journal").iterdir()
     lose(file)
@@ -130,7 +135,7 @@ async def test_file_that_goes_while_nothing_happens_is_missed(tmp_path: Path) ->
     """The next event may be a day away, and the database may go before."""
     journal = Journal(tmp_path / "journal")
     (tmp_path / "journal").mkdir()
-    rows = Rows([event(1), event(2)])
+    rows = MadeEvents([event(1), event(2)])
     assert await journal.recover(rows) == 2
     (file,) = (tmp_path / "journal").iterdir()
     file.unlink()
@@ -147,7 +152,7 @@ async def test_older_database_goes_on_above_the_journal(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "journal")
     journal.observe([event(number) for number in range(1, 6)])
     journal.close()
-    rows = Rows([event(1), event(2)])
+    rows = MadeEvents([event(1), event(2)])
     journal = Journal(tmp_path / "journal")
     assert await journal.recover(rows) == 0
     assert rows.floor == 5

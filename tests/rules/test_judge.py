@@ -36,7 +36,7 @@ class Court:
 
     async def say(self, *texts: str, channel: str = "ci", trust: Trust = Trust.KNOWN, sender: str = "bot") -> None:
         """Store messages."""
-        await self.store.append([_new(text, channel, trust, sender) for text in texts])
+        await self.store.messages.append([_new(text, channel, trust, sender) for text in texts])
 
     async def outcomes(self) -> list[tuple[str, str, str]]:
         """Return what was decided: the text, the rule, the outcome."""

@@ -268,7 +268,7 @@ class Rig:
             trust=Trust.KNOWN,
             attention=Attention.PROMPT,
         )
-        return (await self.store.append([new]))[0].message.id
+        return (await self.store.messages.append([new]))[0].message.id
 
 
 def _no_server(_name: str) -> None:

@@ -56,7 +56,7 @@ def steps(store: Store, clock: FakeClock) -> Mapping[str, Callable[[], Awaitable
         await store.actions.refuse((await of_rule(ACTS)).id, "no host")
 
     return {
-        "mail": lambda: store.append([new_message(text, key=text.encode()) for text in ("one", "two")]),
+        "mail": lambda: store.messages.append([new_message(text, key=text.encode()) for text in ("one", "two")]),
         "judged": judge,
         "answered": answer,
         "started": start,

@@ -20,7 +20,9 @@ from typing import Final
 import anyio
 
 from harken.model import INBOX
-from harken.store.contract import Checkpoint, Event, Store
+from harken.store.contract import Store
+from harken.store.contract.events import Event
+from harken.store.contract.messages import Checkpoint
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect
 from harken.testing import FakeClock
@@ -62,16 +64,16 @@ def observe(events: Sequence[Event]) -> None:
 
 async def live(store: Store, clock: FakeClock) -> None:
     """Live through the story: it can be begun again after a crash and ends in the same state."""
-    await store.enroll(AGENT, INBOX, clock.now() - timedelta(days=1))
+    await store.deliveries.enroll(AGENT, INBOX, clock.now() - timedelta(days=1))
     tell("enrolled")
     for number in range(1, ROUNDS + 1):
         batch = [new_message(f"{number}{half}", key=f"{number}{half}".encode()) for half in "ab"]
-        appended = await store.append(batch, Checkpoint("teams", "chat", str(number)))
+        appended = await store.messages.append(batch, Checkpoint("teams", "chat", str(number)))
         tell("appended", number, [each.message.id for each in appended])
         until = clock.now() + timedelta(minutes=15)
-        offers = (await store.offer(READER, 1, surface="pull", carrier=str(number), lease_until=until)).whole
+        offers = (await store.deliveries.offer(READER, 1, surface="pull", carrier=str(number), lease_until=until)).whole
         tell("offered", [[each.delivery_id, each.message.id] for each in offers])
-        seen = await store.prove([each.delivery_id for each in offers], "ack")
+        seen = await store.deliveries.prove([each.delivery_id for each in offers], "ack")
         tell("seen", [[each.id, each.message_id] for each in seen])
 
 
@@ -108,7 +110,7 @@ async def checkpoint(path: Path) -> None:
         # Otherwise most of it may be in the file already, depending on how many pages an append touches.
         opened[0].execute("PRAGMA wal_autocheckpoint = 0")
         for number in range(LARGE_COUNT):
-            await store.append([new_message(f"{number} " + "x" * 6000)])
+            await store.messages.append([new_message(f"{number} " + "x" * 6000)])
         tell("appended", LARGE_COUNT)
         forbid_growth(path)
         opened[0].execute("PRAGMA wal_checkpoint(TRUNCATE)")

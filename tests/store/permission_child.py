@@ -28,7 +28,7 @@ async def code_of_opening(path: Path) -> str:
     """Return the code of the error, or what happened instead."""
     try:
         async with open_store(path, FakeClock()) as store:
-            await store.record("note", {})
+            await store.events.record("note", {})
     except HarkenError as error:
         return error.code
     return "opened"

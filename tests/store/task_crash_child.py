@@ -34,12 +34,12 @@ def steps(store: Store, clock: FakeClock) -> Mapping[str, Callable[[], Awaitable
 
     async def see_first() -> None:
         until = clock.now() + timedelta(minutes=15)
-        given = await store.offer(reader_of(API), 1, surface="pull", carrier="call-1", lease_until=until)
+        given = await store.deliveries.offer(reader_of(API), 1, surface="pull", carrier="call-1", lease_until=until)
         tell("given", [each.message.text for each in given.whole])
 
     def say(*texts: str) -> Callable[[], Awaitable[object]]:
         batch = [new_message(text, mailbox=API.mailbox, key=text.encode()) for text in texts]
-        return lambda: store.append(batch)
+        return lambda: store.messages.append(batch)
 
     return {
         "web": lambda: store.tasks.add(WEB),

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
-from harken.store.contract import Event
+from harken.store.contract.events import Event
 from harken.store.journal import Journal, line
 
 MIDNIGHT = datetime(2026, 1, 2, tzinfo=UTC)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from harken.model import CUT_FROM, INBOX, MAX_TEXT_BYTES
-from harken.store.contract import MOST_READ_CHARS
+from harken.store.contract.messages import MOST_READ_CHARS
 from harken.store.journal import Journal
 from harken.store.journal_reader import lines_after
 from harken.store.sqlite import open_store
@@ -27,19 +27,19 @@ async def test_list_of_long_messages_ends_where_memory_would(tmp_path: Path) -> 
     async with open_store(tmp_path / "harken.db", FakeClock()) as store:
         for number in range(count):
             await fill(store, f"{number:3} {LONG[4:]}")
-        page = await store.page(EVERYTHING, 1000)
+        page = await store.messages.page(EVERYTHING, 1000)
         assert len(page) == count - 3
-        assert len(await store.page(EVERYTHING, 1000, newest_first=True)) == count - 3
+        assert len(await store.messages.page(EVERYTHING, 1000, newest_first=True)) == count - 3
         seen, after = 0, 0
-        while events := await store.events(after, 1000):
+        while events := await store.events.after(after, 1000):
             seen, after = seen + len(events), events[-1].n
         assert seen == count
         before = time.process_time()
-        assert await store.index(2_000) == MOST_CHARS // len(LONG)
+        assert await store.messages.index(2_000) == MOST_CHARS // len(LONG)
         assert time.process_time() - before < 5
-        while await store.index(2_000):
+        while await store.messages.index(2_000):
             pass
-        assert len(await store.search("word", EVERYTHING, 1000)) == count - 3
+        assert len(await store.messages.search("word", EVERYTHING, 1000)) == count - 3
         assert len(await store.rules.unjudged(0, 1000)) == count - 3
 
 
@@ -47,7 +47,7 @@ async def test_short_message_is_offered_behind_many_that_no_answer_carries(tmp_p
     """Somebody who sends long texts must keep nobody else from being heard, nor fill the memory."""
     clock = FakeClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         for _ in range(MOST_LONG_CHARS // len(LONG) + 8):
             await fill(store, LONG)
         await fill(store, "short")
@@ -62,8 +62,8 @@ async def test_cut_and_a_million_bytes_survive_the_loss_of_the_database(tmp_path
     journal = Journal(tmp_path / "journal")
     message = replace(new_message("ß" * (MAX_TEXT_BYTES // 2)), meta={CUT_FROM: "1234567"})
     async with open_store(tmp_path / "harken.db", FakeClock(), after_commit=journal.observe) as store:
-        await journal.recover(store, await store.identity())
-        await store.append([message, new_message("the next")])
+        await journal.recover(store.events, await store.health.identity())
+        await store.messages.append([message, new_message("the next")])
     journal.close()
     lines = list(lines_after(tmp_path / "journal", 0))
     records = [record for line in lines if isinstance(record := line.get("message"), dict)]
@@ -72,4 +72,4 @@ async def test_cut_and_a_million_bytes_survive_the_loss_of_the_database(tmp_path
     assert (report.strange_lines, report.missing_lines, report.lost_messages) == (0, 0, 0)
     async with open_store(target, FakeClock()) as store:
         assert await texts(store) == [message.text, "the next"]
-        assert (await store.message("#1")).cut_from == 1234567
+        assert (await store.messages.get("#1")).cut_from == 1234567

@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from harken.model import INBOX, Consumer, Mailbox, SenderRule, Task, TaskId, Trust
-from harken.store.contract import Checkpoint, Limits, Mute, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Checkpoint
+from harken.store.contract.people import Mute
+from harken.store.contract.retention import Limits
 from harken.store.journal import Journal
 from harken.store.journal_reader import JournalLine, lines_after
 from harken.store.sqlite import open_store
@@ -75,19 +78,19 @@ def rebuilt(folder: Path, lines: Sequence[JournalLine], name: str = "rebuilt.db"
 
 async def correspond(store: Store, clock: FakeClock) -> None:
     """Let messages come, be offered, seen, answered and withdrawn."""
-    await store.enroll(AGENT, INBOX, clock.now())
+    await store.deliveries.enroll(AGENT, INBOX, clock.now())
     batch = [new_message(f"number {number}", key=bytes([number]), channel="dev") for number in range(1, 7)]
-    await store.append(batch[:3], MAILED)
-    await store.append(batch[2:], Checkpoint("teams", "chat", "p2"))
+    await store.messages.append(batch[:3], MAILED)
+    await store.messages.append(batch[2:], Checkpoint("teams", "chat", "p2"))
     first = await offer(store, clock, READER, limit=2)
-    await store.prove([each.delivery_id for each in first], "later call")
+    await store.deliveries.prove([each.delivery_id for each in first], "later call")
     await offer(store, clock, READER, limit=2)
     clock.advance(1)
-    await store.enroll(OTHER, INBOX, clock.now() - timedelta(days=1))
+    await store.deliveries.enroll(OTHER, INBOX, clock.now() - timedelta(days=1))
     await offer(store, clock, OTHER_READER, limit=1)
-    await store.withdraw(OTHER_READER.session, "")
-    third = (await store.page(EVERYTHING, 10))[2]
-    await store.acknowledge(OTHER_READER, [third.id], "ack")
+    await store.deliveries.withdraw(OTHER_READER.session, "")
+    third = (await store.messages.page(EVERYTHING, 10))[2]
+    await store.deliveries.acknowledge(OTHER_READER, [third.id], "ack")
     sent = await store.outbox.add(third.id, "sent", author="agent", consumer=AGENT)
     await store.outbox.sent(sent.id, "up-1")
     parked = await store.outbox.add(third.id, "parked", author="agent", consumer=OTHER)
@@ -97,10 +100,10 @@ async def correspond(store: Store, clock: FakeClock) -> None:
 
 async def decide(store: Store, clock: FakeClock) -> None:
     """Let people decide about senders, mutes, tasks and rules."""
-    await store.set_sender(SenderRule("mail", "eve@example.org", Trust.KNOWN))
-    await store.set_mute(Mute("channel", "dev", clock.now() + timedelta(hours=1)), is_on=True)
-    await store.set_mute(Mute("channel", "ops", None), is_on=True)
-    await store.set_mute(Mute("channel", "ops", None), is_on=False)
+    await store.people.set_sender(SenderRule("mail", "eve@example.org", Trust.KNOWN))
+    await store.people.set_mute(Mute("channel", "dev", clock.now() + timedelta(hours=1)), is_on=True)
+    await store.people.set_mute(Mute("channel", "ops", None), is_on=True)
+    await store.people.set_mute(Mute("channel", "ops", None), is_on=False)
     for name in ("a", "b", "c"):
         task = Task(id=TaskId(name), title=name, dir=f"/srv/{name}", created_at=clock.now(), agent="codex")
         await store.tasks.add(task, [TaskId("a")] if name == "c" else [])
@@ -109,7 +112,7 @@ async def decide(store: Store, clock: FakeClock) -> None:
     await store.tasks.start(TaskId("c"))
     await store.tasks.finish(TaskId("c"))
     await store.tasks.remove(TaskId("c"))
-    messages = await store.page(EVERYTHING, 10)
+    messages = await store.messages.page(EVERYTHING, 10)
     [action] = await settle(store, clock, [verdict(messages[0])])
     [other] = await settle(store, clock, [verdict(messages[1], "held")])
     await store.actions.answer(other.id, is_yes=False, by="me")
@@ -124,12 +127,12 @@ async def lived(folder: Path, clock: FakeClock) -> Path:
     written.mkdir()
     journal = Journal(written)
     async with open_store(database, clock, after_commit=journal.observe) as store:
-        await journal.recover(store, await store.identity())
+        await journal.recover(store.events, await store.health.identity())
         await correspond(store, clock)
         await decide(store, clock)
         clock.advance(10)
         question = new_message("when?", key=b"q")
-        await store.append([question])
+        await store.messages.append([question])
     journal.close()
     return database
 
@@ -148,16 +151,18 @@ async def test_rebuilt_database_goes_on(tmp_path: Path) -> None:
     database = await lived(tmp_path, clock)
     target, _ = rebuilt(tmp_path, list(lines_after(tmp_path / "journal", 0)))
     async with open_store(database, clock) as store:
-        unread = {consumer: (await store.unread(consumer)).count for consumer in (READER, OTHER_READER)}
+        unread = {consumer: (await store.deliveries.unread(consumer)).count for consumer in (READER, OTHER_READER)}
     async with open_store(target, clock) as store:
-        assert {consumer: (await store.unread(consumer)).count for consumer in (READER, OTHER_READER)} == unread
-        assert await store.checkpoint("teams", "chat") == "p2"
-        [known] = await store.append([new_message("number 1", key=b"\x01")])
+        assert {
+            consumer: (await store.deliveries.unread(consumer)).count for consumer in (READER, OTHER_READER)
+        } == unread
+        assert await store.checkpoints.get("teams", "chat") == "p2"
+        [known] = await store.messages.append([new_message("number 1", key=b"\x01")])
         assert not known.is_new
-        last = await store.last_event()
-        [new] = await store.append([new_message("new")])
-        assert (new.message.seq, await store.last_event()) == (8, last + 1)
-        identity = await store.identity()
+        last = await store.events.last()
+        [new] = await store.messages.append([new_message("new")])
+        assert (new.message.seq, await store.events.last()) == (8, last + 1)
+        identity = await store.health.identity()
         assert str(identity) == "abc.2"
 
 
@@ -167,10 +172,10 @@ async def test_what_retention_removed_stays_away(tmp_path: Path) -> None:
     written.mkdir()
     journal = Journal(written)
     async with open_store(tmp_path / "harken.db", clock, after_commit=journal.observe) as store:
-        await journal.recover(store, await store.identity())
+        await journal.recover(store.events, await store.health.identity())
         await fill(store, "one", "two", "three")
         for _ in range(2):
-            await store.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
+            await store.retention.prune(Limits(max_count=1, max_age_seconds=LONG_SECONDS))
     target, report = rebuilt(tmp_path, list(lines_after(written, 0)))
     assert rows(target, "messages") == rows(tmp_path / "harken.db", "messages")
     assert (report.messages, report.lost_messages) == (1, 0)
@@ -183,16 +188,16 @@ async def test_missing_line_is_counted_and_does_not_stay_unread_for_ever(tmp_pat
     written.mkdir()
     journal = Journal(written)
     async with open_store(tmp_path / "harken.db", clock, after_commit=journal.observe) as store:
-        await journal.recover(store, await store.identity())
+        await journal.recover(store.events, await store.health.identity())
         await fill(store, "one", "two", "three")
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
     lines = [line for line in lines_after(written, 0) if line["n"] != missing]
     target, report = rebuilt(tmp_path, lines)
     is_last = missing == 3
     assert (report.messages, report.missing_lines) == (2, 1)
     assert report.lost_messages == (0 if is_last else 1)
     async with open_store(target, clock) as store:
-        assert (await store.unread(READER)).count == 2
+        assert (await store.deliveries.unread(READER)).count == 2
         assert len(await offer(store, clock, READER, limit=10)) == 2
 
 

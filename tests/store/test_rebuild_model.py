@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import rule, run_state_machine_as_test
 
 from harken.model import SenderRule, Trust
-from harken.store.contract import Checkpoint, Mute
+from harken.store.contract.messages import Checkpoint
+from harken.store.contract.people import Mute
 from harken.store.journal import line
 from harken.store.sqlite import open_store
 from tests.contracts.store_model import Machine
@@ -46,7 +47,7 @@ class RebuiltMachine(Machine):
         Without anything new the journal does not tell how far: what is yielded again then is known.
         """
         new = [new_message(key=key), replace(new_message(), is_question=is_question)]
-        for appended in self.do(partial(self.store.append, new, Checkpoint("teams", feed, position))):
+        for appended in self.do(partial(self.store.messages.append, new, Checkpoint("teams", feed, position))):
             if appended.is_new:
                 self.model.add(appended.message)
 
@@ -67,8 +68,8 @@ class RebuiltMachine(Machine):
     @rule(who=st.sampled_from(["ann", "bob"]), trust=st.sampled_from(Trust), is_muted=st.booleans())
     def decide(self, who: str, trust: Trust, *, is_muted: bool) -> None:
         """Let the person decide about a sender."""
-        self.do(partial(self.store.set_sender, SenderRule("teams", who, trust)))
-        self.do(partial(self.store.set_mute, Mute("sender", who, None), is_on=is_muted))
+        self.do(partial(self.store.people.set_sender, SenderRule("teams", who, trust)))
+        self.do(partial(self.store.people.set_mute, Mute("sender", who, None), is_on=is_muted))
 
     def teardown(self) -> None:
         """Compare what lived with what is told."""

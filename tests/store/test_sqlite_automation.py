@@ -79,11 +79,11 @@ async def check_promises(store: Store, reached: int) -> None:
     fired = {rule: RuleCount(outcomes={Outcome.FIRED: 1}, last_fired_at=FakeClock().now()) for rule in states}
     assert await store.rules.counts() == fired
     if "mail" in done:
-        decided = await store.rules.verdicts((await store.message("#1")).id)
+        decided = await store.rules.verdicts((await store.messages.get("#1")).id)
         assert [each.rule for each in decided] == (list(MODES) if states else [])
     state = RunState.DONE if "ended" in done else RunState.RUNNING
     assert [run.state for run in await store.runs.list()] == ([state] if "started" in done else [])
-    events = [event.n for event in await store.events(0, 1000)]
+    events = [event.n for event in await store.events.after(0, 1000)]
     assert events == list(range(1, len(events) + 1))
 
 
@@ -125,7 +125,7 @@ async def test_mail_that_was_here_before_the_rules_is_not_judged(tmp_path: Path)
         assert (standing.judged, standing.head, standing.is_paused) == (2, 2, False)
         [message] = await say(store, "new")
         assert [each.text for _, each in await store.rules.unjudged(standing.judged, 100)] == ["new"]
-        old = await store.message("m-1")
+        old = await store.messages.get("m-1")
         [action] = await settle(store, clock, [verdict(old), verdict(message)])
         assert action.message == message.id
 
@@ -136,7 +136,7 @@ async def fill_with_reactions(path: Path, count: int) -> None:
     said_by_run = replace(new_message("done"), source=LOCAL, sender=Sender("run:r-000000"))
     async with open_store(path, clock) as store:
         for begin in range(0, count, 200):
-            messages = [each.message for each in await store.append([new_message()] * 199 + [said_by_run])]
+            messages = [each.message for each in await store.messages.append([new_message()] * 199 + [said_by_run])]
             place = (await store.rules.state()).head
             fired = [verdict(each, mode=Mode.NOTIFY, digest=each.id.encode()) for each in messages]
             await settle(store, clock, fired, judged=place)
@@ -209,7 +209,7 @@ async def test_a_round_with_nothing_to_settle_leaves_no_trace(tmp_path: Path) ->
     """The judge looks now and then: that must not fill the journal, nor make another judge decide again."""
     clock = FakeClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
-        before = await store.rules.state(), await store.last_event()
+        before = await store.rules.state(), await store.events.last()
         empty = Settlement(revision=0, judged=0, verdicts=[], keep_since=clock.now() - WINDOW)
         assert await store.rules.settle(empty) == []
-        assert (await store.rules.state(), await store.last_event()) == before
+        assert (await store.rules.state(), await store.events.last()) == before

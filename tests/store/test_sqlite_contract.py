@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from harken.clock import Clock
-from harken.store.contract import AfterCommit, BeforeCommit, Store
+from harken.store.contract import Store
+from harken.store.contract.events import AfterCommit, BeforeCommit
 from harken.store.sqlite import open_store
 from harken.store.sqlite.writer import nothing_before
 from tests.contracts.store import StoreContract

@@ -38,11 +38,11 @@ async def run_child(*arguments: str) -> tuple[int, Sequence[Any]]:
 
 async def check_promises(store: Store, told: Sequence[Any]) -> None:
     """Check that what was told is there, and that nothing is there by half."""
-    page = await store.page(EVERYTHING, 100)
-    events = [event.n for event in await store.events(0, 1000)]
+    page = await store.messages.page(EVERYTHING, 100)
+    events = [event.n for event in await store.events.after(0, 1000)]
     assert [message.seq for message in page] == list(range(1, len(page) + 1))
     assert [message.text for message in page] == [f"{n}{half}" for n in range(1, len(page) // 2 + 1) for half in "ab"]
-    assert await store.checkpoint("teams", "chat") == (str(len(page) // 2) if page else "")
+    assert await store.checkpoints.get("teams", "chat") == (str(len(page) // 2) if page else "")
     assert events == list(range(1, len(events) + 1))
     ids = {message.id for message in page}
     for kind, *values in told:
@@ -55,7 +55,7 @@ async def check_promises(store: Store, told: Sequence[Any]) -> None:
                 assert set(values[1]) <= ids
             case "offered" | "seen":
                 for delivery, message in values[0]:
-                    [row] = [each for each in await store.ledger(message) if each.consumer == AGENT]
+                    [row] = [each for each in await store.deliveries.ledger(message) if each.consumer == AGENT]
                     assert row.id == delivery
                     assert row.state is State.SEEN or kind == "offered"
 
@@ -70,7 +70,7 @@ async def test_killed_process_keeps_its_promises(tmp_path: Path, commit: int, si
     results = [each for each in told if each[0] != "events"]
     assert len(results) == commit - 1
     async with open_store(path, clock) as store:
-        assert bool(await store.last_event()) == (commit > 1 or side == "after"), "killed on the wrong side"
+        assert bool(await store.events.last()) == (commit > 1 or side == "after"), "killed on the wrong side"
         await check_promises(store, told)
         await live(store, clock)
         assert await texts(store) == [f"{n}{half}" for n in range(1, ROUNDS + 1) for half in "ab"]

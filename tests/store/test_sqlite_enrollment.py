@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from harken.model import INBOX, Consumer, Mailbox, Reader, SessionKey
-from harken.store.contract import ConsumerState, Omission
+from harken.store.contract.deliveries import ConsumerState, Omission
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
@@ -54,9 +54,9 @@ async def steps_to_begin(folder: Path, count: int, mailbox: Mailbox, hours: int,
     writer, clock = CountedWriter(), FakeClock()
     async with open_store(folder / f"{count}.db", clock, opener=writer.open) as store:
         for _ in range(count // BATCH):
-            await store.append([new_message(mailbox=mailbox) for _ in range(BATCH)])
+            await store.messages.append([new_message(mailbox=mailbox) for _ in range(BATCH)])
         before = writer.steps
-        assert await store.enroll(AGENT, mailbox, clock.now() - timedelta(hours=hours), most=most)
+        assert await store.deliveries.enroll(AGENT, mailbox, clock.now() - timedelta(hours=hours), most=most)
         return writer.steps - before
 
 
@@ -91,7 +91,7 @@ async def test_what_arrives_between_counting_and_beginning_is_counted(tmp_path: 
     async with open_store(tmp_path / "harken.db", clock, opener=opener) as store:
         await fill(store, "1", "2", "3", "4")
         writers[0].is_due = True
-        await store.enroll(AGENT, INBOX, clock.now(), most=2)
+        await store.deliveries.enroll(AGENT, INBOX, clock.now(), most=2)
         assert await place(store) == ConsumerState(
             consumer=AGENT, mailbox=INBOX, cursor=4, head=6, unread=2, left_out=Omission(surplus=4, up_to=4)
         )
@@ -132,9 +132,9 @@ async def test_who_began_before_it_was_counted_is_shown_with_nothing(tmp_path: P
         connection.execute(f"PRAGMA user_version = {COUNTED_FROM - 1}")
     async with open_store(path, clock) as store:
         await fill(store, "4")
-        await store.enroll(AGENT, INBOX, clock.now())
-        await store.enroll(OTHER, INBOX, clock.now())
-        left_out = {each.consumer: each.left_out for each in await store.consumers()}
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(OTHER, INBOX, clock.now())
+        left_out = {each.consumer: each.left_out for each in await store.deliveries.consumers()}
         assert left_out == {AGENT: None, Consumer("watch"): None, OTHER: Omission()}
-        assert await store.omissions(READER) == {}
-        assert await store.omissions(Reader(consumer=OTHER, session=SessionKey("o"))) == {}
+        assert await store.deliveries.omissions(READER) == {}
+        assert await store.deliveries.omissions(Reader(consumer=OTHER, session=SessionKey("o"))) == {}

@@ -16,7 +16,7 @@ import pytest
 
 from harken.errors import Unavailable, UserError
 from harken.model import INBOX
-from harken.store.contract import Checkpoint
+from harken.store.contract.messages import Checkpoint
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import connect, migrations
 from harken.testing import FakeClock
@@ -204,13 +204,15 @@ async def test_full_database_refuses_and_recovers(tmp_path: Path) -> None:
         pages = opened[0].execute("PRAGMA page_count").fetchone()[0]
         opened[0].execute(f"PRAGMA max_page_count = {pages + 2}")
         with pytest.raises(Unavailable) as caught:
-            await store.append([new_message("small"), new_message("x" * 100_000)], Checkpoint("teams", "chat", "p"))
+            await store.messages.append(
+                [new_message("small"), new_message("x" * 100_000)], Checkpoint("teams", "chat", "p")
+            )
         assert caught.value.retry_after > 0
         assert await texts(store) == ["before"]
-        assert await store.checkpoint("teams", "chat") == ""
+        assert await store.checkpoints.get("teams", "chat") == ""
         opened[0].execute("PRAGMA max_page_count = 1000000")
-        [appended] = await store.append([new_message("after")])
-        assert (appended.message.seq, await store.last_event()) == (2, 2)
+        [appended] = await store.messages.append([new_message("after")])
+        assert (appended.message.seq, await store.events.last()) == (2, 2)
 
 
 async def test_failing_write_to_the_disk_refuses_and_recovers(path: Path) -> None:
@@ -219,13 +221,13 @@ async def test_failing_write_to_the_disk_refuses_and_recovers(path: Path) -> Non
 
     async with open_store(path, FakeClock()) as store:
         await fill(store, "before")
-        last = await store.last_event()
+        last = await store.events.last()
         used = largest_file(path.parent)
 
         async def append(number: int) -> None:
             begun.set()
             with pytest.raises(Unavailable):
-                await store.append([new_message("y" * 200_000)], Checkpoint("teams", "chat", str(number)))
+                await store.messages.append([new_message("y" * 200_000)], Checkpoint("teams", "chat", str(number)))
             refused.append(number)
 
         with anyio.fail_after(WAIT_SECONDS), file_size_limit(used + 50_000):
@@ -234,9 +236,9 @@ async def test_failing_write_to_the_disk_refuses_and_recovers(path: Path) -> Non
                     group.start_soon(append, number)
         assert begun.is_set()
         assert len(refused) == 5
-        assert await store.last_event() == last
-        assert await store.checkpoint("teams", "chat") == ""
-        [appended] = await store.append([new_message("after")])
+        assert await store.events.last() == last
+        assert await store.checkpoints.get("teams", "chat") == ""
+        [appended] = await store.messages.append([new_message("after")])
         assert appended.message.seq == 5
     async with open_store(path, FakeClock()) as store:
         assert (await texts(store))[3:] == ["before", "after"]
@@ -252,21 +254,29 @@ async def test_transaction_is_whole_whichever_statement_fails(tmp_path: Path) ->
 
     failures = 0
     async with open_store(tmp_path / "harken.db", FakeClock(), opener=opener) as store:
-        await store.enroll(AGENT, INBOX, FakeClock().now())
+        await store.deliveries.enroll(AGENT, INBOX, FakeClock().now())
         for statement in range(1, 100):
-            before = await store.page(EVERYTHING, 1000), await store.last_event(), await store.checkpoint("s", "f")
+            before = (
+                await store.messages.page(EVERYTHING, 1000),
+                await store.events.last(),
+                await store.checkpoints.get("s", "f"),
+            )
             connections[0].countdown = statement
             batch = [new_message("a", key=b"%d" % statement), new_message("b")]
             try:
-                await store.append(batch, Checkpoint("s", "f", str(statement)), dropped=1)
+                await store.messages.append(batch, Checkpoint("s", "f", str(statement)), dropped=1)
             except Unavailable:
                 failures += 1
-                after = await store.page(EVERYTHING, 1000), await store.last_event(), await store.checkpoint("s", "f")
+                after = (
+                    await store.messages.page(EVERYTHING, 1000),
+                    await store.events.last(),
+                    await store.checkpoints.get("s", "f"),
+                )
                 assert after == before
                 continue
             break
         connections[0].countdown = 0
-        assert [message.seq for message in await store.page(EVERYTHING, 10)] == [1, 2]
+        assert [message.seq for message in await store.messages.page(EVERYTHING, 10)] == [1, 2]
     assert failures >= 8, "the failures were not in the middle of anything"
 
 

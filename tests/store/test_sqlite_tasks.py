@@ -68,7 +68,7 @@ async def check_promises(store: Store, reached: int) -> None:
     if "done" in done:
         states = [State.REFUSED] * (3 if "late" in done else 2)
     assert await states_of(store, API) == states
-    events = [event.n for event in await store.events(0, 1000)]
+    events = [event.n for event in await store.events.after(0, 1000)]
     assert events == list(range(1, len(events) + 1))
 
 

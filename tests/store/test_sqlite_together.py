@@ -17,7 +17,9 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.model import INBOX, Mailbox, NewMessage
-from harken.store.contract import AppendResult, Event, Store
+from harken.store.contract import Store
+from harken.store.contract.events import Event
+from harken.store.contract.messages import AppendResult
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import TASK, WAIT_SECONDS, new_message, texts
@@ -67,13 +69,13 @@ async def bring_together(store: Store, gate: Gate, callers: Sequence[Sequence[Ne
 
     async def bring(place: int, messages: Sequence[NewMessage]) -> None:
         try:
-            results[place] = await store.append(messages)
+            results[place] = await store.messages.append(messages)
         except UserError as exc:
             results[place] = exc
 
     with anyio.fail_after(WAIT_SECONDS):
         async with anyio.create_task_group() as tasks:
-            tasks.start_soon(store.append, [new_message("first")])
+            tasks.start_soon(store.messages.append, [new_message("first")])
             assert await anyio.to_thread.run_sync(gate.entered.wait, WAIT_SECONDS)
             for place, messages in enumerate(callers):
                 tasks.start_soon(bring, place, messages)
@@ -107,8 +109,8 @@ async def met_and_alone(folder: Path, callers: Sequence[Sequence[NewMessage]]) -
         stored = await texts(store)
     assert len(seen.commits) <= 2
     async with open_store(folder / "alone.db", FakeClock()) as store:
-        await store.append([new_message("first")])
-        alone: list[object] = [await store.append(messages) for messages in callers]
+        await store.messages.append([new_message("first")])
+        alone: list[object] = [await store.messages.append(messages) for messages in callers]
         assert await texts(store) == stored
     return outcome(met), outcome(alone)
 
@@ -144,7 +146,7 @@ async def test_many_messages_are_numbered_without_gaps(tmp_path: Path, count: in
     """Rows go in groups of several sizes; none may be left out between two groups."""
     seen = Seen()
     async with open_store(tmp_path / "harken.db", FakeClock(), after_commit=seen.observe) as store:
-        appended = await store.append([new_message(f"{n}", key=b"%d" % n) for n in range(count)])
+        appended = await store.messages.append([new_message(f"{n}", key=b"%d" % n) for n in range(count)])
         assert await texts(store) == [f"{n}" for n in range(count)]
     assert [each.message.seq for each in appended] == list(range(1, count + 1))
     [events] = seen.commits
@@ -157,7 +159,7 @@ async def test_what_came_in_the_turn_in_which_the_store_closes_is_stored(tmp_pat
     results: list[Sequence[AppendResult]] = []
 
     async def bring(store: Store) -> None:
-        results.append(await store.append([new_message("last")]))
+        results.append(await store.messages.append([new_message("last")]))
 
     with anyio.fail_after(WAIT_SECONDS):
         async with anyio.create_task_group() as tasks, open_store(tmp_path / "db", FakeClock()) as store:

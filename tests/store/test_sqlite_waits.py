@@ -13,7 +13,8 @@ import pytest
 
 from harken.errors import Unavailable
 from harken.model import INBOX, Consumer, Reader, SessionKey
-from harken.store.contract import Event, Store
+from harken.store.contract import Store
+from harken.store.contract.events import Event
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 from tests.contracts.store_suite import AGENT, READER, WAIT_SECONDS, fill, texts
@@ -68,7 +69,7 @@ def disk() -> Disk:
 async def store(tmp_path: Path, disk: Disk) -> AsyncIterator[Store]:
     """A store on that disk, which an agent reads."""
     async with open_store(tmp_path / "harken.db", FakeClock(), opener=disk.opener) as opened:
-        await opened.enroll(AGENT, INBOX, FakeClock().now())
+        await opened.deliveries.enroll(AGENT, INBOX, FakeClock().now())
         yield opened
 
 
@@ -78,7 +79,7 @@ async def test_a_wait_that_could_not_begin_is_told_and_leaves_nobody_behind(stor
     with pytest.raises(Unavailable):
         await Poll(store).run()
     await fill(store, "after")
-    unread = await store.unread(READER)
+    unread = await store.deliveries.unread(READER)
     assert (unread.count, unread.leased) == (1, 0)
     poll = Poll(store, seconds=0)
     await poll.run()
@@ -129,7 +130,7 @@ async def test_a_wait_that_ends_during_a_commit_that_fails_got_nothing(store: St
     assert poll.texts == []
     assert await texts(store) == []
     await fill(store, "after")
-    unread = await store.unread(READER)
+    unread = await store.deliveries.unread(READER)
     assert (unread.count, unread.leased) == (1, 0)
 
 

@@ -311,7 +311,7 @@ def test_text_of_a_megabyte_is_shown_in_pieces_and_a_cut_is_said(daemon: Served)
 
     async def fill() -> str:
         async with open_store(home.database, FakeClock()) as store:
-            return (await store.append([cut]))[0].message.id
+            return (await store.messages.append([cut]))[0].message.id
 
     sent = anyio.run(fill)
     browser = Browser(daemon.start())
@@ -446,7 +446,7 @@ def test_edits_deletions_and_answers_are_shown_with_what_they_are_about(daemon: 
                 spoken("", Kind.DELETION, about=b"2"),
                 spoken("I come", about=b"1"),
             ]
-            return [appended.message.id for appended in await store.append(said_so)]
+            return [appended.message.id for appended in await store.messages.append(said_so)]
 
     first, _edit, second, _deletion, answer = anyio.run(fill)
     browser = Browser(daemon.start())

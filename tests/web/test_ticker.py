@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -17,10 +17,12 @@ import pytest
 from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
 from harken.inbox.ticker_events import MOST_NAMED, NAMES, Step
 from harken.ingest.prepare import Policy, prepare
-from harken.model import Consumer, Draft, Mailbox, Message, MessageId, Reader, Sender, SessionKey, Trust
+from harken.model import Consumer, Draft, Mailbox, MessageId, Reader, Sender, SessionKey, Trust
 from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
-from harken.store.contract import Event, Limits, Store
+from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
+from harken.store.contract.events import Event, EventStore
+from harken.store.contract.retention import Limits
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
 
@@ -28,25 +30,29 @@ SECONDS = 10.0
 AGENT = Reader(consumer=Consumer("claude-code"), session=SessionKey("s1"), mailboxes=(Mailbox("inbox"),))
 
 
-class CountingLog:
-    """A store whose reads are counted."""
+class CountedEvents:
+    """The events of a store, whose reads are counted."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, events: EventStore) -> None:
+        self._events = events
         self.reads = 0
 
-    async def events(self, after: int, limit: int) -> list[Event]:
+    async def after(self, number: int, limit: int) -> list[Event]:
         """Read, and count."""
         self.reads += 1
-        return await self._store.events(after, limit)
+        return await self._events.after(number, limit)
 
-    async def last_event(self) -> int:
+    async def last(self) -> int:
         """Pass on."""
-        return await self._store.last_event()
+        return await self._events.last()
 
-    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
+    async def record(self, kind: str, data: Mapping[str, object]) -> Event:
         """Pass on."""
-        return await self._store.messages(ids)
+        return await self._events.record(kind, data)
+
+    async def continue_after(self, number: int) -> None:
+        """Pass on."""
+        await self._events.continue_after(number)
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,13 +61,13 @@ class Told:
 
     ticker: Ticker
     store: Store
-    log: CountingLog
+    events: CountedEvents
     clock: FakeClock
 
     async def send(self, *texts: str, mailbox: str = "inbox") -> list[MessageId]:
         """Store messages in one commit."""
         drafts = [_draft(text, mailbox) for text in texts]
-        appended = await self.store.append([prepare(draft, Policy()) for draft in drafts])
+        appended = await self.store.messages.append([prepare(draft, Policy()) for draft in drafts])
         return [each.message.id for each in appended]
 
     async def take(self, follower: Follower, count: int) -> list[tuple[str, dict[str, Any]]]:
@@ -92,9 +98,9 @@ async def feeding(path: Path) -> AsyncIterator[Told]:
     """A ticker that is joined to a store as the daemon does it."""
     ticker, clock = Ticker(), FakeClock()
     async with open_store(path / "harken.db", clock, after_commit=ticker.publish) as store:
-        log = CountingLog(store)
-        await ticker.attach(log)
-        yield Told(ticker, store, log, clock)
+        events = CountedEvents(store.events)
+        await ticker.attach(events, store.messages)
+        yield Told(ticker, store, events, clock)
 
 
 @pytest.fixture
@@ -106,12 +112,14 @@ async def fed(tmp_path: Path) -> AsyncIterator[Told]:
 
 async def test_life_of_a_message_is_told_in_order(fed: Told) -> None:
     """A page that shows each state as it comes needs all of them, with what they are about and nothing of the text."""
-    await fed.store.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
+    await fed.store.deliveries.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
     with fed.ticker.follow() as follower:
         (message,) = await fed.send("the build is red")
         lease = fed.clock.now() + timedelta(minutes=1)
-        (offer,) = (await fed.store.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)).whole
-        await fed.store.prove([offer.delivery_id], "later call")
+        (offer,) = (
+            await fed.store.deliveries.offer(AGENT, 1, surface="inbox_pull", carrier="c", lease_until=lease)
+        ).whole
+        await fed.store.deliveries.prove([offer.delivery_id], "later call")
         await fed.store.outbox.add(message, "on it", author="agent:claude-code", consumer=AGENT.consumer)
         found = await fed.take(follower, 4)
     assert [name for name, _ in found] == ["message.queued", "message.offered", "message.seen", "message.answered"]
@@ -188,7 +196,7 @@ async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> 
 async def test_what_happens_to_a_question_is_told_with_its_place(fed: Told) -> None:
     """A page that shows what waits for an answer takes it away when it is settled, and needs no second look."""
     draft = Draft(source="local", sender=Sender("ann"), text="how?", is_question=True)
-    [appended] = await fed.store.append([prepare(draft, Policy(default_trust={"local": Trust.KNOWN}))])
+    [appended] = await fed.store.messages.append([prepare(draft, Policy(default_trust={"local": Trust.KNOWN}))])
     message = appended.message.id
     with fed.ticker.follow(None) as follower:
         await fed.store.questions.move([message], due_at=fed.clock.now(), way="agent", kind="reminded")
@@ -205,7 +213,7 @@ async def test_one_event_of_the_journal_for_many_messages_is_told_for_each(fed: 
     """Whoever shows messages gets one event per message, and may come back only after the last of them."""
     ids = await fed.send("one", "two", "three")
     with fed.ticker.follow() as follower:
-        await fed.store.acknowledge(AGENT, ids, "ack")
+        await fed.store.deliveries.acknowledge(AGENT, ids, "ack")
         with anyio.fail_after(SECONDS):
             steps = await follower.next(SECONDS)
     assert [data["message_id"] for _, data in told(steps)] == ids
@@ -247,14 +255,14 @@ async def test_a_hundred_followers_share_one_read(fed: Told) -> None:
         async def follow(follower: Follower) -> None:
             results.append(numbers(await fed.take(follower, 3)))
 
-        before = fed.log.reads
+        before = fed.events.reads
         async with anyio.create_task_group() as group:
             for follower in followers:
                 group.start_soon(follow, follower)
             await anyio.lowlevel.checkpoint()
             await fed.send("one", "two", "three")
         assert results == [[1, 2, 3]] * 100
-        assert fed.log.reads - before <= 3
+        assert fed.events.reads - before <= 3
     assert fed.ticker.followers == 0
 
 
@@ -273,7 +281,7 @@ async def test_filters_leave_out_and_the_place_moves_on(fed: Told) -> None:
         ids = await fed.send("for all")
         await fed.send("for a", mailbox="task:a")
         assert [data["mailbox"] for _, data in await fed.take(one_task, 1)] == ["task:a"]
-        await fed.store.acknowledge(AGENT, ids, "ack")
+        await fed.store.deliveries.acknowledge(AGENT, ids, "ack")
         assert [name for name, _ in await fed.take(seen, 1)] == ["message.seen"]
         with anyio.fail_after(SECONDS):
             assert await one_task.next(0.01) == []
@@ -292,7 +300,7 @@ async def test_number_of_another_store_is_a_reset(fed: Told) -> None:
 async def test_events_that_are_gone_are_a_reset(fed: Told) -> None:
     """Retention takes old events: whoever was away that long is told so, and gets all that is left."""
     await fed.send("one", "two")
-    await fed.store.continue_after(50)
+    await fed.store.events.continue_after(50)
     await fed.send("three")
     with fed.ticker.follow(0) as follower:
         found = await fed.take(follower, 4)
@@ -307,11 +315,11 @@ async def test_events_that_are_gone_are_a_reset(fed: Told) -> None:
 async def test_messages_that_retention_took_do_not_break_the_feed(fed: Told) -> None:
     """An event outlives its message; what is left of it is told."""
     ids = await fed.send("one", "two")
-    await fed.store.acknowledge(AGENT, ids[:1], "ack")
+    await fed.store.deliveries.acknowledge(AGENT, ids[:1], "ack")
     fed.clock.advance(3_600)
     await fed.send("young")
     for _ in range(2):
-        await fed.store.prune(Limits(max_count=1_000, max_age_seconds=60))
+        await fed.store.retention.prune(Limits(max_count=1_000, max_age_seconds=60))
     with fed.ticker.follow(0) as follower:
         found = await fed.take(follower, 2)
     seen = [data for name, data in found if name == "message.seen"]
@@ -321,12 +329,12 @@ async def test_messages_that_retention_took_do_not_break_the_feed(fed: Told) -> 
 
 async def test_expired_messages_are_told_as_changed(fed: Told) -> None:
     """A message that nobody will get any more must not stay `queued` on a page."""
-    await fed.store.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
+    await fed.store.deliveries.enroll(AGENT.consumer, Mailbox("inbox"), fed.clock.now())
     ids = await fed.send("one", "two")
     fed.clock.advance(3_600)
     await fed.send("young")
     with fed.ticker.follow(names=["message.changed"]) as follower:
-        await fed.store.prune(Limits(max_count=1_000, max_age_seconds=60))
+        await fed.store.retention.prune(Limits(max_count=1_000, max_age_seconds=60))
         found = await fed.take(follower, 4)
     assert {(name, data["state"], data["mailbox"]) for name, data in found} == {("message.changed", "expired", "inbox")}
     assert {(data["consumer"], data["message_id"]) for _, data in found} == {
@@ -338,7 +346,7 @@ async def test_of_very_many_the_first_are_named_and_the_rest_counted(fed: Told) 
     """Marking a whole mailbox as seen is one event of the journal: it must not become thousands on every page."""
     ids = await fed.send(*[f"message {i}" for i in range(MOST_NAMED + 7)])
     with fed.ticker.follow(mailbox="inbox") as follower:
-        await fed.store.acknowledge(AGENT, ids, "ack")
+        await fed.store.deliveries.acknowledge(AGENT, ids, "ack")
         found = await fed.take(follower, MOST_NAMED + 1)
     assert [data["message_id"] for _, data in found] == [*ids[:MOST_NAMED], None]
     assert {name: found[-1][1][name] for name in ("count", "mailbox", "state")} == {

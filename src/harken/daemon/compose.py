@@ -82,7 +82,8 @@ from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
-from harken.store.contract import AfterCommit, Event, Store
+from harken.store.contract import Store
+from harken.store.contract.events import AfterCommit, Event
 from harken.store.identity import StoreIdentity, identity_text, refusal
 from harken.store.journal import Journal
 from harken.store.reserve import DiskReserve
@@ -244,7 +245,7 @@ class Daemon:
             await CallConnection(stream, lines, desk).serve()
         finally:
             with anyio.CancelScope(shield=True):
-                await self.store.release(session)
+                await self.store.deliveries.release(session)
 
     def _greet(self, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:
         self.reaching.greet(session, hello, notify)
@@ -262,7 +263,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     async with _opened(
         home, clock, journal, opener, after_commit=_after_commit(journal, ticker, tally), bells=bells
     ) as store:
-        await ticker.attach(store)
+        await ticker.attach(store.events, store.messages)
         await recall_sent(sources, store)
         pairings = Pairings(clock)
         policies = PolicyBook(store, configured_policy(settings))
@@ -304,7 +305,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 reacting=reacting,
                 asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
                 tally=tally,
-                readiness=Readiness(store.check_writable),
+                readiness=Readiness(store.health.check_writable),
                 started_at=clock.now(),
             )
         finally:
@@ -456,10 +457,10 @@ def _look(home: Home) -> StoreIdentity | None:
 
 async def _recover(journal: Journal, store: Store, home: Home, known: StoreIdentity | None) -> None:
     """Let the home and the journal know which store this is, and the journal have all its lines."""
-    identity = await store.identity()
+    identity = await store.health.identity()
     if identity != known:
         write_private(home.identity_file, identity_text(identity))
-    missing = await journal.recover(store, identity)
+    missing = await journal.recover(store.events, identity)
     if missing:
         _log.info("wrote %d lines of the journal that were missing", missing)
 

@@ -22,7 +22,8 @@ from harken.inbox.questions import ago, sentence
 from harken.ingest.intake import Intake
 from harken.ingest.sanitise import one_line
 from harken.model import LOCAL, Attention, Draft, Mailbox, Priority, Sender
-from harken.store.contract import Mute, Store
+from harken.store.contract import Store
+from harken.store.contract.people import Mute
 from harken.store.contract.questions import Question
 
 SENDER: Final = Sender("harken", "Harken")

@@ -16,7 +16,8 @@ from harken.daemon.supervisor import Supervisor
 from harken.errors import NeedsPerson
 from harken.ingest.intake import Intake
 from harken.sources.base import Batch, Feed, Source
-from harken.store.contract import Checkpoint, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Checkpoint
 
 ASK_AGAIN_SECONDS = 300.0
 LAST_SECONDS = 2.0
@@ -38,7 +39,7 @@ class Feeding:
 
     async def _follow(self, source: Source, feed: Feed) -> None:
         while True:
-            position = await self._store.checkpoint(source.name, feed.name)
+            position = await self._store.checkpoints.get(source.name, feed.name)
             try:
                 await self._take_all(source, feed, position)
             except NeedsPerson:

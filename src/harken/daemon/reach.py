@@ -114,7 +114,7 @@ class Reaching:
             inbox.sessions,
             clock,
             waiting=inbox.waiting,
-            ledger=store.ledger,
+            ledger=store.deliveries.ledger,
             give_up=self._give_up,
         )
         inbox.sessions.observe(self.ringer.note_change)

@@ -96,7 +96,7 @@ def join(
 
 def _answering(store: Store, bounds: Bounds) -> Answer:
     async def answer(run: Run) -> None:
-        message = await store.message(run.message)
+        message = await store.messages.get(run.message)
         check_answerable(message, bounds)
         # Whoever reads it may read it in a terminal.
         body = _answer_of(run, bounds.max_said_chars)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Final, TypeVar
 
-from harken.store.contract import Event
+from harken.store.contract.events import Event
 from harken.surfaces.web.exposition import Buckets, Spread
 
 MOST_REMEMBERED: Final = 10_000

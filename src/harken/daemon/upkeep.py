@@ -13,7 +13,8 @@ from harken.config.settings import Settings
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake
 from harken.model import SessionKey
-from harken.store.contract import Limits, Store
+from harken.store.contract import Store
+from harken.store.contract.retention import Limits
 from harken.store.journal import Journal
 
 INDEX_EVERY_SECONDS = 1.0
@@ -39,7 +40,7 @@ async def keep_index(store: Store) -> None:
     while True:
         # One that is not full was all there was: what came since goes with the next, and not a few at a time.
         with suppress(Unavailable):  # a full disk: it goes on when there is space
-            while await store.index(INDEX_BATCH) >= INDEX_BATCH:
+            while await store.messages.index(INDEX_BATCH) >= INDEX_BATCH:
                 pass
         await anyio.sleep(INDEX_EVERY_SECONDS)
 
@@ -49,7 +50,7 @@ async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
     synced_at = anyio.current_time()
     while True:
         await anyio.sleep(CATCH_UP_EVERY_SECONDS)
-        await journal.catch_up(store)
+        await journal.catch_up(store.events)
         if anyio.current_time() - synced_at >= SYNC_EVERY_SECONDS:
             await anyio.to_thread.run_sync(journal.sync)
             synced_at = anyio.current_time()
@@ -62,14 +63,14 @@ async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
 async def end_passing_leases(store: Store) -> None:
     """Offer again what requests and commands were given over an earlier daemon: they ended with it."""
     with suppress(Unavailable):  # a full disk: it is done with the others
-        await store.release_except((), kinds=PASSING)
+        await store.deliveries.release_except((), kinds=PASSING)
 
 
 async def keep_leases(store: Store, live: Callable[[], Collection[SessionKey]]) -> None:
     """Offer again what sessions that are gone were given and did not prove."""
     while True:
         await anyio.sleep(GRACE_SECONDS)
-        await store.release_except(live())
+        await store.deliveries.release_except(live())
 
 
 async def keep_limits(store: Store, journal: Journal, limits: Limits) -> None:
@@ -77,5 +78,5 @@ async def keep_limits(store: Store, journal: Journal, limits: Limits) -> None:
     # Agents come back first: a machine that was off for long must not lose what they are about to read.
     await anyio.sleep(FIRST_PRUNE_SECONDS)
     while True:
-        pruned = await store.prune(replace(limits, journaled=journal.last))
+        pruned = await store.retention.prune(replace(limits, journaled=journal.last))
         await anyio.sleep(PRUNE_EVERY_SECONDS if not (pruned.deleted or pruned.expired) else INDEX_EVERY_SECONDS)

@@ -22,7 +22,9 @@ import anyio
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, Unavailable
 from harken.model import RULES, WATCH, Kind, Message, MessageId, Trust
-from harken.store.contract import Event, Filter, Store
+from harken.store.contract import Store
+from harken.store.contract.events import Event
+from harken.store.contract.messages import Filter
 
 LOOK_EVERY_SECONDS: Final = 2.0
 HOLD_SECONDS: Final = 20.0
@@ -92,9 +94,9 @@ class Placeholders:
     async def look(self) -> None:
         """Hold the places of what agents have seen since the last look, and leave those that waited too long."""
         if self._after is None:
-            self._after = await self._store.last_event()
+            self._after = await self._store.events.last()
             await self._recall()
-        while events := await self._store.events(self._after, BATCH):
+        while events := await self._store.events.after(self._after, BATCH):
             self._after = events[-1].n
             self._note_answers(events)
             for message in await self._messages(_seen_in(events)):
@@ -104,15 +106,15 @@ class Placeholders:
 
     async def _messages(self, ids: Sequence[MessageId]) -> list[Message]:
         """Return messages in their order; of very many the newest, because the others are old."""
-        found = await self._store.messages(ids[-BATCH:])
+        found = await self._store.messages.get_many(ids[-BATCH:])
         return [found[message] for message in ids if message in found]
 
     async def _recall(self) -> None:
         """Take over what an earlier daemon may have left, if it did not end by itself."""
         since = self._clock.now() - RECALLED
         for source in self._holders:
-            page = await self._store.page(Filter(source=source, since=since), MOST_RECALLED, newest_first=True)
-            seen = await self._store.seen_by([message.id for message in page])
+            page = await self._store.messages.page(Filter(source=source, since=since), MOST_RECALLED, newest_first=True)
+            seen = await self._store.deliveries.seen_by([message.id for message in page])
             for message in page:
                 is_seen = any(consumer not in _PEOPLE_AND_RULES for consumer in seen.get(message.id, ()))
                 if is_seen and _is_meant(message):

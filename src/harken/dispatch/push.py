@@ -11,7 +11,9 @@ from typing import Protocol
 import anyio
 
 from harken.model import OUTBOX, Attention, Mailbox, Message, Reader, SessionKey
-from harken.store.contract import Filter, Mute, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Filter
+from harken.store.contract.people import Mute
 
 BURST = 20
 
@@ -65,7 +67,7 @@ class Push:
             served.update(self._audience.waiting())
             ring.set()
 
-        self._heads = {place.mailbox: place.head for place in await self._store.consumers()}
+        self._heads = {place.mailbox: place.head for place in await self._store.deliveries.consumers()}
         with self._store.changes.listen(wake):
             while True:
                 ring = anyio.Event()
@@ -85,14 +87,14 @@ class Push:
             return
         # Where nobody listened before, only the newest is new: who came later is not told of what came before.
         most = 1 if after is None else BURST
-        fresh = await self._store.page(Filter(mailbox=mailbox, after=after or 0), most, newest_first=True)
+        fresh = await self._store.messages.page(Filter(mailbox=mailbox, after=after or 0), most, newest_first=True)
         if not fresh:
             return
         self._heads[mailbox] = fresh[0].seq
-        mutes = await self._store.mutes()
+        mutes = await self._store.people.mutes()
         for listener in listeners:
             audible = [m for m in reversed(fresh) if m.attention is not Attention.COUNT and listener.hears(m, mutes)]
             if audible:
-                unread = (await self._store.unread(listener.reader)).count
+                unread = (await self._store.deliveries.unread(listener.reader)).count
                 for message in audible:
                     listener.hint(message, unread)

@@ -101,7 +101,7 @@ class Toasts:
             self._untold.remove(first)
         self._is_burst = True
         self._shown_at = self._clock.now()
-        messages = await self._store.messages([action.message for action in told])
+        messages = await self._store.messages.get_many([action.message for action in told])
         await self._show(toast_of(told, messages))
 
     def _rest(self) -> float:

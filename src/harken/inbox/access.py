@@ -11,7 +11,8 @@ from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.trust import fold_id
 from harken.model import LOCAL, SenderRule, Trust
-from harken.store.contract import Mute, Store
+from harken.store.contract import Store
+from harken.store.contract.people import Mute
 
 MUTE_KINDS = ("channel", "sender", "session")
 
@@ -41,14 +42,14 @@ class Access:
     async def mute(self, caller: Caller, kind: str, name: str, *, seconds: float | None = None) -> Mute:
         """Keep a channel, sender or session from being pushed to, for a while or until unmuted."""
         mute = self._mute(caller, kind, name, seconds)
-        await self._store.set_mute(mute, is_on=True)
+        await self._store.people.set_mute(mute, is_on=True)
         await self._policies.refresh()
         return mute
 
     async def unmute(self, caller: Caller, kind: str, name: str) -> Mute:
         """End a mute."""
         mute = self._mute(caller, kind, name, None)
-        await self._store.set_mute(mute, is_on=False)
+        await self._store.people.set_mute(mute, is_on=False)
         await self._policies.refresh()
         return mute
 
@@ -62,7 +63,7 @@ class Access:
                 "Allow or deny the source it is from.",
             )
         rule = SenderRule(source.strip() or "*", fold_id(sender), trust)
-        await self._store.set_sender(rule)
+        await self._store.people.set_sender(rule)
         await self._policies.refresh()
         return rule
 

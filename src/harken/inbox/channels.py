@@ -18,7 +18,8 @@ from harken.inbox.inbox import Inbox
 from harken.inbox.results import Sent
 from harken.inbox.views import ChannelLine, Views
 from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
-from harken.store.contract import MuteFilter, Store
+from harken.store.contract import Store
+from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import TimelineScope
 
 MAX_LISTED: Final = 200
@@ -62,7 +63,9 @@ class Channels:
         """Return the newest messages of a channel, of every source that has it or of one, oldest first."""
         if not channel and not source:
             raise UserError("Which channel?", _HINT)
-        part = await self._store.part(TimelineScope(channel=channel, source=source), bounded(limit, MAX_SHOWN, "limit"))
+        part = await self._store.timeline.part(
+            TimelineScope(channel=channel, source=source), bounded(limit, MAX_SHOWN, "limit")
+        )
         if not part.lines:
             of = f" of {source[:80]!r}" if source else ""
             raise NotFound(f"There is no channel {channel[:80]!r}{of}.", _HINT)
@@ -91,8 +94,8 @@ class Channels:
         """Return what `inject` hands over, oldest first: of a channel that is named, or of what goes with prompts."""
         if channel or source:
             return await self.show(channel, source, INJECTED)
-        names = [state.name for state in await self._store.mailbox_states()]
-        found = await self._store.for_prompts(names, INJECTED, MuteFilter())
+        names = [state.name for state in await self._store.timeline.mailboxes()]
+        found = await self._store.timeline.for_prompts(names, INJECTED, MuteFilter())
         if not found:
             raise UserError(
                 "There are no channel messages to inject.", "Name a channel, or see what there is: harken channel list"
@@ -115,7 +118,7 @@ class Channels:
         return await self._inbox.accept(draft)
 
     async def _lines(self, limit: int, channel: str = "", source: str = "") -> Sequence[ChannelLine]:
-        found = await self._store.channel_states(limit, source=source, channel=channel)
+        found = await self._store.timeline.channels(limit, source=source, channel=channel)
         return [
             ChannelLine(source=c.source, channel=c.channel, count=c.count, unread=c.unread, last_at=c.last_at)
             for c in found
@@ -125,5 +128,5 @@ class Channels:
         if not line.channel:
             # A place without a channel is all of its source.
             return None
-        part = await self._store.part(TimelineScope(channel=line.channel, source=line.source), 1)
+        part = await self._store.timeline.part(TimelineScope(channel=line.channel, source=line.source), 1)
         return part.lines[-1][1] if part.lines else None

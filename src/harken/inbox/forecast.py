@@ -9,7 +9,7 @@ from enum import StrEnum
 
 from harken.inbox.sessions import Presence, Session, is_muted
 from harken.model import TASK, Attention, Message, MessageId, NewMessage, SessionKey, Trust
-from harken.store.contract import Mute
+from harken.store.contract.people import Mute
 
 
 class Outlook(StrEnum):

@@ -54,7 +54,10 @@ from harken.model import (
     State,
     fresh_id,
 )
-from harken.store.contract import Event, Filter, MuteFilter, OfferFilter, OpenOffer, Store, SurfaceRecord
+from harken.store.contract import Store
+from harken.store.contract.deliveries import MuteFilter, OfferFilter, OpenOffer, SurfaceRecord
+from harken.store.contract.events import Event
+from harken.store.contract.messages import Filter
 from harken.store.contract.outbox import CallKey, OutboxRow
 
 MAX_PAGE = 1_000
@@ -236,7 +239,7 @@ class Inbox:
         wanted = bounded(limit, MAX_OFFER, "limit")
         if not consume:
             most = MAX_OFFER if choose else wanted
-            found = await self.shown(await self._store.peek(reader, most, channel=channel, after=since))
+            found = await self.shown(await self._store.deliveries.peek(reader, most, channel=channel, after=since))
             shown = choose(found, wanted) if choose else Selection(whole=found)
             return Pulled.of(shown, max(0, await self.count(reader) - len(shown.whole)))
         where = OfferFilter(attentions=frozenset(Attention), choose=choose) if choose else None
@@ -268,7 +271,7 @@ class Inbox:
             with self.sessions.in_wait(reader.session):
                 # Mail that arrives while it begins with another mailbox is handed over, so it counts as waiting.
                 await self._enroll(reader)
-                given = await self._store.offer_when_ready(
+                given = await self._store.deliveries.offer_when_ready(
                     reader,
                     wanted,
                     surface=surface,
@@ -300,7 +303,7 @@ class Inbox:
         await self._enroll(reader)
         wanted = None if only is None else frozenset(only)
         where = replace(self._filter(reader, attentions, wanted), without=frozenset(without), since=since)
-        return await self._store.peek(reader, limit, where=where)
+        return await self._store.deliveries.peek(reader, limit, where=where)
 
     async def hand_over(
         self, reader: Reader, messages: Collection[Message], *, surface: str, carrier: str
@@ -320,11 +323,11 @@ class Inbox:
 
     async def recent(self, reader: Reader, limit: int) -> Sequence[Message]:
         """Return the newest messages that go with prompts, seen or not, oldest first; nothing that is muted."""
-        return await self._store.for_prompts(reader.mailboxes, limit, self._mute_filter(reader))
+        return await self._store.timeline.for_prompts(reader.mailboxes, limit, self._mute_filter(reader))
 
     async def person(self, session: SessionKey, consumer: Consumer = WATCH) -> Reader:
         """Return how a person reads: every mailbox there is."""
-        places = await self._store.consumers()
+        places = await self._store.deliveries.consumers()
         known = dict.fromkeys([INBOX, REPLIES, *(place.mailbox for place in places if place.consumer == WATCH)])
         return Reader(consumer=consumer, session=session, mailboxes=tuple(known))
 
@@ -339,29 +342,31 @@ class Inbox:
 
     async def consumers(self) -> Collection[Consumer]:
         """Return the names of everyone who reads."""
-        return {place.consumer for place in await self._store.consumers()} | {WATCH}
+        return {place.consumer for place in await self._store.deliveries.consumers()} | {WATCH}
 
     async def count(self, reader: Reader) -> int:
         """Return how much waits for a reader, apart from what is being handed over."""
         await self._enroll(reader)
-        unread = await self._store.unread(reader)
+        unread = await self._store.deliveries.unread(reader)
         return unread.count - unread.leased
 
     async def newest(self, reader: Reader, limit: int) -> Sequence[Message]:
         """Return the newest messages of a reader's mailboxes, oldest first, seen or not."""
-        pages = [await self._store.page(Filter(mailbox=name), limit, newest_first=True) for name in reader.mailboxes]
+        pages = [
+            await self._store.messages.page(Filter(mailbox=name), limit, newest_first=True) for name in reader.mailboxes
+        ]
         return sorted((m for page in pages for m in page), key=lambda m: (m.received_at, m.seq))[-limit:]
 
     async def stats(self, reader: Reader) -> QueueStats:
         """Return what waits for a reader, in numbers."""
         await self._enroll(reader)
-        unread = await self._store.unread(reader, by_channel=True)
+        unread = await self._store.deliveries.unread(reader, by_channel=True)
         return QueueStats(
             depth=unread.count,
             dropped_total=self._intake.dropped_total,
             oldest=unread.oldest,
             by_channel=unread.by_channel,
-            left_out=await self._store.omissions(reader),
+            left_out=await self._store.deliveries.omissions(reader),
         )
 
     # -- evidence ----------------------------------------------------------------------------------------------
@@ -370,7 +375,7 @@ class Inbox:
         self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
     ) -> Sequence[Delivery]:
         """Take proof that a model got these, or only those of a consumer."""
-        return await self._store.prove(deliveries, evidence, consumer=consumer) if deliveries else []
+        return await self._store.deliveries.prove(deliveries, evidence, consumer=consumer) if deliveries else []
 
     async def ack(self, reader: Reader, refs: Collection[str]) -> Sequence[Delivery]:
         """Mark messages as seen by a reader, named by message id, `#seq` or delivery id."""
@@ -380,22 +385,24 @@ class Inbox:
         # Every name is looked up first: with one that is wrong, nothing is acknowledged.
         messages = [await self.readable(ref, reader.mailboxes) for ref in refs if not ref.startswith("d-")]
         named = [DeliveryId(ref) for ref in refs if ref.startswith("d-")]
-        proven = await self._store.prove(named, "ack", consumer=reader.consumer)
-        acknowledged = await self._store.acknowledge(reader, [m.id for m in messages], "ack") if messages else []
+        proven = await self._store.deliveries.prove(named, "ack", consumer=reader.consumer)
+        acknowledged = (
+            await self._store.deliveries.acknowledge(reader, [m.id for m in messages], "ack") if messages else []
+        )
         return [*proven, *acknowledged]
 
     async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> None:
         """Take back what was offered and did not arrive, so that it is offered again as a repeat."""
-        await self._store.release(session, carriers)
+        await self._store.deliveries.release(session, carriers)
 
     async def renew(self, session: SessionKey, deliveries: Collection[DeliveryId], carrier: str) -> None:
         """Offer to nobody else what was released: it has arrived late, and its proof may follow."""
         until = self._clock.now() + self._bounds.lease
-        await self._store.renew(session, deliveries, carrier=carrier, lease_until=until)
+        await self._store.deliveries.renew(session, deliveries, carrier=carrier, lease_until=until)
 
     async def withdraw(self, session: SessionKey, carrier: str) -> None:
         """Undo the offers of a call whose answer was never written."""
-        await self._store.withdraw(session, carrier)
+        await self._store.deliveries.withdraw(session, carrier)
 
     def notify(self, caller: Caller, session: str, method: str, params: Mapping[str, object]) -> bool:
         """Send any notification to a session, for a person who wants to see what its host does with it."""
@@ -407,21 +414,21 @@ class Inbox:
 
     async def rename(self, session: SessionKey, to: SessionKey) -> None:
         """Let what a session was given be its under the name that is known only now."""
-        await self._store.transfer(session, to)
+        await self._store.deliveries.transfer(session, to)
 
     async def reassign(
         self, deliveries: Collection[DeliveryId], *, consumer: Consumer, session: SessionKey, carrier: str
     ) -> Sequence[DeliveryId]:
         """Let a session have what its host says that it had; return what of it is open, and of this consumer."""
-        return await self._store.reassign(deliveries, consumer=consumer, session=session, carrier=carrier)
+        return await self._store.deliveries.reassign(deliveries, consumer=consumer, session=session, carrier=carrier)
 
     async def evidence(self) -> Sequence[SurfaceRecord]:
         """Return what is known lately about each surface of each consumer."""
-        return await self._store.surfaces(self._clock.now() - EVIDENCE_OF)
+        return await self._store.deliveries.surfaces(self._clock.now() - EVIDENCE_OF)
 
     async def open_offers(self, session: SessionKey) -> Sequence[OpenOffer]:
         """Return what a session was given and has not proven."""
-        return await self._store.open_offers(session)
+        return await self._store.deliveries.open_offers(session)
 
     # -- looking -----------------------------------------------------------------------------------------------
 
@@ -447,7 +454,7 @@ class Inbox:
             since=since,
             before=before,
         )
-        found = await self._store.page(where, bounded(limit, MAX_PAGE, "limit"), newest_first=True)
+        found = await self._store.messages.page(where, bounded(limit, MAX_PAGE, "limit"), newest_first=True)
         return printable(found)[::-1]
 
     async def shown(self, messages: Sequence[Message]) -> Sequence[Offer]:
@@ -457,18 +464,18 @@ class Inbox:
 
     async def seen_by(self, messages: Collection[Message]) -> Mapping[MessageId, Sequence[Consumer]]:
         """Return who has seen each of some messages."""
-        return await self._store.seen_by([message.id for message in messages]) if messages else {}
+        return await self._store.deliveries.seen_by([message.id for message in messages]) if messages else {}
 
     async def mailboxes(self) -> Sequence[Mailbox]:
         """Return every mailbox, by name."""
-        return sorted({place.mailbox for place in await self._store.consumers()})
+        return sorted({place.mailbox for place in await self._store.deliveries.consumers()})
 
     async def read(self, ref: str) -> Details:
         """Return a message with its ledger and replies."""
-        message = await self._store.message(ref)
-        deliveries = {delivery.consumer: delivery for delivery in await self._store.ledger(message.id)}
+        message = await self._store.messages.get(ref)
+        deliveries = {delivery.consumer: delivery for delivery in await self._store.deliveries.ledger(message.id)}
         ledger = [Entry(consumer=name, state=d.state, delivery=d) for name, d in deliveries.items()]
-        here = [place for place in await self._store.consumers() if place.mailbox == message.mailbox]
+        here = [place for place in await self._store.deliveries.consumers() if place.mailbox == message.mailbox]
         others = [place for place in here if place.consumer not in deliveries]
         ledger += [Entry(consumer=p.consumer, state=State.QUEUED) for p in others if p.cursor < message.seq]
         not_given = [p.consumer for p in others if p.left_out and message.seq <= min(p.left_out.up_to, p.cursor)]
@@ -490,36 +497,36 @@ class Inbox:
         where = Filter(mailbox=mailbox, among=None if among is None else tuple(among), channel=channel, sender=sender)
         # Indexing runs behind accepting; catching up here lets people find what they sent a moment ago.
         with suppress(Unavailable):  # what is indexed can be found, also on a full disk
-            await self._store.index(INDEX_BEFORE_SEARCH)
-        return printable(await self._store.search(text, where, bounded(limit, MAX_PAGE, "limit")))
+            await self._store.messages.index(INDEX_BEFORE_SEARCH)
+        return printable(await self._store.messages.search(text, where, bounded(limit, MAX_PAGE, "limit")))
 
     async def journal(self, after: int, limit: int) -> Sequence[Event]:
         """Return events of the journal that follow a number."""
-        events = await self._store.events(after, bounded(limit, MAX_PAGE, "limit"))
+        events = await self._store.events.after(after, bounded(limit, MAX_PAGE, "limit"))
         return events[: fitting([len(event.message.text) if event.message else 0 for event in events])]
 
     async def last_event(self) -> int:
         """Return the number of the newest event."""
-        return await self._store.last_event()
+        return await self._store.events.last()
 
     async def status(self) -> Status:
         """Return what a person wants to know at a glance."""
         return Status(
             sessions=self.sessions.live(),
             # Trials are over in a minute; what they left says nothing to people.
-            consumers=[p for p in await self._store.consumers() if not p.mailbox.startswith(TRIAL)],
-            senders=await self._store.senders(),
+            consumers=[p for p in await self._store.deliveries.consumers() if not p.mailbox.startswith(TRIAL)],
+            senders=await self._store.people.senders(),
             mutes=self._policies.mutes(self._clock.now()),
             parked=await self._store.outbox.list(state="parked"),
             waiting_replies=len(await self._store.outbox.list(state="queued")),
             not_stored=self._intake.not_stored,
             refused_pairings=self._intake.refused_pairings,
-            store=await self._store.stats(),
+            store=await self._store.health.stats(),
         )
 
     async def readable(self, ref: str, among: Collection[Mailbox] | None = None) -> Message:
         """Return a message, whoever has seen it; `among` are the mailboxes that an agent reads."""
-        message = await self._store.message(ref)
+        message = await self._store.messages.get(ref)
         if among is not None and message.mailbox not in among:
             raise NotFound(f"There is no message {ref[:80]!r} for you.", "See what is with: inbox_pull, inbox_search")
         return message
@@ -539,7 +546,7 @@ class Inbox:
     ) -> Selection:
         """Offer, such that a caller who is cancelled meanwhile has consumed nothing."""
         with anyio.CancelScope(shield=True):
-            given = await self._store.offer(
+            given = await self._store.deliveries.offer(
                 reader,
                 limit,
                 surface=surface,
@@ -553,7 +560,7 @@ class Inbox:
             await anyio.lowlevel.checkpoint_if_cancelled()
         except anyio.get_cancelled_exc_class():
             with anyio.CancelScope(shield=True):
-                await self._store.undo([offer.delivery_id for offer in given.whole], carrier)
+                await self._store.deliveries.undo([offer.delivery_id for offer in given.whole], carrier)
             raise
         return given
 
@@ -589,11 +596,13 @@ class Inbox:
                     self._enrolled.clear()
                 # The window is for the inbox, which is everyone's. Mail to a project waits for its first reader.
                 since = self._clock.now() - self._bounds.new_consumer_window if mailbox == INBOX else BEGINNING
-                await self._store.enroll(reader.consumer, mailbox, since, most=await self._most(mailbox))
+                await self._store.deliveries.enroll(reader.consumer, mailbox, since, most=await self._most(mailbox))
                 self._enrolled.add((reader.consumer, mailbox))
 
     async def _most(self, mailbox: Mailbox) -> int | None:
         """Return how many messages a new consumer may begin with; None for however many there are."""
-        if mailbox != INBOX and all(p.consumer in NOT_AGENTS for p in await self._store.consumers([mailbox])):
+        if mailbox != INBOX and all(
+            p.consumer in NOT_AGENTS for p in await self._store.deliveries.consumers([mailbox])
+        ):
             return None  # its first reader: nobody else was given them
         return self._bounds.new_consumer_most

@@ -16,8 +16,10 @@ from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import Caller
 from harken.inbox.results import Entry, ReplyRow
 from harken.model import Consumer, Delivery, Message, State
-from harken.store.contract import ConsumerState, Filter, Limits, RetentionReport, Store
-from harken.store.contract.retention import MailboxExcess
+from harken.store.contract import Store
+from harken.store.contract.deliveries import ConsumerState
+from harken.store.contract.messages import Filter
+from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
 
 MAX_PAGE: Final = 1_000
 
@@ -65,25 +67,25 @@ class Keeping:
             until=chosen.until,
             after=after,
         )
-        page = printable(await self._store.page(where, bounded(limit, MAX_PAGE, "limit")))
-        seen = await self._store.seen_by([message.id for message in page])
+        page = printable(await self._store.messages.page(where, bounded(limit, MAX_PAGE, "limit")))
+        seen = await self._store.deliveries.seen_by([message.id for message in page])
         found = [Kept(message=message, seen_by=seen[message.id]) for message in page]
         return await self._with_ledgers(found) if has_ledger and found else found
 
     async def excess(self) -> Sequence[MailboxExcess]:
         """Return every mailbox, and what is over the limits in it."""
-        return await self._store.excess(self.limits)
+        return await self._store.retention.excess(self.limits)
 
     async def prune(self, caller: Caller) -> RetentionReport:
         """Do one bounded round of retention now; the person asks until nothing is left to do."""
         caller.require_owner("remove messages")
-        return await self._store.prune(replace(self.limits, journaled=self._journaled()))
+        return await self._store.retention.prune(replace(self.limits, journaled=self._journaled()))
 
     async def _with_ledgers(self, found: Sequence[Kept]) -> Sequence[Kept]:
         ids = [each.message.id for each in found]
         # Places before ledgers: what is seen in between has its row then, and is not taken for something else.
-        places = await self._store.consumers({each.message.mailbox for each in found})
-        ledgers = await self._store.ledgers(ids)
+        places = await self._store.deliveries.consumers({each.message.mailbox for each in found})
+        ledgers = await self._store.deliveries.ledgers(ids)
         replies = await self._store.outbox.to_messages(ids)
         return [
             replace(

@@ -77,7 +77,7 @@ class Questions:
     async def owed(self, mailboxes: Collection[Mailbox], consumer: Consumer, limit: int) -> Sequence[Question]:
         """Return what waits in some mailboxes, was seen by a consumer, and has no answer on its way."""
         found = [each for each in await self.list(mailboxes, limit) if each.is_seen and not each.has_reply]
-        seen = await self._store.seen_by([each.message.id for each in found]) if found else {}
+        seen = await self._store.deliveries.seen_by([each.message.id for each in found]) if found else {}
         return [each for each in found if consumer in seen[each.message.id]]
 
     def how_long(self, question: Question) -> str:
@@ -87,6 +87,6 @@ class Questions:
     async def settle(self, caller: Caller, refs: Sequence[str]) -> Sequence[MessageId]:
         """Say that these need no answer (any more); return them. Raises `NotFound` before anything is changed."""
         caller.require_owner("say that nothing waits for an answer")
-        messages = [(await self._store.message(ref)).id for ref in refs]
+        messages = [(await self._store.messages.get(ref)).id for ref in refs]
         await self._store.questions.settle(messages, BY_PERSON)
         return messages

@@ -40,7 +40,8 @@ from harken.rules.fault import Fault
 from harken.rules.judge import Judge
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TOOLS, DEFAULT_TURNS, Rule
-from harken.store.contract import Filter, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import Filter
 
 MOST_TESTED: Final = 10_000
 MOST_COMPARED: Final = 200_000  # rules times messages, when all are shown
@@ -243,7 +244,7 @@ class Reactions:
         most = bounded(limit, MOST_TESTED, "limit")
         if has_all:
             most = min(most, max(1, MOST_COMPARED // max(1, len(current.rules))))
-        found = await self._store.page(Filter(since=self._clock.now() - since), most, newest_first=True)
+        found = await self._store.messages.page(Filter(since=self._clock.now() - since), most, newest_first=True)
         messages = [message for message in reversed(found) if not message.mailbox.startswith(TRIAL)]
         ancestry = await self._store.runs.ancestry([message.id for message in messages])
         standing = RuleState(waiting=(await self._store.rules.state()).waiting)
@@ -280,7 +281,7 @@ class Reactions:
 
     async def explain(self, ref: str) -> Judged:
         """Return what every rule in force would make of a message now, and what was decided when it came."""
-        message = await self._store.message(ref)
+        message = await self._store.messages.get(ref)
         current = self._book.current
         found = await anyio.to_thread.run_sync(current.matcher.candidates, message)
         standing = await self._store.rules.state(
@@ -308,9 +309,9 @@ class Reactions:
         self, states: Sequence[ActionState] = (), *, message: str = "", limit: int = 50
     ) -> Sequence[Told]:
         """Return actions, newest first."""
-        about = (await self._store.message(message)).id if message else None
+        about = (await self._store.messages.get(message)).id if message else None
         found = await self._store.actions.list(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
-        messages = await self._store.messages([action.message for action in found])
+        messages = await self._store.messages.get_many([action.message for action in found])
         return [Told(action=action, message=messages.get(action.message)) for action in found]
 
     async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> Told:
@@ -323,7 +324,7 @@ class Reactions:
     async def run_now(self, caller: Caller, ref: str, wish: Wish, *, key: str = "") -> Told:
         """Queue a run that the person asks for by hand: as a rule would run it, or with tools that only read."""
         caller.require_owner("start runs")
-        message = await self._store.message(ref)
+        message = await self._store.messages.get(ref)
         base = self._named(wish.rule) if wish.rule else None
         asked = wish.prompt or (base.prompt if base else "") or DEFAULT_PROMPT
         order = Order(
@@ -344,17 +345,17 @@ class Reactions:
 
     async def runs(self, *, is_running: bool | None = None, message: str = "", limit: int = 20) -> Sequence[RunCard]:
         """Return runs, newest first."""
-        about = (await self._store.message(message)).id if message else None
+        about = (await self._store.messages.get(message)).id if message else None
         found = await self._store.runs.list(
             is_running=is_running, message=about, limit=bounded(limit, MOST_LISTED, "limit")
         )
-        messages = await self._store.messages([run.message for run in found])
+        messages = await self._store.messages.get_many([run.message for run in found])
         return [RunCard(run=run, message=messages.get(run.message)) for run in found]
 
     async def run(self, ref: str) -> RunCard:
         """Return a run."""
         run = await self._store.runs.get(ref.strip())
-        messages = await self._store.messages([run.message])
+        messages = await self._store.messages.get_many([run.message])
         return RunCard(run=run, message=messages.get(run.message), changes=await self._runs.changes(run.id))
 
     async def output(self, ref: str, after: int, seconds: float) -> tuple[RunCard, OutputPart]:
@@ -403,7 +404,7 @@ class Reactions:
         return current.only(self._named(rule))
 
     async def _told(self, action: Action) -> Told:
-        messages = await self._store.messages([action.message])
+        messages = await self._store.messages.get_many([action.message])
         return Told(action=action, message=messages.get(action.message))
 
     def _complete(self, current: InForce, message: Message, verdicts: Sequence[Verdict]) -> Sequence[Verdict]:

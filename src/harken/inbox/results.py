@@ -23,8 +23,9 @@ from harken.model import (
     Task,
     TaskState,
 )
-from harken.store.contract import ConsumerState, Mute, Omission, OpenOffer, SurfaceRecord
+from harken.store.contract.deliveries import ConsumerState, Omission, OpenOffer, SurfaceRecord
 from harken.store.contract.outbox import OutboxRow as ReplyRow
+from harken.store.contract.people import Mute
 
 __all__ = [
     "Details", "Entry", "Omission", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",

@@ -39,7 +39,7 @@ from harken.model import (
     Trust,
     WakeResult,
 )
-from harken.store.contract import Mute
+from harken.store.contract.people import Mute
 
 _log = logging.getLogger("harken.sessions")
 

@@ -104,7 +104,7 @@ class Tasks:
     async def list(self, *, with_done: bool = False) -> Sequence[TaskStanding]:
         """Return the tasks, in the order in which they were made."""
         tasks = [task for task in self._book.every() if with_done or task.done_at is None]
-        unread = {place.consumer: place.unread - place.leased for place in await self._store.consumers()}
+        unread = {place.consumer: place.unread - place.leased for place in await self._store.deliveries.consumers()}
         return [self._seen_from(task, unread.get(task.consumer, 0)) for task in tasks]
 
     async def show(self, name: str) -> TaskStanding:
@@ -128,7 +128,7 @@ class Tasks:
         caller.require_owner("end tasks")
         task = self._book.find(name)
         reader = Reader(consumer=task.consumer, session=caller.session, mailboxes=(task.mailbox,))
-        unread = await self._store.peek(reader, MOST_TOLD) if task.done_at is None else []
+        unread = await self._store.deliveries.peek(reader, MOST_TOLD) if task.done_at is None else []
         refused = await self._store.tasks.finish(task.id)
         await self.refresh()
         await self._tell_askers(task, unread)
@@ -267,9 +267,9 @@ class Tasks:
             if await self._store.tasks.start(task):
                 await self._book.refresh()
             else:
-                await self._store.record("task", {"task": task, "change": "running"})
+                await self._store.events.record("task", {"task": task, "change": "running"})
         for task in sorted(ended):
-            await self._store.record("task", {"task": task, "change": "ended"})
+            await self._store.events.record("task", {"task": task, "change": "ended"})
 
     def _note_change(self) -> None:
         self._met |= self._now_running()
@@ -308,7 +308,7 @@ class Tasks:
 
     async def _standing(self, task: Task) -> TaskStanding:
         reader = Reader(consumer=task.consumer, session=SessionKey(""), mailboxes=(task.mailbox,))
-        unread = await self._store.unread(reader)
+        unread = await self._store.deliveries.unread(reader)
         return self._seen_from(task, unread.count - unread.leased)
 
     def _seen_from(self, task: Task, pending: int) -> TaskStanding:

@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from itertools import islice
-from typing import Protocol
 
 import anyio
 
@@ -27,8 +26,9 @@ from harken.inbox.ticker_events import (
     step,
     unnumbered,
 )
-from harken.model import Message, MessageId
-from harken.store.contract import Event
+from harken.model import MessageId
+from harken.store.contract.events import Event, EventStore
+from harken.store.contract.messages import MessageStore
 
 RECENT = 512  # steps that are kept for all
 BATCH = 100  # events that are read at once: a message may be long
@@ -37,29 +37,14 @@ RING_SECONDS = 0.02  # between two rings: a hundred followers that wake at each 
 POKE_SECONDS = 0.25  # sessions do something with every call: people need not see each
 
 
-class TickerLog(Protocol):
-    """The part of a store that is followed."""
-
-    async def events(self, after: int, limit: int) -> list[Event]:
-        """Return events with `n > after`, in order."""
-        ...
-
-    async def last_event(self) -> int:
-        """Return the highest event number, 0 when there is none."""
-        ...
-
-    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
-        """Return those of some messages that are stored."""
-        ...
-
-
 class Ticker:
     """One per daemon, made in its event loop. `publish` may be called from any thread, the rest only in the loop."""
 
     def __init__(self) -> None:
         # asyncio, because anyio cannot ring the loop from a foreign thread without holding that thread up.
         self._loop = asyncio.get_running_loop()
-        self._log: TickerLog | None = None
+        self._events: EventStore | None = None
+        self._messages: MessageStore | None = None
         self._newest = 0
         self._recent: deque[Step] = deque(maxlen=RECENT)  # without gaps
         self._reading = anyio.Lock()
@@ -72,10 +57,10 @@ class Ticker:
         self._poked: set[str] = set()
         self._is_closed = False
 
-    async def attach(self, log: TickerLog) -> None:
+    async def attach(self, events: EventStore, messages: MessageStore) -> None:
         """Begin to follow a store: until then there is nothing to be told."""
-        self._newest = max(self._newest, await log.last_event())
-        self._log = log
+        self._newest = max(self._newest, await events.last())
+        self._events, self._messages = events, messages
 
     @property
     def newest(self) -> int:
@@ -176,13 +161,13 @@ class Ticker:
         return self._kept(after) or steps
 
     async def _read(self, after: int) -> Sequence[Step]:
-        if self._log is None:
+        if self._events is None or self._messages is None:
             return ()
-        events = await self._log.events(after, BATCH)
+        events = await self._events.after(after, BATCH)
         places: dict[MessageId, TimelineScope] = {}
         ids = list(mentioned(events))
         for begin in range(0, len(ids), MOST_NAMED):
-            found = await self._log.messages(ids[begin : begin + MOST_NAMED])
+            found = await self._messages.get_many(ids[begin : begin + MOST_NAMED])
             # Only the place is kept: texts are long, and these may be many.
             places |= {each.id: (each.mailbox, each.seq) for each in found.values()}
         return [step(event, places) for event in events]

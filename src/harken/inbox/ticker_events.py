@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from harken.memory import json_bytes
 from harken.model import TASK, Mailbox, Message, MessageId, timestamp
-from harken.store.contract import Event
+from harken.store.contract.events import Event
 
 QUEUED, OFFERED, SEEN, ANSWERED = "message.queued", "message.offered", "message.seen", "message.answered"
 CHANGED, TASK_CHANGED, SESSION_CHANGED, RESET = "message.changed", "task.changed", "session.changed", "reset"

@@ -36,7 +36,8 @@ from harken.model import (
     State,
     TaskState,
 )
-from harken.store.contract import ConsumerState, Omission, Store
+from harken.store.contract import Store
+from harken.store.contract.deliveries import ConsumerState, Omission
 from harken.store.contract.timeline import HourlyCount, MailboxState, TimelinePart, TimelineScope
 
 MAX_LINES: Final = 200
@@ -149,10 +150,10 @@ class Views:
     async def overview(self) -> Overview:
         """Return every mailbox, channel and open task, with what is new in each."""
         standings = {each.task.mailbox: each for each in await self._tasks.list()}
-        places = await self._store.consumers()
+        places = await self._store.deliveries.consumers()
         unread = {place.mailbox: place.unread for place in places if place.consumer == WATCH}
         waiting = _waiting(places)
-        states = {state.name: state for state in await self._store.mailbox_states()}
+        states = {state.name: state for state in await self._store.timeline.mailboxes()}
         empty = [MailboxState(name=name, head=0, last_at=None) for name in (INBOX, *standings) if name not in states]
         lines = [
             MailboxLine(
@@ -166,7 +167,7 @@ class Views:
             for state in (*states.values(), *empty)
         ]
         order = {name: index for index, name in enumerate(standings)}
-        channels = await self._store.channel_states(MAX_CHANNELS)
+        channels = await self._store.timeline.channels(MAX_CHANNELS)
         return Overview(
             mailboxes=sorted(
                 (line for line in lines if _is_listed(line)), key=lambda line: (line.name != INBOX, line.name)
@@ -196,7 +197,7 @@ class Views:
         place = _place(mailbox, channel, source)
         asked = bounded(limit, MAX_LINES, "limit")
         follows = None if after is None else _near(after)
-        found = await self._store.part(place, asked, before=_near(before), after=follows)
+        found = await self._store.timeline.part(place, asked, before=_near(before), after=follows)
         part = _fitting(found, is_forward=after is not None)
         items = await self._items([message for _, message in part.lines])
         older = part.lines[0][0] if part.has_older and part.lines else 0
@@ -204,7 +205,7 @@ class Views:
 
     async def item(self, ref: str) -> TimelineItem:
         """Return one message as a timeline shows it."""
-        message = await self._store.message(ref)
+        message = await self._store.messages.get(ref)
         if message.mailbox.startswith(TRIAL):
             raise NotFound(f"There is no message {ref[:80]!r}.", "Search for it, or look into its mailbox.")
         return (await self._items([message]))[0]
@@ -256,8 +257,8 @@ class Views:
         if place == TimelineScope():
             raise UserError("Seen where?", "Name a mailbox or a channel.")
         for _ in range(MOST_SEEN // SEEN_AT_ONCE if place.mailbox else 1):
-            unseen = await self._store.unseen(place, _near(up_to), SEEN_AT_ONCE, since=_near(since))
-            marked += len(await self._store.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
+            unseen = await self._store.timeline.unseen(place, _near(up_to), SEEN_AT_ONCE, since=_near(since))
+            marked += len(await self._store.deliveries.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
             if len(unseen) < SEEN_AT_ONCE:
                 break
         return marked
@@ -268,18 +269,18 @@ class Views:
         """Whether the person has something left to see between two positions; of a channel, among its newest 500."""
         place = _place(mailbox, channel, source)
         limit = 1 if place.mailbox else SEEN_AT_ONCE
-        return bool(await self._store.unseen(place, _near(up_to), limit, since=_near(since)))
+        return bool(await self._store.timeline.unseen(place, _near(up_to), limit, since=_near(since)))
 
     async def omissions(self, reader: Reader) -> Mapping[Mailbox, Omission]:
         """Return what a reader was not given when it began, by mailbox."""
-        return await self._store.omissions(reader)
+        return await self._store.deliveries.omissions(reader)
 
     async def pulse(self, hours: int = 24) -> PulseView:
         """Return what happened in the last hours, counted by whole hours; the current one is the last."""
         now = self._clock.now()
         last = now.replace(minute=0, second=0, microsecond=0)
         begins = [last - _HOUR * ago for ago in reversed(range(bounded(hours, MAX_HOURS, "hours")))]
-        pulse = await self._store.pulse(begins[0], _HOUR)
+        pulse = await self._store.timeline.activity(begins[0], _HOUR)
         seconds = pulse.seconds_to_seen
         return PulseView(
             begins=begins,
@@ -295,12 +296,12 @@ class Views:
             return []
         ids = [message.id for message in messages]
         # Places before ledgers: what is seen in between has its row then, and is not taken for something else.
-        readers = _readers(await self._store.consumers({message.mailbox for message in messages}))
-        ledgers = await self._store.ledgers(ids)
+        readers = _readers(await self._store.deliveries.consumers({message.mailbox for message in messages}))
+        ledgers = await self._store.deliveries.ledgers(ids)
         replies = await self._store.outbox.to_messages(ids)
-        later = await self._store.referring(ids)
+        later = await self._store.messages.referring(ids)
         asked = {each.message.id for each in await self._store.questions.open(len(ids), messages=ids)}
-        quoted = await self._store.messages([m.refers_to for m in messages if m.refers_to is not None])
+        quoted = await self._store.messages.get_many([m.refers_to for m in messages if m.refers_to is not None])
         return [
             _item(
                 message,

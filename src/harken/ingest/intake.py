@@ -21,7 +21,8 @@ from harken.ingest.pairing import Pairings, RefusedPairing
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
 from harken.model import Draft, NewMessage, SenderRule, Trust
-from harken.store.contract import AppendResult, Checkpoint, Store
+from harken.store.contract import Store
+from harken.store.contract.messages import AppendResult, Checkpoint
 
 _log = logging.getLogger("harken.ingest")
 
@@ -71,7 +72,7 @@ class Intake:
     ) -> list[AppendResult]:
         """Store drafts; raises `Unavailable` when they could not be stored, with nothing changed."""
         try:
-            appended = await self._store.append(await self._prepare(drafts), checkpoint, dropped=dropped)
+            appended = await self._store.messages.append(await self._prepare(drafts), checkpoint, dropped=dropped)
         except Unavailable as exc:
             self._report(exc)
             raise
@@ -101,7 +102,7 @@ class Intake:
 
     async def give_up(self, source: str, count: int) -> None:
         """Record that a source had to give up drafts."""
-        await self._store.record("dropped", {"source": source, "count": count})
+        await self._store.events.record("dropped", {"source": source, "count": count})
         self._dropped_total += count
 
     async def accept_or_hold(self, drafts: Sequence[Draft], checkpoint: Checkpoint | None = None) -> bool:
@@ -122,7 +123,7 @@ class Intake:
             held, overflowed = list(self._ring), self._overflowed
             if not held:
                 return 0
-            await self._store.append(await self._prepare(held), None, dropped=overflowed)
+            await self._store.messages.append(await self._prepare(held), None, dropped=overflowed)
             stored = {id(draft) for draft in held}
             # More may have been held meanwhile, and pushed some of these out.
             self._ring = deque(draft for draft in self._ring if id(draft) not in stored)
@@ -147,7 +148,7 @@ class Intake:
 
     async def _admit(self, rule: SenderRule) -> None:
         try:
-            await self._store.set_sender(rule)
+            await self._store.people.set_sender(rule)
         except Unavailable:
             # The draft comes again, and its code has to be open then.
             self._pairings.settle(rule, is_stored=False)

@@ -7,7 +7,8 @@ from dataclasses import replace
 from datetime import datetime
 
 from harken.ingest.prepare import Policy
-from harken.store.contract import Mute, Store
+from harken.store.contract import Store
+from harken.store.contract.people import Mute
 
 
 class PolicyBook:
@@ -29,5 +30,5 @@ class PolicyBook:
 
     async def refresh(self) -> None:
         """Read the person's decisions; they come before what the configuration says."""
-        self._mutes = tuple(await self._store.mutes())
-        self._current = replace(self._configured, decisions=tuple(await self._store.senders()))
+        self._mutes = tuple(await self._store.people.mutes())
+        self._current = replace(self._configured, decisions=tuple(await self._store.people.senders()))

@@ -17,13 +17,13 @@ from collections.abc import Callable, Sequence
 from datetime import datetime
 from itertools import groupby
 from pathlib import Path
-from typing import BinaryIO, Protocol
+from typing import BinaryIO
 
 import anyio.to_thread
 
 from harken.memory import json_bytes
 from harken.model import record, timestamp
-from harken.store.contract import Event
+from harken.store.contract.events import Event, EventStore
 from harken.store.identity import StoreIdentity
 
 _log = logging.getLogger("harken.journal")
@@ -32,22 +32,6 @@ _REPAIR_BATCH = 500
 _CHUNK_BYTES = 1 << 16
 _MAX_BAD_LINES = 100  # a file that ends in more than these was not left by a crash: it is not ours to cut
 DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
-
-
-class EventLog(Protocol):
-    """The part of a store that the journal catches up from."""
-
-    async def events(self, after: int, limit: int) -> list[Event]:
-        """Return events with `n > after`, in order."""
-        ...
-
-    async def last_event(self) -> int:
-        """Return the highest event number, 0 when there is none."""
-        ...
-
-    async def continue_after(self, number: int) -> None:
-        """Let events go on above a number that was used before."""
-        ...
 
 
 class _Stamps(dict[datetime, str]):
@@ -101,24 +85,24 @@ class Journal:
             if events[0].n == self._last + 1 and not self._problem:
                 self._write(events)
 
-    async def recover(self, log: EventLog, store: StoreIdentity | None = None) -> int:
+    async def recover(self, events: EventStore, store: StoreIdentity | None = None) -> int:
         """At start: cut what a crash left unfinished, find the last line, write what is missing; return how many.
 
         From then on every line says which store it is of.
         """
         self._store = "" if store is None else str(store)
         self._is_found = False
-        return await self.catch_up(log)
+        return await self.catch_up(events)
 
-    async def catch_up(self, log: EventLog) -> int:
+    async def catch_up(self, events: EventStore) -> int:
         """Write the lines that are missing, also those that somebody took away; return how many. Cheap when none."""
         await anyio.to_thread.run_sync(self._notice_touched)
-        if not self._is_found and not await self._find_last(log):
+        if not self._is_found and not await self._find_last(events):
             return 0
         written = 0
-        while events := await log.events(self._last, _REPAIR_BATCH):
+        while missing := await events.after(self._last, _REPAIR_BATCH):
             before = self._last
-            await anyio.to_thread.run_sync(self._write_missing, events)
+            await anyio.to_thread.run_sync(self._write_missing, missing)
             written += self._last - before
             if self._problem or self._last == before:
                 break
@@ -141,9 +125,9 @@ class Journal:
         with self._lock:
             self._close_file()
 
-    async def _find_last(self, log: EventLog) -> bool:
+    async def _find_last(self, events: EventStore) -> bool:
         """Learn from the files where the journal ends; return whether they could be read."""
-        newest = await log.last_event()
+        newest = await events.last()
         try:
             last = await anyio.to_thread.run_sync(_last_number, self._folder)
         except OSError as exc:
@@ -154,7 +138,7 @@ class Journal:
             # After a power cut the database may lack its last offers, and one that was replaced counts from the
             # start. A number stands for one event for ever, so the store goes on above ours.
             _log.warning("the journal ends with event %d, the database with %d", last, newest)
-            await log.continue_after(last)
+            await events.continue_after(last)
         self._is_found = True
         if self._last == newest:
             self._problem = ""

@@ -45,7 +45,7 @@ async def answering(folder: Path) -> AsyncIterator[Answering]:
     with serving() as server, sinking() as sink:
         async with open_store(folder / "harken.db", clock) as store:
             draft = draft_of(ArrivedMail(raw=mail("Well?")), source=NAME, folder="INBOX")
-            message = (await store.append([prepare(draft, Policy())]))[0].message
+            message = (await store.messages.append([prepare(draft, Policy())]))[0].message
             await store.outbox.add(message.id, "Yes.", author="agent:x", consumer=WATCH)
             sink.is_cut = True
             yield Answering(store, clock, server, sink)

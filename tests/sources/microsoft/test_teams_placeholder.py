@@ -332,8 +332,8 @@ async def test_wherever_the_daemon_ends_no_placeholder_stays_beside_the_answer(
     )
     async with rigged(graph, mode="agent") as rig, open_store(tmp_path / "harken.db", graph.clock) as store:
         rig.time.pass_by(1)
-        await store.enroll(agent, INBOX, graph.clock.now())
-        (appended,) = await store.append([asked])
+        await store.deliveries.enroll(agent, INBOX, graph.clock.now())
+        (appended,) = await store.messages.append([asked])
 
         async def answer_it(sender: TeamsSender) -> None:
             rows = await store.outbox.to_message(appended.message.id)
@@ -346,7 +346,7 @@ async def test_wherever_the_daemon_ends_no_placeholder_stays_beside_the_answer(
             loop = Placeholders(store, graph.clock, {NAME: sender})
             await loop.look()
             reader = Reader(consumer=agent, session=SessionKey("s"))
-            await store.acknowledge(reader, [appended.message.id], "ack")
+            await store.deliveries.acknowledge(reader, [appended.message.id], "ack")
             await loop.look()
             await answer_it(sender)
 

@@ -1,18 +1,35 @@
-"""The part of the store's contract that says what retention has to do. It changes nothing; `prune` does.
-
-What holds for every method is in `store/contract`.
-"""
+"""The part of the store's contract that is about retention: how much is stored, and for how long."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-from harken.model import Mailbox
+from harken.model import (
+    Mailbox,
+)
 
-if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.contract import Limits
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """How much a mailbox keeps, and how long what expired unread stays to be seen.
+
+    Events above `journaled` have no line yet and stay (None: all have one).
+    """
+
+    max_count: int
+    max_age_seconds: float
+    expired_stays_seconds: float = 0.0
+    journaled: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RetentionReport:
+    """What one round of retention did."""
+
+    expired: int
+    deleted: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,8 +47,18 @@ class MailboxExcess:
     to_delete: int
 
 
-class KeepingRows(Protocol):
-    """Reads about retention."""
+class RetentionStore(Protocol):
+    """What is over the limits, and removing it."""
+
+    async def prune(self, limits: Limits) -> RetentionReport:
+        """Apply retention to every mailbox.
+
+        What is over the limits and still open for a consumer becomes `expired` (journaled, with its ids) and stays
+        visible; what is over the limits and was final for everyone before this call is deleted, what expired not
+        before `expired_stays_seconds` are over. Journals `pruned`, with the numbers of what was deleted.
+        Dedup keys stay.
+        """
+        ...
 
     async def excess(self, limits: Limits) -> Sequence[MailboxExcess]:
         """Return every mailbox by name, and what a call of `prune` with these limits has to do in it now.

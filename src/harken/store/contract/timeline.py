@@ -7,16 +7,13 @@ their mail is nobody's. What holds for every method is in `store/contract`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import TYPE_CHECKING, Final, Protocol
+from typing import Final, Protocol
 
-from harken.model import Delivery, Mailbox, Message, MessageId
-
-if TYPE_CHECKING:  # the contract as a whole is made of this part of it
-    from harken.store.contract import MuteFilter
-
+from harken.model import Mailbox, Message, MessageId
+from harken.store.contract.deliveries import MuteFilter
 
 MOST_UNREAD_OF_CHANNEL: Final = 100
 """What a channel has unread is counted among its newest messages, up to this many."""
@@ -85,8 +82,8 @@ class ActivityCounts:
     seconds_to_seen: Sequence[float]  # by the first agent, ascending; of a bounded number of the newest
 
 
-class Looking(Protocol):
-    """Reads for people."""
+class TimelineStore(Protocol):
+    """Reads for people: timelines, mailboxes, channels and activity."""
 
     async def part(
         self, place: TimelineScope, limit: int, *, before: int = 0, after: int | None = None
@@ -104,23 +101,11 @@ class Looking(Protocol):
         """
         ...
 
-    async def messages(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
-        """Return those of some messages that are stored."""
-        ...
-
-    async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:
-        """Return the deliveries of each of some messages; none are left out."""
-        ...
-
-    async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
-        """Return the newest of what refers to each of some messages (edits, deletions, answers), oldest first."""
-        ...
-
-    async def mailbox_states(self) -> Sequence[MailboxState]:
+    async def mailboxes(self) -> Sequence[MailboxState]:
         """Return every mailbox, by name."""
         ...
 
-    async def channel_states(self, limit: int, *, source: str = "", channel: str = "") -> Sequence[ChannelState]:
+    async def channels(self, limit: int, *, source: str = "", channel: str = "") -> Sequence[ChannelState]:
         """Return the channels that messages came through, the last active first; of a source, or of a name, if given.
 
         Those that only say that something was said on this machine (`cli`, `page`, `agent`, `task`) are left out.
@@ -139,6 +124,6 @@ class Looking(Protocol):
         """
         ...
 
-    async def pulse(self, since: datetime, span: timedelta) -> ActivityCounts:
+    async def activity(self, since: datetime, span: timedelta) -> ActivityCounts:
         """Return what was received since a time, counted per span; in time proportional to that."""
         ...

@@ -18,7 +18,7 @@ from harken.errors import Conflict, NotFound, Refused, UserError
 from harken.model import MessageId, fresh_id
 from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
 from harken.store.contract.automation import CONFIRM_EXPIRES
-from harken.store.sqlite.messages import BY_ID as MESSAGE_BY_ID
+from harken.store.sqlite.message_rows import BY_ID as MESSAGE_BY_ID
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
 from harken.store.sqlite.writer import Writer

@@ -15,7 +15,7 @@ from typing import Final
 
 from harken.model import SenderRule, Trust
 from harken.store.journal_reader import every_line
-from harken.store.sqlite import access
+from harken.store.sqlite import people
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.errors import translated
 from harken.store.sqlite.transaction import Transaction
@@ -51,7 +51,7 @@ def forget_decisions(database: Path) -> StoredDecisions:
 
 
 def _decided(connection: sqlite3.Connection) -> StoredDecisions:
-    admitted = [each for each in access.senders(connection) if each.trust is not Trust.UNKNOWN]
+    admitted = [each for each in people.senders(connection) if each.trust is not Trust.UNKNOWN]
     row = connection.execute(RULES).fetchone()
     return StoredDecisions(admitted, str(row[0]) if row else "")
 
@@ -61,7 +61,7 @@ def disown(database: Path, journal: Path) -> None:
     with translated(), closing(connect(f"{database}")) as connection:
         connection.execute("BEGIN IMMEDIATE")
         tx = Transaction(connection, datetime.now(UTC))
-        known = {(each.source, each.sender) for each in access.senders(connection)}
+        known = {(each.source, each.sender) for each in people.senders(connection)}
         for source, sender in dict.fromkeys(_named_in(journal)):
             if (source, sender) not in known:
                 tx.note("access", {"source": source, "sender": sender, "trust": Trust.UNKNOWN.value})

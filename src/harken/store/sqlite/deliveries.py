@@ -7,10 +7,15 @@ above the cursor, and those are few because the cursor follows them.
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection, Iterable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
+import anyio
+import anyio.lowlevel
+
+from harken.clock import Clock
 from harken.errors import NotFound
 from harken.model import (
     Consumer,
@@ -20,18 +25,36 @@ from harken.model import (
     Message,
     MessageId,
     Reader,
+    Selection,
     SessionKey,
     State,
     fresh_id,
 )
-from harken.store.contract import OpenOffer, SurfaceRecord, Unread
-from harken.store.sqlite.messages import BY_ID, HEAD, NEW_CURSOR, from_row
+from harken.store.contract.deliveries import (
+    ConsumerState,
+    OfferFilter,
+    Omission,
+    OpenOffer,
+    SurfaceRecord,
+    Unread,
+)
+from harken.store.sqlite import enrollment, offers
+from harken.store.sqlite.delivery_rows import (
+    DELIVERY,
+    FINAL,
+    INSERT,
+    OF_CONSUMER,
+    advance,
+    cursor_of,
+    delivery_from,
+)
+from harken.store.sqlite.message_rows import BY_ID, HEAD, NEW_CURSOR, from_row
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, optional_moment, to_micros
+from harken.store.sqlite.waiting_readers import WaitingReader, WaitingReaders, has_something
+from harken.store.sqlite.writer import Writer
 
-_FINAL = "('seen', 'answered', 'expired', 'refused', 'failed')"
 _MANY_UNREAD = 100_000
-
-CURSOR = "SELECT seq FROM cursors WHERE consumer = ? AND mailbox = ?"
 ABOVE = """
 SELECT count(*) FILTER (WHERE state <> 'offered'), count(*) FILTER (WHERE state = 'offered' AND lease_until > ?)
 FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ?
@@ -42,25 +65,12 @@ SELECT channel, count(*) FROM (
     SELECT m.channel FROM messages m
     WHERE m.mailbox = :mailbox AND m.seq > :cursor AND NOT EXISTS (
         SELECT 1 FROM deliveries d
-        WHERE d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state IN {_FINAL})
+        WHERE d.consumer = :consumer AND d.mailbox = m.mailbox AND d.seq = m.seq AND d.state IN {FINAL})
     LIMIT {_MANY_UNREAD})
 GROUP BY channel
 """
-INSERT = """
-INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
-    lease_until) VALUES (?, ?, ?, ?, ?, 'offered', ?, ?, ?, 1, ?, ?)
-"""
-DELIVERY = (
-    "SELECT id, message, consumer, state, surface, session, offered_at, offers, seen_at, evidence, answered_at, "
-    "reason, mailbox FROM deliveries"
-)
 BY_DELIVERY = f"{DELIVERY} WHERE id = ? AND state = 'offered'"
 OF_MESSAGE = f"{DELIVERY} WHERE message = ? ORDER BY offered_at, consumer"
-OF_CONSUMER = f"{DELIVERY} WHERE consumer = ? AND mailbox = ? AND seq = ?"
-OWN = """
-INSERT INTO deliveries (consumer, mailbox, seq, id, message, state, surface, session, carrier, offers, offered_at,
-    lease_until, seen_at, evidence) VALUES (?, ?, ?, ?, ?, 'seen', 'own', '', '', 0, ?, 0, ?, 'own')
-"""
 SEE = "UPDATE deliveries SET state = 'seen', seen_at = ?, evidence = ? WHERE id = ?"
 _RELEASE = "UPDATE deliveries SET lease_until = 0 WHERE session = ? AND state = 'offered' AND lease_until > 0"
 RELEASE = f"{_RELEASE} RETURNING mailbox"
@@ -95,21 +105,21 @@ SELECT evidence FROM deliveries WHERE consumer = ? AND surface = ? AND seen_at =
 """
 OPEN_SESSIONS = "SELECT DISTINCT session FROM deliveries WHERE state = 'offered' AND lease_until > 0"
 OPEN_OFFERS = "SELECT id, carrier FROM deliveries WHERE session = ? AND state = 'offered' AND lease_until > 0"
-FINALS_FROM = f"""
-SELECT seq FROM deliveries WHERE consumer = ? AND mailbox = ? AND seq > ? AND state IN {_FINAL} ORDER BY seq LIMIT 1000
-"""
-NEXT_STORED = "SELECT seq FROM messages WHERE mailbox = ? AND seq > ? ORDER BY seq LIMIT 1"
-MOVE = "UPDATE cursors SET seq = ? WHERE consumer = ? AND mailbox = ?"
 SEEN_BY = """
 SELECT message, consumer FROM deliveries
 WHERE message IN (SELECT value FROM json_each(?)) AND state IN ('seen', 'answered') ORDER BY seen_at, consumer
 """
-
-
-def cursor_of(connection: sqlite3.Connection, consumer: str, mailbox: str) -> int:
-    """Return a consumer's cursor, 0 when it has none."""
-    row = connection.execute(CURSOR, (consumer, mailbox)).fetchone()
-    return int(row[0]) if row else 0
+LEDGERS = f"{DELIVERY} WHERE message IN (SELECT value FROM json_each(?)) ORDER BY offered_at, consumer"
+CONSUMERS = """
+SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0), iif(coalesce(b.head, 0) <= c.seq, 0, b.head - c.seq - (
+    SELECT count(*) FROM deliveries d
+    WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq AND d.state <> 'offered')),
+    (SELECT count(*) FROM deliveries d WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq
+        AND d.state = 'offered' AND d.lease_until > :now),
+    c.left_out_older, c.left_out_surplus, c.left_out_up_to
+FROM cursors c LEFT JOIN mailboxes b ON b.name = c.mailbox
+WHERE :names IS NULL OR c.mailbox IN (SELECT value FROM json_each(:names)) ORDER BY c.consumer, c.mailbox
+"""
 
 
 def count_unread(connection: sqlite3.Connection, consumer: str, mailbox: str, now: int = 0) -> tuple[int, int, int]:
@@ -198,51 +208,12 @@ def _see(tx: Transaction, reader: Reader, message: Message, evidence: str) -> De
     return delivery_from(tx.execute(OF_CONSUMER, place).fetchone())
 
 
-def own(tx: Transaction, author: Consumer, message: Message) -> None:
-    """Let what a reader said be seen by that reader. Not journaled: the message itself says who said it."""
-    if tx.execute(CURSOR, (author, message.mailbox)).fetchone() is not None:
-        place = (author, message.mailbox, message.seq)
-        tx.execute(OWN, (*place, fresh_id("d-"), message.id, tx.now_micros, tx.now_micros))
-        advance(tx, author, message.mailbox)
-
-
 def _announce_seen(tx: Transaction, changed: Collection[Delivery], evidence: str) -> None:
     by_consumer: dict[str, dict[str, str]] = {}
     for delivery in changed:
         by_consumer.setdefault(delivery.consumer, {})[delivery.id] = delivery.message_id
     for consumer, ids in by_consumer.items():
         tx.note("seen", {"consumer": consumer, "evidence": evidence, "deliveries": ids})
-
-
-def advance(tx: Transaction, consumer: str, mailbox: str) -> int:
-    """Move a cursor over everything final that follows it; return where it is then."""
-    cursor = start = cursor_of(tx.connection, consumer, mailbox)
-    while True:
-        finals = [int(row[0]) for row in tx.execute(FINALS_FROM, (consumer, mailbox, cursor))]
-        # Retention leaves gaps in what is stored, and what it removed was final.
-        reached = _before_next_stored(tx, mailbox, _contiguous(cursor, finals))
-        if reached == cursor:
-            break
-        cursor = reached
-    if cursor != start:
-        tx.execute(MOVE, (cursor, consumer, mailbox))
-    return cursor
-
-
-def _before_next_stored(tx: Transaction, mailbox: str, cursor: int) -> int:
-    row = tx.execute(NEXT_STORED, (mailbox, cursor)).fetchone()
-    if row is not None:
-        return int(row[0]) - 1
-    head = tx.execute(HEAD, (mailbox,)).fetchone()
-    return cursor if head is None else max(cursor, int(head[0]))
-
-
-def _contiguous(cursor: int, finals: Iterable[int]) -> int:
-    for seq in finals:
-        if seq != cursor + 1:
-            break
-        cursor = seq
-    return cursor
 
 
 def release(tx: Transaction, session: SessionKey, carriers: Collection[str] | None) -> int:
@@ -343,19 +314,192 @@ def ledger(connection: sqlite3.Connection, message: MessageId) -> list[Delivery]
     return [delivery_from(row) for row in connection.execute(OF_MESSAGE, (message,))]
 
 
-def delivery_from(row: Sequence[Any]) -> Delivery:
-    """Build a delivery from the columns of `DELIVERY`."""
-    return Delivery(
-        id=DeliveryId(row[0]),
-        message_id=MessageId(row[1]),
-        consumer=Consumer(row[2]),
-        state=State(row[3]),
-        surface=row[4],
-        session=SessionKey(row[5]),
-        offered_at=from_micros(row[6]),
-        offers=row[7],
-        seen_at=optional_moment(row[8]),
-        evidence=row[9],
-        answered_at=optional_moment(row[10]),
-        reason=row[11],
-    )
+def ledgers(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Delivery]]:
+    """Return the deliveries of some messages."""
+    found: dict[MessageId, list[Delivery]] = {message: [] for message in ids}
+    for delivery in map(delivery_from, connection.execute(LEDGERS, (encode_json(list(ids)),))):
+        found[delivery.message_id].append(delivery)
+    return found
+
+
+def consumers(
+    connection: sqlite3.Connection, now: int, mailboxes: Collection[Mailbox] | None = None
+) -> list[ConsumerState]:
+    """Return everyone's place."""
+    names = None if mailboxes is None else encode_json(sorted(mailboxes))
+    return [
+        ConsumerState(
+            consumer=Consumer(row[0]),
+            mailbox=Mailbox(row[1]),
+            cursor=row[2],
+            head=row[3],
+            unread=row[4],
+            leased=row[5],
+            left_out=None if row[6] is None else Omission(older=row[6], surplus=row[7], up_to=row[8]),
+        )
+        for row in connection.execute(CONSUMERS, {"names": names, "now": now})
+    ]
+
+
+class SqliteDeliveries:
+    """The contract of `DeliveryStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers, waiting: WaitingReaders, clock: Clock) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._waiting = waiting
+        self._clock = clock
+
+    async def enroll(self, consumer: Consumer, mailbox: Mailbox, since: datetime, *, most: int | None = None) -> bool:
+        """Give a consumer its cursor."""
+        found = await self._readers.run(lambda db: enrollment.survey(db, consumer, mailbox, since, most))
+        if found is None:
+            return False
+        job = partial(enrollment.enroll, consumer=consumer, mailbox=mailbox, since=since, most=most, surveyed=found)
+        return await self._writer.run(job, is_durable=False)
+
+    async def omissions(self, reader: Reader) -> dict[Mailbox, Omission]:
+        """Return what a reader was not given when it began."""
+        return await self._readers.run(lambda db: enrollment.omissions(db, reader))
+
+    async def unread(self, reader: Reader, *, by_channel: bool = False) -> Unread:
+        """Count what waits."""
+        now = to_micros(self._clock.now())
+        return await self._readers.run(lambda db: unread(db, reader, now, by_channel=by_channel))
+
+    async def peek(
+        self, reader: Reader, limit: int, *, channel: str = "", after: str = "", where: OfferFilter | None = None
+    ) -> list[Message]:
+        """Return what an offer would give."""
+        now = to_micros(self._clock.now())
+        wanted = offers.OfferQuery(limit, channel, after, where)
+        found = await self._readers.run(lambda db: offers.waiting(db, reader, wanted, now=now, oldest_first=True))
+        messages = [message for message, _ in found]
+        return messages if where is not None else messages[: offers.fitting(messages)]
+
+    async def offer(
+        self,
+        reader: Reader,
+        limit: int,
+        *,
+        surface: str,
+        carrier: str,
+        lease_until: datetime,
+        channel: str = "",
+        after: str = "",
+        where: OfferFilter | None = None,
+    ) -> Selection:
+        """Lease what waits to the reader's session."""
+        wanted = offers.OfferQuery(limit, channel, after, where)
+        return await self._writer.run(
+            lambda tx: offers.offer(tx, reader, wanted, surface=surface, carrier=carrier, lease_until=lease_until),
+            is_durable=False,
+        )
+
+    async def offer_when_ready(
+        self,
+        reader: Reader,
+        limit: int,
+        *,
+        surface: str,
+        carrier: str,
+        lease: timedelta,
+        rank: Callable[[], float],
+        where: Callable[[], OfferFilter],
+        seconds: float,
+    ) -> Selection:
+        """Offer what waits, or what comes within a time."""
+        waiting = WaitingReader(
+            reader=reader, limit=limit, surface=surface, carrier=carrier, lease=lease, rank=rank, where=where
+        )
+        try:
+            # Shielded: a job that was queued is done, and whoever was cancelled meanwhile must undo it.
+            with anyio.CancelScope(shield=True):
+                given = await self._writer.run(lambda tx: self._waiting.begin(tx, waiting), is_durable=False)
+            await anyio.lowlevel.checkpoint_if_cancelled()
+            if has_something(given):
+                return given
+            with anyio.move_on_after(seconds):
+                await waiting.ready.wait()
+        except anyio.get_cancelled_exc_class():
+            waiting.is_over = True
+            with anyio.CancelScope(shield=True):
+                made = await self._writer.run(lambda _tx: self._waiting.end(waiting), is_durable=False)
+                await self.undo([offer.delivery_id for offer in made.whole], carrier)
+            raise
+        if waiting.ready.is_set():
+            return waiting.given
+        waiting.is_over = True
+        last: list[Selection] = []
+        with anyio.CancelScope(shield=True):
+            last.append(await self._writer.run(lambda _tx: self._waiting.end(waiting), is_durable=False))
+        return last[0]
+
+    async def prove(
+        self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
+    ) -> list[Delivery]:
+        """Move offered deliveries to seen."""
+        return await self._writer.run(lambda tx: prove(tx, deliveries, evidence, consumer), is_durable=False)
+
+    async def acknowledge(self, reader: Reader, messages: Collection[MessageId], evidence: str) -> list[Delivery]:
+        """Mark messages seen for a consumer."""
+        return await self._writer.run(lambda tx: acknowledge(tx, reader, messages, evidence), is_durable=False)
+
+    async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> int:
+        """End the leases of a session."""
+        return await self._writer.run(lambda tx: release(tx, session, carriers), is_durable=False)
+
+    async def renew(
+        self, session: SessionKey, deliveries: Collection[DeliveryId], *, carrier: str, lease_until: datetime
+    ) -> int:
+        """Lease again what was released."""
+        return await self._writer.run(lambda tx: renew(tx, session, deliveries, carrier, lease_until), is_durable=False)
+
+    async def withdraw(self, session: SessionKey, carrier: str) -> int:
+        """Undo an offer that was never handed over."""
+        return await self._writer.run(lambda tx: withdraw(tx, session, carrier), is_durable=False)
+
+    async def undo(self, deliveries: Collection[DeliveryId], carrier: str) -> int:
+        """Undo offers that were never handed over."""
+        if not deliveries:
+            return 0
+        return await self._writer.run(lambda tx: undo(tx, deliveries, carrier), is_durable=False)
+
+    async def release_except(self, sessions: Collection[SessionKey], *, kinds: Collection[str] = ()) -> int:
+        """End the leases of sessions that are gone."""
+        return await self._writer.run(lambda tx: release_except(tx, sessions, kinds), is_durable=False)
+
+    async def transfer(self, session: SessionKey, to: SessionKey) -> int:
+        """Let a session's open offers be another's."""
+        return await self._writer.run(lambda tx: transfer(tx, session, to), is_durable=False)
+
+    async def reassign(
+        self, deliveries: Collection[DeliveryId], *, consumer: Consumer, session: SessionKey, carrier: str
+    ) -> list[DeliveryId]:
+        """Let open offers of a consumer be a session's, by a carrier."""
+        return await self._writer.run(lambda tx: reassign(tx, deliveries, consumer, session, carrier), is_durable=False)
+
+    async def open_offers(self, session: SessionKey) -> list[OpenOffer]:
+        """Return a session's offers without proof."""
+        return await self._readers.run(lambda db: open_offers(db, session))
+
+    async def seen_by(self, messages: Collection[MessageId]) -> Mapping[MessageId, Sequence[Consumer]]:
+        """Return who has seen each of some messages."""
+        return await self._readers.run(lambda db: seen_by(db, messages))
+
+    async def surfaces(self, since: datetime) -> list[SurfaceRecord]:
+        """Return how what was offered went, per consumer and surface."""
+        return await self._readers.run(lambda db: surfaces(db, since))
+
+    async def ledger(self, message: MessageId) -> list[Delivery]:
+        """Return the deliveries of a message."""
+        return await self._readers.run(lambda db: ledger(db, message))
+
+    async def ledgers(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Delivery]]:
+        """Return the deliveries of some messages."""
+        return await self._readers.run(lambda db: ledgers(db, ids))
+
+    async def consumers(self, mailboxes: Collection[Mailbox] | None = None) -> list[ConsumerState]:
+        """Return everyone's place."""
+        now = to_micros(self._clock.now())
+        return await self._readers.run(lambda db: consumers(db, now, mailboxes))

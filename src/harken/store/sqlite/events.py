@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Mapping
 
 import msgspec
 
-from harken.store.contract import Event
-from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row, within_memory
+from harken.store.contract.events import Event
+from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row, within_memory
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import LAST_EVENT, Transaction, from_micros
+from harken.store.sqlite.writer import Writer
 
 AFTER = f"""
 SELECT {COLUMNS}, e.n, e.at, e.kind, e.data FROM events e LEFT JOIN messages m ON m.id = e.message
@@ -40,3 +43,27 @@ def continue_after(tx: Transaction, number: int) -> None:
 def last(connection: sqlite3.Connection) -> int:
     """Return the highest event number."""
     return int(connection.execute(LAST_EVENT).fetchone()[0])
+
+
+class SqliteEvents:
+    """The contract of `EventStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def record(self, kind: str, data: Mapping[str, object]) -> Event:
+        """Add an event that belongs to no message."""
+        return await self._writer.run(lambda tx: tx.note(kind, data))
+
+    async def after(self, number: int, limit: int) -> list[Event]:
+        """Return the events that follow a number."""
+        return await self._readers.run(lambda db: after(db, number, limit))
+
+    async def last(self) -> int:
+        """Return the highest event number."""
+        return await self._readers.run(last)
+
+    async def continue_after(self, number: int) -> None:
+        """Let events go on above a number."""
+        await self._writer.run(lambda tx: continue_after(tx, number))

@@ -1,126 +1,69 @@
-"""Messages: appending them in order and finding them again."""
+"""Messages: appending them in order and finding them again; and how far each feed has come."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
-
-import msgspec
+from typing import Final
 
 from harken.errors import NotFound, UserError
 from harken.model import (
     INBOX,
     WATCH,
-    Attention,
-    Kind,
     Mailbox,
     Message,
     MessageId,
     NewMessage,
-    Priority,
-    Sender,
-    Trust,
     fresh_id,
 )
-from harken.store.contract import MOST_READ_CHARS, AppendResult, Checkpoint, Filter
+from harken.store.contract.messages import AppendResult, Checkpoint, Filter
+from harken.store.sqlite import search as search_index
+from harken.store.sqlite.delivery_rows import own
+from harken.store.sqlite.message_rows import (
+    BY_ID,
+    COLUMNS,
+    HEAD,
+    INSERT,
+    NEW_CURSOR,
+    SET_HEAD,
+    WHERE,
+    from_row,
+    parameters,
+    row_of,
+    within_memory,
+)
+from harken.store.sqlite.questions import note_appended
+from harken.store.sqlite.readers import Readers
+from harken.store.sqlite.tasks import refuse_late
 from harken.store.sqlite.transaction import (
     Transaction,
     encode_json,
     for_rows,
-    from_micros,
-    optional_micros,
-    optional_moment,
 )
+from harken.store.sqlite.writer import Writer
 
-COLUMNS = (
-    "m.id, m.mailbox, m.seq, m.received_at, m.source, m.channel, m.conversation, m.thread, m.kind, m.trust, "
-    "m.attention, m.priority, m.sender_id, m.sender_name, m.upstream_id, m.sent_at, m.refers_to, m.meta, m.text"
-)
-MESSAGE_WIDTH = COLUMNS.count(",") + 1
-_TEXT = MESSAGE_WIDTH - 1
-
-HEAD = "SELECT head FROM mailboxes WHERE name = ?"
-SET_HEAD = "INSERT INTO mailboxes (name, head) VALUES (?, ?) ON CONFLICT (name) DO UPDATE SET head = excluded.head"
-# Whoever is not enrolled begins at the beginning: nothing is left out.
-NEW_CURSOR = """
-INSERT OR IGNORE INTO cursors (consumer, mailbox, seq, left_out_older, left_out_surplus, left_out_up_to)
-VALUES (?, ?, 0, 0, 0, 0)
-"""
 FIND_KEY = "SELECT message FROM dedup WHERE key = ?"
 ADD_KEYS = for_rows("INSERT OR IGNORE INTO dedup (key, message)", "(?, ?)")
-INSERT = for_rows(
-    """
-INSERT INTO messages (id, mailbox, seq, received_at, source, channel, conversation, thread, kind, trust, attention,
-    priority, sender_id, sender_name, upstream_id, sent_at, refers_to, meta, text)
-""",
-    "(?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
-)
 SAVE_CHECKPOINT = """
 INSERT INTO checkpoints (source, feed, value) VALUES (?, ?, ?)
 ON CONFLICT (source, feed) DO UPDATE SET value = excluded.value
 """
-BY_ID = f"SELECT {COLUMNS} FROM messages m WHERE m.id = ?"
 BY_BEGINNING = f"SELECT {COLUMNS} FROM messages m WHERE m.id >= ? AND m.id < ? LIMIT 2"
 # So many are counted at most: a beginning of one letter may be that of every id.
 MOST_COUNTED = 1000
 COUNT_BEGINNING = f"SELECT count(*) FROM (SELECT 1 FROM messages WHERE id >= ? AND id < ? LIMIT {MOST_COUNTED})"
 BY_SEQ = f"SELECT {COLUMNS} FROM messages m WHERE m.mailbox = ? AND m.seq = ?"
 CHECKPOINT = "SELECT value FROM checkpoints WHERE source = ? AND feed = ?"
-WHERE = """
-    (:mailbox = '' OR m.mailbox = :mailbox)
-    AND (:among IS NULL OR m.mailbox IN (SELECT value FROM json_each(:among)))
-    AND (:channel = '' OR m.channel = :channel)
-    AND (:sender = '' OR m.sender_id = :sender OR m.sender_name = :sender)
-    AND (:source = '' OR m.source = :source)
-    AND (:thread = '' OR m.thread = :thread)
-    AND (:since IS NULL OR m.received_at >= :since)
-    AND (:until IS NULL OR m.received_at < :until)
-    AND m.seq > :after
-    AND (:before = 0 OR m.seq < :before)
-"""
 PAGE_OLDEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n LIMIT :limit"
 PAGE_NEWEST = f"SELECT {COLUMNS} FROM messages m WHERE {WHERE} ORDER BY m.n DESC LIMIT :limit"
-
 _SEQ_REF = re.compile(r"(?P<mailbox>[^#]*)#(?P<seq>[0-9]{1,15})|(?P<bare>[0-9]{1,9})")
 _ID_BEGINNING = re.compile(r"m-[0-9a-z]+")
-
-
-def from_row(row: Sequence[Any]) -> Message:
-    """Build a message from the columns of `COLUMNS`."""
-    return Message(
-        id=MessageId(row[0]),
-        mailbox=Mailbox(row[1]),
-        seq=row[2],
-        received_at=from_micros(row[3]),
-        source=row[4],
-        channel=row[5],
-        conversation=row[6],
-        thread=row[7],
-        kind=Kind(row[8]),
-        trust=Trust(row[9]),
-        attention=Attention(row[10]),
-        priority=Priority(row[11]),
-        sender=Sender(row[12], row[13]),
-        upstream_id=row[14],
-        sent_at=optional_moment(row[15]),
-        refers_to=None if row[16] is None else MessageId(row[16]),
-        meta=msgspec.json.decode(row[17], type=dict[str, str]) if row[17] != "{}" else {},
-        text=row[18],
-    )
-
-
-def within_memory(rows: Iterable[Sequence[Any]]) -> Iterator[Sequence[Any]]:
-    """Yield rows that begin with `COLUMNS`, up to the one with which their texts reach `MOST_READ_CHARS`."""
-    characters = 0
-    for row in rows:
-        yield row
-        characters += len(row[_TEXT] or "")
-        if characters >= MOST_READ_CHARS:
-            return
+MOST_REFERRING: Final = 20
+BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"
+REFERRING = f"SELECT {COLUMNS} FROM messages m WHERE m.refers_to = ? ORDER BY m.n DESC LIMIT {MOST_REFERRING}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +75,7 @@ class AppendRequest:
     dropped: int = 0
 
 
-def append(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[AppendResult]]:
+def _store_all(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[AppendResult]]:
     """Store what is new of several callers, in order, and the checkpoints that follow; return what each one gets."""
     ends, count = dict[int, Checkpoint](), 0
     for each in wanted:
@@ -254,16 +197,6 @@ def _needed(new: NewMessage) -> dict[str, object]:
     return needed
 
 
-def row_of(message: Message, now: int) -> tuple[object, ...]:
-    """Return the values of `INSERT`."""
-    return (
-        message.id, message.mailbox, message.seq, now, message.source, message.channel, message.conversation,
-        message.thread, message.kind.value, message.trust.value, message.attention.value, message.priority.value,
-        message.sender.id, message.sender.name, message.upstream_id, optional_micros(message.sent_at),
-        message.refers_to, encode_json(message.meta) if message.meta else "{}", message.text,
-    )  # fmt: skip
-
-
 def _stored(tx: Transaction, new: NewMessage, message_id: str, seq: int, refers_to: str | None) -> Message:
     return Message(
         id=MessageId(message_id),
@@ -312,23 +245,82 @@ def page(connection: sqlite3.Connection, where: Filter, limit: int, *, newest_fi
     return [from_row(row) for row in within_memory(rows)]
 
 
-def parameters(where: Filter) -> dict[str, object]:
-    """Return the named parameters of `WHERE`."""
-    return {
-        "mailbox": where.mailbox,
-        "among": None if where.among is None else encode_json(where.among),
-        "channel": where.channel,
-        "sender": where.sender,
-        "source": where.source,
-        "thread": where.thread,
-        "since": optional_micros(where.since),
-        "until": optional_micros(where.until),
-        "after": where.after,
-        "before": where.before,
-    }
-
-
 def checkpoint(connection: sqlite3.Connection, source: str, feed: str) -> str:
     """Return a stored checkpoint, or an empty string."""
     row = connection.execute(CHECKPOINT, (source, feed)).fetchone()
     return str(row[0]) if row else ""
+
+
+def get_many(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, Message]:
+    """Return those that are stored."""
+    rows = connection.execute(BY_IDS, (encode_json(list(ids)),))
+    return {message.id: message for message in map(from_row, rows)}
+
+
+def referring(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Message]]:
+    """Return what refers to some messages."""
+    found = {message: connection.execute(REFERRING, (message,)).fetchall() for message in ids}
+    return {message: [from_row(row) for row in reversed(rows)] for message, rows in found.items() if rows}
+
+
+def append(tx: Transaction, wanted: Sequence[AppendRequest]) -> list[list[AppendResult]]:
+    """Store what several callers bring, and what follows from it."""
+    result = _store_all(tx, wanted)
+    for each, appended in zip(wanted, result, strict=True):
+        for new, stored in zip(each.messages, appended, strict=True):
+            if new.author is not None and stored.is_new:
+                own(tx, new.author, stored.message)
+        note_appended(tx, each.messages, appended)
+    refuse_late(tx, {stored.message.mailbox for each in result for stored in each if stored.is_new})
+    return result
+
+
+class SqliteMessages:
+    """The contract of `MessageStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers) -> None:
+        self._writer = writer
+        self._readers = readers
+
+    async def append(
+        self, messages: Sequence[NewMessage], checkpoint: Checkpoint | None = None, *, dropped: int = 0
+    ) -> list[AppendResult]:
+        """Store messages and the checkpoint that follows them."""
+        return await self._writer.run_together(append, AppendRequest(messages, checkpoint, dropped))
+
+    async def get(self, ref: str) -> Message:
+        """Return a message by reference."""
+        return await self._readers.run(lambda db: find(db, ref))
+
+    async def get_many(self, ids: Collection[MessageId]) -> Mapping[MessageId, Message]:
+        """Return some messages."""
+        return await self._readers.run(lambda db: get_many(db, ids))
+
+    async def page(self, where: Filter, limit: int, *, newest_first: bool = False) -> list[Message]:
+        """Return the messages that fit a filter."""
+        return await self._readers.run(lambda db: page(db, where, limit, newest_first=newest_first))
+
+    async def search(self, text: str, where: Filter, limit: int) -> list[Message]:
+        """Return messages that contain all the words."""
+        return await self._readers.run(lambda db: search_index.search(db, text, where, limit))
+
+    async def index(self, limit: int) -> int:
+        """Make more messages searchable."""
+        if not await self._readers.run(search_index.is_behind):
+            return 0
+        return await self._writer.run(lambda tx: search_index.index(tx, limit), is_durable=False, needs_room=True)
+
+    async def referring(self, ids: Collection[MessageId]) -> Mapping[MessageId, Sequence[Message]]:
+        """Return what refers to some messages."""
+        return await self._readers.run(lambda db: referring(db, ids))
+
+
+class SqliteCheckpoints:
+    """The contract of `CheckpointStore`."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    async def get(self, source: str, feed: str) -> str:
+        """Return a stored checkpoint."""
+        return await self._readers.run(lambda db: checkpoint(db, source, feed))

@@ -13,9 +13,9 @@ from typing import Any
 
 from harken.errors import NotFound
 from harken.model import Choose, Consumer, DeliveryId, Message, MessageId, Offer, Priority, Reader, Selection, fresh_id
-from harken.store.contract import MOST_OFFER_CHARS, OfferFilter
-from harken.store.sqlite.deliveries import INSERT, cursor_of
-from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.contract.deliveries import MOST_OFFER_CHARS, OfferFilter
+from harken.store.sqlite.delivery_rows import INSERT, cursor_of
+from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
 
 # A lease that begins more than its own length after now comes from before the clock was set back: it is over.

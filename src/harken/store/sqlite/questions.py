@@ -8,9 +8,9 @@ from datetime import datetime
 from typing import Any
 
 from harken.model import RULES, WATCH, Kind, Mailbox, Message, MessageId, NewMessage
-from harken.store.contract import AppendResult
+from harken.store.contract.messages import AppendResult
 from harken.store.contract.questions import Question, QuestionCount
-from harken.store.sqlite.messages import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.message_rows import BY_ID, COLUMNS, MESSAGE_WIDTH, from_row
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, encode_json, from_micros, to_micros
 from harken.store.sqlite.writer import Writer

@@ -33,10 +33,21 @@ from harken.model import (
     fresh_id,
 )
 from harken.reaction import ActionState, Mode, Outcome
-from harken.store.contract import RECOVERY
 from harken.store.contract.automation import CONFIRM_EXPIRES
+from harken.store.contract.events import RECOVERY
 from harken.store.journal_reader import JournalLine, number_of
-from harken.store.sqlite import access, deliveries, enrollment, messages, outbox, questions, retention, rules, tasks
+from harken.store.sqlite import (
+    delivery_rows,
+    enrollment,
+    message_rows,
+    messages,
+    outbox,
+    people,
+    questions,
+    retention,
+    rules,
+    tasks,
+)
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.errors import translated
 from harken.store.sqlite.transaction import Transaction, encode_json, to_micros
@@ -197,14 +208,14 @@ class Rebuild:
         """Let numbers without a message be over for everyone: what is unread is counted by numbers."""
         now = Transaction(self._connection, datetime.now(UTC))
         for consumer, mailbox, head in self._connection.execute(CURSORS).fetchall():
-            deliveries.advance(now, consumer, mailbox)
-            start = deliveries.cursor_of(self._connection, consumer, mailbox)
+            delivery_rows.advance(now, consumer, mailbox)
+            start = delivery_rows.cursor_of(self._connection, consumer, mailbox)
             named = {"consumer": consumer, "mailbox": mailbox, "cursor": start}
             there = {int(row[0]) for row in self._connection.execute(THERE, named)}
             for seq in range(start + 1, head + 1):
                 if seq not in there:
                     self._connection.execute(LOST, (consumer, mailbox, seq, fresh_id("d-")))
-            deliveries.advance(now, consumer, mailbox)
+            delivery_rows.advance(now, consumer, mailbox)
 
     def _count_absent(self) -> int:
         return int(self._connection.execute(ABSENT).fetchone()[0])
@@ -258,7 +269,7 @@ class Rebuild:
             source, feed, value = map(str, needed["checkpoint"])
             tx.execute(messages.SAVE_CHECKPOINT, (source, feed, value))
         if "author" in needed:
-            deliveries.own(tx, Consumer(needed["author"]), message)
+            delivery_rows.own(tx, Consumer(needed["author"]), message)
         if needed.get("is_question"):
             asked = (message.id, message.mailbox, message.source, message.conversation, message.sender.id)
             tx.execute(questions.ASK, (*asked, tx.now_micros, tx.now_micros))
@@ -289,11 +300,11 @@ class Rebuild:
 
 def store_message(tx: Transaction, message: Message) -> None:
     """Store a message in its place, and let its mailbox reach so far."""
-    head = tx.execute(messages.HEAD, (message.mailbox,)).fetchone()
+    head = tx.execute(message_rows.HEAD, (message.mailbox,)).fetchone()
     if head is None:
-        tx.execute(messages.NEW_CURSOR, (WATCH, message.mailbox))
-    tx.execute(messages.SET_HEAD, (message.mailbox, max(message.seq, head[0] if head else 0)))
-    tx.execute(messages.INSERT[1], messages.row_of(message, to_micros(message.received_at)))
+        tx.execute(message_rows.NEW_CURSOR, (WATCH, message.mailbox))
+    tx.execute(message_rows.SET_HEAD, (message.mailbox, max(message.seq, head[0] if head else 0)))
+    tx.execute(message_rows.INSERT[1], message_rows.row_of(message, to_micros(message.received_at)))
 
 
 def message_of(record: Mapping[str, Any], upstream_id: str) -> Message:
@@ -324,12 +335,12 @@ def message_of(record: Mapping[str, Any], upstream_id: str) -> Message:
 def _decide(tx: Transaction, said: Mapping[str, Any]) -> None:
     match said["kind"]:
         case "access":
-            tx.execute(access.SET_SENDER, (said["source"], said["sender"], Trust(said["trust"]).value))
+            tx.execute(people.SET_SENDER, (said["source"], said["sender"], Trust(said["trust"]).value))
         case "muted":
             until = None if said["until"] is None else to_micros(_moment(said["until"]))
-            tx.execute(access.SET_MUTE, (said["what"], said["name"], until))
+            tx.execute(people.SET_MUTE, (said["what"], said["name"], until))
         case _:
-            tx.execute(access.END_MUTE, (said["what"], said["name"]))
+            tx.execute(people.END_MUTE, (said["what"], said["name"]))
 
 
 def _deliver(tx: Transaction, said: Mapping[str, Any]) -> None:
@@ -346,7 +357,7 @@ def _deliver(tx: Transaction, said: Mapping[str, Any]) -> None:
     for delivery, message in pairs:
         mailbox, seq = _place(tx, message)
         place = (consumer, mailbox, seq)
-        tx.execute(messages.NEW_CURSOR, (consumer, mailbox))
+        tx.execute(message_rows.NEW_CURSOR, (consumer, mailbox))
         if kind == "offered":
             tx.execute(OFFERED, (*place, delivery, message, said["surface"], said["session"], tx.now_micros))
         elif kind == "seen":
@@ -358,19 +369,19 @@ def _deliver(tx: Transaction, said: Mapping[str, Any]) -> None:
             tx.execute(tasks.REFUSE, (*place, message, tx.now_micros, said["reason"]))
         touched.add(mailbox)
     for mailbox in touched if kind != "offered" else ():
-        deliveries.advance(tx, consumer, mailbox)
+        delivery_rows.advance(tx, consumer, mailbox)
 
 
 def _enroll(tx: Transaction, said: Mapping[str, Any]) -> None:
     consumer, mailbox, start = said["consumer"], said["mailbox"], int(said["begins_after"])
     left_out = said.get("left_out") or {}
-    if tx.execute(deliveries.CURSOR, (consumer, mailbox)).fetchone() is not None:
+    if tx.execute(delivery_rows.CURSOR, (consumer, mailbox)).fetchone() is not None:
         return
     counted = (left_out.get("older"), left_out.get("surplus"), left_out.get("up_to"))
     tx.execute(enrollment.BEGIN, (consumer, mailbox, start, *counted))
     named = {"consumer": consumer, "mailbox": mailbox, "cursor": start, "now": tx.now_micros}
     tx.connection.execute(enrollment.SEEN_ELSEWHERE, named)
-    deliveries.advance(tx, consumer, mailbox)
+    delivery_rows.advance(tx, consumer, mailbox)
 
 
 def _reply(tx: Transaction, said: Mapping[str, Any]) -> None:
@@ -383,11 +394,11 @@ def _reply(tx: Transaction, said: Mapping[str, Any]) -> None:
             tx.execute(REPLY, (reply, message, text, said["author"], tx.now_micros, tx.now_micros))
             is_reader = consumer != "rules"
             if is_reader:
-                tx.execute(messages.NEW_CURSOR, (consumer, mailbox))
+                tx.execute(message_rows.NEW_CURSOR, (consumer, mailbox))
             answered = (consumer, mailbox, seq, said["delivery"], message)
             tx.execute(ANSWERED, (*answered, tx.now_micros, tx.now_micros, tx.now_micros))
             if is_reader:
-                deliveries.advance(tx, consumer, mailbox)
+                delivery_rows.advance(tx, consumer, mailbox)
         case "replied":
             tx.execute(outbox.SENT, (said["upstream_id"], reply))
         case "parked":

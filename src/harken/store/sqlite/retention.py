@@ -8,17 +8,17 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from pathlib import Path
 
+from harken.clock import Clock
 from harken.model import Mailbox, MessageId
-from harken.store.contract import Limits, RetentionReport
-from harken.store.contract.retention import MailboxExcess
-from harken.store.sqlite.deliveries import advance
-from harken.store.sqlite.errors import moved
-from harken.store.sqlite.messages import HEAD
+from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
+from harken.store.sqlite.delivery_rows import advance
+from harken.store.sqlite.message_rows import HEAD
 from harken.store.sqlite.questions import note_removed
-from harken.store.sqlite.search import forget, lag
+from harken.store.sqlite.readers import Readers
+from harken.store.sqlite.search import forget
 from harken.store.sqlite.transaction import Transaction, to_micros
+from harken.store.sqlite.writer import Writer
 
 BATCH = 2_000
 _EVENTS_KEPT = 100_000
@@ -175,12 +175,19 @@ def _expire(tx: Transaction, consumer: str, mailbox: str, cursor: int, cutoff: i
     return len(rows)
 
 
-def stats(connection: sqlite3.Connection, path: Path) -> dict[str, int]:
-    """Return counts for people."""
-    tables = ("messages", "deliveries", "mailboxes", "events", "actions", "runs")
-    counts = {name: int(connection.execute(f"SELECT count(*) FROM {name}").fetchone()[0]) for name in tables}
-    try:
-        size = path.stat().st_size
-    except FileNotFoundError as exc:
-        raise moved(path) from exc
-    return {**counts, "bytes": size, "not_indexed": lag(connection)}
+class SqliteRetention:
+    """The contract of `RetentionStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def prune(self, limits: Limits) -> RetentionReport:
+        """Do one bounded round of retention."""
+        return await self._writer.run(lambda tx: prune(tx, limits), is_durable=False, needs_room=True)
+
+    async def excess(self, limits: Limits) -> Sequence[MailboxExcess]:
+        """Return what is over the limits."""
+        now = self._clock.now()
+        return await self._readers.run(lambda db: excess(db, limits, now))

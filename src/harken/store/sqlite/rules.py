@@ -13,10 +13,10 @@ from datetime import datetime
 from harken.errors import Conflict
 from harken.model import Message, MessageId
 from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, RuleState, Verdict
-from harken.store.contract import RECOVERY
 from harken.store.contract.automation import Settlement
+from harken.store.contract.events import RECOVERY
 from harken.store.sqlite import actions
-from harken.store.sqlite.messages import COLUMNS, from_row, within_memory
+from harken.store.sqlite.message_rows import COLUMNS, from_row, within_memory
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, from_micros, to_micros
 from harken.store.sqlite.writer import Writer

@@ -18,7 +18,7 @@ from harken.model import record
 from harken.store.journal_reader import JournalLine
 from harken.store.sqlite.connection import connect, prepare_file
 from harken.store.sqlite.events import after
-from harken.store.sqlite.messages import BY_ID, COLUMNS, from_row
+from harken.store.sqlite.message_rows import BY_ID, COLUMNS, from_row
 from harken.store.sqlite.rebuild import TAKEN, store_message
 from harken.store.sqlite.transaction import Transaction
 

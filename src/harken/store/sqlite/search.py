@@ -10,8 +10,8 @@ import re
 import sqlite3
 
 from harken.model import Message
-from harken.store.contract import Filter
-from harken.store.sqlite.messages import COLUMNS, WHERE, from_row, parameters, within_memory
+from harken.store.contract.messages import Filter
+from harken.store.sqlite.message_rows import COLUMNS, WHERE, from_row, parameters, within_memory
 from harken.store.sqlite.transaction import Transaction
 
 INDEXED = "SELECT value FROM progress WHERE name = 'indexed'"

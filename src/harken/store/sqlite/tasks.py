@@ -9,8 +9,8 @@ from typing import Any
 
 from harken.errors import Conflict, NotFound
 from harken.model import TASK, Mailbox, Task, TaskId
-from harken.store.contract import RECOVERY
-from harken.store.sqlite.deliveries import advance
+from harken.store.contract.events import RECOVERY
+from harken.store.sqlite.delivery_rows import advance
 from harken.store.sqlite.enrollment import enroll
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, from_micros, optional_moment

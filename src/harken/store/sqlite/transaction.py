@@ -13,7 +13,7 @@ from itertools import chain
 
 from harken.memory import json_bytes
 from harken.model import Mailbox, Message
-from harken.store.contract import RECOVERY, Event
+from harken.store.contract.events import RECOVERY, Event
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)

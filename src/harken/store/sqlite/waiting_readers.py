@@ -14,7 +14,7 @@ from datetime import timedelta
 import anyio
 
 from harken.model import Choose, Mailbox, Reader, Selection
-from harken.store.contract import MuteFilter, OfferFilter
+from harken.store.contract.deliveries import MuteFilter, OfferFilter
 from harken.store.sqlite import offers as offer_rows
 from harken.store.sqlite.transaction import Transaction
 
@@ -88,8 +88,9 @@ class WaitingReaders:
         self._waiting = [other for other in self._waiting if other is not waiting]
         return waiting.made
 
-    def serve(self, tx: Transaction, most: int) -> None:
+    def serve(self, tx: Transaction, *, is_alone: bool) -> None:
         """Make the offers that a transaction has something for, for so many readers at most."""
+        most = MOST_ALONE if is_alone else MOST_WITH_A_MESSAGE
         grown = tx.grown | self._unserved
         self._before, self._unserved = self._unserved, set()
         exhausted: set[tuple[str, tuple[Mailbox, ...], MuteFilter, Choose | None]] = set()
@@ -112,14 +113,14 @@ class WaitingReaders:
                 # first of them has only heard of, because it is long, is for that one to read.
                 exhausted.add(key)
 
-    def commit(self) -> Sequence[WaitingReader]:
+    def commit(self) -> Sequence[Callable[[], None]]:
         """The transaction is committed: return whom it served; whoever it left with nothing waits from now on."""
         served, self._served = self._served, []
         self._waiting = [
             each for each in (*self._waiting, *self._begun) if not (has_something(each.made) or each.is_over)
         ]
         self._begun = []
-        return served
+        return [each.hand_over for each in served]
 
     def roll_back(self) -> None:
         """The transaction failed: nobody was served by it, and whoever began to wait in it is told so."""

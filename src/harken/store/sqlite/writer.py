@@ -18,17 +18,16 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from harken.clock import Clock
 from harken.errors import Unavailable
 from harken.model import Mailbox
-from harken.store.contract import AfterCommit, BeforeCommit, Event
+from harken.store.contract.events import AfterCommit, BeforeCommit, Event
 from harken.store.files import OpenFiles
 from harken.store.reserve import DiskReserve
 from harken.store.sqlite.errors import full, is_full, moved, translate, unspeakable
 from harken.store.sqlite.transaction import Transaction
-from harken.store.sqlite.waiting_readers import MOST_ALONE, MOST_WITH_A_MESSAGE, WaitingReader, WaitingReaders
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -40,6 +39,27 @@ _log = logging.getLogger("harken.store")
 
 MAX_BATCH = 256
 RETRY_SECONDS = 1.0
+
+
+class CommitService(Protocol):
+    """What is served in every transaction after its jobs: readers that wait. It belongs to the writing thread."""
+
+    @property
+    def unserved(self) -> Collection[Mailbox]:
+        """Mailboxes for which something is left to do; the writer does not wait for a job then."""
+        ...
+
+    def serve(self, tx: Transaction, *, is_alone: bool) -> None:
+        """Do what the transaction has something for; `is_alone`: no job waits for it."""
+        ...
+
+    def commit(self) -> Sequence[Callable[[], None]]:
+        """The transaction is committed: return what is to be called in the event loop."""
+        ...
+
+    def roll_back(self) -> None:
+        """The transaction failed: everything is as it was before."""
+        ...
 
 
 @dataclass(slots=True)
@@ -61,7 +81,7 @@ class Writer:
         self,
         connection: sqlite3.Connection,
         clock: Clock,
-        waiting: WaitingReaders,
+        service: CommitService,
         *,
         files: OpenFiles,
         reserve: DiskReserve | None,
@@ -76,7 +96,7 @@ class Writer:
         self._after_commit = after_commit
         self._before_commit = before_commit
         self._announce = announce
-        self._waiting = waiting
+        self._service = service
         self._jobs: queue.SimpleQueue[_Job[Any] | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._work, name="harken-writer", daemon=True)
         self._loop = asyncio.get_running_loop()
@@ -130,8 +150,8 @@ class Writer:
         is_stopping, pause = False, 0.0
         while not is_stopping:
             # Readers that still have to be served do not wait for the next job, and do not hold it up either.
-            batch, is_stopping = self._next_batch(pause if self._waiting.unserved else None)
-            if batch or self._waiting.unserved:
+            batch, is_stopping = self._next_batch(pause if self._service.unserved else None)
+            if batch or self._service.unserved:
                 # While nothing can be written (a full disk), trying without end would only burn a core.
                 pause = 0.0 if self._write(batch) else RETRY_SECONDS
 
@@ -164,7 +184,7 @@ class Writer:
             job.error = job.error or failure
         self._post(refused, (), ())
         others = [job for job in batch if not job.needs_room]
-        return self._commit(others, last=True) if others or self._waiting.unserved else False
+        return self._commit(others, last=True) if others or self._service.unserved else False
 
     def _commit(self, batch: Sequence[_Job[Any]], *, last: bool) -> bool:
         """Run jobs in one transaction, and tell everyone; return whether it was committed.
@@ -173,23 +193,23 @@ class Writer:
         """
         is_committed = False
         transaction = Transaction(self._connection, self._clock.now())
-        served: Sequence[WaitingReader] = ()
+        served: Sequence[Callable[[], None]] = ()
         try:
             self._refuse_moved()
             self._choose_sync(is_full=any(job.is_durable for job in batch))
             self._connection.execute("BEGIN IMMEDIATE")
             self._run_all(batch, transaction)
-            self._waiting.serve(transaction, MOST_WITH_A_MESSAGE if batch else MOST_ALONE)
+            self._service.serve(transaction, is_alone=not batch)
             self._announce_growth(transaction.grown)
             self._connection.execute("COMMIT")
             # A moment ago is not now: what went into a file that has no name any more is not accepted.
             self._refuse_moved()
-            served = self._waiting.commit()
+            served = self._service.commit()
             is_committed = True
         except Exception as exc:
             # Whatever it is, it fails this batch only: a thread that ends would leave everyone waiting.
             self._roll_back()
-            self._waiting.roll_back()
+            self._service.roll_back()
             failure = translate(exc) if isinstance(exc, sqlite3.Error) else exc
             failure.__cause__ = exc if failure is not exc else None
             if not last and is_full(exc) and self._reserve is not None and self._reserve.release():
@@ -279,14 +299,18 @@ class Writer:
             with suppress(sqlite3.Error):
                 self._connection.execute("ROLLBACK")
 
-    def _post(self, batch: Sequence[_Job[Any]], served: Sequence[WaitingReader], grown: Collection[Mailbox]) -> None:
+    def _post(
+        self, batch: Sequence[_Job[Any]], served: Sequence[Callable[[], None]], grown: Collection[Mailbox]
+    ) -> None:
         # When the loop is closed nobody is left to be told. What was committed is committed.
         with suppress(RuntimeError):
             self._loop.call_soon_threadsafe(self._settle, batch, served, grown)
 
-    def _settle(self, batch: Sequence[_Job[Any]], served: Sequence[WaitingReader], grown: Collection[Mailbox]) -> None:
-        for waiting in served:
-            waiting.hand_over()
+    def _settle(
+        self, batch: Sequence[_Job[Any]], served: Sequence[Callable[[], None]], grown: Collection[Mailbox]
+    ) -> None:
+        for hand_over in served:
+            hand_over()
         for job in batch:
             if job.future.done():
                 continue

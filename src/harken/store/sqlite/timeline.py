@@ -11,8 +11,8 @@ from collections.abc import Collection, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Final
 
-from harken.model import Consumer, Delivery, Mailbox, Message, MessageId
-from harken.store.contract import ConsumerState, MuteFilter, Omission
+from harken.model import Mailbox, Message, MessageId
+from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import (
     MOST_MUTED_AMONG_PROMPTS,
     MOST_UNREAD_OF_CHANNEL,
@@ -23,12 +23,11 @@ from harken.store.contract.timeline import (
     TimelinePart,
     TimelineScope,
 )
-from harken.store.sqlite.deliveries import DELIVERY, delivery_from
-from harken.store.sqlite.messages import COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.message_rows import COLUMNS, MESSAGE_WIDTH, from_row
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import encode_json, from_micros, optional_moment, to_micros
 
 MOST: Final = 2**63 - 1
-MOST_REFERRING: Final = 20
 MOST_CHANNELS_OF_PLACE: Final = 64
 MOST_TIMED: Final = 1_000
 
@@ -70,28 +69,9 @@ SELECT m.id, m.n FROM (
     ORDER BY n DESC LIMIT :limit) m
 WHERE {_NO_TRIAL} AND m.seq > {_SEEN_UP_TO.format("m.mailbox")} AND {_UNPROVEN}
 """
-BY_IDS = f"SELECT {COLUMNS} FROM messages m WHERE m.id IN (SELECT value FROM json_each(?))"
-LEDGERS = f"{DELIVERY} WHERE message IN (SELECT value FROM json_each(?)) ORDER BY offered_at, consumer"
-REFERRING = f"SELECT {COLUMNS} FROM messages m WHERE m.refers_to = ? ORDER BY m.n DESC LIMIT {MOST_REFERRING}"
 MAILBOXES = """
 SELECT b.name, b.head, (SELECT m.received_at FROM messages m WHERE m.mailbox = b.name ORDER BY m.seq DESC LIMIT 1)
 FROM mailboxes b WHERE b.name NOT LIKE 'trial:%' ORDER BY b.name
-"""
-CONSUMERS = """
-SELECT c.consumer, c.mailbox, c.seq, coalesce(b.head, 0), iif(coalesce(b.head, 0) <= c.seq, 0, b.head - c.seq - (
-    SELECT count(*) FROM deliveries d
-    WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq AND d.state <> 'offered')),
-    (SELECT count(*) FROM deliveries d WHERE d.consumer = c.consumer AND d.mailbox = c.mailbox AND d.seq > c.seq
-        AND d.state = 'offered' AND d.lease_until > :now),
-    c.left_out_older, c.left_out_surplus, c.left_out_up_to
-FROM cursors c LEFT JOIN mailboxes b ON b.name = c.mailbox
-WHERE :names IS NULL OR c.mailbox IN (SELECT value FROM json_each(:names)) ORDER BY c.consumer, c.mailbox
-"""
-# Where the person's unread begins: channels that were silent since then need not be looked at.
-FIRST_UNREAD = """
-SELECT min((SELECT m.n FROM messages m WHERE m.mailbox = c.mailbox AND m.seq > c.seq ORDER BY m.seq LIMIT 1))
-FROM cursors c JOIN mailboxes b ON b.name = c.mailbox
-WHERE c.consumer = 'watch' AND c.seq < b.head AND c.mailbox NOT LIKE 'trial:%'
 """
 CHANNELS = """
 SELECT source, channel, count, last_n, last_at FROM channels
@@ -125,6 +105,12 @@ WHERE {_NO_TRIAL} AND d.seen_at IS NOT NULL AND d.consumer NOT IN ('watch', 'rul
 GROUP BY m.id
 """
 _MICROS: Final = 1_000_000
+# Where the person's unread begins: channels that were silent since then need not be looked at.
+FIRST_UNREAD = """
+SELECT min((SELECT m.n FROM messages m WHERE m.mailbox = c.mailbox AND m.seq > c.seq ORDER BY m.seq LIMIT 1))
+FROM cursors c JOIN mailboxes b ON b.name = c.mailbox
+WHERE c.consumer = 'watch' AND c.seq < b.head AND c.mailbox NOT LIKE 'trial:%'
+"""
 
 
 def part(
@@ -196,54 +182,13 @@ def unseen(
     return [MessageId(row[0]) for row in sorted(rows, key=lambda row: int(row[1]))]
 
 
-def messages(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, Message]:
-    """Return those that are stored."""
-    rows = connection.execute(BY_IDS, (encode_json(list(ids)),))
-    return {message.id: message for message in map(from_row, rows)}
-
-
-def ledgers(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Delivery]]:
-    """Return the deliveries of some messages."""
-    found: dict[MessageId, list[Delivery]] = {message: [] for message in ids}
-    for delivery in map(delivery_from, connection.execute(LEDGERS, (encode_json(list(ids)),))):
-        found[delivery.message_id].append(delivery)
-    return found
-
-
-def referring(connection: sqlite3.Connection, ids: Collection[MessageId]) -> dict[MessageId, list[Message]]:
-    """Return what refers to some messages."""
-    found = {message: connection.execute(REFERRING, (message,)).fetchall() for message in ids}
-    return {message: [from_row(row) for row in reversed(rows)] for message, rows in found.items() if rows}
-
-
-def mailbox_states(connection: sqlite3.Connection) -> list[MailboxState]:
+def mailboxes(connection: sqlite3.Connection) -> list[MailboxState]:
     """Return every mailbox."""
     rows = connection.execute(MAILBOXES)
     return [MailboxState(name=Mailbox(row[0]), head=row[1], last_at=optional_moment(row[2])) for row in rows]
 
 
-def consumers(
-    connection: sqlite3.Connection, now: int, mailboxes: Collection[Mailbox] | None = None
-) -> list[ConsumerState]:
-    """Return everyone's place."""
-    names = None if mailboxes is None else encode_json(sorted(mailboxes))
-    return [
-        ConsumerState(
-            consumer=Consumer(row[0]),
-            mailbox=Mailbox(row[1]),
-            cursor=row[2],
-            head=row[3],
-            unread=row[4],
-            leased=row[5],
-            left_out=None if row[6] is None else Omission(older=row[6], surplus=row[7], up_to=row[8]),
-        )
-        for row in connection.execute(CONSUMERS, {"names": names, "now": now})
-    ]
-
-
-def channel_states(
-    connection: sqlite3.Connection, limit: int, *, source: str = "", channel: str = ""
-) -> list[ChannelState]:
+def channels(connection: sqlite3.Connection, limit: int, *, source: str = "", channel: str = "") -> list[ChannelState]:
     """Return the channels, the last active first."""
     named = {"limit": limit, "source": source, "channel": channel}
     first = connection.execute(FIRST_UNREAD).fetchone()[0]
@@ -282,7 +227,7 @@ def for_prompts(
     return [from_row(row) for row in newest]
 
 
-def pulse(connection: sqlite3.Connection, since: datetime, span: timedelta) -> ActivityCounts:
+def activity(connection: sqlite3.Connection, since: datetime, span: timedelta) -> ActivityCounts:
     """Return what happened since a time."""
     begin, width = to_micros(since), span // timedelta(microseconds=1)
     counts = connection.execute(RECEIVED, {"since": begin, "span": width}).fetchall()
@@ -295,3 +240,36 @@ def pulse(connection: sqlite3.Connection, since: datetime, span: timedelta) -> A
         # A clock that was set back in between makes no message seen before it came.
         seconds_to_seen=sorted(max(0, row[0]) / _MICROS for row in timed),
     )
+
+
+class SqliteTimeline:
+    """The contract of `TimelineStore`."""
+
+    def __init__(self, readers: Readers) -> None:
+        self._readers = readers
+
+    async def part(
+        self, place: TimelineScope, limit: int, *, before: int = 0, after: int | None = None
+    ) -> TimelinePart:
+        """Return part of a timeline."""
+        return await self._readers.run(lambda db: part(db, place, limit, before=before, after=after))
+
+    async def unseen(self, place: TimelineScope, up_to: int, limit: int, *, since: int = 0) -> Sequence[MessageId]:
+        """Return what the person has not seen."""
+        return await self._readers.run(lambda db: unseen(db, place, up_to, limit, since=since))
+
+    async def mailboxes(self) -> Sequence[MailboxState]:
+        """Return every mailbox."""
+        return await self._readers.run(mailboxes)
+
+    async def channels(self, limit: int, *, source: str = "", channel: str = "") -> Sequence[ChannelState]:
+        """Return the channels."""
+        return await self._readers.run(lambda db: channels(db, limit, source=source, channel=channel))
+
+    async def for_prompts(self, mailboxes: Collection[Mailbox], limit: int, mutes: MuteFilter) -> Sequence[Message]:
+        """Return the newest messages that go with prompts."""
+        return await self._readers.run(lambda db: for_prompts(db, mailboxes, limit, mutes))
+
+    async def activity(self, since: datetime, span: timedelta) -> ActivityCounts:
+        """Return what happened since a time."""
+        return await self._readers.run(lambda db: activity(db, since, span))

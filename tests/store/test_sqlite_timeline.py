@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from harken.model import INBOX, WATCH, Attention, Mailbox, MessageId, Reader, SessionKey
-from harken.store.contract import MuteFilter
+from harken.store.contract.deliveries import MuteFilter
 from harken.store.contract.timeline import TimelineScope
-from harken.store.sqlite import open_store, outbox, queries
+from harken.store.sqlite import deliveries, messages, open_store, outbox, timeline
 from harken.store.sqlite.connection import connect, migrations
 from harken.store.sqlite.store import SqliteStore
 from harken.testing import FakeClock
@@ -42,41 +42,41 @@ Ask = Callable[[sqlite3.Connection], object]
 
 def newest_ids(connection: sqlite3.Connection) -> list[MessageId]:
     """Return what the first page shows."""
-    part = queries.part(connection, TimelineScope(mailbox=INBOX), LINES, before=0, after=None)
+    part = timeline.part(connection, TimelineScope(mailbox=INBOX), LINES, before=0, after=None)
     return [message.id for _, message in part.lines]
 
 
 def newest_seq(connection: sqlite3.Connection) -> int:
     """Return the position of the newest message."""
-    return queries.part(connection, TimelineScope(mailbox=INBOX), 1, before=0, after=None).newest
+    return timeline.part(connection, TimelineScope(mailbox=INBOX), 1, before=0, after=None).newest
 
 
 READS: Final[Mapping[str, Ask]] = {
-    "newest of a mailbox": lambda db: queries.part(db, TimelineScope(mailbox=INBOX), LINES, before=0, after=None),
-    "older of a mailbox": lambda db: queries.part(db, TimelineScope(mailbox=INBOX), LINES, before=250, after=None),
-    "what follows in a mailbox": lambda db: queries.part(db, TimelineScope(mailbox=INBOX), LINES, before=0, after=100),
-    "a small mailbox": lambda db: queries.part(db, TimelineScope(mailbox="task:7"), 5, before=0, after=None),
-    "a channel of a source": lambda db: queries.part(
+    "newest of a mailbox": lambda db: timeline.part(db, TimelineScope(mailbox=INBOX), LINES, before=0, after=None),
+    "older of a mailbox": lambda db: timeline.part(db, TimelineScope(mailbox=INBOX), LINES, before=250, after=None),
+    "what follows in a mailbox": lambda db: timeline.part(db, TimelineScope(mailbox=INBOX), LINES, before=0, after=100),
+    "a small mailbox": lambda db: timeline.part(db, TimelineScope(mailbox="task:7"), 5, before=0, after=None),
+    "a channel of a source": lambda db: timeline.part(
         db, TimelineScope(source="teams", channel="c1"), LINES, before=0, after=None
     ),
-    "a channel": lambda db: queries.part(db, TimelineScope(channel="c1"), LINES, before=0, after=None),
-    "a channel that was silent for long": lambda db: queries.part(
+    "a channel": lambda db: timeline.part(db, TimelineScope(channel="c1"), LINES, before=0, after=None),
+    "a channel that was silent for long": lambda db: timeline.part(
         db, TimelineScope(channel="rare"), 5, before=0, after=None
     ),
-    "older of a channel": lambda db: queries.part(db, TimelineScope(channel="c1"), LINES, before=300, after=None),
-    "what follows in a channel": lambda db: queries.part(db, TimelineScope(channel="c1"), LINES, before=0, after=100),
-    "everything": lambda db: queries.part(db, TimelineScope(), LINES, before=0, after=None),
-    "mailboxes": queries.mailbox_states,
-    "consumers": partial(queries.consumers, now=0),
-    "channels": lambda db: queries.channel_states(db, 10),
-    "unseen of a mailbox": lambda db: queries.unseen(db, TimelineScope(mailbox=INBOX), 10**6, 100),
-    "unseen of the last part of a mailbox": lambda db: queries.unseen(
+    "older of a channel": lambda db: timeline.part(db, TimelineScope(channel="c1"), LINES, before=300, after=None),
+    "what follows in a channel": lambda db: timeline.part(db, TimelineScope(channel="c1"), LINES, before=0, after=100),
+    "everything": lambda db: timeline.part(db, TimelineScope(), LINES, before=0, after=None),
+    "mailboxes": timeline.mailboxes,
+    "consumers": partial(deliveries.consumers, now=0),
+    "channels": lambda db: timeline.channels(db, 10),
+    "unseen of a mailbox": lambda db: timeline.unseen(db, TimelineScope(mailbox=INBOX), 10**6, 100),
+    "unseen of the last part of a mailbox": lambda db: timeline.unseen(
         db, TimelineScope(mailbox=INBOX), 10**6, 100, since=newest_seq(db) - LINES
     ),
-    "unseen of a channel": lambda db: queries.unseen(db, TimelineScope(channel="c1"), 10**6, 100),
-    "messages": lambda db: queries.messages(db, newest_ids(db)),
-    "ledgers": lambda db: queries.ledgers(db, newest_ids(db)),
-    "referring": lambda db: queries.referring(db, newest_ids(db)),
+    "unseen of a channel": lambda db: timeline.unseen(db, TimelineScope(channel="c1"), 10**6, 100),
+    "messages": lambda db: messages.get_many(db, newest_ids(db)),
+    "ledgers": lambda db: deliveries.ledgers(db, newest_ids(db)),
+    "referring": lambda db: messages.referring(db, newest_ids(db)),
     "replies": lambda db: outbox.of_messages(db, newest_ids(db)),
 }
 
@@ -86,7 +86,7 @@ async def filled(folder: Path, count: int) -> AsyncIterator[SqliteStore]:
     """A store of so many messages in so many mailboxes, some of them seen by an agent and by the person."""
     clock = FakeClock()
     async with open_store(folder / f"{count}.db", clock) as store:
-        await store.enroll(AGENT, INBOX, clock.now())
+        await store.deliveries.enroll(AGENT, INBOX, clock.now())
         for begin in range(0, count, 500):
             batch = [
                 new_message(
@@ -96,10 +96,14 @@ async def filled(folder: Path, count: int) -> AsyncIterator[SqliteStore]:
                 )
                 for number in range(begin, min(count, begin + 500))
             ]
-            await store.append([replace(each, source="mail" if i % 3 else "teams") for i, each in enumerate(batch)])
-        ids = [message.id for _, message in (await store.part(TimelineScope(mailbox=INBOX), 100, after=1)).lines]
+            await store.messages.append(
+                [replace(each, source="mail" if i % 3 else "teams") for i, each in enumerate(batch)]
+            )
+        ids = [
+            message.id for _, message in (await store.timeline.part(TimelineScope(mailbox=INBOX), 100, after=1)).lines
+        ]
         for consumer in (AGENT, WATCH):
-            await store.acknowledge(Reader(consumer=consumer, session=SessionKey("")), ids, "test")
+            await store.deliveries.acknowledge(Reader(consumer=consumer, session=SessionKey("")), ids, "test")
         yield store
 
 
@@ -135,20 +139,20 @@ async def test_the_pulse_costs_what_came_in_its_time(tmp_path: Path) -> None:
     clock = FakeClock()
     async with open_store(tmp_path / "harken.db", clock) as store:
         for _ in range(20):
-            await store.append([new_message() for _ in range(500)])
+            await store.messages.append([new_message() for _ in range(500)])
         since = clock.advance(3600)
-        await store.append([new_message() for _ in range(10)])
-    taken = steps(tmp_path / "harken.db", lambda db: queries.pulse(db, since, timedelta(hours=1)))
+        await store.messages.append([new_message() for _ in range(10)])
+    taken = steps(tmp_path / "harken.db", lambda db: timeline.activity(db, since, timedelta(hours=1)))
     assert 20 < taken < 2_000
 
 
 async def test_what_goes_with_prompts_costs_nothing_of_what_does_not(tmp_path: Path) -> None:
     """It is looked for at every prompt of every agent: mail of people since then must not make that dear."""
     async with open_store(tmp_path / "harken.db", FakeClock()) as store:
-        await store.append([replace(new_message(), attention=Attention.PROMPT) for _ in range(10)])
+        await store.messages.append([replace(new_message(), attention=Attention.PROMPT) for _ in range(10)])
         for _ in range(10):
-            await store.append([new_message() for _ in range(500)])
-    taken = steps(tmp_path / "harken.db", lambda db: queries.for_prompts(db, [INBOX], 5, MuteFilter()))
+            await store.messages.append([new_message() for _ in range(500)])
+    taken = steps(tmp_path / "harken.db", lambda db: timeline.for_prompts(db, [INBOX], 5, MuteFilter()))
     assert 20 < taken < 1_000
 
 
@@ -163,5 +167,5 @@ async def test_channels_of_an_earlier_database_are_counted_once_it_is_opened(tmp
         connection.execute(f"PRAGMA user_version = {version}")
         connection.executemany(EARLIER, [("m-1", 1), ("m-2", 2)])
     async with open_store(path, FakeClock()) as store:
-        [state] = await store.channel_states(10)
+        [state] = await store.timeline.channels(10)
     assert (state.source, state.channel, state.count) == ("teams", "c", 2)

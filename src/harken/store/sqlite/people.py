@@ -5,9 +5,12 @@ from __future__ import annotations
 import sqlite3
 from datetime import datetime
 
+from harken.clock import Clock
 from harken.model import SenderRule, Trust, timestamp
-from harken.store.contract import Mute
+from harken.store.contract.people import Mute
+from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import Transaction, optional_micros, optional_moment, to_micros
+from harken.store.sqlite.writer import Writer
 
 SET_SENDER = """
 INSERT INTO senders (source, sender, trust) VALUES (?, ?, ?)
@@ -45,3 +48,28 @@ def set_mute(tx: Transaction, mute: Mute, *, is_on: bool) -> None:
 def mutes(connection: sqlite3.Connection, now: datetime) -> list[Mute]:
     """Return the mutes in force."""
     return [Mute(row[0], row[1], optional_moment(row[2])) for row in connection.execute(MUTES, (to_micros(now),))]
+
+
+class SqlitePeople:
+    """The contract of `PeopleStore`."""
+
+    def __init__(self, writer: Writer, readers: Readers, clock: Clock) -> None:
+        self._writer = writer
+        self._readers = readers
+        self._clock = clock
+
+    async def set_sender(self, rule: SenderRule) -> None:
+        """Decide about a sender."""
+        await self._writer.run(lambda tx: set_sender(tx, rule))
+
+    async def senders(self) -> list[SenderRule]:
+        """Return all decisions."""
+        return await self._readers.run(senders)
+
+    async def set_mute(self, mute: Mute, *, is_on: bool) -> None:
+        """Begin or end a mute."""
+        await self._writer.run(lambda tx: set_mute(tx, mute, is_on=is_on))
+
+    async def mutes(self) -> list[Mute]:
+        """Return the mutes in force."""
+        return await self._readers.run(lambda db: mutes(db, self._clock.now()))

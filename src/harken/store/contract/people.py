@@ -1,0 +1,40 @@
+"""The part of the store's contract that is about what the person decided: who is trusted, what is muted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from harken.model import (
+    SenderRule,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mute:
+    """What may not push for a while: `kind` is `session`, `channel` or `sender`. It is stored and can be pulled."""
+
+    kind: str
+    name: str
+    until: datetime | None
+
+
+class PeopleStore(Protocol):
+    """Decisions about senders, and mutes."""
+
+    async def set_sender(self, rule: SenderRule) -> None:
+        """Decide about a sender; the newest decision counts. Journals `access`."""
+        ...
+
+    async def senders(self) -> list[SenderRule]:
+        """Return all decisions."""
+        ...
+
+    async def set_mute(self, mute: Mute, *, is_on: bool) -> None:
+        """Begin or end a mute. Idempotent. Journals `muted` or `unmuted`."""
+        ...
+
+    async def mutes(self) -> list[Mute]:
+        """Return the mutes in force now."""
+        ...
