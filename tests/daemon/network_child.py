@@ -11,8 +11,8 @@ import sys
 
 from harken.config.home import ensure, find_home
 from harken.config.load import load
+from harken.config.lock import single_instance
 from harken.daemon.compose import serve
-from harken.daemon.lock import single_instance
 
 SOCKET_EVENTS = ("socket.bind", "socket.connect", "socket.sendto", "socket.sendmsg")
 NAME_EVENTS = ("socket.getaddrinfo", "socket.gethostbyname", "socket.gethostbyaddr")
