@@ -25,8 +25,11 @@ MAX_FUNCTION_STATEMENTS: Final = 40
 MAX_SUPPRESSIONS: Final = 6
 MIN_REASON_WORDS: Final = 2
 
-# The supervisor keeps loops alive; the writer thread hands whatever a job raised to the caller that waits for it.
-CATCH_ALLS: Final = frozenset({"src/harken/daemon/supervisor.py", "src/harken/store/sqlite/writer.py"})
+# The supervisor keeps loops alive; the writer thread hands whatever a job raised to the caller that waits for it; a
+# plugin is other people's code, and a broken one stops nothing else.
+CATCH_ALLS: Final = frozenset(
+    {"src/harken/daemon/supervisor.py", "src/harken/store/sqlite/writer.py", "src/harken/plugins.py"}
+)
 EDGE: Final = "src/harken/edge/"
 LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")
 SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules"})

@@ -29,12 +29,12 @@ from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
 from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError, Uncertain
-from harken.hosts.base import GENERIC, HOSTS
-from harken.hosts.registry import TITLES, hook_host
+from harken.hosts.host import GENERIC
+from harken.hosts.registry import hook_host, host_names, hosts
 from harken.inbox.frames import FRAME_CHARS, OPENING_CHARS
 from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
-from harken.surfaces import claude_channel, render
+from harken.surfaces import render
 from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
@@ -243,17 +243,14 @@ def sizes_section() -> Iterator[str]:
         "UTF-16 code units. What is longer is announced.\n\n"
     )
     rows: list[tuple[str, ...]] = []
-    for host in HOSTS:
+    for host in hosts().values():
         told = hook_host(host.name).most_chars
         short = {moment: most for moment, most in told.items() if most != max(told.values())}
         apart = [f"{_longest_told(most)} by `hook: {moment.value}`" for moment, most in short.items()]
-        apart += (
-            [f"{_longest_told(claude_channel.MOST_CHARS)} by `{claude_channel.NAME}`"]
-            if host.name == "claude-code"
-            else []
-        )
+        channel = host.channel() if host.channel else None
+        apart += [f"{_longest_told(channel.most_chars)} by `{channel.surface}`"] if channel else []
         longest = "; ".join([f"{_longest_told(max(told.values()))} characters", *apart])
-        rows.append((TITLES[host.name], f"{host.result_bytes:,} bytes", longest))
+        rows.append((host.title, f"{host.result_bytes:,} bytes", longest))
     rows.append(("any other client", f"{GENERIC.result_bytes:,} bytes", "nothing is handed to it"))
     yield table(("host", "a result", "a message that is handed over"), rows)
 
@@ -473,7 +470,7 @@ def pages(words: Words, found: Examples) -> dict[str, str]:
         "journal.md": journal_page(words, found),
         "metrics.md": metrics_page(),
     }
-    schema = {"triggers.schema.json": json.dumps(json_schema(), indent=2) + "\n"}
+    schema = {"triggers.schema.json": json.dumps(json_schema(host_names()), indent=2) + "\n"}
     return {name: GENERATED + "".join(parts).rstrip() + "\n" for name, parts in written.items()} | schema
 
 

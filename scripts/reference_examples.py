@@ -27,7 +27,7 @@ from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
-from harken.hosts.base import GENERIC
+from harken.hosts.host import GENERIC
 from harken.inbox import Caller, Note, Role, Session
 from harken.inbox.tasks import NewTask
 from harken.ingest.prepare import Policy, prepare

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.cli.output import Screen, json_text
-from harken.hosts.base import named
+from harken.hosts.registry import host_named
 from harken.model import INBOX, Attention, DeliveryId, Message, MessageId, Offer, Sender, Trust
 from harken.surfaces import shapes
 from harken.surfaces.budget import printed_bytes
@@ -23,7 +23,7 @@ from tests.cli.test_as_agent import hosting
 
 NOT_VALID: Final = 2
 CODEX: Final = "codex-mcp-client"
-MOST: Final = named("codex").result_bytes
+MOST: Final = host_named("codex").result_bytes
 NARROWEST: Final = 60  # columns: agents' terminals are wider
 # Letters of every width, such as terminals and JSON need escapes for, and line ends.
 LETTERS: Final = 'a "\\\n\t今é😀\u00a0\ue000\U0001fffd'

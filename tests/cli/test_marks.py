@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.lock import is_locked
-from harken.hosts.registry import TITLES, host_marks
+from harken.hosts.registry import host_marks, host_title
 from harken.testing import Agent, edge_command
 from tests.cli.rig import COMMAND, SECONDS, Rig, serving
 from tests.loss.rig import until
@@ -63,7 +63,7 @@ def test_each_mark_makes_an_agent(rig: Rig, host: str, variable: str) -> None:
     shell = replace(rig, extra={variable: "17"})
     done = shell.run("pair")
     assert (done.code, done.out) == (REFUSED, "")
-    assert f"{TITLES[host]}, because {variable} is set in its environment" in " ".join(done.err.split())
+    assert f"{host_title(host)}, because {variable} is set in its environment" in " ".join(done.err.split())
     assert shell.json("stats")["consumer"] == host
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from harken.daemon.agents import Agents
 from harken.daemon.callers import Callers
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.inbox import Role, Session, Sessions
 from harken.model import Consumer, SessionKey
 from harken.runs.mark import limit_of

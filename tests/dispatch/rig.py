@@ -19,7 +19,7 @@ from anyio.abc import UNIXSocketStream
 
 from harken.daemon.reach import Reaching
 from harken.dispatch.bells import Bells
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.inbox import Inbox, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds

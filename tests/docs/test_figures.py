@@ -9,7 +9,7 @@ import pytest
 
 from harken.config.settings import Settings
 from harken.dispatch import wake
-from harken.hosts.base import HOSTS
+from harken.hosts.registry import hosts
 from harken.surfaces.budget import LISTING_PART
 from harken.surfaces.telling import BLOCK_MESSAGES
 from tests.docs.pages import DOCS, prose
@@ -44,4 +44,4 @@ def test_hosts_that_tell_of_interruptions_are_those_of_the_page() -> None:
     """What is said of a host that keeps silent would be a promise that nothing holds."""
     (said,) = re.findall(r"; ([\w ,]+) say it,\s", prose(DOCS / "explanation" / "delivery.md"))
     named = {name.strip().lower().replace(" ", "-") for name in re.split(r",| and ", said)}
-    assert named == {host.name for host in HOSTS if host.reports_interrupts}
+    assert named == {host.name for host in hosts().values() if host.reports_interrupts}

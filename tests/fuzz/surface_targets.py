@@ -24,11 +24,11 @@ from harken.daemon.listener import Listener
 from harken.edge.ask import receive
 from harken.edge.codec import Codec, quote
 from harken.edge.codec import Lines as EdgeLines
-from harken.hosts.base import Hello
 from harken.hosts.claude_code import transcript as claude_code
 from harken.hosts.copilot import transcript as copilot
+from harken.hosts.hello import Hello
 from harken.hosts.hook import Moment
-from harken.hosts.registry import PACKAGES
+from harken.hosts.registry import hosts
 from harken.surfaces.doors import create_doors
 from harken.surfaces.wire import Lines
 from tests.dispatch.rig import House, open_house
@@ -39,7 +39,7 @@ from tests.sources.webhook.rig import RAW_KEY, SECRET, SIGNERS, Kept
 CASE_SECONDS: Final = 20.0
 MAX_ANSWER: Final = 1 << 16
 ASKED_EVERY: Final = 5
-HOOKED: Final = tuple(sorted(PACKAGES))
+HOOKED: Final = tuple(sorted(hosts()))
 MOMENTS: Final = tuple(moment.value for moment in Moment)
 DOOR_STATUSES: Final = frozenset({200, 202, 401, 404, 405, 408, 413, 415, 422, 429, 503})
 

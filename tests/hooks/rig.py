@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
 from harken.hosts.hook import Moment, Voice
-from harken.hosts.registry import hook_host
+from harken.hosts.registry import hook_host, host_named
 from harken.testing import Agent, edge_command
 from tests.loss.rig import Served, until
 
@@ -270,7 +270,7 @@ class Conversation:
         """What its hooks find in their environment: a mark of the host, without which somebody has run them by hand."""
         if self.kind is CLAUDE:
             return {"CLAUDE_PID": str(self.pid)}
-        marks = hook_host(self.kind.name).marks
+        marks = host_named(self.kind.name).marks
         return {marks.session or marks.process: self.native if marks.session else str(self.pid)}
 
     def payload(self, moment: Moment, **more: Json) -> bytes:

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harken.hosts.host import Host
+from harken.hosts.registry import host_named, host_names, interactive
 from harken.testing import DaemonProcess, running_daemon
-from harken.trial.launch import LAUNCHES, Launch
 from harken.trial.model import Model
 from tests.hosts.matrix import Matrix, rows, table
 from tests.hosts.stage import PROGRAMS, Stage
@@ -45,13 +46,13 @@ def matrix(request: pytest.FixtureRequest) -> Matrix:
     return Matrix(request.node)
 
 
-@pytest.fixture(params=tuple(LAUNCHES))
-def host(request: pytest.FixtureRequest) -> Launch:
+@pytest.fixture(params=host_names())
+def host(request: pytest.FixtureRequest) -> Host:
     """Each host; one of them with `@pytest.mark.parametrize("host", ["codex"], indirect=True)`."""
-    launch = LAUNCHES[request.param]
-    if not (PROGRAMS / launch.program).exists():
-        pytest.fail(f"{launch.name} is not installed: run `make test-hosts` once, it installs every host")
-    return launch
+    found = host_named(request.param)
+    if not (PROGRAMS / interactive(found.name).program).exists():
+        pytest.fail(f"{found.name} is not installed: run `make test-hosts` once, it installs every host")
+    return found
 
 
 @pytest.fixture
@@ -77,9 +78,9 @@ def daemon(folder: Path) -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture
-def bare_stage(host: Launch, folder: Path, model: Model) -> Iterator[Stage]:
+def bare_stage(host: Host, folder: Path, model: Model) -> Iterator[Stage]:
     """The host in a private home, with a model and no Harken."""
-    here = Stage(launch=host, folder=folder, model=model)
+    here = Stage(host=host, folder=folder, model=model)
     here.prepare()
     try:
         yield here

@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.registry import PACKAGES
+from harken.hosts.registry import hosts
 
 FAILED: Final = "FAILED"
 _PROPERTY: Final = "jail"
@@ -57,5 +57,5 @@ def table(found: Mapping[str, Mapping[str, str]]) -> Sequence[str]:
 
 def _host(test: str) -> str:
     """Return the host that a test is about, which its file or its parameter names."""
-    named = (name for name, package in PACKAGES.items() if f"{_JAIL}{package}.py" in test or f"[{name}]" in test)
+    named = (name for name, package in hosts().items() if f"{_JAIL}{package}.py" in test or f"[{name}]" in test)
     return next(named, "?")

@@ -175,7 +175,7 @@ class Observer:
         paths = sorted((self.stage.harken_home / "journal").glob("*.jsonl"))
         size = sum(path.stat().st_size for path in paths)
         if size != self._read[0]:
-            self._read = size, list(_entries(paths, self.stage.launch.name))
+            self._read = size, list(_entries(paths, self.stage.host.name))
         return self._read[1]
 
     def seen_at(self, message: SentMessage) -> datetime | None:
@@ -209,7 +209,7 @@ class Observer:
     def report(self) -> str:
         """Return everything that is wrong, and what happened; nothing when all is well."""
         wrong = "\n".join(f"  - {problem}" for problem in self.problems)
-        return f"{self.stage.launch.name}:\n{wrong}\n\n{self.timeline()}" if wrong else ""
+        return f"{self.stage.host.name}:\n{wrong}\n\n{self.timeline()}" if wrong else ""
 
     def timeline(self) -> str:
         """Return what happened, in order, one line each."""

@@ -20,9 +20,9 @@ from typing import Final, TypeAlias
 
 import psutil
 
+from harken.hosts.registry import host_named, interactive
 from harken.testing.daemon import DaemonProcess, Json
 from harken.trial.exchange import Asked, Say, side
-from harken.trial.launch import LAUNCHES
 from harken.trial.model import Model
 from harken.trial.screen import Screen
 from tests.hosts.observer import ARRIVAL_SECONDS, LOOK_SECONDS, Observer, SentMessage
@@ -178,7 +178,7 @@ class ObservedHost:
     @property
     def name(self) -> str:
         """The host's name."""
-        return self.stage.launch.name
+        return self.stage.host.name
 
     @property
     def habits(self) -> Habits:
@@ -206,7 +206,7 @@ class ObservedHost:
         """
         screen = self.terminals.enter_context(self.stage.screen())
         try:
-            screen.wait_for(self.stage.launch.ready, READY_SECONDS)
+            screen.wait_for(self.stage.recipe.ready, READY_SECONDS)
             screen.wait_quiet()
             self.observer.note("a session was started")
             session = HostSession(self, screen)
@@ -359,7 +359,7 @@ def observed(stage: Stage) -> Iterator[ObservedHost]:
     try:
         with ExitStack() as terminals:
             stage.harken("up")
-            stage.harken("connect", stage.launch.name, "--yes")
+            stage.harken("connect", stage.host.name, "--yes")
             stage.harken("allow", KNOWN_SENDER)
             host = ObservedHost(stage, Observer(stage), terminals)
             stage.model.follow(host.script)
@@ -371,12 +371,11 @@ def observed(stage: Stage) -> Iterator[ObservedHost]:
 @contextmanager
 def installed(name: str) -> Iterator[ObservedHost]:
     """A host in a home of its own, connected to a Harken of its own."""
-    launch = LAUNCHES[name]
-    is_there = (PROGRAMS / launch.program).exists()
+    is_there = (PROGRAMS / interactive(name).program).exists()
     assert is_there, f"{name} is not installed: run `make test-hosts` once, it installs every host"
     # A short name: sockets are made below it, and their paths are limited.
     with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as folder, Model() as model:
-        stage = Stage(launch=launch, folder=Path(folder).resolve(), model=model)
+        stage = Stage(host=host_named(name), folder=Path(folder).resolve(), model=model)
         stage.prepare()
         with observed(stage) as host:
             yield host

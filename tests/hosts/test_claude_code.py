@@ -120,7 +120,7 @@ def test_idle_session_in_tmux_is_woken_and_told_once(connected: Stage) -> None:
     """A message to an idle agent starts its next turn, and is not told again with the next prompt."""
     asked, body, later = marker(), marker(), marker()
     with connected.tmux() as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(connected, asked)
         tmux.wait_quiet()
@@ -139,7 +139,7 @@ def test_session_that_starts_is_woken_for_what_waits(connected: Stage) -> None:
     body = marker()
     message = send(connected, body)
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         arrived(connected, body)
         assert eventually(connected, message, lambda line: line.get("state") == "seen")["surface"] == "wake: bell"
     assert_once(connected, body)
@@ -196,7 +196,7 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
     argv = (str(connected.program), "--permission-mode", "default", "--allowedTools=Bash,Agent")
     with connected.gate() as gate, Screen(argv, connected.environment, connected.project) as screen:
         connected.model.follow(in_conversation(gate.command))
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit(prompt)
         gate.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -214,7 +214,7 @@ def test_cleared_conversation_is_the_same_session(connected: Stage) -> None:
     """After /clear the host has another id for it; whoever wrote to the session still reaches it."""
     asked, body = marker(), marker()
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit(asked)
         arrived(connected, asked)
         screen.wait_quiet()
@@ -234,7 +234,7 @@ def test_cleared_conversation_is_the_same_session(connected: Stage) -> None:
 def test_session_that_ended_is_gone(connected: Stage) -> None:
     """A message for a session that is not there must wait visibly, and not be sent into nothing."""
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit("/exit")
         end = time.monotonic() + STEP_SECONDS
         while sessions(connected):
@@ -272,7 +272,7 @@ def test_prompt_that_was_taken_back_takes_its_message_along_and_it_comes_again(c
     """Esc before the first word removes the prompt and all that went with it, though the transcript keeps it."""
     body, first, second = marker(), marker(), marker()
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         message = send(connected, body, "--priority", "low")
         with connected.model.hold(lambda asked: first in asked.text) as hold:
             screen.submit(first)
@@ -308,14 +308,14 @@ def test_channel_hook_and_tool_give_the_same_text(connected: Stage) -> None:
     account = connected.user / ".claude.json"
     settings = json.loads(account.read_text())
     account.write_text(json.dumps({**settings, "cachedGrowthBookFeatures": {"tengu_harbor": True}}))
-    launch = connected.launch
-    given = launch.for_private(connected.model.url)
+    recipe = connected.recipe
+    given = recipe.for_private(connected.model.url)
     option = ("--dangerously-load-development-channels", "plugin:harken@harken")
     environ = {**connected.environment, "CLAUDE_CODE_GB_DISK_CACHE_WHEN_TELEMETRY_OFF": "1"}
-    with Screen(launch.interactive(connected.program, given, *option), environ, connected.project) as screen:
+    with Screen(recipe.interactive(connected.program, given, *option), environ, connected.project) as screen:
         screen.wait_for("local development", READY_SECONDS)
         screen.press("enter")
-        screen.wait_for(lambda shown: launch.ready in shown and "local development" not in shown, READY_SECONDS)
+        screen.wait_for(lambda shown: recipe.ready in shown and "local development" not in shown, READY_SECONDS)
         screen.wait_quiet()
         message = send(connected, body)
         by_channel = arrived(connected, key)

@@ -147,7 +147,7 @@ def test_idle_session_in_tmux_is_woken_and_told_once(connected: Stage, terminal:
     """A message to an idle agent starts its next turn, and the hooks of that turn and the next do not repeat it."""
     asked, body, later = marker(), marker(), marker()
     with connected.tmux(*TERMINALS[terminal]) as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(connected, asked)
         wait_idle(connected)
@@ -167,7 +167,7 @@ def test_session_is_woken_by_a_notice_when_somebody_else_wrote(connected: Stage)
     asked, body = marker(), marker()
     connected.harken("allow", "ann")
     with connected.tmux() as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(connected, asked)
         wait_idle(connected)
@@ -184,12 +184,12 @@ def test_of_two_terminals_with_one_server_only_the_last_active_is_woken(connecte
     """Their hooks and their connections come from one process; a message must not go to both, nor to the wrong one."""
     first, second, body = marker(), marker(), marker()
     with connected.tmux() as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(first)
         arrived(connected, first)
         wait_idle(connected)
         with connected.screen() as screen:
-            screen.wait_for(connected.launch.ready, READY_SECONDS)
+            screen.wait_for(connected.recipe.ready, READY_SECONDS)
             screen.submit(second)
             arrived(connected, second)
             wait_idle(connected, 2)
@@ -208,7 +208,7 @@ def begin(stage: Stage, screen: Screen) -> str:
     """Give the session in a terminal its first prompt, and return its name when the turn is over."""
     before = {each["session"] for each in idle(stage)}
     prompt = marker()
-    screen.wait_for(stage.launch.ready, READY_SECONDS)
+    screen.wait_for(stage.recipe.ready, READY_SECONDS)
     screen.submit(prompt)
     arrived(stage, prompt)
     (name,) = until(lambda: {each["session"] for each in idle(stage)} - before, "the turn is over", STEP_SECONDS)
@@ -255,7 +255,7 @@ def test_resumed_conversation_has_a_terminal(connected: Stage) -> None:
         leave(first)
         until(lambda: hindrance() == "no terminal shows its conversation any more", "it was left", STEP_SECONDS)
         second = stack.enter_context(connected.screen("resume", resumed.removeprefix("codex:")))
-        second.wait_for(connected.launch.ready, READY_SECONDS)
+        second.wait_for(connected.recipe.ready, READY_SECONDS)
         # Codex has loaded it anew, and tells of it with its next prompt.
         until(lambda: not idle(connected), "it is resumed", STEP_SECONDS)
         third = stack.enter_context(connected.screen())
@@ -269,7 +269,7 @@ def test_interrupted_session_is_idle_and_can_be_woken(connected: Stage) -> None:
     """After Esc no turn ends, and Codex reads its queue no more; a message an hour later must still find somebody."""
     asked, body = marker(), marker()
     with connected.tmux() as tmux, connected.model.hold(lambda request: request.count(asked) > 0) as hold:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         hold.wait(STEP_SECONDS)
         tmux.press("escape")

@@ -174,7 +174,7 @@ def test_idle_session_in_tmux_is_woken_by_the_extension_and_told_once(with_exten
     asked, body, later = marker(), marker(), marker()
     stage = with_extension
     with stage.tmux() as tmux:
-        tmux.wait_for(stage.launch.ready, READY_SECONDS)
+        tmux.wait_for(stage.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(stage, asked)
         tmux.wait_quiet()
@@ -196,7 +196,7 @@ def test_idle_session_in_tmux_is_woken_by_the_waiter_and_told_once(with_waiter: 
     stage = with_waiter
     stage.model.follow(obedient)
     with Terminal((str(stage.program),), stage.environment, stage.project, stage.folder) as tmux:
-        tmux.wait_for(stage.launch.ready, READY_SECONDS)
+        tmux.wait_for(stage.recipe.ready, READY_SECONDS)
         until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
         tmux.wait_quiet()
         for body in (first, second):
@@ -227,7 +227,7 @@ def test_waiter_that_was_forgotten_or_lost_is_asked_for_once(with_waiter: Stage)
     # Forgetful: what the waiter itself says at its end is not followed, only what a prompt says.
     stage.model.follow(lambda asked: obedient(asked) if asked.last_role == "user" else Say.text("done"))
     with stage.tmux() as tmux:
-        tmux.wait_for(stage.launch.ready, READY_SECONDS)
+        tmux.wait_for(stage.recipe.ready, READY_SECONDS)
         until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
         tmux.wait_quiet()
         (before,) = waiters(stage)
@@ -251,7 +251,7 @@ def test_message_at_the_end_of_a_turn_goes_before_a_reminder(with_waiter: Stage)
     stage = with_waiter
     stage.model.follow(obedient)
     with stage.screen() as screen:
-        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.wait_for(stage.recipe.ready, READY_SECONDS)
         until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
         screen.wait_quiet()
         stage.model.follow(lambda request: obedient(request) if request.count(body) else Say.text("no"))
@@ -273,7 +273,7 @@ def test_extension_finds_a_daemon_that_was_started_again(with_extension: Stage) 
     body = marker()
     stage = with_extension
     with stage.screen() as screen:
-        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.wait_for(stage.recipe.ready, READY_SECONDS)
         until(lambda: _can_be_woken(stage), "the extension did not come")
         stage.harken("down")
         stage.harken("up")
@@ -295,7 +295,7 @@ def test_message_to_a_busy_session_is_told_by_one_surface(with_extension: Stage)
     with stage.gate() as gate:
         stage.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
         with stage.screen() as screen:
-            screen.wait_for(stage.launch.ready, READY_SECONDS)
+            screen.wait_for(stage.recipe.ready, READY_SECONDS)
             screen.submit("work")
             gate.wait(STEP_SECONDS)
             message = send(stage, body)
@@ -311,7 +311,7 @@ def test_conversation_after_clear_is_woken_too(with_extension: Stage) -> None:
     asked, body = marker(), marker()
     stage = with_extension
     with stage.screen() as screen:
-        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.wait_for(stage.recipe.ready, READY_SECONDS)
         screen.submit(asked)
         arrived(stage, asked)
         screen.wait_quiet()
@@ -331,7 +331,7 @@ def test_idle_session_without_a_wake_is_told_with_its_next_prompt(connected: Sta
     """That is the default, because both wakes have a price; it must be true that nothing happens until then."""
     asked, body, later = marker(), marker(), marker()
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit(asked)
         arrived(connected, asked)
         screen.wait_quiet()

@@ -150,7 +150,7 @@ def test_idle_session_is_told_with_the_next_prompt_and_harken_says_so(connected:
     """Gemini cannot be woken: whoever sends must know that, and the message must not get lost over it."""
     asked, body, later = marker(), marker(), marker()
     with connected.tmux() as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(connected, asked)
         tmux.wait_quiet()
@@ -202,7 +202,7 @@ def test_message_is_not_spent_on_a_tool_that_the_person_interrupted(connected: S
     body, later = marker(), marker()
     with connected.gate() as gate, connected.screen() as screen:
         connected.model.follow(in_order(Say.shell(gate.command)))
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit("work")
         gate.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -220,7 +220,7 @@ def test_cleared_conversation_is_the_same_session(connected: Stage) -> None:
     """After /clear the host has another id for it and the same process; the next prompt still brings what waits."""
     asked, body, later = marker(), marker(), marker()
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit(asked)
         arrived(connected, asked)
         screen.wait_quiet()
@@ -239,7 +239,7 @@ def test_cleared_conversation_is_the_same_session(connected: Stage) -> None:
 def test_session_that_ended_is_gone(connected: Stage) -> None:
     """A message for a session that is not there must wait visibly, and not be sent into nothing."""
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit("/quit")
         end = time.monotonic() + STEP_SECONDS
         while sessions(connected):

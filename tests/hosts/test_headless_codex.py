@@ -15,10 +15,10 @@ from typing import Final
 import pytest
 
 from harken.hosts.codex.headless import JAIL
+from harken.hosts.trial_recipe import KEY, MODEL
 from harken.runs.jail import Happening
 from harken.runs.tools import parse_tool
 from harken.trial.exchange import Call, Say
-from harken.trial.launch import KEY, MODEL
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix

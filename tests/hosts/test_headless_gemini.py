@@ -14,9 +14,9 @@ from typing import Final
 import pytest
 
 from harken.hosts.gemini.headless import JAIL
+from harken.hosts.trial_recipe import KEY
 from harken.runs.jail import Happening
 from harken.trial.exchange import Say, in_order
-from harken.trial.launch import KEY
 from tests.hosts import toolserver
 from tests.hosts.cells import Ran, door, run_cell, work_for
 from tests.hosts.matrix import Matrix

@@ -18,10 +18,10 @@ from typing import Final
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.registry import jails
+from harken.hosts.registry import sandboxes
+from harken.hosts.trial_recipe import MODEL
 from harken.runs.jail import Jail, ToolServer
 from harken.trial.exchange import Call, Say, in_order
-from harken.trial.launch import MODEL
 from tests.hosts.cells import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
@@ -99,7 +99,7 @@ def stage(bare_stage: Stage) -> Stage:
 @pytest.fixture
 def jail(stage: Stage) -> Jail:
     """The host's jail."""
-    return next(each for each in jails() if each.host == stage.launch.name)
+    return next(each for each in sandboxes() if each.host == stage.host.name)
 
 
 def test_folder_executes_nothing_and_its_variables_are_not_taken(stage: Stage, jail: Jail, matrix: Matrix) -> None:

@@ -18,9 +18,9 @@ import pytest
 
 from harken.errors import UserError
 from harken.hosts.opencode.headless import JAIL
+from harken.hosts.trial_recipe import KEY, MODEL
 from harken.runs.jail import Cell, Happening, Work
 from harken.trial.exchange import Say, in_order
-from harken.trial.launch import KEY, MODEL
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix

@@ -17,12 +17,12 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.registry import jails
+from harken.hosts.registry import sandboxes
+from harken.hosts.trial_recipe import MODEL
 from harken.runs.tools import parse_tool
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
 from harken.trial.exchange import Call, Say, in_order
-from harken.trial.launch import MODEL
 from tests.hosts.cells import ANSWER, results
 from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
@@ -107,8 +107,8 @@ BESIDE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
 
 def command(stage: Stage, line: str) -> Say:
     """Return a call that runs a command, as the host wants it."""
-    words = WORDS[stage.launch.name]
-    return Say.literal(words.execute, {words.command: line, **BESIDE.get(stage.launch.name, {})})
+    words = WORDS[stage.host.name]
+    return Say.literal(words.execute, {words.command: line, **BESIDE.get(stage.host.name, {})})
 
 
 @pytest.fixture
@@ -120,7 +120,7 @@ def trap(bare_stage: Stage) -> Iterator[Trap]:
 
 def refusal(stage: Stage, *tools: str) -> str:
     """Return why a host cannot be given some tools; empty when it can."""
-    jail = next(each for each in jails() if each.host == stage.launch.name)
+    jail = next(each for each in sandboxes() if each.host == stage.host.name)
     return jail.refusal([parse_tool(tool) for tool in tools])
 
 
@@ -213,7 +213,7 @@ def test_host_that_starts_in_a_hostile_repository_springs_nothing(
     bare_stage: Stage, trap: Trap, matrix: Matrix
 ) -> None:
     """Hosts ask git for the state of the folder when they start, before any model has said a word."""
-    stage, words = bare_stage, WORDS[bare_stage.launch.name]
+    stage, words = bare_stage, WORDS[bare_stage.host.name]
     tools = [tool for tool in ("lab/note", "read_file", "edit_file") if not refusal(stage, tool)]
     lines = (*GIT_LINES, str(trap.program))
     trap.fill()
@@ -222,7 +222,7 @@ def test_host_that_starts_in_a_hostile_repository_springs_nothing(
         assert (run["state"], run["answer"]) == ("done", ANSWER), run
         assert run["denied"] == [f"{words.execute} {line}" for line in lines]
         assert_no_effect(stage, daemon, trap)
-    matrix.note(stage.launch.name, "hostile: start in the repository", "kept out")
+    matrix.note(stage.host.name, "hostile: start in the repository", "kept out")
 
 
 def test_run_with_git_in_a_hostile_repository_is_refused(bare_stage: Stage, trap: Trap, matrix: Matrix) -> None:
@@ -242,7 +242,7 @@ def test_run_with_git_in_a_hostile_repository_is_refused(bare_stage: Stage, trap
                 (stage.project / place).write_text("[core]\n\trepositoryformatversion = 0\n", encoding="utf-8")
         assert (daemon.call("runs")["runs"], stage.model.requests) == ([], ())
         assert_no_effect(stage, daemon, trap)
-    matrix.note(stage.launch.name, "hostile: git in the repository", "refused")
+    matrix.note(stage.host.name, "hostile: git in the repository", "refused")
 
 
 def refused(daemon: DaemonProcess, message: str) -> str:
@@ -253,15 +253,15 @@ def refused(daemon: DaemonProcess, message: str) -> str:
 
 def test_run_with_some_commands_of_git_runs_only_these(bare_stage: Stage, trap: Trap, matrix: Matrix) -> None:
     """In a clean clone, too, options of git write files and start programs, and edits could lead git elsewhere."""
-    stage, words = bare_stage, WORDS[bare_stage.launch.name]
+    stage, words = bare_stage, WORDS[bare_stage.host.name]
     tools = ("edit_file", "shell:git status", "shell:git log")
     trap.clone()
     with ruled(stage, *tools, maxTurns=MOST_TURNS) as daemon:
         if refusal(stage, *tools):
             assert_cannot_run(stage, daemon)
-            matrix.note(stage.launch.name, "hostile: options of git", "refused")
+            matrix.note(stage.host.name, "hostile: options of git", "refused")
             return
-        write = WRITES[stage.launch.name]
+        write = WRITES[stage.host.name]
         led = write(str(stage.project / "sub" / ".git"), f"gitdir: {stage.project}/evil")
         tried = [*(command(stage, line) for line in WRITING_LINES), led]
         run = fire(stage, daemon, *tried, command(stage, "git status"), command(stage, "git log"))
@@ -274,7 +274,7 @@ def test_run_with_some_commands_of_git_runs_only_these(bare_stage: Stage, trap: 
         assert_no_effect(stage, daemon, trap)
     trap.run_git_plainly()
     assert trap.sprung == frozenset()
-    matrix.note(stage.launch.name, "hostile: options of git", "denied")
+    matrix.note(stage.host.name, "hostile: options of git", "denied")
 
 
 def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, trap: Trap, matrix: Matrix) -> None:
@@ -285,10 +285,10 @@ def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, t
     with ruled(stage, "edit_file", maxTurns=MOST_TURNS) as daemon:
         if refusal(stage, "edit_file"):
             assert_cannot_run(stage, daemon)
-            matrix.note(stage.launch.name, "hostile: planted by edits", "refused")
+            matrix.note(stage.host.name, "hostile: planted by edits", "refused")
             return
         folder = Path() if patches(stage) else stage.project
-        write = WRITES[stage.launch.name]
+        write = WRITES[stage.host.name]
         run = fire(stage, daemon, *(write(str(folder / path), text) for path, text in files.items()))
         record = {each["path"]: each for each in daemon.call("run", run=run["id"])["changes"]["files"]}
         assert (run["state"], run["answer"]) == ("failed", ANSWER), run
@@ -302,7 +302,7 @@ def test_run_that_edits_leaves_nothing_that_is_obeyed_later(bare_stage: Stage, t
     assert (stage.project / "sub" / ".git").read_text(encoding="utf-8") == "gitdir: ../.git/modules/sub\n"
     trap.run_git_plainly()
     assert (trap.sprung, trap.heard) == (frozenset(), [])
-    matrix.note(stage.launch.name, "hostile: planted by edits", "held or put back")
+    matrix.note(stage.host.name, "hostile: planted by edits", "held or put back")
 
 
 def planted(trap: Trap) -> Mapping[str, str]:
@@ -388,17 +388,17 @@ def test_shell_leaves_nobody_behind_and_is_never_the_person(bare_stage: Stage, t
     with ruled(stage, "shell") as daemon:
         if refusal(stage, "shell"):
             assert_cannot_run(stage, daemon)
-            matrix.note(stage.launch.name, "hostile: left behind by a shell", "refused")
+            matrix.note(stage.host.name, "hostile: left behind by a shell", "refused")
             return
         # Only Codex has a sandbox: from there neither the daemon nor what stands above a run is reached.
-        is_apart = stage.launch.name == "codex"
+        is_apart = stage.host.name == "codex"
         for name, end in {"ends": ("done", 0), "kills": ("done", 0) if is_apart else ("failed", -9)}.items():
             line = f"bash {stage.project}/attack.sh {name}"
             run = fire(stage, daemon, command(stage, line))
             assert (run["state"], run["exit_code"]) == end, run
-            if end == ("done", 0) or stage.launch.name != "opencode":  # that one tells of a call when it is over
+            if end == ("done", 0) or stage.host.name != "opencode":  # that one tells of a call when it is over
                 (asked,) = [each for each in run["output"] if each["kind"] == "tool"]
-                assert (asked["tool"], line in asked["text"]) == (WORDS[stage.launch.name].execute, True)
+                assert (asked["tool"], line in asked["text"]) == (WORDS[stage.host.name].execute, True)
             told = {each["path"]: each["diff"].rpartition("+")[2] for each in run["changes"]["files"]}
             assert told.keys() == {f"note.{name}-{way}" for way in ("session", "nohup", "twice", "code")}
             assert told[f"note.{name}-code"] == (UNREACHED if is_apart else REFUSED)
@@ -406,4 +406,4 @@ def test_shell_leaves_nobody_behind_and_is_never_the_person(bare_stage: Stage, t
             assert_no_effect(stage, daemon, trap)
         (stage.project / "go").touch()
         assert "outlived" not in texts(daemon)
-    matrix.note(stage.launch.name, "hostile: left behind by a shell", "ended")
+    matrix.note(stage.host.name, "hostile: left behind by a shell", "ended")

@@ -53,7 +53,7 @@ def busy_until_tools_are_offered(stage: Stage) -> Script:
 def test_agent_is_told_once_whose_word_a_message_is(stage: Stage) -> None:
     """An agent that does not know takes a stranger's message for its user's, or answers where nobody reads it."""
     before = tree(stage.project)
-    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
     assert tree(stage.project) == before
     stage.model.follow(busy_until_tools_are_offered(stage))
     stage.ask("good morning")
@@ -70,15 +70,15 @@ def test_agent_is_told_once_whose_word_a_message_is(stage: Stage) -> None:
 
 def test_agent_in_a_connected_project_is_told_once(stage: Stage) -> None:
     """A project has other files than a person, and a host may read several of them."""
-    stage.harken("connect", stage.launch.name, "--yes", "--project", str(stage.project))
+    stage.harken("connect", stage.host.name, "--yes", "--project", str(stage.project))
     stage.ask("good morning")
     assert counts(stage.model.conversation[0]) == ONCE
 
 
 def test_agent_that_is_disconnected_is_told_nothing(stage: Stage) -> None:
     """What is left of Harken in a file that every session reads would be about tools that are gone."""
-    stage.harken("connect", stage.launch.name, "--yes")
-    stage.harken("disconnect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
+    stage.harken("disconnect", stage.host.name, "--yes")
     stage.ask("good morning")
     assert counts(stage.model.conversation[0]) == dict.fromkeys(SENTENCES, 0)
 
@@ -88,13 +88,13 @@ def test_agent_is_told_once_by_a_file_that_codex_reads_too(stage: Stage) -> None
     """Several hosts read AGENTS.md: it holds one block, which stays as long as one of them is connected."""
     where = ("--yes", "--project", str(stage.project))
     stage.try_harken("connect", "codex", *where)  # it trusts no folder that its person has not seen, and says so
-    stage.harken("connect", stage.launch.name, *where)
+    stage.harken("connect", stage.host.name, *where)
     stage.ask("good morning")
     assert counts(stage.model.conversation[-1]) == ONCE
     stage.harken("disconnect", "codex", *where)
     stage.ask("good evening")
     assert counts(stage.model.conversation[-1]) == ONCE
-    stage.harken("disconnect", stage.launch.name, *where)
+    stage.harken("disconnect", stage.host.name, *where)
     assert not (stage.project / "AGENTS.md").exists()
 
 
@@ -129,7 +129,7 @@ def test_claude_code_is_told_before_its_first_prompt_and_after_it_was_cleared(st
     stage.harken("connect", "claude-code", "--yes")
     first, second = marker(), marker()
     with stage.screen() as screen:
-        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.wait_for(stage.recipe.ready, READY_SECONDS)
         send(stage, first)
         assert counts(arrived(stage, first)) == ONCE
         screen.wait_quiet()

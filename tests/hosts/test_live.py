@@ -79,7 +79,7 @@ def start_once(stage: Stage) -> None:
     # opencode fetches a package for plugins at every start until it has it, and there is no network here.
     (stage.user / ".npmrc").write_text("offline=true\n")
     stage.ask("hello")
-    if stage.launch.name == "codex":
+    if stage.host.name == "codex":
         # The same for a terminal: Codex notes that it looked for a screen reader.
         with (stage.user / ".codex" / "config.toml").open("a") as config:
             config.write("[tui]\nscreen_reader_detection_done = true\n")
@@ -87,7 +87,7 @@ def start_once(stage: Stage) -> None:
 
 def live(stage: Stage, code: int, *options: str) -> Json:
     """Return what a live check says about the host."""
-    done = stage.try_harken("doctor", "--live", stage.launch.name, "--json", *options, seconds=LIVE_SECONDS)
+    done = stage.try_harken("doctor", "--live", stage.host.name, "--json", *options, seconds=LIVE_SECONDS)
     assert done.returncode == code, f"{done.stdout}{done.stderr}"
     (host,) = json.loads(done.stdout)["hosts"]
     return host
@@ -112,16 +112,16 @@ def cwd_of(process: psutil.Process) -> str:
 def test_every_surface_of_a_connected_host_is_proven(stage: Stage) -> None:
     """The verb exists for it; it takes no message of the person's and changes none of their settings."""
     start_once(stage)
-    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
     before, asked, waiting = settings(stage), len(stage.model.requests), send(stage, marker())
     host = live(stage, 0)
-    assert {row["surface"]: row["verdict"] for row in host["surfaces"]} == EXPECTED[stage.launch.name]
+    assert {row["surface"]: row["verdict"] for row in host["surfaces"]} == EXPECTED[stage.host.name]
     arrived = [row for row in host["surfaces"] if row["message"] and row["verdict"] == "arrived"]
     for row in arrived:
         surface = CASES.get(row["surface"], row["surface"])
         assert row["ledger"].startswith(f"seen through {surface}"), row
         lines = ledger(stage, row["message"])["ledger"]
-        assert {line["state"] for line in lines if line["consumer"] in {"watch", stage.launch.name}} == {"seen"}
+        assert {line["state"] for line in lines if line["consumer"] in {"watch", stage.host.name}} == {"seen"}
     assert len(arrived) >= 2
     assert [line for line in ledger(stage, waiting)["ledger"] if line["state"] != "queued"] == []
     assert settings(stage) == before
@@ -148,7 +148,7 @@ def person_with(stage: Stage) -> Iterator[None]:
     start_once(stage)
     stage.harken("up")
     try:
-        stage.harken("connect", stage.launch.name, "--yes")
+        stage.harken("connect", stage.host.name, "--yes")
         yield
     finally:
         stage.harken("down")
@@ -165,7 +165,7 @@ def test_host_that_is_not_connected_is_told_how(stage: Stage) -> None:
     host = live(stage, 1)
     assert host["is_connected"] is False
     hints = {row["hint"] for row in host["surfaces"] if row["verdict"] == "missing"}
-    assert hints == {f"Run: harken connect {stage.launch.name}"}
+    assert hints == {f"Run: harken connect {stage.host.name}"}
     assert_left_alone(stage)
 
 
@@ -294,7 +294,7 @@ def wait_for_host(verb: subprocess.Popen[bytes], trials: Path) -> list[psutil.Pr
 
 def traces(stage: Stage, *options: str) -> dict[str, Json]:
     """Return what the tracer found, by what was sent."""
-    out = stage.harken("probe", stage.launch.name, "--json", *options, seconds=LIVE_SECONDS)
+    out = stage.harken("probe", stage.host.name, "--json", *options, seconds=LIVE_SECONDS)
     return {row["what"]: row for row in json.loads(out)["traces"]}
 
 

@@ -13,10 +13,10 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.base import named
+from harken.hosts.registry import host_named
+from harken.hosts.trial_recipe import MODEL
 from harken.testing.agent import Json
 from harken.trial.exchange import Asked, Say, Script, resolve, side
-from harken.trial.launch import MODEL
 from tests.hosts.observer import Observer
 from tests.hosts.stage import Stage
 from tests.hosts.story import eventually, is_seen, send
@@ -118,15 +118,15 @@ def read_to_the_end(stage: Stage, text: str) -> list[Json]:
 @pytest.mark.parametrize("alphabet", ALPHABETS)
 def test_result_that_uses_the_budget_is_shown_whole(stage: Stage, alphabet: str) -> None:
     """Were it cut, the JSON would not end, and the next offset would not be known."""
-    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
     pieces = read_to_the_end(stage, body(alphabet))
     largest = max(len(json.dumps(piece, ensure_ascii=False).encode()) for piece in pieces)
-    assert largest > named(stage.launch.name).result_bytes * 0.85
+    assert largest > host_named(stage.host.name).result_bytes * 0.85
 
 
 def test_pile_of_long_mail_is_read_by_doing_what_the_results_say(stage: Stage) -> None:
     """No result, prompt or hook holds all of it: each text has to come whole, once, and be seen after that."""
-    stage.harken("connect", stage.launch.name, "--yes")
+    stage.harken("connect", stage.host.name, "--yes")
     observer = Observer(stage)
     pile = [observer.send("before the host", "--from", "ann", about_chars=PILE_CHARS) for _ in range(PILE)]
     stage.model.follow(follower({message.id: message.text for message in pile}))

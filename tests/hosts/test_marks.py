@@ -30,7 +30,7 @@ def test_command_in_the_background_of_a_host_has_its_marks_and_is_not_the_owners
     stage.model.follow(in_order(Say.shell(f"sh {script}"), then="done"))
     stage.ask("let them in")
     until((folder / "done").exists, "the command has ended", COMMAND_SECONDS)
-    assert [mark.host for mark in find_marks(_environment(folder / "environment"), host_marks())] == [stage.launch.name]
+    assert [mark.host for mark in find_marks(_environment(folder / "environment"), host_marks())] == [stage.host.name]
     said = " ".join((folder / "done").read_text().split())
     assert "An agent may not allow" in said
     assert "is set in its environment" in said

@@ -39,7 +39,7 @@ def test_a_host_in_a_terminal_answers_what_is_typed(bare_stage: Stage) -> None:
     prompt, answer = marker(), marker()
     bare_stage.model.follow(in_order(then=answer))
     with bare_stage.screen() as screen:
-        screen.wait_for(bare_stage.launch.ready, READY_SECONDS)
+        screen.wait_for(bare_stage.recipe.ready, READY_SECONDS)
         screen.submit(f"{prompt} hello")
         arrived(bare_stage, prompt)
         screen.wait_for(answer, SHOWN_SECONDS)
@@ -51,7 +51,7 @@ def test_a_host_in_tmux_answers_what_is_typed(bare_stage: Stage) -> None:
     prompt, answer = marker(), marker()
     bare_stage.model.follow(in_order(then=answer))
     with bare_stage.tmux() as tmux:
-        tmux.wait_for(bare_stage.launch.ready, READY_SECONDS)
+        tmux.wait_for(bare_stage.recipe.ready, READY_SECONDS)
         tmux.submit(f"{prompt} hello")
         arrived(bare_stage, prompt)
         tmux.wait_for(answer, SHOWN_SECONDS)

@@ -97,7 +97,7 @@ def idle(stage: Stage, prompt: str = "") -> Iterator[Screen]:
     """A terminal with one conversation, which has had its first turn and does nothing."""
     prompt = prompt or marker()
     with stage.screen() as screen:
-        screen.wait_for(stage.launch.ready, READY_SECONDS)
+        screen.wait_for(stage.recipe.ready, READY_SECONDS)
         screen.submit(prompt)
         arrived(stage, prompt)
         until_idle(stage)
@@ -171,7 +171,7 @@ def test_idle_conversation_in_tmux_is_woken_and_told_once(connected: Stage) -> N
     """A message of the person's to an idle agent starts its next turn, and is not told again with the next prompt."""
     asked, body, later = marker(), marker(), marker()
     with connected.tmux() as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(connected, asked)
         until_idle(connected)
@@ -261,7 +261,7 @@ def test_new_conversation_takes_the_place_of_the_old_one(connected: Stage) -> No
     first, second, body = marker(), marker(), marker()
     with idle(connected, first) as screen:
         screen.submit("/new")
-        screen.wait_for(connected.launch.ready, STEP_SECONDS)
+        screen.wait_for(connected.recipe.ready, STEP_SECONDS)
         screen.submit(second)
         arrived(connected, second)
         until_idle(connected)

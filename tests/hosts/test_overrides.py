@@ -40,15 +40,15 @@ def settings_of_a_person(name: str, user: Path, other: str) -> dict[Path, str]:
 def test_a_trial_replaces_the_model_that_a_person_has_chosen(bare_stage: Stage) -> None:
     """A live check that reached the person's model would cost them money and tell us nothing."""
     prompt, answer = marker(), marker()
-    launch, model = bare_stage.launch, bare_stage.model
+    recipe, model = bare_stage.recipe, bare_stage.model
     model.follow(in_order(then=answer))
     with Model() as other:
-        files = settings_of_a_person(launch.name, bare_stage.user, other.url)
+        files = settings_of_a_person(bare_stage.host.name, bare_stage.user, other.url)
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(content)
-        launch.furnish(bare_stage.project)
-        overrides = launch.overrides(model.url)
+        recipe.prepare_folder(bare_stage.project)
+        overrides = recipe.overrides(model.url)
         theirs = {
             "ANTHROPIC_API_KEY": "theirs",
             "COPILOT_PROVIDER_BASE_URL": f"{other.url}/v1",
@@ -57,7 +57,7 @@ def test_a_trial_replaces_the_model_that_a_person_has_chosen(bare_stage: Stage) 
             "OPENAI_BASE_URL": f"{other.url}/v1",
             "PATH": PATH,
         }
-        argv = launch.headless(bare_stage.program, prompt, overrides)
+        argv = recipe.headless(bare_stage.program, prompt, overrides)
         done = bare_stage.run(argv, overrides.applied(theirs))
         assert answer in done.stdout
         assert_once(bare_stage, prompt)

@@ -143,7 +143,7 @@ def test_idle_session_in_tmux_is_woken_and_told_once(connected: Stage) -> None:
     """A message to an idle agent starts its next turn, marked as not the user's, and does not come a second time."""
     asked, body, later = marker(), marker(), marker()
     with connected.tmux() as tmux:
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit(asked)
         arrived(connected, asked)
         tmux.wait_quiet()
@@ -161,7 +161,7 @@ def test_session_that_was_never_asked_anything_is_woken(connected: Stage) -> Non
     """An agent that somebody left open in the morning is there from its start on."""
     body = marker()
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.wait_quiet()
         message = send(connected, body)
         arrived(connected, body)
@@ -173,7 +173,7 @@ def test_interrupted_session_is_woken_again(connected: Stage) -> None:
     body = marker()
     with connected.gate() as gate, connected.tmux() as tmux:
         connected.model.follow(in_order(Say.shell(gate.command)))
-        tmux.wait_for(connected.launch.ready, READY_SECONDS)
+        tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit("work")
         gate.wait(STEP_SECONDS)
         tmux.press("escape")
@@ -190,7 +190,7 @@ def test_cleared_conversation_is_still_woken(connected: Stage) -> None:
     """After /clear the host has another id for it and drops what is meant for the old one."""
     asked, body = marker(), marker()
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit(asked)
         arrived(connected, asked)
         screen.wait_quiet()
@@ -243,7 +243,7 @@ def test_session_without_its_own_inbox_is_woken_by_its_input_file(connected: Sta
     path.write_text(json.dumps({**settings, "agents": {"crossSessionMessaging": False}}), encoding="utf-8")
     connected.harken("allow", "ann")
     with connected.screen("--input-file", "prompts.jsonl") as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.wait_quiet()
         message = send(connected, body)
         arrived(connected, body)
@@ -260,7 +260,7 @@ def test_session_without_its_own_inbox_is_woken_by_its_input_file(connected: Sta
 def test_session_that_ended_is_gone(connected: Stage) -> None:
     """A message for a session that is not there must wait visibly, and not be sent into nothing."""
     with connected.screen() as screen:
-        screen.wait_for(connected.launch.ready, READY_SECONDS)
+        screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit("/quit")
         end = time.monotonic() + STEP_SECONDS
         while sessions(connected):

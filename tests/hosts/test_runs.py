@@ -22,11 +22,11 @@ from typing import Final
 import psutil
 import pytest
 
+from harken.hosts.trial_recipe import MODEL
 from harken.runs.process import marked
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
 from harken.trial.exchange import Asked, Call, Say, in_order, side
-from harken.trial.launch import MODEL
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, put_files, results
 from tests.hosts.matrix import Matrix
@@ -114,7 +114,7 @@ def ruled(stage: Stage, *tools: str, **more: object) -> Iterator[DaemonProcess]:
     """Serve the person, who has the host connected, one server to listen to, and one rule for the channel `ci`."""
     put_files(stage)
     stage.harken_home.mkdir(mode=0o700)
-    rule = {"name": RULE, "mode": "auto", "channel": "ci", "agent": stage.launch.name, "prompt": TEMPLATE}
+    rule = {"name": RULE, "mode": "auto", "channel": "ci", "agent": stage.host.name, "prompt": TEMPLATE}
     place = {"workdir": str(stage.project), "tools": tools, "reply": True}
     keep(stage, "triggers.json", json.dumps({"rules": [{**rule, **place, **more}]}))
     arguments = json.dumps(["-I", toolserver.__file__, str(stage.folder), "lab"])
@@ -129,7 +129,7 @@ def ruled(stage: Stage, *tools: str, **more: object) -> Iterator[DaemonProcess]:
     serve = (sys.executable, "-I", "-m", "harken", "serve", "--home", str(stage.harken_home))
     daemon = DaemonProcess(stage.harken_home, (env, "-i", *given, *serve)).start()
     try:
-        stage.harken("connect", stage.launch.name, "--yes")
+        stage.harken("connect", stage.host.name, "--yes")
         yield daemon
     finally:
         daemon.stop()
@@ -221,7 +221,7 @@ def _is_own(process: psutil.Process, daemon: DaemonProcess) -> bool:
 def assert_recorded(stage: Stage, run: Json, message: str, text: str, denied: Sequence[str]) -> None:
     """Assert what every place that tells of a run says about one that did what it may, and tried the rest."""
     assert (run["state"], run["answer"], run["reason"], run["exit_code"]) == ("done", ANSWER, "", 0), run
-    assert (run["agent"], run["rule"], run["message_id"]) == (stage.launch.name, RULE, message)
+    assert (run["agent"], run["rule"], run["message_id"]) == (stage.host.name, RULE, message)
     assert run["workdir"] == str(stage.project)
     assert run["denied"] == list(denied), run["output"]
     assert run["turns"] == len(stage.model.conversation)
@@ -273,7 +273,7 @@ def reply_to(daemon: DaemonProcess, message: str) -> Json:
 
 def test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other(bare_stage: Stage, matrix: Matrix) -> None:
     """What a rule does not name must not happen, and who looks at the run must see that it was tried."""
-    stage, words, text = bare_stage, WORDS[bare_stage.launch.name], text_of(marker())
+    stage, words, text = bare_stage, WORDS[bare_stage.host.name], text_of(marker())
     with ruled(stage, "lab/note") as daemon:
         before = belongings(stage)
         tried = (words.write(), words.look(stage.folder / "outside.txt"), Say.literal(words.other, {"text": "x"}))
@@ -295,17 +295,17 @@ def test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other(bare_stag
         assert_nothing_left(stage, daemon)
     assert marks(stage.folder, "lab") == {"note"}
     assert_untouched(stage, before)
-    matrix.note(stage.launch.name, "rule: allowed tool", "ran")
+    matrix.note(stage.host.name, "rule: allowed tool", "ran")
     asked = {"shell write": words.execute, "read outside": words.read, "other MCP tool": words.other}
     for case, tool in asked.items():
-        matrix.note(stage.launch.name, f"rule: {case}", "denied" if tool in offered else "no such tool")
-    matrix.note(stage.launch.name, "rule: record", "complete")
+        matrix.note(stage.host.name, f"rule: {case}", "denied" if tool in offered else "no such tool")
+    matrix.note(stage.host.name, "rule: record", "complete")
 
 
 @pytest.mark.parametrize("host", READERS, indirect=True)
 def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: Matrix) -> None:
     """A message may talk the agent into reading keys: the folder ends where it ends, links included."""
-    stage, words, text = bare_stage, WORDS[bare_stage.launch.name], text_of(marker())
+    stage, words, text = bare_stage, WORDS[bare_stage.host.name], text_of(marker())
     with ruled(stage, "read_file") as daemon:
         before = belongings(stage)
         files = ("inside.txt", "../outside.txt", "link.txt", "out/outside.txt")
@@ -323,8 +323,8 @@ def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: 
         assert_nothing_left(stage, daemon)
     assert marks(stage.folder, "lab") == set()
     assert_untouched(stage, before)
-    matrix.note(stage.launch.name, "rule: read_file", "ran")
-    matrix.note(stage.launch.name, "rule: read_file, outside", "denied")
+    matrix.note(stage.host.name, "rule: read_file", "ran")
+    matrix.note(stage.host.name, "rule: read_file, outside", "denied")
 
 
 @pytest.mark.parametrize("host", ["codex"], indirect=True)
@@ -355,7 +355,7 @@ def test_what_no_fence_of_a_host_knows_is_put_back_and_the_rest_is_told(bare_sta
     files = {each["path"]: each for each in record["files"]}
     assert {path for path, each in files.items() if each["is_undone"]} >= {"evil/HEAD", "evil/config"}
     assert (files["made.txt"]["change"], files["made.txt"]["diff"]) == ("added", "@@ -0,0 +1,1 @@\n+made")
-    matrix.note(stage.launch.name, "rule: repository under plain names", "put back")
+    matrix.note(stage.host.name, "rule: repository under plain names", "put back")
 
 
 def added(path: str, text: str) -> Say:
@@ -375,14 +375,14 @@ def test_rule_that_its_host_cannot_be_fenced_to_never_runs(bare_stage: Stage, ma
         assert (decided["outcome"], decided["action"]) == ("cannot run", "")
         assert (daemon.call("runs")["runs"], daemon.call("actions")["actions"]) == ([], [])
     assert bare_stage.model.requests == ()
-    matrix.note(bare_stage.launch.name, "rule: read_file", "refused")
-    matrix.note(bare_stage.launch.name, "rule: read_file, outside", "refused")
+    matrix.note(bare_stage.host.name, "rule: read_file", "refused")
+    matrix.note(bare_stage.host.name, "rule: read_file, outside", "refused")
 
 
 @pytest.mark.parametrize("host", [COUNTING, COUNTED, "codex"], indirect=True)
 def test_run_that_never_comes_to_an_end_is_ended_by_its_turns(bare_stage: Stage) -> None:
     """A model that goes on calling tools costs money until somebody looks."""
-    stage, words = bare_stage, WORDS[bare_stage.launch.name]
+    stage, words = bare_stage, WORDS[bare_stage.host.name]
     with ruled(stage, "lab/note", maxTurns=2) as daemon:
         stage.model.follow(lambda asked: side(asked) if asked.is_side else words.mark())
         message = send(stage, text_of(marker()), "--channel", "ci", "--from", "ci-bot")
@@ -412,13 +412,13 @@ def test_run_that_waits_for_its_model_is_ended_when_the_person_says_so(bare_stag
         hold.release()
         assert [line["state"] for line in happened(stage, "run")] == ["running", "aborted"]
         assert daemon.call("list", mailbox="replies")["messages"] == []
-    matrix.note(stage.launch.name, "rule: abort", "ended")
+    matrix.note(stage.host.name, "rule: abort", "ended")
 
 
 @pytest.mark.parametrize("host", ["gemini-cli", "opencode"], indirect=True)
 def test_command_of_a_run_ends_with_it(bare_stage: Stage) -> None:
     """These hosts give commands a group of their own, and a command may leave that, too: it still ends."""
-    stage, words = bare_stage, WORDS[bare_stage.launch.name]
+    stage, words = bare_stage, WORDS[bare_stage.host.name]
     with ruled(stage, "shell") as daemon:
         stage.model.follow(in_order(words.run("setsid sleep 601 & sleep 602"), then=ANSWER))
         send(stage, text_of(marker()), "--channel", "ci", "--from", "ci-bot")

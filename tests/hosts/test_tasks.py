@@ -25,7 +25,7 @@ def worktree(stage: Stage) -> Path:
     """The folder that the task will have, which the host is told to trust as a person would tell it."""
     commit(stage.project, "README.md")
     path = stage.folder / "project.worktrees" / "one"
-    stage.launch.prepare(stage.user, path, stage.model.url)
+    stage.recipe.prepare(stage.user, path, stage.model.url)
     return path
 
 
@@ -33,20 +33,20 @@ def test_a_task_begins_with_the_mail_that_waits_for_it(stage: Stage, worktree: P
     """One command from an idea to an agent that works on it; no word of the message is in that command."""
     word = marker()
     prompt = f"The word is {word}."
-    stage.harken("task", "new", "One", "--agent", stage.launch.name, "--prompt", prompt)
+    stage.harken("task", "new", "One", "--agent", stage.host.name, "--prompt", prompt)
     assert git(worktree, "status", "--porcelain") == ""
     assert git(stage.project, "status", "--porcelain") == ""
     told = json.loads(stage.harken("task", "start", "one", "--json"))
     assert told["command"] == f"cd {worktree} && {shlex.join(told['argv'])}"
     assert word not in told["command"]
     message = json.loads(stage.harken("check-inbox", "one", "--peek", "--json"))["messages"][0]["id"]
-    overrides = stage.launch.for_private(stage.model.url)
-    argv = (*told["argv"], *overrides.argv, *stage.launch.interactive_argv)
+    overrides = stage.recipe.for_private(stage.model.url)
+    argv = (*told["argv"], *overrides.argv, *stage.recipe.interactive_argv)
     with Screen(argv, stage.environment, worktree):
         asked = arrived(stage, word)
         assert asked.count(OPENING) > 0
         shown = json.loads(stage.harken("task", "show", "one", "--json"))
-        assert (shown["state"], [session["host"] for session in shown["sessions"]]) == ("running", [stage.launch.name])
+        assert (shown["state"], [session["host"] for session in shown["sessions"]]) == ("running", [stage.host.name])
     states = {line["consumer"]: line["state"] for line in ledger(stage, message)["ledger"]}
     assert states["task:one"] in {"offered", "seen"}
 
@@ -54,7 +54,7 @@ def test_a_task_begins_with_the_mail_that_waits_for_it(stage: Stage, worktree: P
 def test_a_task_that_ends_leaves_no_trace_of_its_host(stage: Stage, worktree: Path) -> None:
     """Whatever a host's own commands wrote for the task goes with it."""
     before = _traces(stage)
-    stage.harken("task", "new", "One", "--agent", stage.launch.name)
+    stage.harken("task", "new", "One", "--agent", stage.host.name)
     assert _traces(stage) != before
     stage.harken("task", "done", "one", "--remove-worktree")
     assert _traces(stage) == before
@@ -63,16 +63,16 @@ def test_a_task_that_ends_leaves_no_trace_of_its_host(stage: Stage, worktree: Pa
 
 def test_a_session_in_the_main_checkout_is_left_alone(stage: Stage) -> None:
     """A task in a worktree connects nobody who works beside it, although some hosts read its hooks from there."""
-    if stage.launch.name == "claude-code":
+    if stage.host.name == "claude-code":
         pytest.skip("its local settings of the main checkout are those of all worktrees")
     commit(stage.project, "README.md")
-    stage.harken("task", "new", "One", "--agent", stage.launch.name)
+    stage.harken("task", "new", "One", "--agent", stage.host.name)
     word = marker()
     message = send(stage, f"The word is {word}.", "--priority", "high")
     stage.ask("What is the word?")
     assert [asked for asked in stage.model.requests if asked.count(word)] == []
     assert (sessions(stage), line_of(stage, message)) == ([], {})
-    if stage.launch.name == "codex":
+    if stage.host.name == "codex":
         # The same hooks do run there: a session in a task's folder hears them.
         own = marker()
         stage.harken("task", "new", "Two", "--here", "--prompt", f"The word is {own}.")

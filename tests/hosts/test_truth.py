@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from harken.trial.launch import LAUNCHES
+from harken.hosts.registry import host_names
 from tests.hosts.play import ObservedHost, installed, let_pass
 from tests.hosts.situations import (
     CLOSED_SECONDS,
@@ -33,7 +33,7 @@ SLOW: Final = (busy_with_a_long_tool, headless_with_a_long_tool, closed_for_long
 QUICK: Final = {name: situation for name, situation in SITUATIONS.items() if situation not in SLOW}
 
 
-@pytest.fixture(scope="module", params=tuple(LAUNCHES))
+@pytest.fixture(scope="module", params=host_names())
 def host(request: pytest.FixtureRequest) -> Iterator[ObservedHost]:
     """Each host, all its situations before the next one's."""
     with installed(str(request.param)) as observed:

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.hosts.base import Hello
 from harken.hosts.claude_code.channel import listens_to_channel
 from harken.hosts.claude_code.hooks import EVENTS, HOOKS, MOST_CHARS
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/elsewhere", env={"CLAUDE_PID": "4711"})

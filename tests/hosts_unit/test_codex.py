@@ -25,12 +25,12 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, unix_serve
 
 from harken.errors import Unavailable, UserError
-from harken.hosts.base import Hello, WakeTarget
 from harken.hosts.codex import entries
 from harken.hosts.codex.appserver import AppServer
 from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
+from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
 from harken.hosts.plan import FileChange, Place, Wishes
 

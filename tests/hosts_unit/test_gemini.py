@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.base import Hello
 from harken.hosts.gemini.connect import CONNECTOR
 from harken.hosts.gemini.entries import RULES, obstacles, with_entries, without_entries
 from harken.hosts.gemini.hooks import EVENTS, HOOKS
 from harken.hosts.gemini.lines import hook_lines
 from harken.hosts.gemini.transcript import recorded
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
 from harken.hosts.plan import FileChange, Place, Wishes
 

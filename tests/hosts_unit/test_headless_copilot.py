@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from harken.hosts import edit_guard
 from harken.hosts.copilot.headless import JAIL
-from harken.runs.held import folded, held_parts
+from harken.hosts.held import held_parts
+from harken.runs.held import folded
 from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
 from harken.runs.tools import parse_tool
 from harken.testing.agent import Json

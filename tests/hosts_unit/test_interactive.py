@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.hosts.interactive import INTERACTIVE
-from harken.hosts.registry import PACKAGES
+from harken.hosts.registry import hosts, interactive
 
 FORMS = {
     "claude-code": ("claude", "go"),
@@ -19,13 +18,14 @@ FORMS = {
 
 def test_every_host_can_be_started() -> None:
     """A task may be for any of them."""
-    assert set(INTERACTIVE) == set(PACKAGES) == set(FORMS)
+    assert set(hosts()) == set(FORMS)
+    assert all(host.interactive for host in hosts().values())
 
 
 @pytest.mark.parametrize("host", FORMS)
 def test_a_first_prompt_goes_in_the_hosts_own_way(host: str) -> None:
     """Several of them take a bare argument for a question to answer and end."""
-    fact = INTERACTIVE[host]
+    fact = interactive(host)
     assert fact.command(fact.program, "go", ()) == FORMS[host]
     assert fact.command("/opt/x", "", ()) == ("/opt/x",)
     # Before the person's own: an option with many values would take the prompt for one of them.
@@ -35,5 +35,5 @@ def test_a_first_prompt_goes_in_the_hosts_own_way(host: str) -> None:
 @pytest.mark.parametrize("host", FORMS)
 def test_a_command_of_the_host_has_no_first_prompt(host: str) -> None:
     """`codex resume` means a conversation that has begun."""
-    fact = INTERACTIVE[host]
+    fact = interactive(host)
     assert fact.command(fact.program, "go", ("resume", "--last")) == (fact.program, "resume", "--last")

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS

@@ -10,8 +10,9 @@ import sys
 import psutil
 import pytest
 
-from harken.hosts.base import HOSTS, answers_one_prompt, named
+from harken.hosts.host import answers_one_prompt
 from harken.hosts.process import command_line, environment, has_terminal, identity_of, is_alive, is_same_process
+from harken.hosts.registry import host_named, hosts
 
 WAITS = (sys.executable, "-c", "import sys; print(flush=True); sys.stdin.read()")
 
@@ -97,9 +98,9 @@ def test_a_process_that_is_gone_has_neither_words_nor_environment() -> None:
 )
 def test_a_run_that_answers_one_prompt_is_known_by_its_command_line(host: str, argv: str, *, is_one_shot: bool) -> None:
     """It ends after its answer, so nobody may count on waking it."""
-    assert answers_one_prompt(named(host), argv.split()) is is_one_shot
+    assert answers_one_prompt(host_named(host), argv.split()) is is_one_shot
 
 
 def test_no_words_mean_a_session_that_lasts() -> None:
     """Of a process that cannot be looked at nothing is known."""
-    assert not any(answers_one_prompt(host, ()) for host in HOSTS)
+    assert not any(answers_one_prompt(host, ()) for host in hosts().values())

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.base import Hello, WakeTarget
+from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Moment, Voice
 from harken.hosts.plan import FileChange, Place, Wishes
 from harken.hosts.qwen.connect import CONNECTOR

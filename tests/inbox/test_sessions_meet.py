@@ -10,7 +10,10 @@ from itertools import count
 
 import pytest
 
-from harken.hosts.base import Hello, Host, hook_key, named, session_key
+from harken.hosts.hello import Hello
+from harken.hosts.host import Host
+from harken.hosts.identity import hook_key, session_key
+from harken.hosts.registry import host_named
 from harken.inbox import Presence, Session, Sessions
 from harken.inbox.sessions import UNANSWERED
 from harken.inbox.turns import Carriage
@@ -19,7 +22,7 @@ from tests.inbox.rig import Quiet
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 CLAUDE, COPILOT, CODEX, GEMINI, OPENCODE, QWEN = (
-    named(name) for name in ("claude-code", "copilot-cli", "codex", "gemini-cli", "opencode", "qwen-code")
+    host_named(name) for name in ("claude-code", "copilot-cli", "codex", "gemini-cli", "opencode", "qwen-code")
 )
 SINGLE = (CLAUDE, COPILOT, GEMINI, QWEN)
 PID = 4_000

@@ -25,7 +25,7 @@ from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.asking import Asking
 from harken.daemon.compose import Daemon, compose
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.hosts.hook import Moment
 from harken.inbox import Caller, Role, Session
 from harken.reaction import Action, ActionState

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.hosts.base import GENERIC
+from harken.hosts.host import GENERIC
 from harken.inbox import Pulled
 from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
 from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID

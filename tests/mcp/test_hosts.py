@@ -6,7 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.hosts.base import GENERIC, HOSTS, Hello, consumer_of, detect, session_key
+from harken.hosts.hello import Hello
+from harken.hosts.host import GENERIC
+from harken.hosts.identity import consumer_of, session_key
+from harken.hosts.registry import host_of_client, hosts
 
 
 @pytest.mark.parametrize(
@@ -33,12 +36,12 @@ from harken.hosts.base import GENERIC, HOSTS, Hello, consumer_of, detect, sessio
 )
 def test_a_host_is_known_by_the_name_it_gives_itself(client: str, host: str) -> None:
     """Some append what they like to it; a program that merely begins alike is another one."""
-    assert detect(client).name == host
+    assert host_of_client(client).name == host
 
 
 def test_only_hosts_that_are_pushed_to_are_kept_in_the_older_era() -> None:
     """Everyone else would lose the newer protocol for nothing."""
-    assert [host.name for host in HOSTS if host.needs_handshake] == ["claude-code", "copilot-cli"]
+    assert [host.name for host in hosts().values() if host.needs_handshake] == ["claude-code", "copilot-cli"]
 
 
 @pytest.mark.parametrize(
@@ -57,7 +60,7 @@ def test_only_hosts_that_are_pushed_to_are_kept_in_the_older_era() -> None:
 )
 def test_whom_a_connection_reads_for(client: str, override: str, consumer: str) -> None:
     """A host by its own name, a stranger by theirs, and whoever was told a name by that."""
-    assert consumer_of(detect(client), client, override) == consumer
+    assert consumer_of(host_of_client(client), client, override) == consumer
 
 
 @given(st.text(max_size=200))
@@ -86,16 +89,16 @@ def test_a_consumer_is_always_a_short_plain_name(client: str) -> None:
 )
 def test_what_a_session_is(client: str, hello: Hello, key: str) -> None:
     """What stays the same while the conversation lasts. One host started inside another sees both variables."""
-    assert session_key(detect(client), hello) == key
+    assert session_key(host_of_client(client), hello) == key
 
 
 def test_a_modern_connection_has_no_log_ping() -> None:
     """Nothing may be sent there that no request asked for, and the log must not claim it."""
-    for host in (*HOSTS, GENERIC):
+    for host in (*hosts().values(), GENERIC):
         assert "log ping" in host.surfaces
         assert host.modern_surfaces == ("tool", "resource")
 
 
 def test_least_is_assumed_of_a_host_that_is_not_known() -> None:
     """It may cut a result as short as the one that cuts most, and what it cuts would count as seen."""
-    assert GENERIC.result_bytes == min(host.result_bytes for host in HOSTS)
+    assert GENERIC.result_bytes == min(host.result_bytes for host in hosts().values())

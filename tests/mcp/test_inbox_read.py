@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from harken.hosts.base import GENERIC, HOSTS, Host
+from harken.hosts.host import GENERIC, Host
+from harken.hosts.registry import hosts
 from harken.testing import Agent, DaemonProcess
 from tests.mcp.rig import Connect, RawEdge, fresh_name, ids, send, standing
 
@@ -56,7 +57,7 @@ def agent(connect: Connect, name: str) -> Agent:
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS)
-@pytest.mark.parametrize("host", [*HOSTS, GENERIC], ids=lambda host: host.name)
+@pytest.mark.parametrize("host", [*hosts().values(), GENERIC], ids=lambda host: host.name)
 def test_pieces_fit_and_are_the_whole_text(daemon: DaemonProcess, connect: Connect, host: Host, alphabet: str) -> None:
     """To the character, and each result within what the host shows."""
     agent = connect(host.client_names[0] if host.client_names else "")

@@ -9,7 +9,7 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.base import HOSTS
+from harken.hosts.registry import hosts
 from harken.testing import Agent, DaemonProcess, edge_command
 from tests.mcp.rig import Connect, fresh_name
 from tests.mcp.test_eras import meta
@@ -44,7 +44,7 @@ def test_client_without_hooks_is_told_to_wait_at_the_end_of_a_turn(connect: Conn
     )
 
 
-@pytest.mark.parametrize("name", [host.client_names[0] for host in HOSTS])
+@pytest.mark.parametrize("name", [host.client_names[0] for host in hosts().values()])
 def test_host_with_hooks_is_not_told_to_wait(connect: Connect, name: str) -> None:
     """What waits reaches it anyway, and a wait would hold its turn for a minute."""
     agent = connect(name, is_drained=False)

@@ -10,11 +10,12 @@ from typing import Any
 
 import pytest
 
-from harken.hosts.base import GENERIC, HOSTS, Host, named
+from harken.hosts.host import GENERIC, Host
+from harken.hosts.registry import host_named, hosts
 from harken.testing import Agent, DaemonProcess
 from tests.mcp.rig import Connect, fresh_name, ids, send, standing, until_waiting
 
-COPILOT = named("copilot-cli")
+COPILOT = host_named("copilot-cli")
 # Letters of one byte and of three, such as JSON escapes, and many lines.
 ALPHABETS = {"plain": "the build is red ", "cjk": "今天构建失败了", "escaped": '"\\\n', "emoji": "😀"}
 
@@ -62,7 +63,7 @@ def test_ten_messages_of_two_thousand_characters_are_not_seen_before_copilot_sho
 
 
 @pytest.mark.parametrize("alphabet", ALPHABETS)
-@pytest.mark.parametrize("host", [*HOSTS, GENERIC], ids=lambda host: host.name)
+@pytest.mark.parametrize("host", [*hosts().values(), GENERIC], ids=lambda host: host.name)
 def test_no_result_is_longer_than_the_host_shows(
     daemon: DaemonProcess, connect: Connect, host: Host, alphabet: str
 ) -> None:

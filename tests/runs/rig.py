@@ -21,6 +21,7 @@ import anyio.to_thread
 from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
 from harken.errors import Refused, Unavailable
+from harken.hosts.held import held_paths
 from harken.hosts.repository import file_starts_nothing
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
 from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
@@ -283,7 +284,7 @@ def places(folder: Path) -> Places:
         outputs=home / "runs",
         cells=home / "cells",
         work=home / "work",
-        folders=Folders(home / "runs", file_starts_nothing),
+        folders=Folders(home / "runs", file_starts_nothing, held_paths()),
         kept_out=(home, home / "triggers.json"),
     )
 

@@ -6,10 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.runs.held import INSTRUCTIONS, SETTINGS, held_parts, is_held, is_repository, is_undone
+from harken.hosts.held import held_parts
+from harken.runs.held import is_held, is_repository, is_undone
 from harken.runs.tools import may_change, parse_tool
 
-ALL = (*SETTINGS, *INSTRUCTIONS)
+ALL = held_parts(())
 PLAIN = st.lists(st.sampled_from(["src", "a", "docs", "agents", "git", "x.md", "env", "..."]), max_size=4)
 
 

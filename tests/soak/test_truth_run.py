@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from harken.trial.launch import LAUNCHES
+from harken.hosts.registry import host_names
 from tests.hosts.play import ObservedHost, installed
 from tests.hosts.situations import SITUATIONS
 from tests.soak.draw import draw
@@ -50,7 +50,7 @@ def tell(capsys: pytest.CaptureFixture[str]) -> Callable[[str], None]:
     return say
 
 
-@pytest.mark.parametrize("name", LAUNCHES)
+@pytest.mark.parametrize("name", host_names())
 def test_nothing_is_claimed_lost_or_doubled_whatever_follows_what(
     name: str, seed: int, count: int, tell: Callable[[str], None]
 ) -> None:
@@ -59,7 +59,7 @@ def test_nothing_is_claimed_lost_or_doubled_whatever_follows_what(
     tell(f"\n{name}: {again}")
     failures = []
     with installed(name) as host:
-        for number, situation in enumerate(draw(seed, tuple(LAUNCHES), tuple(SITUATIONS), count)[name], 1):
+        for number, situation in enumerate(draw(seed, tuple(host_names()), tuple(SITUATIONS), count)[name], 1):
             began = time.monotonic()
             failure = played(host, situation)
             failures += [f"{number}. {situation}: {failure}"] if failure else []

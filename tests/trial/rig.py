@@ -11,8 +11,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harken.hosts.host import Host
 from harken.hosts.registry import hook_host
-from harken.trial.launch import Launch, Overrides
+from harken.hosts.trial_recipe import ModelOverrides, TrialRecipe
 from harken.trial.model import Model
 from harken.trial.post import Guest, Line
 from harken.trial.turn import Trial
@@ -94,17 +95,15 @@ def trial_in(folder: Path, model: Model, hooks: str, *argv: str) -> Trial:
     mail.mkdir()
     here.mkdir()
     program = argv or (sys.executable, "-c", HOST)
-    launch = Launch(
-        name="claude-code",
-        program="host",
-        overrides=lambda _url: Overrides(),
+    recipe = TrialRecipe(
+        overrides=lambda _url: ModelOverrides(),
         prepare=lambda *_: None,
         headless_argv=lambda prompt: (*program[1:], model.url, str(mail), hooks, prompt),
     )
     return Trial(
-        launch=launch,
+        host=Host(name="claude-code", title="The host"),
+        recipe=recipe,
         hooks=hook_host("claude-code"),
-        title="The host",
         program=Path(program[0]),
         environ={"PATH": "/usr/bin:/bin"},
         folder=here,

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.hosts.registry import host_named
 from harken.trial.exchange import Asked, Tool, Turn, resolve
 from harken.trial.live import asks, entered, in_a_turn
 from harken.trial.model import Model
@@ -103,6 +104,7 @@ def test_requests_that_a_host_makes_on_its_own_use_up_no_step() -> None:
 KNOWN = Circumstances(
     host="codex",
     title="Codex",
+    hook_hint=host_named("codex").hook_hint,
     is_connected=True,
     guest=Guest(
         key="codex:1",

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.testing.agent import Json
-from harken.trial import anthropic, gemini, openai_chat, openai_responses
+from harken.trial import anthropic, google, openai_chat, openai_responses
 from harken.trial.exchange import Asked, Call, Say, Tool, Turn
 
 Reader = Callable[[Mapping[str, object]], Asked]
@@ -20,7 +20,7 @@ PROTOCOLS: tuple[tuple[Reader, Writer], ...] = (
     (anthropic.asked, anthropic.answer),
     (openai_chat.asked, openai_chat.answer),
     (openai_responses.asked, openai_responses.answer),
-    (gemini.asked, gemini.answer),
+    (google.asked, google.answer),
 )
 WORDS = (
     *("messages", "input", "contents", "parts", "content", "text", "role", "user", "type", "name", "system", "output"),
@@ -138,7 +138,7 @@ def test_gemini_requests_are_read_in_order() -> None:
         ],
         "tools": [{"functionDeclarations": [{"name": "run_shell_command"}]}],
     }
-    assert gemini.asked(body).turns == (
+    assert google.asked(body).turns == (
         Turn("system", "S"),
         Turn("user", "U"),
         Turn("user", "<hook_context>H</hook_context>"),

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.complete import messages, rule_names, tool_words, waiting_actions
-from harken.cli.connect import hosts
+from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
 from harken.control.client import ANSWER_SECONDS, Client, Daemon, Result, dial
@@ -97,7 +97,7 @@ def _answered(daemon: Daemon, ref: str, *, is_yes: bool) -> Result:
 @verb("run")
 @click.argument("ref", metavar="SEQ", shell_complete=messages)
 @click.option("--rule", metavar="NAME", default="", shell_complete=rule_names, help="As this rule says.")
-@click.option("--agent", metavar="HOST", default="", shell_complete=hosts, help="The agent that runs.")
+@click.option("--agent", metavar="HOST", default="", shell_complete=complete_hosts, help="The agent that runs.")
 @click.option(
     "--tool",
     "tools",

@@ -15,7 +15,7 @@ from harken.cli.verbs import Invocation
 from harken.control.client import Daemon
 from harken.errors import HarkenError, Refused
 from harken.hosts.marks import find_marks, host_of_program
-from harken.hosts.registry import TITLES, host_marks
+from harken.hosts.registry import host_marks, host_title
 from harken.runs.mark import MARK
 
 ASK_SECONDS: Final = 5.0
@@ -40,7 +40,7 @@ def _refuse_marked(environ: Mapping[str, str], what: str) -> None:
     if environ.get(MARK):
         raise _refusal(what)
     for mark in find_marks(environ, host_marks()):
-        raise _refusal(what, TITLES[mark.host], f"{mark.variable} is set in its environment")
+        raise _refusal(what, host_title(mark.host), f"{mark.variable} is set in its environment")
 
 
 def _refuse_descendant(what: str) -> None:
@@ -51,7 +51,7 @@ def _refuse_descendant(what: str) -> None:
     known = host_marks()
     for pid in ancestors(os.getpid()) or ():
         if host := host_of_program(command_line(pid), known):
-            raise _refusal(what, TITLES[host], f"process {pid} has started it")
+            raise _refusal(what, host_title(host), f"process {pid} has started it")
 
 
 def _is_noted(asked: Invocation) -> bool:

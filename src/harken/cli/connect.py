@@ -9,15 +9,15 @@ import click
 
 from harken.cli.verbs import Invocation, verb
 from harken.errors import NotFound, UserError
-from harken.hosts.registry import ALIASES, PACKAGES, connectable, host_name
+from harken.hosts.registry import connectable, host_name, host_names, host_words
 
 
-def hosts(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
+def complete_hosts(_context: click.Context, _parameter: click.Parameter, begin: str) -> list[str]:
     """Offer the names of hosts."""
-    return [name for name in (*PACKAGES, *ALIASES) if name.startswith(begin)]
+    return [name for name in host_words() if name.startswith(begin)]
 
 
-_hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=hosts)
+_hosts = click.argument("words", metavar="HOST...", nargs=-1, shell_complete=complete_hosts)
 _project = click.option(
     "--project",
     metavar="DIR",
@@ -46,9 +46,9 @@ def connect(
 ) -> None:
     """Connect agent hosts: MCP server, hooks, wake and instructions, each where the host reads it.
 
-    HOST is claude-code, copilot-cli, codex, gemini, opencode or qwen. Shows what would change and asks. Your other
-    settings stay as they are; `harken disconnect` takes out exactly what was written. A host that is not installed is
-    prepared where files are enough. Exits with 1 when the host does not see what was written.
+    HOST is an agent program that `harken doctor` lists. Shows what would change and asks. Your other settings stay as
+    they are; `harken disconnect` takes out exactly what was written. A host that is not installed is prepared where
+    files are enough. Exits with 1 when the host does not see what was written.
     """
     from harken.cli.connecting import connect_targets, targets
 
@@ -56,7 +56,7 @@ def connect(
     if is_all:
         found = [target for target in found if target.found]
     if not found:
-        raise NotFound("No agent host was found on this machine.", f"There are: {', '.join(PACKAGES)}.")
+        raise NotFound("No agent host was found on this machine.", f"There are: {', '.join(host_names())}.")
     connect_targets(asked, found, wake=wake, is_dry=dry_run, is_agreed=yes)
 
 
@@ -84,5 +84,5 @@ def names_of(words: Sequence[str], *, is_all: bool) -> list[str]:
     if is_all and words:
         raise UserError("Name hosts, or say --all, not both.")
     if not words and not is_all:
-        raise UserError("Which host?", f"Name one or several of: {', '.join(PACKAGES)}; or say --all.")
+        raise UserError("Which host?", f"Name one or several of: {', '.join(host_names())}; or say --all.")
     return connectable() if is_all else list(dict.fromkeys(host_name(word) for word in words))

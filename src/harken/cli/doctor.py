@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import click
 
-from harken.cli.connect import hosts, names_of
+from harken.cli.connect import complete_hosts, names_of
 from harken.cli.verbs import Invocation, verb
 from harken.errors import UserError
 
 
 @verb("doctor")
-@click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=hosts)
+@click.argument("words", metavar="[HOST...]", nargs=-1, shell_complete=complete_hosts)
 @click.option("--live", is_flag=True, help="Run the hosts named, and send a marker through every surface.")
 @click.option(
     "--restart",

@@ -33,7 +33,7 @@ from harken.control.client import Daemon, Result
 from harken.control.start import start
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.hosts.names import short, title_of
-from harken.hosts.registry import hook_host
+from harken.hosts.registry import hook_host, host_named, trial_recipe
 from harken.model import INBOX
 from harken.setup.service import start_by_service
 from harken.trial.post import Guest, Line
@@ -135,13 +135,12 @@ def _checked(asked: Invocation, target: Target, *, can_restart: bool) -> Result:
 
 def probe_host(asked: Invocation, name: str, folder: Path | None, *, is_agreed: bool) -> None:
     """Send everything to an idle session of a host, and show where each thing turned up."""
-    from harken.trial.launch import LAUNCHES
     from harken.trial.probe import trace
 
     _refuse(asked)
     title = title_of(name)
     if folder is not None:
-        if LAUNCHES[name].needs_folder:
+        if trial_recipe(name).needs_folder:
             why = f"The model of {title} can only be replaced in a folder of the trial's own."
             raise UserError(why, f"Leave --dir away: harken probe {name}")
         _agree(asked, title, folder.resolve(), is_agreed=is_agreed)
@@ -181,20 +180,19 @@ def _agree(asked: Invocation, title: str, folder: Path, *, is_agreed: bool) -> N
 @contextmanager
 def trial_of(asked: Invocation, target: Target, folder: Path | None) -> Iterator[Trial]:
     """One host with a model of ours, in a folder of its own or one of the person's; at the end all of it is gone."""
-    from harken.trial.launch import LAUNCHES
     from harken.trial.model import Model
     from harken.trial.turn import Trial
 
     name = target.connector.name
     if target.found is None:
         raise NotFound(f"{title_of(name)} is not installed.", "Install it, or put it on the PATH.")
-    launch = LAUNCHES[name]
+    recipe = trial_recipe(name)
     with _interruptible(), _folder(asked, folder) as (here, mailbox), Model() as model, Daemon(asked.home) as daemon:
         post = DaemonPost(daemon)
         trial = Trial(
-            launch=launch,
+            host=host_named(name),
+            recipe=recipe,
             hooks=hook_host(name),
-            title=title_of(name),
             program=target.found.program,
             environ=dict(os.environ),
             folder=here,
@@ -205,7 +203,7 @@ def trial_of(asked: Invocation, target: Target, folder: Path | None) -> Iterator
             is_connected=any(is_connected(place) for place in _places(asked, target, folder)),
         )
         if folder is None:
-            launch.furnish(here)
+            recipe.prepare_folder(here)
         try:
             yield trial
         finally:

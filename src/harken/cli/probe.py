@@ -6,13 +6,13 @@ from pathlib import Path
 
 import click
 
-from harken.cli.connect import hosts
+from harken.cli.connect import complete_hosts
 from harken.cli.verbs import Invocation, verb
 from harken.hosts.registry import host_name
 
 
 @verb("probe")
-@click.argument("word", metavar="HOST", shell_complete=hosts)
+@click.argument("word", metavar="HOST", shell_complete=complete_hosts)
 @click.option(
     "--dir",
     "folder",

@@ -111,9 +111,10 @@ def explain(asked: Invocation, *, message: str) -> None:
 @verb("schema")
 def schema(asked: Invocation) -> None:
     """Print the JSON Schema of the file of rules, for editors."""
+    from harken.hosts.registry import host_names
     from harken.rules.schema import json_schema
 
-    asked.print_json(json_schema())
+    asked.print_json(json_schema(host_names()))
 
 
 def look(asked: Invocation, method: str) -> None:

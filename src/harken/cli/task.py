@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from harken.cli.complete import tasks
-from harken.cli.connect import hosts
+from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
 from harken.control.client import Daemon, Result
@@ -24,7 +24,9 @@ def task() -> None:
 
 
 _task = click.argument("name", metavar="TASK", shell_complete=tasks)
-_agent = click.option("--agent", metavar="HOST", default="", shell_complete=hosts, help="The agent that does it.")
+_agent = click.option(
+    "--agent", metavar="HOST", default="", shell_complete=complete_hosts, help="The agent that does it."
+)
 
 
 @verb("new")

@@ -23,11 +23,10 @@ from harken.cli.task_show import as_json, has_folder, missing_hint
 from harken.cli.verbs import Invocation
 from harken.control.client import Daemon, Result
 from harken.errors import Conflict, NotFound, Unavailable, UserError
-from harken.hosts.interactive import INTERACTIVE
 from harken.hosts.marks import names_of_marks, without_marks
 from harken.hosts.names import title_of
 from harken.hosts.record import records
-from harken.hosts.registry import host_marks, host_name
+from harken.hosts.registry import host_marks, host_name, host_names, interactive
 
 OPENING: Final = "Begin with the messages that wait for this task."
 TMUX_SESSION: Final = "harken"
@@ -76,7 +75,7 @@ def start_task(
     command = command_of(task, host, extra)
     is_run = not is_printed and (is_tmux or (not asked.as_json and sys.stdin.isatty() and sys.stdout.isatty()))
     if is_run and not command.is_installed:
-        fact = INTERACTIVE[host]
+        fact = interactive(host)
         raise NotFound(f"{title_of(host)} is not installed.", f"Install it: {fact.install}. Or use --print.")
     seeded = seed_task(asked, task["id"], command.folder, host)
     where = run_in_tmux(task["id"], command) if is_run and is_tmux else ""
@@ -95,12 +94,12 @@ def start_task(
     else:
         asked.screen.line(command.line)
         if not command.is_installed:
-            note_to_person(f"{title_of(host)} is not installed here: {INTERACTIVE[host].install}")
+            note_to_person(f"{title_of(host)} is not installed here: {interactive(host).install}")
 
 
 def command_of(task: Result, host: str, extra: Sequence[str]) -> Command:
     """Return what starts a host in a task's folder, with a first prompt when mail waits and nobody is there for it."""
-    fact = INTERACTIVE[host]
+    fact = interactive(host)
     found = shutil.which(fact.program)
     beside = shutil.which(fact.program, path=str(Path.home() / ".local" / "bin"))
     program = fact.program if found else beside or fact.program
@@ -120,7 +119,7 @@ def _host(asked: Invocation, task: Result, agent: str) -> str:
     connected = [record.host for record in records(asked.home.path) if not record.project]
     if len(connected) == 1:
         return connected[0]
-    raise UserError("Which agent?", f"Say --agent with one of: {', '.join(connected or INTERACTIVE)}.")
+    raise UserError("Which agent?", f"Say --agent with one of: {', '.join(connected or host_names())}.")
 
 
 def _become(command: Command) -> NoReturn:

@@ -7,7 +7,7 @@ reference page. Values only: where a value comes from is decided in `load.py`. T
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -17,8 +17,9 @@ from harken.config.values import (
     Duration,
     Flag,
     Folder,
-    Host,
+    HostName,
     Hours,
+    ListenHost,
     PublicUrl,
     Reference,
     SenderIds,
@@ -26,12 +27,17 @@ from harken.config.values import (
     ValueType,
     Whole,
 )
+from harken.hosts.registry import host_names
 from harken.ingest.lengths import MAX_SAID_CHARS
 from harken.ingest.route import AttentionRule, Route
 from harken.model import Attention, Trust
 from harken.rules.rule import QuietHours
 
 _KEY = "harken"
+
+
+Sample = str | Callable[[], str]
+"""Lines for the file; made when they are asked for where they name something that is found on this machine."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +48,12 @@ class Setting:
     type: ValueType | None
     default: object
     help: str
-    example: str
+    sample: Sample
+
+    @property
+    def example(self) -> str:
+        """Lines for the file that set it."""
+        return self.sample if isinstance(self.sample, str) else self.sample()
 
     @property
     def variable(self) -> str:
@@ -64,11 +75,11 @@ class Setting:
 class _About:
     type: ValueType | None
     help: str
-    example: str
+    sample: Sample
 
 
-def _about(value_type: ValueType | None, text: str, example: str) -> dict[str, _About]:
-    return {_KEY: _About(value_type, text, example)}
+def _about(value_type: ValueType | None, text: str, sample: Sample) -> dict[str, _About]:
+    return {_KEY: _About(value_type, text, sample)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,7 +88,7 @@ class HttpSettings:
 
     host: str = field(
         default="127.0.0.1",
-        metadata=_about(Host(), "Address that the HTTP API listens on.", 'host = "127.0.0.1"'),
+        metadata=_about(ListenHost(), "Address that the HTTP API listens on.", 'host = "127.0.0.1"'),
     )
     port: int = field(
         default=0,
@@ -95,7 +106,7 @@ class HooksSettings:
 
     host: str = field(
         default="127.0.0.1",
-        metadata=_about(Host(), "Address that takes what others post.", 'host = "127.0.0.1"'),
+        metadata=_about(ListenHost(), "Address that takes what others post.", 'host = "127.0.0.1"'),
     )
     port: int = field(
         default=0,
@@ -257,9 +268,9 @@ class RunSettings:
     agent: str = field(
         default="",
         metadata=_about(
-            Choice(("", "claude-code", "copilot-cli", "codex", "gemini-cli", "opencode", "qwen-code")),
+            HostName(),
             "The agent for rules that name none; when empty, the first that is installed and can be fenced.",
-            'agent = "claude-code"',
+            lambda: f'agent = "{host_names()[0]}"',
         ),
     )
     workdir: str = field(
@@ -274,7 +285,7 @@ class RunSettings:
         default=True,
         metadata=_about(
             Flag(),
-            "Whether a rule's question is also shown in a session of Claude Code or Copilot CLI that you used lately.",
+            "Whether a rule's question is also shown in a session that you used lately, of a host that can show it.",
             "ask_in_session = false",
         ),
     )
@@ -392,7 +403,7 @@ def _declared(group: object, prefix: str = "") -> Iterator[Setting]:
         value = getattr(group, item.name)
         about = item.metadata.get(_KEY)
         if about is not None:
-            yield Setting(prefix + item.name, about.type, value, about.help, about.example)
+            yield Setting(prefix + item.name, about.type, value, about.help, about.sample)
         else:
             yield from _declared(value, f"{item.name}.")
 

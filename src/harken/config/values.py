@@ -17,6 +17,7 @@ from typing import Protocol
 from urllib.parse import parse_qsl, urlsplit
 
 from harken.config.suggest import closest, did_you_mean
+from harken.hosts.registry import host_names
 from harken.rules.fault import Misfit
 from harken.rules.fields import quiet_hours
 from harken.rules.rule import QuietHours
@@ -244,7 +245,36 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True)
-class Host:
+class HostName:
+    """The name of an agent host, or nothing."""
+
+    is_secret: bool = False
+
+    @property
+    def wanted(self) -> str:
+        """What would be accepted."""
+        return _hosts().wanted
+
+    def read(self, value: object) -> StrEnum | str:
+        """Accept exactly one of the names, or an empty text."""
+        return _hosts().read(value)
+
+    def parse(self, text: str) -> StrEnum | str:
+        """Accept exactly one of the names, or an empty text."""
+        return _hosts().parse(text)
+
+    def show(self, value: object) -> object:
+        """Return the name."""
+        return str(value)
+
+
+def _hosts() -> Choice:
+    """Return the choice there is: found on use, because other packages may add to it."""
+    return Choice(("", *host_names()))
+
+
+@dataclass(frozen=True, slots=True)
+class ListenHost:
     """An address or host name to listen on."""
 
     is_secret: bool = False

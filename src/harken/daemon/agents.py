@@ -18,7 +18,7 @@ from harken.config.home import write_private
 from harken.daemon.peers import UNKNOWN, ancestors, descends_from, held_limit, is_gone, run_of
 from harken.daemon.run_sockets import is_held_in_run
 from harken.errors import HarkenError
-from harken.hosts.base import GENERIC
+from harken.hosts.host import GENERIC
 from harken.hosts.process import identity_of, is_alive
 from harken.inbox import Session
 from harken.inbox.sessions import NamedTask

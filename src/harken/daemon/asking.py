@@ -21,8 +21,7 @@ from anyio.abc import TaskGroup
 from harken.clock import Clock
 from harken.config.settings import RunSettings
 from harken.errors import Conflict, HarkenError
-from harken.hosts.base import named
-from harken.hosts.registry import TITLES
+from harken.hosts.registry import host_named, host_title
 from harken.inbox import Caller, Role, Session
 from harken.inbox.inbox import TRIAL
 from harken.inbox.reactions import Reactions, Told
@@ -181,7 +180,7 @@ class Asking:
             self._ring.set()
 
     async def _answer(self, action: ActionId, session: Session, *, is_yes: bool) -> None:
-        by = f"you, in {TITLES.get(session.host, session.host)}"
+        by = f"you, in {host_title(session.host)}"
         try:
             await self._reactions.answer(Caller(role=Role.OWNER), action, is_yes=is_yes, by=by)
         except Conflict:
@@ -198,4 +197,4 @@ def has_person(session: Session) -> bool:
     except psutil.Error:
         return False
     flags = {argument.partition("=")[0] for argument in arguments}
-    return bool(facts["terminal"]) and not flags & named(session.host).unmanned_flags
+    return bool(facts["terminal"]) and not flags & host_named(session.host).unmanned_flags

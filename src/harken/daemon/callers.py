@@ -14,9 +14,10 @@ from typing import Final
 
 from harken.daemon.agents import Agents
 from harken.daemon.peers import UNKNOWN, environment_of
-from harken.hosts.base import Hello, consumer_of, named
+from harken.hosts.hello import Hello
+from harken.hosts.identity import consumer_of
 from harken.hosts.marks import FoundMark, find_marks
-from harken.hosts.registry import TITLES, host_marks
+from harken.hosts.registry import host_marks, host_named, host_title
 from harken.inbox import Caller, Role, Session
 from harken.inbox.caller import NO_SESSION
 from harken.inbox.sessions import Sessions
@@ -58,9 +59,9 @@ class Callers:
         mark, session = next(here, (marks[0], None))
         return Caller(
             role=Role.AGENT,
-            consumer=session.consumer if session else consumer_of(named(mark.host), mark.host),
+            consumer=session.consumer if session else consumer_of(host_named(mark.host), mark.host),
             session=session.key if session else NO_SESSION,
-            program=TITLES[mark.host],
+            program=host_title(mark.host),
             because=f"{mark.variable} is set in its environment",
         )
 

@@ -62,7 +62,7 @@ from harken.dispatch.placeholder import Placeholders
 from harken.dispatch.push import Push
 from harken.dispatch.toast import Toasts
 from harken.errors import UserError
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.inbox import Caller, Inbox, Role, Session, Sessions
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
@@ -91,11 +91,11 @@ from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.identity import look
 from harken.surfaces import browser_calls, shapes
-from harken.surfaces.claude_channel import Notify
 from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.tool import Means
 from harken.surfaces.socket import CallConnection
+from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import Front
 from harken.surfaces.web.page_sessions import PageSessions

@@ -22,7 +22,7 @@ from harken import __version__
 from harken.clock import Clock
 from harken.daemon.supervisor import Health
 from harken.daemon.tally import OTHER, Counts, Tally
-from harken.hosts.registry import PACKAGES
+from harken.hosts.registry import hosts
 from harken.inbox import Session
 from harken.sources.base import SourceReport, SourceState
 from harken.store.contract import Store
@@ -201,7 +201,7 @@ def _size(path: Path) -> int:
 
 
 def _host(session: Session) -> str:
-    return session.host if session.host in PACKAGES else OTHER
+    return session.host if session.host in hosts() else OTHER
 
 
 def _one(family: Family, value: float, *labels: str) -> Measured:

@@ -1,4 +1,4 @@
-"""How sessions are reached: joins the hooks, the bells, the wakes and the claude channel for one daemon.
+"""How sessions are reached: joins the hooks, the bells, the wakes and the push channels for one daemon.
 
 Each part says itself what it is; here is only who gets whom, and what the system tells about a host's process.
 """
@@ -6,10 +6,9 @@ Each part says itself what it is; here is only who gets whom, and what the syste
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import timedelta
-from typing import Protocol
 
 import anyio
 from anyio.abc import SocketStream
@@ -19,28 +18,21 @@ from harken.daemon.peers import lineage
 from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
-from harken.hosts.base import Hello, WakeTarget
-from harken.hosts.claude_code import transcript as claude_code
-from harken.hosts.claude_code.channel import listens_to_channel
-from harken.hosts.codex.wake import CodexWaker
-from harken.hosts.copilot import transcript as copilot
-from harken.hosts.gemini import transcript as gemini
-from harken.hosts.hook import HookHost, Moment, Voice
-from harken.hosts.process import command_line, environment, is_alive
-from harken.hosts.qwen import transcript as qwen
-from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, input_file
-from harken.hosts.registry import PACKAGES, hook_host
+from harken.hosts.hello import Hello, WakeTarget
+from harken.hosts.hook import Moment, Voice
+from harken.hosts.process import command_line, is_alive
+from harken.hosts.registry import hook_adapter, hook_host, host_named, host_names
+from harken.hosts.wake import HostWaker, WakeWay
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.questions import Questions
 from harken.inbox.sessions import NamingOf, ReadingOf, SessionRecord
 from harken.model import SessionKey
 from harken.store.contract import Store
-from harken.surfaces.claude_channel import channel_waker
 from harken.surfaces.hooks.connection import HookConnection
-from harken.surfaces.hooks.desk import HookDesk, MakeWakers
+from harken.surfaces.hooks.desk import HookDesk
 from harken.surfaces.hooks.line import LineConnection
 from harken.surfaces.telling import Teller
-from harken.surfaces.wakers import BellWaker, TextWaker
+from harken.surfaces.wakers import BellWaker, Notify, TextWaker, push_waker
 from harken.surfaces.wire import Lines
 
 _log = logging.getLogger("harken.reach")
@@ -51,12 +43,6 @@ MOST_SOON = 25  # how often it is looked for so soon; one that lives on without 
 GRACE = timedelta(seconds=30)  # how long after a restart the connections of a session may take to come back
 PROBE_SECONDS = 0.5
 TASK_VARIABLE = "HARKEN_TASK"
-MESSAGING_SOCKET = "QWEN_CODE_MESSAGING_SOCKET"  # where a session of Qwen Code takes messages, if it does
-
-
-# After a restart of the daemon a session comes back by its edge, long before its next hook.
-_WOKEN_BY_EDGE = frozenset({"claude-code", "qwen-code"})
-
 
 # What a host's own program may do to whoever talks to it; it must not end the loop that wakes the others.
 _FAILURES = (
@@ -68,14 +54,6 @@ _FAILURES = (
     anyio.EndOfStream,
     anyio.IncompleteRead,
 )
-
-
-class HostWaker(Protocol):
-    """A host's own way to start a turn in a conversation, from outside."""
-
-    async def wake(self, target: WakeTarget, text: str) -> bool | None:
-        """Hand a text over; return whether it was taken, None when it may have been. Raises nothing."""
-        ...
 
 
 class Reaching:
@@ -90,25 +68,17 @@ class Reaching:
         self._bells = bells
         self._naming = naming
         self._reading_of = reading_of
-        self._codex = CodexWaker()
+        self._host_wakers: dict[str, HostWaker] = {}
         self._teller = Teller(inbox, Questions(store, clock))
-        self._ways = self._wakers()
         self._desk = HookDesk(
             inbox,
             clock,
             self._teller,
-            hosts=_adapter,
-            wakers=self._ways,
-            transcripts={
-                "claude-code": claude_code.recorded,
-                "copilot-cli": copilot.recorded,
-                "gemini-cli": gemini.recorded,
-                "qwen-code": qwen.recorded,
-            },
+            wakers=self._wakers,
             reading_of=reading_of,
             bell_of=lambda key: str(bells.path(key)),
         )
-        self.ringer = BellRinger(bells, store.changes, inbox.sessions, inbox.waiting, list(PACKAGES))
+        self.ringer = BellRinger(bells, store.changes, inbox.sessions, inbox.waiting, host_names())
         self.wakes = Wakes(
             store.changes,
             inbox.sessions,
@@ -126,7 +96,7 @@ class Reaching:
 
     async def serve_wake(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve a program that waits to wake its session."""
-        adapter = _adapter(hello.host)
+        adapter = hook_adapter(hello.host)
         if adapter is not None:
             line = LineConnection(stream, lines, self._desk, self._teller, self._inbox)
             await line.serve(self._with_task(hello, peer), adapter, lineage(peer))
@@ -136,15 +106,17 @@ class Reaching:
         named = self._naming(hello.env.get(TASK_VARIABLE, ""), peer or hello.pid, hello.host)
         return replace(hello, task=named.id if named else "", task_said_by=named.said_by if named else "")
 
-    def greet(self, session: Session, hello: Hello, notify: Callable[[str, Mapping[str, object]], bool]) -> None:
+    def greet(self, session: Session, hello: Hello, notify: Notify) -> None:
         """Give a new MCP session the ways to be woken that need no hook to tell of them."""
-        if session.host in _WOKEN_BY_EDGE:
-            for waker in self._ways[session.host](session, hello):
+        host = host_named(session.host)
+        if host.is_woken_by_edge:
+            for waker in self._wakers(session, hello):
                 session.wakers.setdefault(waker.name, waker)
-        if session.host == "claude-code" and listens_to_channel(command_line(session.pid)):
-            waker = channel_waker(session, self._teller, notify)
+        channel = host.channel() if host.channel else None
+        if channel and channel.listens(command_line(session.pid)):
+            pusher = push_waker(channel, session, self._teller, notify)
             # Whoever turned the channel on prefers it to the bell.
-            session.wakers = {waker.name: waker, **session.wakers}
+            session.wakers = {pusher.name: pusher, **session.wakers}
 
     async def inherit(self, records: Sequence[SessionRecord]) -> None:
         """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last."""
@@ -154,8 +126,7 @@ class Reaching:
         self._inbox.sessions.read_anew(self._reading_of)
         for session in sessions:
             await self._desk.settle_past(session)
-            if make := self._ways.get(session.host):
-                session.wakers.update((waker.name, waker) for waker in make(session, Hello()))
+            session.wakers.update((waker.name, waker) for waker in self._wakers(session, Hello()))
             if session.turns.has_wakes:
                 self.wakes.expect_proof(session.key)
         for gone in {record.key for record in records}.difference(self._inbox.sessions.keys()):
@@ -205,63 +176,39 @@ class Reaching:
         if carriers := session.turns.give_up_wakes():
             await self._inbox.release(key, carriers)
 
-    def _wakers(self) -> Mapping[str, MakeWakers]:
-        return {"claude-code": self._claude_wakers, "codex": self._codex_wakers, "qwen-code": self._qwen_wakers}
+    def _wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
+        """Return the ways to wake a session, as its host declares them."""
+        host = host_named(session.host)
+        found: list[Waker] = []
+        # Only a session that was told at its start watches its bell; one that was connected later does not.
+        if host.watches_bell and (hello.moment == Moment.START or self._bells.is_watched(session.key)):
+            found.append(BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key)))
+        if host.waker is not None:
+            waker = self._host_wakers.setdefault(host.name, host.waker()())
+            found += [self._text_waker(way, session, hello) for way in waker.ways(_target(session, hello))]
+        return found
 
-    def _claude_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
-        # Only a session that was told at its start watches its bell; one that loaded the plugin later does not.
-        if hello.moment != Moment.START and not self._bells.is_watched(session.key):
-            return []
-        return [BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key))]
-
-    def _codex_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
-        waker = self._codex
-        # After a restart no hook has told its environment yet.
-        hello = hello if hello.env else replace(hello, env=environment(session.pid))
-        session.probe = lambda: waker.hindrance(_target(session, hello))
-        return [self._text_waker("wake: app server", waker, session, hello)]
-
-    def _qwen_wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
-        ways: list[Waker] = []
-        if hello.env.get(MESSAGING_SOCKET):
-            ways.append(self._text_waker("wake: peer inbox", QwenWaker(), session, hello, runs_prompt_hook=False))
-        if input_file(command_line(session.pid), session.cwd) is not None:
-            # What is read from that file is the user's own prompt to the model.
-            ways.append(self._text_waker("wake: input file", InputFileWaker(), session, hello, speaks_as_user=True))
-        return ways
-
-    def _text_waker(
-        self,
-        name: str,
-        waker: HostWaker,
-        session: Session,
-        hello: Hello,
-        *,
-        speaks_as_user: bool = False,
-        runs_prompt_hook: bool = True,
-    ) -> Waker:
+    def _text_waker(self, way: WakeWay, session: Session, hello: Hello) -> Waker:
         async def send(text: str) -> bool | None:
             try:
                 # Asked for now: a conversation that was cleared has another id than when this hook ran.
-                return await waker.wake(_target(session, hello), text)
+                return await way.send(_target(session, hello), text)
             except _FAILURES as exc:
-                _log.warning("%s by %s failed: %s", session.key, name, exc)
+                _log.warning("%s by %s failed: %s", session.key, way.surface, exc)
                 return None
 
-        host = hook_host(session.host)
+        if (look := way.hindrance) is not None:
+            session.probe = lambda: look(_target(session, hello))
+        hooks = hook_host(session.host)
         return TextWaker(
-            name=name,
+            name=way.surface,
             session=session,
             teller=self._teller,
             send=send,
-            most_chars=host.most_chars.get(Moment.BELL, 0),
-            runs_prompt_hook=runs_prompt_hook,
-            speaks_as_user=speaks_as_user or host.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
+            most_chars=hooks.most_chars.get(Moment.BELL, 0),
+            runs_prompt_hook=way.runs_prompt_hook,
+            speaks_as_user=way.speaks_as_user or hooks.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
         )
-
-
-def _adapter(name: str) -> HookHost | None:
-    return hook_host(name) if name in PACKAGES else None
 
 
 def _is_parting(session: Session) -> bool:

@@ -14,7 +14,8 @@ from harken.config.settings import RunSettings
 from harken.daemon.agents import Agents
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
-from harken.hosts.registry import jails
+from harken.hosts.held import held_paths
+from harken.hosts.registry import sandboxes
 from harken.hosts.repository import file_starts_nothing
 from harken.inbox.bounds import Bounds
 from harken.inbox.reactions import Fit, Reactions
@@ -65,7 +66,7 @@ def join(
     """Join rules and runs over a store."""
     environ = _environment(home)
     # Looked for when something is to be run: most daemons never do.
-    choosing = Choosing(cache(jails), _servers(sources), environ, preferred=settings.agent)
+    choosing = Choosing(cache(sandboxes), _servers(sources), environ, preferred=settings.agent)
 
     def fit_of(agent: str, tools: Sequence[str]) -> Fit:
         chosen = choosing.choose(agent, tools)
@@ -80,7 +81,7 @@ def join(
             outputs=home.runs_dir,
             cells=home.run_dir / "cells",
             work=home.work_dir,
-            folders=Folders(home.runs_dir, file_starts_nothing),
+            folders=Folders(home.runs_dir, file_starts_nothing, held_paths()),
             kept_out=(home.path, home.triggers_file, home.config_file, home.env_file, home.token_file),
             workdir=settings.workdir,
         ),

@@ -11,6 +11,7 @@ import sys
 from select import select
 
 from harken.edge.codec import quote, variables
+from harken.edge.host_table import HOOK_VARIABLES
 from harken.edge.link import dial
 
 if sys.platform == "win32":
@@ -20,12 +21,6 @@ else:
 
 MAX_PAYLOAD, CHUNK = 1 << 20, 1 << 16
 SILENT_SECONDS, ANSWER_SECONDS = 0.5, 5.0
-
-SESSION_VARIABLES = (
-    "CLAUDE_PID CLAUDE_CODE_SESSION_ID CLAUDE_CODE_ENTRYPOINT COPILOT_CLI COPILOT_AGENT_SESSION_ID CODEX_HOME"
-    " CODEX_THREAD_ID GEMINI_CLI GEMINI_SESSION_ID QWEN_CODE_SESSION_ID QWEN_CODE_AGENT_ID QWEN_CODE_MESSAGING_SOCKET"
-    " QWEN_CODE_MESSAGING_TOKEN OPENCODE_PID HARKEN_TASK HOME PATH"
-)
 
 
 def main() -> None:
@@ -66,7 +61,7 @@ def hello(host: str, moment: str, token: str, size: int, *, is_in_task: bool = F
         cwd = posix.getcwd()
     except OSError:
         cwd = ""  # the folder was removed; the agent in it can be reached all the same
-    env = ",".join(f"{quote(name)}:{quote(value)}" for name, value in variables(SESSION_VARIABLES).items())
+    env = ",".join(f"{quote(name)}:{quote(value)}" for name, value in variables(HOOK_VARIABLES).items())
     return (
         f'{{"harken":1,"kind":"hook","host":{quote(host)},"moment":{quote(moment)},"payload":{size}'
         f',"in_task":{"true" if is_in_task else "false"}'

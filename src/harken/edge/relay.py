@@ -15,6 +15,7 @@ from select import select
 from time import monotonic
 
 from harken.edge.codec import MAX_LINE, Codec, Lines, fields, log, quote, variables
+from harken.edge.host_table import SERVER_VARIABLES
 from harken.edge.link import RESTART_SECONDS, Starter, dial
 from harken.edge.memory import Memory
 
@@ -31,12 +32,6 @@ MAX_SENDS = 3  # a request that ends the daemon each time is not sent for ever
 MAX_EARLY = 16  # lines relayed unread before the first answer
 FIRST_WAIT, SHORT_WAIT, LONG_WAIT = 0.01, 0.2, 30.0
 PARSE_ERROR, INVALID_REQUEST, UNAVAILABLE = -32700, -32600, -32000
-
-SESSION_VARIABLES = (
-    "CLAUDE_CODE_SESSION_ID CLAUDE_PROJECT_DIR CLAUDECODE CLAUDE_CODE_ENTRYPOINT CLAUDE_PID COPILOT_AGENT_SESSION_ID"
-    " CODEX_THREAD_ID GEMINI_SESSION_ID QWEN_CODE_SESSION_ID QWEN_CODE_MESSAGING_SOCKET QWEN_CODE_MESSAGING_TOKEN"
-    " OPENCODE_SESSION_ID OPENCODE_PID AI_AGENT"
-)
 
 
 def pump() -> _socket.socket:
@@ -257,7 +252,7 @@ class Edge:
             folder = ""
         resent = ",".join(self._memory.resent) if self._has_served else ""
         cancelled = ",".join(self._memory.cancelled) if self._has_served else ""
-        environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(SESSION_VARIABLES).items())
+        environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(SERVER_VARIABLES).items())
         proof = f',"token":{quote(token)}' if token else ""
         return (
             f'{{"harken":1,"kind":"mcp","edge":"{self._name}","pid":{posix.getpid()},"ppid":{self._parent},'

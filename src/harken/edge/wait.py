@@ -16,6 +16,7 @@ from time import monotonic, sleep
 sys.path.append(__file__[: -len("/harken/edge/wait.py")])
 
 from harken.edge.codec import Codec, Lines, quote
+from harken.edge.host_table import WAITERS
 from harken.edge.link import dial
 
 TYPE_CHECKING = False
@@ -28,7 +29,11 @@ LOOK_SECONDS = 3.0  # between two looks whether the host is still there
 SEND_SECONDS, CHUNK = 5.0, 1 << 16
 MAX_PAYLOAD, MAX_ID = 1 << 20, 128
 MOST_REMINDERS = 2
-STATE, SESSION, PROCESS = "COPILOT_HOME", "COPILOT_AGENT_SESSION_ID", "COPILOT_LOADER_PID"
+
+
+def facts(host: str) -> tuple[str, ...]:
+    """Return where a host's session id, process and folder are found; nothing for one that keeps no waiter."""
+    return next((row[1:] for row in WAITERS if row[0] == host), ())
 
 
 def is_running(pid: int) -> bool:
@@ -50,11 +55,12 @@ def is_plain(session: str) -> bool:
 class Conversation:
     """The host's conversation, as its folder tells: whoever has it open leaves a file with its process id there."""
 
-    def __init__(self, session: str) -> None:
-        state = os.environ.get(STATE) or os.path.expanduser("~/.copilot")
+    def __init__(self, host: str, session: str) -> None:
+        _, process, home, folder = facts(host)
+        state = os.environ.get(home) or os.path.expanduser(folder)
         self._folder = f"{state}/session-state/{session}"
         self._was_seen = False
-        named = os.environ.get(PROCESS, "")
+        named = os.environ.get(process, "")
         owners = self._owners()
         # A host that leaves no such file is known by its process alone.
         self.host = next(filter(is_running, owners), int(named) if named.isdecimal() else os.getppid())
@@ -105,17 +111,17 @@ def say(text: str) -> None:
         data = data[os.write(1, data) :]
 
 
-def hello(session: str, token: str) -> bytes:
+def hello(host: str, session: str, token: str) -> bytes:
     """Return the first line of a connection."""
     fields = {
         "kind": quote("wake"),
-        "host": quote("copilot-cli"),
+        "host": quote(host),
         "native": quote(session),
         "once": "true",
         "pid": str(os.getpid()),
         "ppid": str(os.getppid()),
         "cwd": quote(os.environ.get("PWD", "")),
-        "env": f"{{{quote(SESSION)}:{quote(session)}}}",
+        "env": f"{{{quote(facts(host)[0])}:{quote(session)}}}",
         "token": quote(token),
     }
     return ('{"harken":1,' + ",".join(f'"{name}":{value}' for name, value in fields.items()) + "}\n").encode()
@@ -152,7 +158,7 @@ def hand_over(sock: _socket.socket, codec: Codec, carrier: str, text: str) -> No
         return
 
 
-def listen(home: str, session: str, conversation: Conversation, after: str) -> None:
+def listen(home: str, host: str, session: str, conversation: Conversation, after: str) -> None:
     """Return when a message was handed over or the conversation is over."""
     codec, wait = Codec(), FIRST_WAIT
     while conversation.is_open():
@@ -161,7 +167,7 @@ def listen(home: str, session: str, conversation: Conversation, after: str) -> N
             sock, token = dial(home)
             try:
                 sock.settimeout(SEND_SECONDS)
-                sock.send(hello(session, token))
+                sock.send(hello(host, session, token))
                 carrier, text = hear(sock, conversation, codec)
                 if carrier:
                     hand_over(sock, codec, carrier, f"{text}\n\n{after}\n")
@@ -183,11 +189,11 @@ def pause(conversation: Conversation, seconds: float) -> None:
         sleep(min(left, LOOK_SECONDS))
 
 
-def start(home: str, session: str) -> None:
+def start(home: str, host: str, session: str) -> None:
     """Wait for a message, alone."""
     import shlex
 
-    conversation = Conversation(session)
+    conversation = Conversation(host, session)
     path = lock_file(home, conversation.host)
     lock = claim(path, is_made=True)
     if lock == -1:
@@ -196,7 +202,7 @@ def start(home: str, session: str) -> None:
     if lock >= 0:
         os.ftruncate(lock, 0)
     after = how_to_start(shlex.join(sys.orig_argv), "Harken stopped listening. To hear of later messages, start")
-    listen(home, session, conversation, after)
+    listen(home, host, session, conversation, after)
     if lock >= 0 and not is_running(conversation.host):
         os.unlink(path)
 
@@ -260,13 +266,13 @@ def remind(home: str, command: str) -> None:
 def main(arguments: list[str]) -> None:
     """Do what the arguments say; whatever is wrong with them ends quietly, because a host would mind."""
     match arguments:
-        case ["--home", home, "copilot-cli"]:
-            session = os.environ.get(SESSION, "")
+        case ["--home", home, host] if facts(host):
+            session = os.environ.get(facts(host)[0], "")
             if is_plain(session):
-                start(home, session)
-        case ["--home", _, "copilot-cli", "--allow", command]:
+                start(home, host, session)
+        case ["--home", _, host, "--allow", command] if facts(host):
             allow(command)
-        case ["--home", home, "copilot-cli", "--remind", command]:
+        case ["--home", home, host, "--remind", command] if facts(host):
             remind(home, command)
         case _:
             return

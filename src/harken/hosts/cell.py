@@ -19,7 +19,8 @@ from harken.errors import HarkenError
 from harken.hosts import edit_guard, repository, shell_guard
 from harken.hosts.edits import json_value
 from harken.hosts.files import read
-from harken.runs.held import folded, held_parts
+from harken.hosts.held import held_parts
+from harken.runs.held import folded
 from harken.runs.jail import ToolServer, Work
 from harken.runs.tools import Ability, Tool
 

@@ -6,13 +6,12 @@ host passes on to its model. What is said, and whether anything is, is decided b
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol
 
-from harken.hosts.base import Hello
-from harken.hosts.marks import HostMarks, find_marks, is_program_of
+from harken.hosts.hello import Hello
 
 
 class Moment(StrEnum):
@@ -70,12 +69,7 @@ class HookHost(Protocol):
 
     @property
     def name(self) -> str:
-        """The host's name in `hosts.base.HOSTS`."""
-        ...
-
-    @property
-    def marks(self) -> HostMarks:
-        """By what the programs that the host starts, such as a hook, are known."""
+        """The host's name."""
         ...
 
     @property
@@ -104,8 +98,3 @@ class HookHost(Protocol):
     def context(self, moment: Moment, watch: str) -> HookAnswer:
         """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
         ...
-
-
-def is_run_by(host: HookHost, hello: Hello, argv: Sequence[str]) -> bool:
-    """Whether a host has run a hook, and not somebody by hand; `argv` are the words of the process that did."""
-    return bool(find_marks(hello.env, {host.name: host.marks})) or is_program_of(argv, host.marks)

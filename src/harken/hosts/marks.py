@@ -20,11 +20,14 @@ _ENDINGS: Final = (".exe", ".cmd", ".js", ".mjs", ".cjs")
 class HostMarks:
     """What tells that a process is one host's, or was started by it."""
 
-    variables: tuple[str, ...]  # set for what it starts; the one that people know first
+    variables: tuple[str, ...] = ()  # set for what it starts; the one that people know first
     session: str = ""  # which of them holds the host's own id of the conversation
     process: str = ""  # which of them holds the host's process id
-    programs: tuple[str, ...]  # what its command is called
+    programs: tuple[str, ...] = ()  # what its command is called
     packages: tuple[str, ...] = ()  # folders that its script is in, where an interpreter runs it
+
+
+UNMARKED: Final = HostMarks()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,3 +85,8 @@ def host_of_program(argv: Sequence[str], known: Mapping[str, HostMarks]) -> str:
 def _plain_name(path: str) -> str:
     name = path.replace("\\", "/").rpartition("/")[2]
     return next((name.removesuffix(ending) for ending in _ENDINGS if name.endswith(ending)), name)
+
+
+def is_run_by(host: str, marks: HostMarks, environ: Mapping[str, str], argv: Sequence[str]) -> bool:
+    """Whether a host has run a hook with this environment, and not somebody by hand; `argv` is what has started it."""
+    return bool(find_marks(environ, {host: marks})) or is_program_of(argv, marks)

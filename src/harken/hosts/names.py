@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 from harken.display import one_line
-from harken.hosts.registry import TITLES
+from harken.hosts.registry import host_title
 
 
 def title_of(host: str) -> str:
     """Return what people call a host."""
-    return TITLES.get(host, one_line(host))
+    return one_line(host_title(host))
 
 
 def short(path: Path) -> str:

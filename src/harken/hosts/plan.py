@@ -91,7 +91,7 @@ class Connector(Protocol):
 
     @property
     def name(self) -> str:
-        """The host's name in `hosts.base.HOSTS`."""
+        """The host's name."""
         ...
 
     @property

@@ -1,99 +1,181 @@
-"""The hosts by name: how each is connected, how its hooks speak, and what marks the programs that it starts.
+"""The hosts by name: those of this package's own folders, and those that other packages offer as `harken.hosts`.
 
-The one place that knows the host packages. They are imported when they are asked for: a verb about one host does not
-pay for the others. What a host is called on the command line may be shorter than its name.
+The one place that finds them, once for each process. Both are treated alike; an offered one that is broken, or takes a
+name that is taken, is left out and named by `broken_hosts`. What a host is called on the command line may be shorter
+than its name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from difflib import get_close_matches
+from functools import cache
 from importlib import import_module
 from pathlib import Path
-from types import MappingProxyType, ModuleType
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from harken.errors import NotFound
+from harken.hosts.host import GENERIC, Host, InteractiveCommand
+from harken.hosts.marks import HostMarks
+from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
 
-if TYPE_CHECKING:  # the command line reads the names, and imports nothing else until a verb is run
+if TYPE_CHECKING:  # imported when they are asked for: a verb about one host does not pay for the others
     from harken.hosts.hook import HookHost
-    from harken.hosts.marks import HostMarks
     from harken.hosts.plan import Connector
+    from harken.hosts.trial_recipe import TrialRecipe
+    from harken.hosts.wake import PushChannel
     from harken.runs.jail import Jail
 
-PACKAGES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "claude-code": "claude_code",
-        "copilot-cli": "copilot",
-        "codex": "codex",
-        "gemini-cli": "gemini",
-        "opencode": "opencode",
-        "qwen-code": "qwen",
-    }
-)
-ALIASES: Final[Mapping[str, str]] = MappingProxyType(
-    {"claude": "claude-code", "copilot": "copilot-cli", "gemini": "gemini-cli", "qwen": "qwen-code"}
-)
-TITLES: Final[Mapping[str, str]] = MappingProxyType(
-    {
-        "claude-code": "Claude Code",
-        "copilot-cli": "Copilot CLI",
-        "codex": "Codex",
-        "gemini-cli": "Gemini CLI",
-        "opencode": "opencode",
-        "qwen-code": "Qwen Code",
-    }
-)
+GROUP: Final = "harken.hosts"
+_DECLARATION: Final = "host"
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    hosts: Mapping[str, Host]
+    broken: Sequence[BrokenPlugin]
+
+
+def hosts() -> Mapping[str, Host]:
+    """Return all hosts by their names, in their order."""
+    return _found().hosts
+
+
+def broken_hosts() -> Sequence[BrokenPlugin]:
+    """Return the hosts of other packages that cannot be used, each with the reason."""
+    return _found().broken
+
+
+def host_names() -> list[str]:
+    """Return the names of all hosts, in their order."""
+    return list(hosts())
+
+
+def host_words() -> list[str]:
+    """Return all that hosts are called on the command line: the names, then the shorter ones."""
+    return [*hosts(), *_aliases()]
+
+
+def host_named(name: str) -> Host:
+    """Return a host by its own name; what no host has is generic."""
+    return hosts().get(name, GENERIC)
+
+
+def host_title(name: str) -> str:
+    """Return what people call a host; the name itself where there is no such host."""
+    host = hosts().get(name)
+    return host.title if host else name
+
+
+def host_of_client(client_name: str) -> Host:
+    """Return the host that a clientInfo name belongs to. Some append a version or a number to theirs."""
+    name = client_name.strip().lower()
+    for host in hosts().values():
+        if any(name == known or name.startswith(known + "-") for known in host.client_names):
+            return host
+    return GENERIC
 
 
 def host_name(word: str) -> str:
     """Return the name of the host that a word means; raises `NotFound` with the one that was probably meant."""
     name = word.strip().lower()
-    name = ALIASES.get(name, name)
-    if name in PACKAGES:
+    name = _aliases().get(name, name)
+    if name in hosts():
         return name
-    close = get_close_matches(name, [*PACKAGES, *ALIASES], 1)
-    guess = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(PACKAGES)}."
+    close = get_close_matches(name, host_words(), 1)
+    guess = f"Did you mean {close[0]}?" if close else f"There are: {', '.join(hosts())}."
     raise NotFound(f"There is no host {word[:40]!r}.", guess)
 
 
 def connectable() -> list[str]:
     """Return the names of the hosts that this Harken can connect."""
-    return [name for name, package in PACKAGES.items() if _has(package, "connect")]
+    return [name for name, host in hosts().items() if host.connector]
 
 
 def connector(name: str) -> Connector:
     """Return how a host is connected; raises `NotFound` for one that cannot be."""
-    found: Connector = _module(name, "connect").CONNECTOR
-    return found
+    host = hosts()[host_name(name)]
+    if host.connector is None:
+        raise _missing(host, "way to be connected")
+    return host.connector()
 
 
 def hook_host(name: str) -> HookHost:
     """Return how a host's hooks speak; raises `NotFound` for one that has none."""
-    found: HookHost = _module(name, "hooks").HOOKS
-    return found
+    host = hosts()[host_name(name)]
+    if host.hooks is None:
+        raise _missing(host, "hooks")
+    return host.hooks()
 
 
-def jails() -> list[Jail]:
+def hook_adapter(name: str) -> HookHost | None:
+    """Return how a host's hooks speak; None for what is no host, or has no hooks."""
+    host = host_named(name)
+    return host.hooks() if host.hooks else None
+
+
+def interactive(name: str) -> InteractiveCommand:
+    """Return how a person starts a host; raises `NotFound` for one that nobody starts in a terminal."""
+    host = hosts()[host_name(name)]
+    if host.interactive is None:
+        raise _missing(host, "command for a terminal")
+    return host.interactive
+
+
+def trial_recipe(name: str) -> TrialRecipe:
+    """Return how a host is started for a trial; raises `NotFound` for one that cannot be tried."""
+    host = hosts()[host_name(name)]
+    if host.trial is None:
+        raise _missing(host, "way to be tried")
+    return host.trial()
+
+
+def sandboxes() -> list[Jail]:
     """Return how each host runs fenced, of those that can."""
-    return [_module(name, "headless").JAIL for name, package in PACKAGES.items() if _has(package, "headless")]
+    return [host.sandbox() for host in hosts().values() if host.sandbox]
+
+
+def push_channels() -> Mapping[str, PushChannel]:
+    """Return the channels of hosts that have one, by the host's name."""
+    return {name: host.channel() for name, host in hosts().items() if host.channel}
 
 
 def host_marks() -> Mapping[str, HostMarks]:
     """Return by what the programs that each host starts are known."""
-    return {name: _module(name, "marks").MARKS for name in PACKAGES}
+    return {name: host.marks for name, host in hosts().items()}
 
 
-def _has(package: str, part: str) -> bool:
-    return (Path(__file__).parent / package / f"{part}.py").is_file()
+@cache
+def _found() -> _Found:
+    taken: dict[str, Host] = {}
+    broken: list[BrokenPlugin] = []
+    for host in built_in_hosts():
+        taken.update(dict.fromkeys((host.name, *host.aliases), host))
+    for entry in plugin_entries(GROUP):
+        offered = load_plugin(entry, Host)
+        if isinstance(offered, BrokenPlugin):
+            broken.append(offered)
+        elif twice := [word for word in (offered.name, *offered.aliases) if word in taken]:
+            broken.append(BrokenPlugin(entry, f"there is a host called {twice[0]} already"))
+        else:
+            taken.update(dict.fromkeys((offered.name, *offered.aliases), offered))
+    ordered = sorted({host.name: host for host in taken.values()}.values(), key=lambda host: (host.order, host.name))
+    return _Found(MappingProxyType({host.name: host for host in ordered}), tuple(broken))
 
 
-def _module(name: str, part: str) -> ModuleType:
-    host = host_name(name)
-    module = f"harken.hosts.{PACKAGES[host]}.{part}"
-    try:
-        return import_module(module)
-    except ModuleNotFoundError as exc:
-        if exc.name is None or not module.startswith(exc.name):
-            raise  # a library is missing, not the host
-        raise NotFound(f"This version of Harken has no {part} for {TITLES[host]}.", "See: harken doctor") from exc
+def built_in_hosts() -> Sequence[Host]:
+    """Return the hosts of this package's own folders, in their order."""
+    folders = [file.parent.name for file in Path(__file__).parent.glob(f"*/{_DECLARATION}.py")]
+    found: list[Host] = [import_module(f"harken.hosts.{folder}.{_DECLARATION}").HOST for folder in folders]
+    return sorted(found, key=lambda host: host.order)
+
+
+@cache
+def _aliases() -> Mapping[str, str]:
+    return MappingProxyType({alias: host.name for host in hosts().values() for alias in host.aliases})
+
+
+def _missing(host: Host, part: str) -> NotFound:
+    return NotFound(f"This version of Harken has no {part} for {host.title}.", "See: harken doctor")

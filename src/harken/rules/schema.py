@@ -7,7 +7,7 @@ older files may have them; the schema does not offer that.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
 from harken.model import Trust
@@ -35,8 +35,8 @@ _EXAMPLE: Final[Mapping[str, Any]] = {
 }
 
 
-def json_schema() -> Json:
-    """Return the schema of a file of rules."""
+def json_schema(agents: Sequence[str] = ()) -> Json:
+    """Return the schema of a file of rules; `agents` are the hosts that can run one."""
     return {
         "$schema": DRAFT,
         "title": "Rules of Harken",
@@ -53,17 +53,17 @@ def json_schema() -> Json:
             },
         },
         "examples": [dict(_EXAMPLE)],
-        "$defs": {"rule": _rule(), "line": _line(), "text": _text()},
+        "$defs": {"rule": _rule(agents), "line": _line(), "text": _text()},
     }
 
 
-def _rule() -> Json:
+def _rule(agents: Sequence[str]) -> Json:
     return {
         "type": "object",
         "description": "One rule: which messages it is about, and what is to happen.",
         "maxProperties": MOST_KEYS,
         "required": ["name"],
-        "properties": {**_older(), **_ours()},
+        "properties": {**_older(), **_ours(agents)},
         "allOf": [
             {
                 "if": {"properties": {"mode": {"enum": ["confirm", "auto"]}}, "required": ["mode"]},
@@ -125,10 +125,10 @@ def _older() -> Json:
     }  # fmt: skip
 
 
-def _ours() -> Json:
+def _ours(agents: Sequence[str]) -> Json:
     """The fields that only Harken has."""
     return {
-        "agent": _short("Which host runs it. Empty: the first that can.", "claude-code", "codex"),
+        "agent": _short("Which host runs it. Empty: the first that can.", *agents),
         "workdir": _field(
             "The folder it works in, written in full. Empty: one of its own.",
             {"$ref": "#/$defs/line", "maxLength": 4096, "pattern": f"^(?:$|{fields.WORKDIR})"},

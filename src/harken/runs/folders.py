@@ -23,7 +23,7 @@ from harken.memory import json_bytes
 from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.runs.comparison import Difference, differences
 from harken.runs.diff import unified_diff
-from harken.runs.held import GIT, GIT_SETTINGS, held_parts, is_undone
+from harken.runs.held import GIT, GIT_SETTINGS, HeldPaths, is_undone
 from harken.runs.output import RECORD
 from harken.runs.reading import MOST_REASON_CHARS
 from harken.runs.snapshot import (
@@ -70,8 +70,9 @@ IsHarmless = Callable[[Path], bool]
 class Folders:
     """The folders of the runs of one home."""
 
-    def __init__(self, place: Path, is_harmless: IsHarmless) -> None:
+    def __init__(self, place: Path, is_harmless: IsHarmless, held: HeldPaths) -> None:
         self._place = place
+        self._held = held
         self._is_harmless = is_harmless
 
     def before(self, run: Run) -> None:
@@ -81,7 +82,7 @@ class Folders:
             return
         try:
             self._place.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-            take(Path(run.workdir), held_parts(tools), self._before(run.id))
+            take(Path(run.workdir), self._held.parts(tools), self._before(run.id))
         except OSError as exc:
             hint = "Nothing was started: what the run does not change could not be put back."
             raise UserError(f"What is in its folder could not be kept: {exc.strerror or exc}.", hint) from exc

@@ -3,13 +3,16 @@
 Two kinds. What decides about other sessions and agents, or is started by git and editors: no run changes that. What
 agents take for instructions, and what other tools start by themselves when somebody enters the folder: a rule can let
 that go, with `edit_instructions`. Each is held in every folder, in any spelling that some disk takes for the same.
-Above are the jails, which tell their hosts, and `snapshot`, which looks whether it was so.
+What belongs to a
+host that can be run is declared by that host, see `hosts/held.py`. Above are the sandboxes, which tell their hosts, and
+`snapshot`, which looks whether it was so.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass
 from typing import Final
 
 from harken.runs.tools import Ability, Tool
@@ -18,32 +21,19 @@ SETTINGS: Final = (
     ".agents",
     ".aider.conf.yml",
     ".amazonq",
-    ".claude",
-    ".codex",
     ".continue",
-    ".copilot",
     ".cursor",
-    ".gemini",
     ".git",
-    ".github/copilot",
-    ".github/extensions",
-    ".github/hooks",
-    ".github/mcp.json",
     ".hg",
     ".idea",
     ".jj",
     ".kiro",
-    ".mcp.json",
-    ".opencode",
-    ".qwen",
     ".roo",
     ".vscode",
     ".windsurf",
     ".zed",
-    "opencode.json",
-    "opencode.jsonc",
 )
-"""Parts of paths that no run without a shell changes: repositories, and the settings of agents and editors."""
+"""Parts of paths that no run without a shell changes: repositories, and the settings of editors and other agents."""
 
 INSTRUCTIONS: Final = (
     ".clinerules",
@@ -54,12 +44,6 @@ INSTRUCTIONS: Final = (
     ".env.local",
     ".envrc",
     ".githooks",
-    ".github/agents",
-    ".github/chatmodes",
-    ".github/copilot-instructions.md",
-    ".github/instructions",
-    ".github/prompts",
-    ".github/skills",
     ".goosehints",
     ".husky",
     ".junie",
@@ -72,11 +56,6 @@ INSTRUCTIONS: Final = (
     ".windsurfrules",
     "AGENT.md",
     "AGENTS.md",
-    "AGENTS.override.md",
-    "CLAUDE.local.md",
-    "CLAUDE.md",
-    "GEMINI.md",
-    "QWEN.md",
     "WARP.md",
     "lefthook.yml",
     "mise.toml",
@@ -95,10 +74,21 @@ _ELSEWHERE: Final = "commondir"
 _UNSEEN: Final = re.compile("[\u200c-\u200f\u202a-\u202e\u2060-\u206f\ufeff]")
 
 
-def held_parts(tools: Sequence[Tool]) -> tuple[str, ...]:
-    """Return the parts of paths that a run with some tools does not change, in any folder."""
-    has_instructions = any(tool.ability is Ability.EDIT_INSTRUCTIONS for tool in tools)
-    return SETTINGS if has_instructions else (*SETTINGS, *INSTRUCTIONS)
+@dataclass(frozen=True, slots=True)
+class HeldPaths:
+    """Parts of paths that runs do not change, in any folder."""
+
+    settings: tuple[str, ...] = SETTINGS
+    instructions: tuple[str, ...] = INSTRUCTIONS
+
+    def beside(self, settings: Collection[str], instructions: Collection[str]) -> HeldPaths:
+        """Return these and more, in the order of the alphabet."""
+        return HeldPaths(tuple(sorted({*self.settings, *settings})), tuple(sorted({*self.instructions, *instructions})))
+
+    def parts(self, tools: Sequence[Tool]) -> tuple[str, ...]:
+        """Return what a run with some tools does not change."""
+        has_instructions = any(tool.ability is Ability.EDIT_INSTRUCTIONS for tool in tools)
+        return self.settings if has_instructions else (*self.settings, *self.instructions)
 
 
 def folded(parts: Sequence[str]) -> tuple[str, ...]:

@@ -111,7 +111,7 @@ class Jail(Protocol):
 
     @property
     def host(self) -> str:
-        """Its name, as in `hosts.base.HOSTS`."""
+        """Its name."""
         ...
 
     @property

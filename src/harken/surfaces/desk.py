@@ -15,7 +15,8 @@ from typing import Any, Protocol
 import msgspec
 
 from harken.errors import NotFound, Refused, UserError
-from harken.hosts.base import GENERIC, named
+from harken.hosts.host import GENERIC
+from harken.hosts.registry import host_named
 from harken.inbox import Caller, Inbox, Pulled, Role, Session
 from harken.inbox.access import Access
 from harken.inbox.channels import Channels
@@ -119,7 +120,7 @@ class Desk:
         """As much as the host of the agent that asks shows its model of a command's output; the person sees all."""
         if self.caller.role is not Role.AGENT:
             return None
-        return named(self.agent.host).result_bytes if self.agent else GENERIC.result_bytes
+        return host_named(self.agent.host).result_bytes if self.agent else GENERIC.result_bytes
 
     def budget(self, whole: Rendering, cut: Rendering) -> ResultBudget | None:
         """Return what an answer may carry; None for the person, who has no bound."""

@@ -7,11 +7,12 @@ the session, for `dispatch/wake.py` to choose from.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 
 import anyio
 
+from harken.hosts.wake import PushChannel
 from harken.inbox import Session
 from harken.inbox.turns import Carriage
 from harken.model import WakeResult
@@ -22,6 +23,10 @@ Send = Callable[[str], Awaitable[bool | None]]
 
 Raises `ConnectionResetError` when nobody is left who could say it: then it goes by the next way, as a repeat.
 """
+
+
+Notify = Callable[[str, Mapping[str, object]], bool]
+"""Sends a notification if there is room for it, and returns whether there was."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,3 +88,19 @@ class TextWaker:
         if is_taken and not self.runs_prompt_hook:
             self.session.work()
         return WakeResult.TAKEN
+
+
+def push_waker(channel: PushChannel, session: Session, teller: Teller, notify: Notify) -> TextWaker:
+    """Return the way to wake a session that listens to a push channel of its host."""
+
+    async def send(text: str) -> bool:
+        return notify(channel.method, channel.params(text))
+
+    return TextWaker(
+        name=channel.surface,
+        session=session,
+        teller=teller,
+        send=send,
+        most_chars=channel.most_chars,
+        speaks_as_user=False,
+    )

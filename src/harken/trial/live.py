@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
 
@@ -46,11 +46,6 @@ TERMINAL: Final = "xterm-256color"
 # A list to choose from: a mark, and a number or an answer. Some hosts draw the mark of their prompt there too.
 _QUESTION: Final = re.compile(r"^\W*[\u276f\u203a\u25cf\u25b6>]\s*(?:\d+[.)]\s|(?:Yes|No)(?:,| *\(| *$))", re.MULTILINE)
 
-# Hosts that stay idle without a terminal, with what they are told to do so.
-_FED: Final[Mapping[str, tuple[str, ...]]] = {
-    "claude-code": ("-p", "--input-format", "stream-json", "--output-format", "stream-json", "--verbose"),
-}
-
 
 def check(trial: Trial) -> list[Outcome]:
     """Try every surface of a host, and return what came of each. Raises `HostFailed` when it cannot be run."""
@@ -66,9 +61,9 @@ def in_a_turn(trial: Trial) -> list[Outcome]:
     """Run the host headless for one turn, and return what came of each surface that a turn has."""
     marker, prompt = new_marker(), new_prompt()
     message = trial.send(marker)
-    launch = trial.launch
+    recipe = trial.recipe
     with staged(trial, prompt) as (gate, hold):
-        argv = launch.headless(trial.program, prompt, launch.overrides(trial.model.url))
+        argv = recipe.headless(trial.program, prompt, recipe.overrides(trial.model.url))
         trial.tell("starting it …")
         began = time.monotonic()
         with Headless(argv, trial.environment, trial.folder) as running:
@@ -95,7 +90,7 @@ def when_idle(trial: Trial) -> Outcome:
     trial.model.follow(in_order(then=LAST_WORD))
     trial.tell("starting it once more, to leave it idle …")
     prompt = new_prompt()
-    if trial.name in _FED:
+    if trial.recipe.fed_argv:
         with _fed(trial, prompt) as running:
             return woken(trial, running, prompt)
     with shown(trial) as screen:
@@ -153,14 +148,14 @@ def idle(trial: Trial, others: frozenset[str]) -> Guest | None:
 @contextmanager
 def shown(trial: Trial) -> Iterator[Screen]:
     """The host in a terminal of its own."""
-    argv = trial.launch.interactive(trial.program, trial.launch.overrides(trial.model.url))
+    argv = trial.recipe.interactive(trial.program, trial.recipe.overrides(trial.model.url))
     with Screen(argv, {**trial.environment, "TERM": TERMINAL}, trial.folder) as screen:
         yield screen
 
 
 def question(trial: Trial, screen: Screen) -> str | None:
     """Wait until the host takes a prompt, and return None; else what it shows instead."""
-    ready = trial.launch.ready
+    ready = trial.recipe.ready
     try:
         screen.wait_for(lambda text: ready in text or asks(text), READY_SECONDS)
         # What is painted first may be covered by a question a moment later.
@@ -192,8 +187,8 @@ def asks(text: str) -> bool:
 def _fed(trial: Trial, prompt: str) -> Iterator[Headless]:
     argv: Sequence[str] = (
         str(trial.program),
-        *trial.launch.overrides(trial.model.url).argv,
-        *_FED[trial.name],
+        *trial.recipe.overrides(trial.model.url).argv,
+        *trial.recipe.fed_argv,
     )
     with Headless(argv, trial.environment, trial.folder, is_fed=True) as running:
         running.feed(json.dumps({"type": "user", "message": {"role": "user", "content": prompt}}))

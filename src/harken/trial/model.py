@@ -22,7 +22,7 @@ from typing import Final, Self, TypeAlias
 from urllib.parse import urlsplit
 
 from harken.clock import Clock, SystemClock
-from harken.trial import anthropic, gemini, openai_chat, openai_responses
+from harken.trial import anthropic, google, openai_chat, openai_responses
 from harken.trial.exchange import Asked, Say, Script, in_order, resolve
 from harken.trial.shape import PLAIN_JSON, compact
 
@@ -30,7 +30,7 @@ MAX_BYTES: Final = 64 << 20
 HOLD_SECONDS: Final = 120.0
 POLL_SECONDS: Final = 0.05  # how soon the server notices that it should end
 _MODELS: Final = ("mock-model",)
-_GEMINI_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):([A-Za-z]+)")
+_GOOGLE_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):([A-Za-z]+)")
 
 Predicate: TypeAlias = Callable[[Asked], bool]
 
@@ -201,16 +201,16 @@ def _route(path: str) -> _Route | None:
     fixed = _ROUTES.get(path) or _ROUTES.get(f"/v1{path}")
     if fixed is not None:
         return fixed
-    found = _GEMINI_PATH.fullmatch(path)
+    found = _GOOGLE_PATH.fullmatch(path)
     if found is None:
         return None
     model, verb = found.groups()
     match verb:
         case "generateContent" | "streamGenerateContent":
             is_stream = verb == "streamGenerateContent"
-            return _Route(lambda body: gemini.asked(body, model, is_stream=is_stream), gemini.answer)
+            return _Route(lambda body: google.asked(body, model, is_stream=is_stream), google.answer)
         case "countTokens":
-            return _Route(lambda body: gemini.asked(body, model), gemini.answer, gemini.count)
+            return _Route(lambda body: google.asked(body, model), google.answer, google.count)
         case _:
             return None
 

@@ -5,10 +5,8 @@ Pure values and the judgement from them. What was on the model's wire decides; t
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Final
 
 from harken.trial.post import Guest, Line
 
@@ -49,16 +47,7 @@ class Circumstances:
     title: str
     is_connected: bool
     guest: Guest | None  # the session of the trial, as Harken saw it while it ran
-
-
-# Where a host has a reason of its own to leave a hook out.
-_HOOK_HINTS: Final[Mapping[str, str]] = {
-    "codex": "Codex runs a hook only once it is trusted: `harken connect codex` notes your trust, or choose Trust "
-    "when Codex says that hooks need review.",
-    "claude-code": "Look whether `disableAllHooks` is set, in your settings or by your organisation, and whether the "
-    "plugin is enabled: claude plugin list",
-    "gemini-cli": "Gemini CLI runs no hooks in folders that it does not trust, nor with `hooksConfig.enabled` off.",
-}
+    hook_hint: str = ""  # why this host may leave a hook out, and what to do
 
 
 def diagnose(surface: str, line: Line, known: Circumstances) -> tuple[str, str]:
@@ -74,7 +63,7 @@ def diagnose(surface: str, line: Line, known: Circumstances) -> tuple[str, str]:
     if not surface.startswith("hook: ") or line.surface or surface in known.guest.surfaces:
         return _by_ledger(surface, line, known.title), look
     why = "This hook did not run." if known.guest.is_hooked else "None of its hooks ran."
-    return why, _HOOK_HINTS.get(known.host, look)
+    return why, known.hook_hint or look
 
 
 def _by_ledger(surface: str, line: Line, title: str) -> str:

@@ -11,9 +11,12 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from typing import Final
 
 from harken.errors import NeedsPerson
+from harken.hosts.registry import push_channels
+from harken.hosts.wake import PushChannel
 from harken.trial.exchange import in_order
 from harken.trial.live import entered, idle, nudged, question, shown
 from harken.trial.outcome import Outcome, Verdict
@@ -72,7 +75,7 @@ def _meta(marker: str) -> Mapping[str, object]:
 
 _Maker = Callable[[str], Mapping[str, object]]
 # A notification that may have no parameters carries its marker where any message may have something of its own.
-_NOTIFICATIONS: Final[Sequence[tuple[str, str, _Maker]]] = (
+_PLAIN: Final[Sequence[tuple[str, str, _Maker]]] = (
     (
         "notifications/message (info)",
         "notifications/message",
@@ -92,17 +95,24 @@ _NOTIFICATIONS: Final[Sequence[tuple[str, str, _Maker]]] = (
         (f"notifications/{kind}/list_changed", f"notifications/{kind}/list_changed", _meta)
         for kind in ("resources", "tools", "prompts")
     ),
-    (
-        "notifications/claude/channel",
-        "notifications/claude/channel",
-        lambda marker: {"content": f"{marker} is a marker of `harken probe`.", "meta": {"sender": "harken"}},
-    ),
-    (
-        "an unknown method",
-        "notifications/harken/unknown",
-        lambda marker: {"message": marker, "content": marker},
-    ),
 )
+_UNKNOWN: Final[tuple[str, str, _Maker]] = (
+    "an unknown method",
+    "notifications/harken/unknown",
+    lambda marker: {"message": marker, "content": marker},
+)
+
+
+def _pushed(channel: PushChannel, marker: str) -> Mapping[str, object]:
+    return channel.params(f"{marker} is a marker of `harken probe`.")
+
+
+def _notifications() -> Iterator[tuple[str, str, _Maker]]:
+    """Yield what every MCP client may be sent, the channels of all hosts, and what nobody knows."""
+    yield from _PLAIN
+    for channel in push_channels().values():
+        yield channel.method, channel.method, partial(_pushed, channel)
+    yield _UNKNOWN
 
 
 def trace(trial: Trial) -> list[Traced]:
@@ -163,7 +173,7 @@ def _asked(trial: Trial, what: str) -> NeedsPerson:
 
 
 def _fire(trial: Trial, screen: Screen, guest: Guest | None) -> Iterator[_Fired]:
-    for what, method, params in _NOTIFICATIONS:
+    for what, method, params in _notifications():
         trial.tell(f"sending {what} …")
         marker = new_marker()
         is_sent = guest is not None and trial.post.probe(guest.key, method, params(marker))

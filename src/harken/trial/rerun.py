@@ -53,7 +53,7 @@ def run_again(trial: Trial) -> list[Outcome]:
         gates = [stack.enter_context(Gate(trial.folder / f".harken-gate-{secrets.token_hex(4)}")) for _ in range(2)]
         steps = gates if trial.restart is not None else gates[:1]
         trial.model.follow(stepwise(prompt, *(Say.shell(gate.command) for gate in steps)))
-        argv = trial.launch.headless(trial.program, prompt, trial.launch.overrides(trial.model.url))
+        argv = trial.recipe.headless(trial.program, prompt, trial.recipe.overrides(trial.model.url))
         trial.tell("starting it again …")
         began = time.monotonic()
         running = stack.enter_context(Headless(argv, trial.environment, trial.folder))

@@ -19,9 +19,10 @@ from typing import Final
 
 from harken.errors import Unavailable
 from harken.hosts.hook import HookHost, Moment
+from harken.hosts.host import Host
+from harken.hosts.trial_recipe import TrialRecipe
 from harken.trial.exchange import Asked, Say, resolve, side
 from harken.trial.gate import Gate
-from harken.trial.launch import Launch
 from harken.trial.model import Hold, Model, Predicate
 from harken.trial.outcome import Circumstances, Outcome, Verdict, diagnose
 from harken.trial.post import Guest, Line, Post
@@ -57,9 +58,9 @@ class Pauses:
 class Trial:
     """One host under trial, and everything it needs."""
 
-    launch: Launch
+    host: Host
+    recipe: TrialRecipe
     hooks: HookHost
-    title: str
     program: Path
     environ: dict[str, str]  # the person's own, whole
     folder: Path
@@ -75,12 +76,17 @@ class Trial:
     @property
     def name(self) -> str:
         """The host's name."""
-        return self.launch.name
+        return self.host.name
+
+    @property
+    def title(self) -> str:
+        """What people call the host."""
+        return self.host.title
 
     @property
     def environment(self) -> dict[str, str]:
         """What the host runs with: the person's environment, with another model."""
-        return self.launch.overrides(self.model.url).applied(self.environ)
+        return self.recipe.overrides(self.model.url).applied(self.environ)
 
     def send(self, marker: str, *, is_quiet: bool = False) -> str:
         """Send a marker, and return the id of the message."""
@@ -317,7 +323,13 @@ def explained(trial: Trial, outcome: Outcome, guest: Guest | None) -> Outcome:
         outcome = replace(outcome, ledger=line.sentence)
     if outcome.verdict is not Verdict.MISSING:
         return outcome
-    known = Circumstances(host=trial.name, title=trial.title, is_connected=trial.is_connected, guest=guest)
+    known = Circumstances(
+        host=trial.name,
+        title=trial.title,
+        hook_hint=trial.host.hook_hint,
+        is_connected=trial.is_connected,
+        guest=guest,
+    )
     reason, hint = diagnose(outcome.surface, line, known)
     return replace(outcome, reason=outcome.reason or reason, hint=outcome.hint or hint)
 

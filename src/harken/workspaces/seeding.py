@@ -19,11 +19,10 @@ from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.apply import apply, is_change, undo
 from harken.hosts.files import PRIVATE_FILE, read, trouble, write
-from harken.hosts.interactive import INTERACTIVE
 from harken.hosts.names import short, title_of
 from harken.hosts.plan import CommandStep, Connector, Place, Plan, Step, Wishes
 from harken.hosts.record import load, locked
-from harken.hosts.registry import connector
+from harken.hosts.registry import connector, interactive
 from harken.workspaces.exclude_file import pattern, with_block, without_block
 from harken.workspaces.git import git
 from harken.workspaces.worktree import Repository, find_repository, is_tracked
@@ -95,7 +94,7 @@ class Ground:
     def projects(self, host: str) -> list[Path]:
         """Return the folders that are connected: those whose settings the host reads in this one."""
         named = {"folder": self.folder, "main": self.tops[-1]}
-        return list(dict.fromkeys(named[name] for name in INTERACTIVE[host].reads))
+        return list(dict.fromkeys(named[name] for name in interactive(host).reads))
 
     def paths(self, plan: Plan) -> list[Path]:
         """Return the files here that a plan writes."""

@@ -29,7 +29,7 @@ from harken.hosts.cell import (
     without_keys,
 )
 from harken.hosts.claude_code.output import Output
-from harken.runs.held import held_parts
+from harken.hosts.held import held_parts
 from harken.runs.jail import Cell, Furnishing, Kept, Work
 from harken.runs.tools import Ability, Tool
 

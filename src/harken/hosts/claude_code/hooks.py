@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.base import Hello
-from harken.hosts.claude_code.marks import MARKS
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.marks import HostMarks
 
 EVENTS: Final[Mapping[Moment, str]] = MappingProxyType(
     {
@@ -47,7 +45,6 @@ class _ClaudeHooks:
     """The hooks of Claude Code."""
 
     name: str = "claude-code"
-    marks: HostMarks = MARKS
     most_stops: int = MOST_STOPS
 
     @property

@@ -26,7 +26,7 @@ from harken.hosts.cell import GUARD_SECONDS, edit_guard_command, environment, pl
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.output import EDIT, EVENT_SOURCES, LOG_LINE, SHELL, Output
 from harken.hosts.files import read
-from harken.runs.held import SETTINGS, held_parts
+from harken.hosts.held import held_parts, held_paths
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 
@@ -238,7 +238,8 @@ def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
 def _writing(work: Work, *, has_shell: bool) -> dict[str, object]:
     """Return the settings of a sandbox in which the folder can be changed, but for what a run does not change."""
     # Codex can only hold what is there, or could be made in a folder that is there.
-    parts = SETTINGS if has_shell else held_parts(work.tools)  # whoever gives a shell has not forbidden the rest
+    # Whoever gives a shell has not forbidden the rest.
+    parts = held_paths().settings if has_shell else held_parts(work.tools)
     held = {part if (work.workdir / part).parent.is_dir() else Path(part).parts[0] for part in parts}
     files: dict[str, object] = {"/": "read", ":workspace_roots": {".": "write", **dict.fromkeys(sorted(held), "read")}}
     if has_shell:

@@ -12,10 +12,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from harken.hosts.base import Hello
-from harken.hosts.codex.marks import MARKS
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.marks import HostMarks
 
 NAME: Final = "codex"
 
@@ -44,7 +42,6 @@ class CodexHooks:
     """The hooks of Codex."""
 
     name: str = NAME
-    marks: HostMarks = MARKS
     most_stops: int = _MOST_STOPS
 
     @property

@@ -17,7 +17,7 @@ import os
 import shutil
 import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -26,9 +26,10 @@ import anyio.to_thread
 import psutil
 
 from harken.errors import Unavailable
-from harken.hosts.base import WakeTarget
 from harken.hosts.codex.appserver import AppServer, Refusal, private_server, shared_server
-from harken.hosts.process import command_line, has_terminal
+from harken.hosts.hello import WakeTarget
+from harken.hosts.process import command_line, environment, has_terminal
+from harken.hosts.wake import WakeWay
 
 TAKE_SECONDS: Final = 15.0
 _LOOK_SECONDS: Final = 0.5
@@ -63,6 +64,19 @@ class CodexWaker:
         self._terminals = terminals or terminal_starts
         # Of each home, whether a thread is one that a terminal should be showing: that never changes, and takes long.
         self._is_shown: dict[Path, Mapping[str, bool]] = {}
+
+    def ways(self, target: WakeTarget) -> Sequence[WakeWay]:
+        """Return the one way: by the app server."""
+        # After a restart of the daemon no hook has told the environment yet.
+        env = target.env or environment(target.pid)
+
+        async def send(now: WakeTarget, text: str) -> bool | None:
+            return await self.wake(replace(now, env=env), text)
+
+        async def hindrance(now: WakeTarget) -> str:
+            return await self.hindrance(replace(now, env=env))
+
+        return [WakeWay(surface="wake: app server", send=send, hindrance=hindrance)]
 
     async def wake(self, target: WakeTarget, text: str) -> bool | None:
         """Hand a text to a thread; return whether it was taken, None when it may have been. Never raises."""

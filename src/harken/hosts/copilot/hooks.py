@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.base import Hello
-from harken.hosts.copilot.marks import MARKS
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.marks import HostMarks
 
 NAME: Final = "copilot-cli"
 
@@ -41,7 +39,6 @@ class _CopilotHooks:
     """The hooks of Copilot CLI."""
 
     name: str = NAME
-    marks: HostMarks = MARKS
     most_stops: int = _MOST_STOPS
 
     @property

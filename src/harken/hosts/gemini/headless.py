@@ -25,7 +25,8 @@ from harken.hosts.dotenv import written
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.gemini.output import Output
 from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
-from harken.runs.held import held_parts, is_held
+from harken.hosts.held import held_parts
+from harken.runs.held import is_held
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 

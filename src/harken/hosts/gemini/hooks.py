@@ -13,10 +13,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.base import Hello
-from harken.hosts.gemini.marks import MARKS
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.marks import HostMarks
 
 NAME: Final = "gemini-cli"
 CLEARED: Final = "clear"  # the reason of an end after which the process goes on
@@ -47,7 +45,6 @@ class GeminiHooks:
     """The hooks of Gemini CLI."""
 
     name: str = NAME
-    marks: HostMarks = MARKS
     most_stops: int = _MOST_STOPS
 
     @property

@@ -13,7 +13,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from harken.runs.held import folded, held_parts
+from harken.hosts.held import held_parts
+from harken.runs.held import folded
 from harken.runs.tools import Ability, Tool
 
 SHELL: Final = "run_shell_command"

@@ -20,9 +20,10 @@ from typing import Final
 
 from harken.errors import UserError
 from harken.hosts.cell import carried, entry, environment, plain, table, unfit
+from harken.hosts.held import held_parts
 from harken.hosts.opencode.hooks import NAME
 from harken.hosts.opencode.output import Output
-from harken.runs.held import folded, held_parts
+from harken.runs.held import folded
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool
 

@@ -12,10 +12,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.marks import HostMarks
-from harken.hosts.opencode.marks import MARKS
 
 NAME: Final = "opencode"
 MOST_CHARS: Final = 8_000  # opencode has no limit of its own
@@ -32,7 +30,6 @@ class OpencodeHooks:
     """The hooks of opencode."""
 
     name: str = NAME
-    marks: HostMarks = MARKS
     most_stops: int = 0
 
     @property

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
-from harken.hosts.marks import HostMarks
-from harken.hosts.qwen.marks import MARKS
 
 NAME: Final = "qwen-code"
 PROMPT_EVENT: Final = "UserPromptSubmit"
@@ -54,7 +52,6 @@ class QwenHooks:
     """The hooks of Qwen Code."""
 
     name: str = NAME
-    marks: HostMarks = MARKS
     most_stops: int = _MOST_STOPS
 
     @property

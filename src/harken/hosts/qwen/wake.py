@@ -21,7 +21,9 @@ import psutil
 from anyio import to_thread
 from anyio.abc import SocketStream
 
-from harken.hosts.base import WakeTarget
+from harken.hosts.hello import WakeTarget
+from harken.hosts.process import command_line
+from harken.hosts.wake import WakeWay
 
 VARIABLES: Final = ("QWEN_CODE_MESSAGING_SOCKET", "QWEN_CODE_MESSAGING_TOKEN")
 TAKE_SECONDS: Final = 5.0
@@ -30,6 +32,20 @@ _FRAME: Final = 1  # the version of the frames
 _OPTIONS: Final = ("--input-file", "--inputFile")
 
 _log = logging.getLogger("harken.hosts.qwen")
+
+
+class QwenWakers:
+    """The ways to wake a session that there are."""
+
+    def ways(self, target: WakeTarget) -> Sequence[WakeWay]:
+        """Return its inbox, and the file that it reads prompts from, as far as it has them."""
+        found: list[WakeWay] = []
+        if target.env.get(VARIABLES[0]):
+            found.append(WakeWay(surface="wake: peer inbox", send=QwenWaker().wake, runs_prompt_hook=False))
+        if input_file(command_line(target.pid), target.cwd) is not None:
+            # What is read from that file is the user's own prompt to the model.
+            found.append(WakeWay(surface="wake: input file", send=InputFileWaker().wake, speaks_as_user=True))
+        return found
 
 
 class QwenWaker:

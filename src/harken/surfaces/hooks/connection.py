@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import anyio
 from anyio.abc import ByteStream
 
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.surfaces.hooks.desk import MAX_PAYLOAD, HookDesk
 from harken.surfaces.wire import Lines
 

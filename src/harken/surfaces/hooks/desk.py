@@ -16,15 +16,19 @@ from typing import Final
 import anyio
 
 from harken.clock import Clock
-from harken.hosts.base import GENERIC, Hello, answers_one_prompt, consumer_of, hook_key, named
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice, is_run_by
+from harken.hosts.hello import Hello
+from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.host import GENERIC, answers_one_prompt
+from harken.hosts.identity import consumer_of, hook_key
+from harken.hosts.marks import is_run_by
 from harken.hosts.process import command_line, identity_of
+from harken.hosts.registry import hook_adapter, host_named, push_channels
 from harken.inbox import Inbox, Session, Waker
 from harken.inbox.frames import holds
 from harken.inbox.sessions import NamedTask, ReadingOf
 from harken.inbox.turns import Carriage, Verdict
 from harken.model import TASK, DeliveryId, SessionKey, TaskId, fresh_id
-from harken.surfaces.hooks.transcript import Recorded, proven_by
+from harken.surfaces.hooks.transcript import proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 from harken.surfaces.wire import sound_json
 
@@ -42,7 +46,6 @@ _CARRIAGES: Final[Mapping[Moment, Carriage]] = MappingProxyType(
 
 PRINT_SECONDS = 0.25  # how long a hook waits for another one of its session to have printed
 _RESULT = "result/"  # how carriers begin that are results of Harken's own tools, where hooks tell whose they were
-_TOLD = ("hook: ", "wake: ", "claude channel/", _RESULT)  # how carriers begin that are not calls of an edge
 _HELD = f"hook: {Moment.STOP.value}/"
 _MOMENTS = frozenset(moment.value for moment in Moment)
 
@@ -69,25 +72,23 @@ class HookDesk:
         clock: Clock,
         teller: Teller,
         *,
-        hosts: Callable[[str], HookHost | None],
-        wakers: Mapping[str, MakeWakers],
-        transcripts: Mapping[str, Recorded],
+        wakers: MakeWakers,
         reading_of: ReadingOf,
         bell_of: Callable[[SessionKey], str],
     ) -> None:
         self._inbox = inbox
         self._clock = clock
         self._teller = teller
-        self._hosts = hosts
         self._wakers = wakers
-        self._transcripts = transcripts
+        # How carriers begin that are not calls of an edge.
+        self._told = ("hook: ", "wake: ", *(f"{each.surface}/" for each in push_channels().values()), _RESULT)
         self._reading_of = reading_of
         self._bell_of = bell_of
         self._printing: list[Heard] = []  # those that have a text and have not printed it
 
     async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> Heard:
         """Take one run of a hook; `pids` are the process that asks and those it descends from, nearest first."""
-        adapter = self._hosts(hello.host)
+        adapter = hook_adapter(hello.host)
         fields = _fields(payload)
         if adapter is None or fields is None or hello.moment not in _MOMENTS:
             return Heard()
@@ -104,8 +105,7 @@ class HookDesk:
         session.moments.add(occasion.moment.value)
         session.notice_moments = _notice_moments(adapter)
         session.moment_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
-        if make := self._wakers.get(hello.host):
-            session.wakers.update((waker.name, waker) for waker in make(session, hello))
+        session.wakers.update((waker.name, waker) for waker in self._wakers(session, hello))
         await self._wait_for_prints(session)
         told = NOTHING if occasion.is_compacted else await self._act(adapter, session, occasion)
         self._inbox.sessions.note_change(session.key)
@@ -118,7 +118,7 @@ class HookDesk:
 
     def _is_elsewhere(self, hello: Hello, occasion: Occasion) -> bool:
         """Whether a hook that is there for tasks only was run by a session that is in none: it says nothing at all."""
-        agent = consumer_of(named(hello.host), hello.host)
+        agent = consumer_of(host_named(hello.host), hello.host)
         reading = self._reading_of(occasion.cwd or hello.cwd, agent, _task_of(hello))
         return hello.is_in_task and not reading.consumer.startswith(TASK)
 
@@ -133,13 +133,15 @@ class HookDesk:
         named = {offer.carrier for offer in offers} | {name for name in known if name.startswith(_RESULT)}
         for carrier in set(known) - named:
             session.turns.forget(carrier)
-        lost = {offer.carrier for offer in offers if offer.carrier.startswith(_TOLD) and offer.carrier not in known}
+        lost = {
+            offer.carrier for offer in offers if offer.carrier.startswith(self._told) and offer.carrier not in known
+        }
         if lost:
             await self._inbox.release(session.key, lost)
 
     async def meet(self, hello: Hello, occasion: Occasion, pids: Sequence[int]) -> Session:
         """Return the session that a hook speaks for, new or known."""
-        host, now, adapter = named(hello.host), self._clock.now(), self._hosts(hello.host)
+        host, now = host_named(hello.host), self._clock.now()
         pid = occasion.pid or hello.ppid
         cwd = occasion.cwd or hello.cwd
         agent = consumer_of(host, hello.host)
@@ -160,7 +162,7 @@ class HookDesk:
             opened_at=now,
             last_active=now,
             process_identity=identity_of(pid),
-            is_host_process=adapter is not None and is_run_by(adapter, hello, command_line(pid)),
+            is_host_process=host.has_hooks and is_run_by(host.name, host.marks, hello.env, command_line(pid)),
             native=occasion.native,
             has_many=host.has_many,
             shares_connection=host.shares_connection,
@@ -278,10 +280,10 @@ class HookDesk:
         return await self._read(session) if occasion.moment in (Moment.PROMPT, Moment.STOP) else ()
 
     async def _read(self, session: Session) -> Collection[str]:
-        recorded = self._transcripts.get(session.host)
-        if recorded is None or not session.turns.carried:
+        reader = host_named(session.host).transcript
+        if reader is None or not session.turns.carried:
             return ()
-        return await proven_by(recorded, session.transcript, session.turns.carried)
+        return await proven_by(reader(), session.transcript, session.turns.carried)
 
     async def _tell(self, adapter: HookHost, session: Session, occasion: Occasion, *, is_own: bool) -> Told:
         moment = occasion.moment
@@ -343,7 +345,7 @@ class HookDesk:
         # Any conversation of the process may have been taken for the one that called.
         for each in self._inbox.sessions.all_of_process(session.host, session.pid):
             offers = await self._inbox.open_offers(each.key)
-            if carriers := {offer.carrier for offer in offers if not offer.carrier.startswith(_TOLD)}:
+            if carriers := {offer.carrier for offer in offers if not offer.carrier.startswith(self._told)}:
                 await self._inbox.release(each.key, carriers)
 
     async def _judge(self, session: Session, verdict: Verdict) -> None:

@@ -6,17 +6,16 @@ that is for a single wake is gone after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from types import MappingProxyType
-from typing import Final
 
 import anyio
 import msgspec
 from anyio.abc import ByteStream
 
-from harken.hosts.base import Hello
+from harken.hosts.hello import Hello
 from harken.hosts.hook import HookHost, Moment, Occasion, Voice
+from harken.hosts.registry import host_named
 from harken.inbox import Inbox
 from harken.memory import json_bytes
 from harken.model import fresh_id
@@ -26,7 +25,6 @@ from harken.surfaces.wakers import TextWaker
 from harken.surfaces.wire import Lines, LineTooLong, sound_json
 
 TAKEN_SECONDS = 10.0
-_WAYS: Final[Mapping[str, str]] = MappingProxyType({"copilot-cli": "extension", "opencode": "plugin"})
 
 
 class _Word(msgspec.Struct):
@@ -58,7 +56,7 @@ class LineConnection:
         occasion = Occasion(moment=Moment.START, native=hello.native, cwd=hello.cwd)
         # A waiting shell was left behind by its parent: whose process the session is, a hook or an edge will say.
         session = await self._desk.meet(replace(hello, ppid=0) if hello.is_once else hello, occasion, pids)
-        way = "waiter" if hello.is_once else _WAYS.get(hello.host, "line")
+        way = "waiter" if hello.is_once else host_named(hello.host).waiter
         waker = TextWaker(
             name=f"wake: {way}",
             session=session,

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 
 import anyio.to_thread
 
+from harken.hosts.host import RecordReader
+
 TAIL_BYTES = 4 << 20
 
-Recorded = Callable[[Sequence[bytes], Collection[str]], Collection[str]]
-"""Returns which of some ids the lines of a record prove."""
 
-
-async def proven_by(recorded: Recorded, path: str, ids: Collection[str]) -> Collection[str]:
+async def proven_by(reader: RecordReader, path: str, ids: Collection[str]) -> Collection[str]:
     """Return which of some ids the record at a path proves. Off the loop: a record may be large."""
-    return await anyio.to_thread.run_sync(lambda: recorded(_tail(path), ids)) if path else ()
+    return await anyio.to_thread.run_sync(lambda: reader(_tail(path), ids)) if path else ()
 
 
 def _tail(path: str) -> Sequence[bytes]:

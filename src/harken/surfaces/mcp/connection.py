@@ -17,7 +17,8 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
-from harken.hosts.base import Hello, detect, named
+from harken.hosts.hello import Hello
+from harken.hosts.registry import host_named, host_of_client, push_channels
 from harken.inbox import Note, Session
 from harken.model import DeliveryId, SessionKey
 from harken.surfaces import render
@@ -31,7 +32,6 @@ from harken.surfaces.wire import Lines, LineTooLong
 
 MAX_OPEN = 1_024
 TOO_MANY = -32000
-CHANNEL = "claude/channel"
 Notify = Callable[[str, Mapping[str, object]], bool]
 Greet = Callable[[Session, Hello, Notify, Ask | None], None]
 
@@ -67,7 +67,9 @@ class Connection:
                 self._tasks = tasks
                 tasks.start_soon(self._write)
                 tasks.start_soon(self._read, to_server)
-                options = server.create_initialization_options(experimental_capabilities={CHANNEL: {}})
+                options = server.create_initialization_options(
+                    experimental_capabilities={each.capability: {} for each in push_channels().values()}
+                )
                 await server.run(from_client, self._outlet, options)
                 tasks.cancel_scope.cancel()
         finally:
@@ -141,7 +143,7 @@ class Connection:
         self._open.add(request_key(message.id))
         if message.method == "tools/call":
             self._evidence.begin(request_key(message.id))
-        if message.method == "server/discover" and detect(client_name(message.params)).needs_handshake:
+        if message.method == "server/discover" and host_of_client(client_name(message.params)).needs_handshake:
             self._open.discard(request_key(message.id))
             await self._outlet.send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
             return False
@@ -154,7 +156,7 @@ class Connection:
         session = self._agent.session
         if session is None:
             self._agent.note_cancelled(request)
-        elif not named(session.host).cancels_answered and self._discard(session, request):
+        elif not host_named(session.host).cancels_answered and self._discard(session, request):
             # The two have crossed: whoever has given a call up ignores its answer. Whether it did, nobody knows.
             self._give_again(session.key, request)
         self._note_loss(request)

@@ -13,7 +13,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
-from harken.hosts.base import Host
+from harken.hosts.host import Host
 from harken.surfaces.mcp.asking import Ask, Choice, Question, choice
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from harken.hosts.base import Host
+from harken.hosts.host import Host
 
 INSTRUCTIONS: Final = (
     "Harken is this agent's inbox. Read what arrived with inbox_pull, and a message that is cut with inbox_read. "

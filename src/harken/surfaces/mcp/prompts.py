@@ -10,9 +10,9 @@ import mcp_types as types
 from mcp.shared.exceptions import MCPError
 
 from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
+from harken.hosts.registry import host_named
 
 MAX_ARGUMENT_CHARS: Final = 200
-_WITH_SKILLS: Final = frozenset({"claude-code", "copilot-cli"})
 _NAME: Final = "name"
 _PROMPTS: Final[Mapping[str, types.Prompt]] = MappingProxyType(
     {
@@ -29,7 +29,7 @@ _PROMPTS: Final[Mapping[str, types.Prompt]] = MappingProxyType(
 
 def prompts_for(host: str) -> list[types.Prompt]:
     """Return the prompts that a host shows; none to one that has the same as skills."""
-    return [] if host in _WITH_SKILLS else list(_PROMPTS.values())
+    return [] if host_named(host).has_skills else list(_PROMPTS.values())
 
 
 def prompt(name: str, arguments: Mapping[str, str] | None = None) -> types.GetPromptResult:

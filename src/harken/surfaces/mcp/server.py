@@ -21,18 +21,11 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from harken import __version__
 from harken.errors import HarkenError
-from harken.hosts.base import (
-    MAX_NATIVE,
-    Hello,
-    Host,
-    answers_one_prompt,
-    consumer_of,
-    detect,
-    hook_key,
-    named,
-    session_key,
-)
+from harken.hosts.hello import Hello
+from harken.hosts.host import Host, answers_one_prompt
+from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.process import command_line, identity_of
+from harken.hosts.registry import host_named, host_of_client
 from harken.inbox import Caller, Pusher, Role, Session
 from harken.inbox.results import OpenOffer
 from harken.inbox.sessions import NamedTask
@@ -119,7 +112,7 @@ class AgentServer:
         result = await call_next(ctx)
         if ctx.method not in GREETINGS or not isinstance(result, dict):
             return result
-        return {**result, "instructions": instructions_for(detect(client_name(ctx.params)))}
+        return {**result, "instructions": instructions_for(host_of_client(client_name(ctx.params)))}
 
     async def _initialized(self, context: Context, _params: object) -> None:
         """Register the session of a client that may say nothing more for hours: it is here and can be hinted."""
@@ -162,7 +155,7 @@ class AgentServer:
         client = params.client_info.name if params is not None else ""
         version = params.client_info.version if params is not None else ""
         self.is_modern = context.protocol_version in MODERN_PROTOCOL_VERSIONS
-        host = detect(client)
+        host = host_of_client(client)
         self.ask = way(host, context.session)
         self._named = self._named_by(host.name)
         session = self._inbox.sessions.open(self._new_session(host, client), self._hello.edge, self._pusher)
@@ -229,7 +222,7 @@ class AgentServer:
                 await self._release_own(each.key)
             return
         offers = await self._own_offers(session.key)
-        ignored = () if named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
+        ignored = () if host_named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
         unanswered = {self.carrier(request) for request in (*self._hello.resent, *ignored)}
         is_awaited = self._hello.edge in session.awaited
         session.awaited -= {self._hello.edge}
@@ -258,7 +251,7 @@ class AgentServer:
         return [offer for offer in await self._inbox.open_offers(key) if offer.carrier.startswith(self.carrier(""))]
 
     async def _list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
-        host = named((await self._enter(context)).host)
+        host = host_named((await self._enter(context)).host)
         return types.ListToolsResult(tools=[_described(tool, host) for tool in TOOLS])
 
     async def _speaker(self, context: Context, params: types.CallToolRequestParams) -> Session:
@@ -268,7 +261,7 @@ class AgentServer:
             return session
         native = _native(params)
         if native and native != session.native:
-            key = hook_key(named(session.host), native, session.pid)
+            key = hook_key(host_named(session.host), native, session.pid)
             if self._is_of_another_task(self._inbox.sessions.get(key)):
                 return session
             self.session, former = self._inbox.sessions.bind(session, self._hello.edge, key, native)
@@ -327,7 +320,7 @@ class AgentServer:
             drop=lambda: self._evidence.drop(request),
             afterwards=lambda do: self._evidence.afterwards(request, do),
             when_proven=lambda do: self._evidence.when_proven(request, do),
-            result_bytes=named(session.host).result_bytes,
+            result_bytes=host_named(session.host).result_bytes,
             sources=self._sources,
         )
 
@@ -358,7 +351,7 @@ class AgentServer:
             raise MCPError(types.INVALID_REQUEST, f"{session.problem.message} {session.problem.hint}")
         unread = await self._inbox.count(session.reader)
         newest = await self._inbox.newest(session.reader, NEWEST_IN_RESOURCE)
-        state = newest_that_fit(unread, newest, named(session.host).result_bytes)
+        state = newest_that_fit(unread, newest, host_named(session.host).result_bytes)
         text = json_bytes(state).decode()
         content = types.TextResourceContents(uri=INBOX_URI, mime_type="application/json", text=text)
         return types.ReadResourceResult(contents=[content])

@@ -14,7 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from harken.errors import HarkenError, NotFound
-from harken.hosts.registry import TITLES
+from harken.hosts.registry import hosts
 from harken.inbox.reactions import RunCard, Told
 from harken.model import fresh_id
 from harken.reaction import Action, ActionState, OutputPart, RunState
@@ -197,7 +197,7 @@ class ReactionLooks:
             wanted=wanted,
             chosen=chosen,
             rules=lines,
-            hosts=TITLES,
+            hosts={name: host.title for name, host in hosts().items()},
             any_agent=rules.ANY_AGENT,
             own_folder=rules.OWN_FOLDER,
             tools=chosen.tools if chosen else DEFAULT_TOOLS,

@@ -13,7 +13,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.registry import TITLES
+from harken.hosts.registry import host_title
 from harken.inbox.reactions import Overview, RuleCard, Told
 from harken.model import INBOX, LOCAL, Message, Trust
 from harken.reaction import Action, ActionState, Mode, Outcome, Verdict
@@ -189,7 +189,7 @@ def traces(decided: Sequence[Verdict], found: Sequence[Told], now: datetime) -> 
 
 def agent_title(host: str) -> str:
     """Return what people call the agent of an order."""
-    return TITLES.get(host, host) or ANY_AGENT
+    return host_title(host) or ANY_AGENT
 
 
 def glance(message: Message | None) -> Glance | None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.registry import TITLES
+from harken.hosts.registry import host_title, hosts
 from harken.inbox.inbox import TRIAL
 from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
 from harken.inbox.sessions import Presence, Session
@@ -157,7 +157,7 @@ def absent(sessions: Sequence[Session], records: Sequence[SurfaceRecord]) -> Seq
     found = [
         Absent(
             consumer=consumer,
-            title=TITLES.get(consumer, consumer),
+            title=host_title(consumer),
             offered=sum(record.offered for record in mine),
             seen=sum(record.seen for record in mine),
             last_at=max(record.last_offered_at for record in mine),
@@ -188,7 +188,7 @@ def _card(
     mine = [record for record in records if record.consumer == session.consumer]
     return SessionCard(
         key=session.key,
-        title=TITLES.get(session.host, session.client or session.agent),
+        title=host_title(session.host) if session.host in hosts() else session.client or session.agent,
         consumer=session.consumer,
         client=session.client,
         folder=session.cwd,

@@ -1,4 +1,4 @@
-"""Gemini: what a `generateContent` request holds, and how an answer is written. Pure; see `exchange` for the words."""
+"""Google: what a `generateContent` request holds, and how an answer is written. Pure; see `exchange` for the words."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 from harken.trial.exchange import Asked, Say, Tool, Turn
 from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, lines, row, table, texts, word
 
-NAME: Final = "gemini"
+NAME: Final = "google"
 _USAGE: Final[Mapping[str, int]] = {"promptTokenCount": 10, "candidatesTokenCount": 10, "totalTokenCount": 20}
 _ROLES: Final[Mapping[str, str]] = {"model": "assistant", "function": "tool"}
 

@@ -1,0 +1,151 @@
+"""`Host`: the whole declaration of one agent program. Each host's folder has one, as `HOST` in its `host.py`.
+
+Facts, and the parts that are imported when they are used, so that the command line stays light. A host chooses
+surfaces; it never decides whether a message is kept. Programs that no host declares are `GENERIC`: they get everything
+that needs nothing but tools. Which hosts there are is `registry.py`'s business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
+
+from harken.hosts.marks import UNMARKED, HostMarks
+
+if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
+    from harken.hosts.hook import HookHost
+    from harken.hosts.plan import Connector
+    from harken.hosts.trial_recipe import TrialRecipe
+    from harken.hosts.wake import HostWaker, PushChannel
+    from harken.runs.jail import Jail
+
+_LOG_PING: Final = "log ping"
+_PULL_SURFACES: Final = ("tool", _LOG_PING, "resource")
+LATE: Final = 100
+
+Part = TypeVar("Part")
+RecordReader = Callable[[Sequence[bytes], Collection[str]], Collection[str]]
+"""Returns which of some delivery ids the lines of a host's own record of a conversation prove."""
+
+
+@dataclass(frozen=True, slots=True)
+class LazyPart(Generic[Part]):
+    """A part of a host that is imported when it is called for: `package.module:NAME`."""
+
+    path: str
+
+    def __call__(self) -> Part:
+        """Return the part."""
+        module, _, name = self.path.partition(":")
+        found: Part = getattr(import_module(module), name)
+        return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InteractiveCommand:
+    """How a person starts a host in a terminal, with a first prompt where one is wanted.
+
+    What the prompt says is the caller's business: it stands in the list of processes, where everybody on the machine
+    can read it, so it never holds a message.
+    """
+
+    program: str
+    install: str  # the command that installs it
+    opening: tuple[str, ...] = ()  # the option before a first prompt; none where the prompt is an argument
+    # In a worktree it reads the settings of a folder from there, from the main checkout, or some from each.
+    reads: tuple[Literal["folder", "main"], ...] = ("folder",)
+
+    def command(self, program: str, prompt: str, extra: Sequence[str]) -> tuple[str, ...]:
+        """Return the whole command; `extra` are the person's own arguments.
+
+        The prompt comes first: an option with many values would swallow it. With a command of the host's own, such as
+        `resume`, there is no place for one.
+        """
+        has_verb = bool(extra) and not extra[0].startswith("-")
+        first = (*self.opening, prompt) if prompt and not has_verb else ()
+        return (program, *first, *extra)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitingShell:
+    """Where `edge/wait.py`, which the agent of a host keeps running, finds the process and the folder of the host."""
+
+    process_variable: str
+    home_variable: str
+    home: str  # where the variable is not set
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Host:
+    """One kind of agent program."""
+
+    name: str  # stored, and part of the hook commands that `connect` writes: it never changes
+    title: str  # what people call it
+    aliases: tuple[str, ...] = ()  # shorter names on the command line
+    order: int = LATE  # its place in lists, and in the choice of an agent where none is named
+
+    # How it is recognised.
+    client_names: tuple[str, ...] = ()  # of its MCP client
+    marks: HostMarks = UNMARKED
+    session_variable: str = ""  # environment variable that holds the host's own session id
+    hook_variables: tuple[str, ...] = ()  # of the environment of its hooks, told to the daemon
+    server_variables: tuple[str, ...] = ()  # of the environment of its MCP servers, told to the daemon
+    keys_by_process: bool = False  # the session is the host process: its session id changes while it runs
+    has_many: bool = False  # one process may have several conversations
+    shares_connection: bool = False  # and one MCP connection for all of them
+    one_shot_words: frozenset[str] = frozenset()  # with one of these arguments it answers one prompt and ends
+    lasting_words: frozenset[str] = frozenset()  # unless one of these is there too
+    unmanned_flags: frozenset[str] = frozenset()  # with one of these arguments it works for a program
+
+    # What its surfaces can do.
+    surfaces: tuple[str, ...] = _PULL_SURFACES
+    reports_interrupts: bool = False  # its hooks say when the person interrupts a turn
+    needs_handshake: bool = False  # push works only after the 2025 handshake, so `server/discover` is declined
+    cancels_answered: bool = True  # it may cancel a call whose answer it has taken, so that says nothing
+    asks_person: bool = False  # an MCP form is shown to the person at once, and the host never fills it in by itself
+    has_skills: bool = False  # `connect` gives it our prompts as skills: it is not shown them twice
+    watches_bell: bool = False  # a session that was told at its start watches its bell
+    is_woken_by_edge: bool = False  # after a restart of the daemon its MCP connection is enough to wake it again
+    waiter: str = "line"  # what the program beside it is, that waits to wake a session
+    waiting_shell: WaitingShell | None = None  # its agent can keep a command running that wakes it
+    # What the result of a tool, or of a command, may have so that the host shows its model all of it. Each is below
+    # what was measured (see `docs/howto`), in bytes, because no text has more characters or tokens than bytes. Of a
+    # host that is not known the least is assumed: no known one cuts a result that short.
+    result_bytes: int = 9_500
+
+    # What runs leave alone, as parts of paths in any folder.
+    settings_paths: tuple[str, ...] = ()  # what it is set up by, or starts by itself: no run without a shell changes it
+    instruction_paths: tuple[str, ...] = ()  # what its agents take for instructions
+
+    hook_hint: str = ""  # of doctor: why it leaves a hook out, and what to do
+
+    # Its parts; None where it has no such thing.
+    interactive: InteractiveCommand | None = None
+    hooks: Callable[[], HookHost] | None = None  # `connect` gives it some: what waits is handed to it
+    connector: Callable[[], Connector] | None = None
+    sandbox: Callable[[], Jail] | None = None
+    transcript: Callable[[], RecordReader] | None = None
+    waker: Callable[[], Callable[[], HostWaker]] | None = None  # makes one for a daemon
+    channel: Callable[[], PushChannel] | None = None
+    trial: Callable[[], TrialRecipe] | None = None
+
+    @property
+    def has_hooks(self) -> bool:
+        """Whether what waits is handed to it, so that its agent need not ask."""
+        return self.hooks is not None
+
+    @property
+    def modern_surfaces(self) -> tuple[str, ...]:
+        """The surfaces on a 2026-07-28 connection, which has no unasked notifications."""
+        return tuple(surface for surface in self.surfaces if surface != _LOG_PING)
+
+
+GENERIC: Final = Host(name="generic", title="any other client")
+
+
+def answers_one_prompt(host: Host, argv: Sequence[str]) -> bool:
+    """Whether a host that was started with these words answers one prompt and ends: nobody can wake it."""
+    words = {part for word in argv[1:] for part in ((word, *word.split("=", 1)) if word.startswith("--") else (word,))}
+    return not host.one_shot_words.isdisjoint(words) and host.lasting_words.isdisjoint(words)
