@@ -15,9 +15,8 @@ from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
 from bench.stored import CHANNELS, message
 from harken.clock import SystemClock
-from harken.inbox import Caller, Inbox, Role, Sessions
+from harken.inbox import Caller, Inbox, Role
 from harken.inbox.bounds import Bounds
-from harken.inbox.sessions import Reading
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import Views
@@ -26,6 +25,8 @@ from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import Policy
 from harken.model import INBOX, Consumer, Reader, SessionKey
+from harken.sessions.reading import Reading
+from harken.sessions.registry import Sessions
 from harken.store.sqlite import SqliteStore, open_store
 
 LITTLE: Final = (100, 5)

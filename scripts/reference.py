@@ -31,9 +31,9 @@ from harken.daemon.metrics import FAMILIES
 from harken.errors import HarkenError, Uncertain
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import hook_host, host_names, hosts
-from harken.inbox.frames import FRAME_CHARS, OPENING_CHARS
 from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
+from harken.sessions.frames import FRAME_CHARS, OPENING_CHARS
 from harken.surfaces import render
 from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING

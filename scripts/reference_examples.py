@@ -28,7 +28,7 @@ from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
-from harken.inbox import Caller, Note, Role, Session
+from harken.inbox import Caller, Role
 from harken.inbox.tasks import NewTask
 from harken.ingest.prepare import Policy, prepare
 from harken.model import (
@@ -44,6 +44,7 @@ from harken.model import (
     SessionKey,
 )
 from harken.reaction import ChangeKind, FileChange, FolderChanges
+from harken.sessions.session import Note, Session
 from harken.sources.local import LocalSender
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter

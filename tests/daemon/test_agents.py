@@ -11,8 +11,8 @@ import pytest
 
 from harken.daemon.agents import Agents
 from harken.hosts.process import identity_of
-from harken.inbox import Session
 from harken.model import Consumer, SessionKey
+from harken.sessions.session import Session
 
 
 def session(pid: int, host: str = "codex", *, opened_at: datetime | None = None, identity: str = "") -> Session:

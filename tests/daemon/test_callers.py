@@ -16,9 +16,11 @@ import pytest
 from harken.daemon.agents import Agents
 from harken.daemon.callers import Callers
 from harken.hosts.hello import Hello
-from harken.inbox import Role, Session, Sessions
+from harken.inbox import Role
 from harken.model import Consumer, SessionKey
 from harken.runs.mark import limit_of
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
 
 STAYS = (sys.executable, "-I", "-S", "-c", "import sys; print(flush=True); sys.stdin.read()")
 NOW = datetime.now(UTC)

@@ -20,11 +20,10 @@ from anyio.abc import UNIXSocketStream
 from harken.daemon.reach import Reaching
 from harken.dispatch.bells import Bells
 from harken.hosts.hello import Hello
-from harken.inbox import Inbox, Session, Sessions
+from harken.inbox import Inbox
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.questions import Questions
-from harken.inbox.sessions import Reading
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
@@ -45,6 +44,9 @@ from harken.model import (
     Trust,
     WakeResult,
 )
+from harken.sessions.reading import Reading
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.telling import Teller

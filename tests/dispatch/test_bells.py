@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from harken.dispatch.bells import LEFT_SECONDS, BellRinger
-from harken.inbox.turns import Carriage
 from harken.model import Attention, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
+from harken.sessions.turns import Carriage
 from tests.dispatch.rig import House
 from tests.inbox.rig import OWNER
 from tests.loss.rig import until

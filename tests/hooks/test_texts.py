@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from harken.hosts.hook import Moment
 from harken.hosts.registry import hook_host
-from harken.inbox.frames import width
 from harken.model import (
     CUT_FROM,
     INBOX,
@@ -28,6 +27,7 @@ from harken.model import (
     Sender,
     Trust,
 )
+from harken.sessions.frames import width
 from harken.surfaces import render
 from tests.hooks.rig import CLAUDE, Inn
 

@@ -9,7 +9,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Final
 
-from harken.inbox import Caller, Inbox, Note, Role, Session, Sessions
+from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.taskbook import TaskBook
@@ -31,6 +31,8 @@ from harken.model import (
     SessionKey,
     Trust,
 )
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Note, Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock

@@ -19,10 +19,11 @@ from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
-from harken.inbox import Caller, Inbox, Role, Session
+from harken.inbox import Caller, Inbox, Role
 from harken.inbox.results import Entry, TaskStanding
 from harken.inbox.tasks import NewTask, Tasks
 from harken.model import LOCAL, Consumer, Draft, Mailbox, Message, Offer, SessionKey, Task
+from harken.sessions.session import Session
 from harken.sources.local import LocalSender
 from harken.store.contract import Store
 from harken.testing import FakeClock

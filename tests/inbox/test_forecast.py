@@ -7,9 +7,9 @@ from datetime import UTC, datetime
 
 import pytest
 
-from harken.inbox import Session
 from harken.inbox.forecast import Forecast, Outlook, forecast
 from harken.model import INBOX, Attention, Consumer, Mailbox, Message, MessageId, Sender, SessionKey, Trust
+from harken.sessions.session import Session
 from harken.store.contract.people import Mute
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

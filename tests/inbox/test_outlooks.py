@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import pytest
 
-from harken.inbox import Session
 from harken.inbox.forecast import Outlook, forecast
 from harken.model import Attention, Trust, WakeResult
+from harken.sessions.session import Session
 from harken.store.contract.people import Mute
 from tests.inbox.test_forecast import message, session
 

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound, Refused
-from harken.inbox import Session
 from harken.model import REPLIES, State, Task, Trust, task_record
+from harken.sessions.session import Session
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 
 

@@ -12,9 +12,9 @@ import anyio.lowlevel
 import pytest
 
 from harken.errors import HarkenError, NotFound, Refused, UserError
-from harken.inbox import Session
 from harken.inbox.forecast import Outlook
 from harken.model import Priority, SessionKey, State, Task, Trust, task_record
+from harken.sessions.session import Session
 from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says
 

@@ -18,7 +18,6 @@ from harken.inbox.bounds import MAX_PAGE_CHARS, Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import Inbox
 from harken.inbox.results import Entry
-from harken.inbox.sessions import Reading, Sessions
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import BUSIEST, MailboxLine, PulseRow, TimelineItem, Views, nearest_rank
@@ -44,6 +43,8 @@ from harken.model import (
     TaskState,
     Trust,
 )
+from harken.sessions.reading import Reading
+from harken.sessions.registry import Sessions
 from harken.store.contract.retention import Limits
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock

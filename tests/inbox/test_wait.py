@@ -10,9 +10,9 @@ import anyio.lowlevel
 import pytest
 
 from harken.errors import UserError
-from harken.inbox import Presence
 from harken.inbox.bounds import Bounds
 from harken.model import Offer, Reader
+from harken.sessions.session import Presence
 from tests.inbox.rig import FIRST, OTHER, SECOND, WAIT_SECONDS, Bench, ids, open_bench, reads
 
 

@@ -27,8 +27,9 @@ from harken.daemon.asking import Asking
 from harken.daemon.compose import Daemon, compose
 from harken.hosts.hello import Hello
 from harken.hosts.hook import Moment
-from harken.inbox import Caller, Role, Session
+from harken.inbox import Caller, Role
 from harken.reaction import Action, ActionState
+from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import Choice
 from harken.surfaces.wire import Lines
 from harken.testing import FakeClock

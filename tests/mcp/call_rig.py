@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from harken.inbox import Session
-from harken.surfaces.mcp.evidence import CarrierLog
+from harken.sessions.calls import CarrierLog
+from harken.sessions.session import Session
 from harken.surfaces.mcp.tool import Call
 from tests.inbox.tasks_rig import Workshop, says
 

@@ -17,10 +17,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.daemon.asking import USED_WITHIN, has_person
-from harken.inbox import Session
 from harken.inbox.reactions import Told
 from harken.model import INBOX, Attention, Consumer, Message, MessageId, Sender, SessionKey, Trust
 from harken.reaction import Action, ActionId, ActionState, Mode, Order
+from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import question
 from harken.testing import FakeClock
 from harken.trial.screen import Screen

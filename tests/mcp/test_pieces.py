@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from harken.errors import NotFound
-from harken.inbox import Session
-from harken.inbox.coverage import Coverage
 from harken.model import SessionKey
-from harken.surfaces.mcp.evidence import CarrierLog
+from harken.sessions.calls import CarrierLog
+from harken.sessions.coverage import Coverage
+from harken.sessions.session import Session
 from harken.surfaces.mcp.tool import Call, result_of
 from harken.surfaces.mcp.tools import find
 from harken.testing.agent import Json

@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harken.errors import Unavailable
-from harken.surfaces.mcp.evidence import CarrierLog
+from harken.sessions.calls import CarrierLog
 from harken.surfaces.mcp.tool import Answer, Call, Tool, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
-from harken.inbox.sessions import Session
 from harken.inbox.views import PulseRow, PulseView
 from harken.model import Consumer, Mailbox, SessionKey, Task, TaskId, TaskState
+from harken.sessions.session import Session
 from harken.surfaces.web.page.pulse import pulse_page, share_of
 from harken.surfaces.web.page.sessions import OmissionNote, Proof, absent, cards
 from harken.surfaces.web.page.taskboard import MOST_COLUMNS, counts_of, side_by_side, task_lines

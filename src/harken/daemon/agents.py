@@ -20,11 +20,11 @@ from harken.daemon.run_sockets import is_held_in_run
 from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
 from harken.hosts.process import identity_of, is_alive
-from harken.inbox import Session
-from harken.inbox.sessions import NamedTask
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
 from harken.reaction import RunId
+from harken.sessions.reading import NamedTask
+from harken.sessions.session import Session
 
 _log = logging.getLogger("harken.daemon")
 

@@ -22,12 +22,13 @@ from harken.clock import Clock
 from harken.config.settings import RunSettings
 from harken.errors import Conflict, HarkenError
 from harken.hosts.registry import host_named, host_title
-from harken.inbox import Caller, Role, Session
+from harken.inbox import Caller, Role
 from harken.inbox.inbox import TRIAL
 from harken.inbox.reactions import Reactions, Told
-from harken.inbox.sessions import Presence, Sessions
 from harken.model import Mailbox, SessionKey
 from harken.reaction import ACTIONS, MOST_WAITING, ActionId, ActionState
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Presence, Session
 from harken.store.contract import Changes
 from harken.surfaces.mcp.asking import Ask, Choice, Question, question
 

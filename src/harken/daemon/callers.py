@@ -18,11 +18,12 @@ from harken.hosts.hello import Hello
 from harken.hosts.identity import consumer_of
 from harken.hosts.marks import FoundMark, find_marks
 from harken.hosts.registry import host_marks, host_named, host_title
-from harken.inbox import Caller, Role, Session
+from harken.inbox import Caller, Role
 from harken.inbox.caller import NO_SESSION
-from harken.inbox.sessions import Sessions
 from harken.model import RULES, RUN, SessionKey
 from harken.runs.mark import MARK
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
 
 # A person can be taken for a run by that: their login may have such a limit.
 _LIMITED: Final = MappingProxyType(

@@ -63,14 +63,13 @@ from harken.dispatch.push import Push
 from harken.dispatch.toast import Toasts
 from harken.errors import UserError
 from harken.hosts.hello import Hello
-from harken.inbox import Caller, Inbox, Role, Session, Sessions
+from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.channels import Channels
 from harken.inbox.keeping import Keeping
 from harken.inbox.questions import Questions
 from harken.inbox.replies import Replies
-from harken.inbox.sessions import NamedTask, Reading, ReadingOf, mailboxes_of, trial_of
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
@@ -80,6 +79,9 @@ from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
+from harken.sessions.reading import NamedTask, Reading, ReadingOf, mailboxes_of, trial_of
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
 from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
 from harken.store.contract import Store

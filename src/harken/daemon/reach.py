@@ -23,10 +23,11 @@ from harken.hosts.hook import Moment, Voice
 from harken.hosts.process import command_line, is_alive
 from harken.hosts.registry import hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeWay
-from harken.inbox import Inbox, Session, Waker
+from harken.inbox import Inbox
 from harken.inbox.questions import Questions
-from harken.inbox.sessions import NamingOf, ReadingOf, SessionRecord
 from harken.model import SessionKey
+from harken.sessions.reading import NamingOf, ReadingOf
+from harken.sessions.session import Session, SessionRecord, Waker
 from harken.store.contract import Store
 from harken.surfaces.hooks.connection import HookConnection
 from harken.surfaces.hooks.desk import HookDesk

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import msgspec
 
-from harken.inbox import Sessions
-from harken.inbox.sessions import SessionRecord
 from harken.memory import json_bytes
 from harken.model import SessionKey
+from harken.sessions.registry import Sessions
+from harken.sessions.session import SessionRecord
 
 _log = logging.getLogger("harken.daemon")
 

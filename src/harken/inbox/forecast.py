@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 
-from harken.inbox.sessions import Presence, Session, is_muted
 from harken.model import TASK, Attention, Message, MessageId, NewMessage, SessionKey, Trust
+from harken.sessions.session import Presence, Session, is_muted
 from harken.store.contract.people import Mute
 
 

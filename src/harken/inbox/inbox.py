@@ -24,7 +24,6 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
 from harken.inbox.saying import as_priority, check_answerable, check_message, check_names, check_reply, speaker
-from harken.inbox.sessions import Sessions
 from harken.inbox.task_files import TextFile, write_text
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
@@ -54,6 +53,7 @@ from harken.model import (
     State,
     fresh_id,
 )
+from harken.sessions.registry import Sessions
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MuteFilter, OfferFilter, OpenOffer, SurfaceRecord
 from harken.store.contract.events import Event

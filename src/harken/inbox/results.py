@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from harken.inbox.forecast import Forecast
-from harken.inbox.sessions import Session
 from harken.ingest.pairing import RefusedPairing
 from harken.model import (
     Consumer,
@@ -23,6 +22,7 @@ from harken.model import (
     Task,
     TaskState,
 )
+from harken.sessions.session import Session
 from harken.store.contract.deliveries import ConsumerState, Omission, OpenOffer, SurfaceRecord
 from harken.store.contract.outbox import OutboxRow as ReplyRow
 from harken.store.contract.people import Mute

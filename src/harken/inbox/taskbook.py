@@ -12,8 +12,8 @@ from pathlib import PurePath
 import anyio
 
 from harken.errors import HarkenError, NotFound, Refused, UserError
-from harken.inbox.sessions import NamedTask, Reading
 from harken.model import TASK, Consumer, Mailbox, Task, TaskId
+from harken.sessions.reading import NamedTask, Reading
 from harken.store.contract import Store
 
 MOST_NAMED = 20

@@ -20,11 +20,12 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.naming import given_id, task_id
 from harken.inbox.results import Pulled, Sent, TaskStanding
-from harken.inbox.sessions import Presence, ReadingOf, Session
 from harken.inbox.taskbook import TaskBook
 from harken.ingest.lengths import check_said
 from harken.ingest.sanitise import one_line
 from harken.model import LOCAL, Choose, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey, Task, TaskId
+from harken.sessions.reading import ReadingOf
+from harken.sessions.session import Presence, Session
 from harken.store.contract import Store
 
 MAX_TITLE = 120

@@ -17,7 +17,7 @@ import msgspec
 from harken.errors import NotFound, Refused, UserError
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
-from harken.inbox import Caller, Inbox, Pulled, Role, Session
+from harken.inbox import Caller, Inbox, Pulled, Role
 from harken.inbox.access import Access
 from harken.inbox.channels import Channels
 from harken.inbox.keeping import Keeping
@@ -26,6 +26,7 @@ from harken.inbox.reactions import Reactions
 from harken.inbox.replies import Replies
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.sessions.session import Session
 from harken.sources.base import SourceReport
 from harken.surfaces import shapes
 from harken.surfaces.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Session, Status
+from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Status
 from harken.inbox.channels import ChannelCard
 from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
 from harken.ingest.sanitise import clean, one_line
@@ -24,6 +24,7 @@ from harken.model import (
     task_record,
     timestamp,
 )
+from harken.sessions.session import Session
 from harken.sources.base import SourceReport
 from harken.surfaces.render import Piece, cut
 

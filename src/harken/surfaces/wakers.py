@@ -13,9 +13,9 @@ from dataclasses import dataclass
 import anyio
 
 from harken.hosts.wake import PushChannel
-from harken.inbox import Session
-from harken.inbox.turns import Carriage
 from harken.model import WakeResult
+from harken.sessions.session import Session
+from harken.sessions.turns import Carriage
 from harken.surfaces.telling import Manner, Teller
 
 Send = Callable[[str], Awaitable[bool | None]]

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Sequence
 
-from harken.inbox.frames import holds
+from harken.sessions.frames import holds
 
 _CARRIERS = frozenset({"user.message", "tool.execution_complete"})
 

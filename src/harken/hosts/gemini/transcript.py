@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 
-from harken.inbox.frames import holds
+from harken.sessions.frames import holds
 
 
 def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:

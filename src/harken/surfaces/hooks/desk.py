@@ -23,11 +23,12 @@ from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.marks import is_run_by
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named, push_channels
-from harken.inbox import Inbox, Session, Waker
-from harken.inbox.frames import holds
-from harken.inbox.sessions import NamedTask, ReadingOf
-from harken.inbox.turns import Carriage, Verdict
+from harken.inbox import Inbox
 from harken.model import TASK, DeliveryId, SessionKey, TaskId, fresh_id
+from harken.sessions.frames import holds
+from harken.sessions.reading import NamedTask, ReadingOf
+from harken.sessions.session import Session, Waker
+from harken.sessions.turns import Carriage, Verdict
 from harken.surfaces.hooks.transcript import proven_by
 from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 from harken.surfaces.wire import sound_json

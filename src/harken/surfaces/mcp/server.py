@@ -26,16 +26,17 @@ from harken.hosts.host import Host, answers_one_prompt
 from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
-from harken.inbox import Caller, Pusher, Role, Session
+from harken.inbox import Caller, Role
 from harken.inbox.results import OpenOffer
-from harken.inbox.sessions import NamedTask
-from harken.inbox.turns import Carriage
 from harken.memory import json_bytes
 from harken.model import SessionKey
+from harken.sessions.calls import CarrierLog
+from harken.sessions.reading import NamedTask
+from harken.sessions.session import Pusher, Session
+from harken.sessions.turns import Carriage
 from harken.surfaces.budget import newest_that_fit
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.elicitation import way
-from harken.surfaces.mcp.evidence import CarrierLog
 from harken.surfaces.mcp.greeting import GREETINGS, client_name, instructions_for
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for

@@ -15,12 +15,13 @@ import msgspec
 
 from harken.clock import Clock
 from harken.errors import Unavailable, UserError
-from harken.inbox import Caller, Inbox, Pulled, Session
-from harken.inbox.coverage import Coverage
-from harken.inbox.sessions import NamedTask, ReadingOf
+from harken.inbox import Caller, Inbox, Pulled
 from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes
 from harken.model import DeliveryId, Message, MessageId, Offer, Reader
+from harken.sessions.coverage import Coverage
+from harken.sessions.reading import NamedTask, ReadingOf
+from harken.sessions.session import Session
 from harken.sources.base import SourceReport
 from harken.surfaces import render
 

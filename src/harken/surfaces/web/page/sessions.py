@@ -16,8 +16,8 @@ from typing import Final
 from harken.hosts.registry import host_title, hosts
 from harken.inbox.inbox import TRIAL
 from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
-from harken.inbox.sessions import Presence, Session
 from harken.model import WATCH, Consumer, Mailbox, SessionKey
+from harken.sessions.session import Presence, Session
 from harken.surfaces.web.page.places import mailbox_href
 
 PULL: Final = "tool"

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from harken.inbox import Session
 from harken.model import DeliveryId
+from harken.sessions.session import Session
 
 MAX_CARRIERS = 1_000
 

@@ -1,6 +1,6 @@
 """What hooks and wakes carried to one session, and what its later events prove. Pure.
 
-The rules of proof stand in docs/explanation/delivery.md; this module and `surfaces/mcp/evidence.py` (for what tool
+The rules of proof stand in docs/explanation/delivery.md; this module and `sessions/calls.py` (for what tool
 results carried) enforce them. A turn runs from a prompt to its end. Whoever calls a tool has read the prompt; whoever
 ends a turn has read all of it. But an event may also belong to the step that carried a message (tools that run side by
 side), or follow an interruption. A wake is queued by the host, which reads it when it likes. And nothing is proven of
@@ -16,8 +16,8 @@ from typing import Self
 
 import msgspec
 
-from harken.inbox.frames import holds
 from harken.model import DeliveryId
+from harken.sessions.frames import holds
 
 MAX_CARRIERS = 1_000
 

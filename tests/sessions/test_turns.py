@@ -17,9 +17,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
-from harken.inbox import frames
-from harken.inbox.turns import MAX_CARRIERS, Carriage, CarrierRecord, TurnLog, Verdict
 from harken.model import DeliveryId
+from harken.sessions import frames
+from harken.sessions.turns import MAX_CARRIERS, Carriage, CarrierRecord, TurnLog, Verdict
 
 
 def framed(delivery: str) -> str:

@@ -14,10 +14,10 @@ from harken.hosts.hello import Hello
 from harken.hosts.host import Host
 from harken.hosts.identity import hook_key, session_key
 from harken.hosts.registry import host_named
-from harken.inbox import Presence, Session, Sessions
-from harken.inbox.sessions import UNANSWERED
-from harken.inbox.turns import Carriage
 from harken.model import INBOX, Consumer, DeliveryId, Mailbox, SessionKey
+from harken.sessions.registry import UNANSWERED, Sessions
+from harken.sessions.session import Presence, Session
+from harken.sessions.turns import Carriage
 from tests.inbox.rig import Quiet
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

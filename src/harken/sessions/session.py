@@ -8,25 +8,17 @@ come first.
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from pathlib import PurePath
 from typing import Annotated, Protocol, Self
 
 import msgspec
-from anyio import CancelScope, move_on_after
 
 from harken.errors import HarkenError
-from harken.inbox.coverage import Coverage
-from harken.inbox.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, on_one_line, width
-from harken.inbox.turns import CarrierRecord, TurnLog
 from harken.memory import json_bytes
 from harken.model import (
-    INBOX,
     Attention,
     Consumer,
     DeliveryId,
@@ -35,18 +27,18 @@ from harken.model import (
     MessageId,
     Reader,
     SessionKey,
-    TaskId,
     Trust,
     WakeResult,
 )
+from harken.sessions.coverage import Coverage
+from harken.sessions.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, on_one_line, width
+from harken.sessions.reading import NamedTask, Reading
+from harken.sessions.turns import CarrierRecord, TurnLog
 from harken.store.contract.people import Mute
-
-_log = logging.getLogger("harken.sessions")
 
 MOST_LISTED = 1_000
 _AROUND_BYTES = 1_500  # what a result has beside the text of a message
 Moment = Annotated[datetime, msgspec.Meta(tz=True)]
-UNANSWERED = "whether it can be woken is not known: its program did not say in time"
 
 
 class Presence(StrEnum):
@@ -56,31 +48,6 @@ class Presence(StrEnum):
     IDLE = "idle"  # between two turns
     BUSY = "busy"  # in a turn
     WAITING = "waiting"  # in a long poll: gets a message at once
-
-
-@dataclass(frozen=True, slots=True)
-class NamedTask:
-    """The task that a session was started for, wherever it runs: on the command line, or in the environment."""
-
-    id: TaskId
-    said_by: str = ""  # the agent in whose session that was said; empty for the person, who alone may
-
-
-@dataclass(frozen=True, slots=True)
-class Reading:
-    """As whom a session reads, and what: its folder decides, or the task that was named for it."""
-
-    consumer: Consumer
-    mailboxes: tuple[Mailbox, ...] = (INBOX,)
-    problem: HarkenError | None = None  # why it reads nothing: the named task is not there, or not for it
-
-
-class ReadingOf(Protocol):
-    """Decides how a session reads."""
-
-    def __call__(self, cwd: str, agent: Consumer, named: NamedTask | None = None, /) -> Reading:
-        """Return how a session in a folder reads, which by itself would be `agent`."""
-        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,14 +130,6 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     stops: int = 0
     last_block: MessageId | None = None
     last_owed: tuple[MessageId, ...] = ()
-
-
-class NamingOf(Protocol):
-    """Decides whether a session may be the task that was named for it."""
-
-    def __call__(self, task: str, pid: int, host: str, /) -> NamedTask | None:
-        """Return the task as a process of a host has named it, and whether an agent has; None when it named none."""
-        ...
 
 
 @dataclass(slots=True, kw_only=True)
@@ -465,280 +424,3 @@ def is_muted(message: Message, mutes: Collection[Mute], *, session: str = "", co
     names = {("channel", message.channel), ("sender", message.sender.id), ("sender", message.sender.name)}
     names |= {("session", session), ("session", consumer)} if session else set()
     return any((mute.kind, mute.name) in names for mute in mutes)
-
-
-def mailboxes_of(cwd: str, projects: Mapping[str, Sequence[str]]) -> tuple[Mailbox, ...]:
-    """Return what a session in a folder reads: the inbox, and the mailbox of each project it is inside."""
-    here = PurePath(cwd or "/")
-    inside = [name for name, folders in projects.items() if any(here.is_relative_to(folder) for folder in folders)]
-    return (INBOX, *(Mailbox(f"project:{name}") for name in inside))
-
-
-def trial_of(cwd: str, folder: PurePath) -> Mailbox | None:
-    """Return the mailbox of the trial that a session runs in: it must not take mail that is meant for others."""
-    here = PurePath(cwd or "/")
-    return Mailbox(f"trial:{here.relative_to(folder).parts[0]}") if folder in here.parents else None
-
-
-def _reading(session: Session, reading_of: ReadingOf) -> Reading:
-    return reading_of(session.cwd, session.agent, session.named)
-
-
-class Sessions:
-    """The registry of live sessions."""
-
-    def __init__(self) -> None:
-        self._live: dict[SessionKey, Session] = {}
-        self._observers: list[Callable[[], None]] = []
-        self._changed: set[SessionKey] = set()
-
-    def observe(self, changed: Callable[[], None]) -> None:
-        """Call `changed` whenever a session comes, goes or does something. It must be quick."""
-        self._observers.append(changed)
-
-    def note_change(self, *sessions: SessionKey) -> None:
-        """Tell the observers that something happened, to these sessions if they are known."""
-        self._changed.update(sessions)
-        for changed in self._observers:
-            changed()
-
-    def take_changed(self) -> Collection[SessionKey]:
-        """Return, once, the sessions that came, went or changed."""
-        changed, self._changed = self._changed, set()
-        return changed
-
-    def inherit(self, sessions: Collection[Session]) -> None:
-        """Take over the sessions that an earlier daemon knew."""
-        self._live.update((session.key, session) for session in sessions)
-        self.note_change(*(session.key for session in sessions))
-
-    async def probe(self, session: Session, seconds: float) -> None:
-        """Look whether a session can be woken, where its host has to be asked for that."""
-        if session.probe is None:
-            return
-        hindrance = UNANSWERED
-        with move_on_after(seconds):
-            try:
-                hindrance = await session.probe()
-            except (HarkenError, OSError, ValueError, RuntimeError, ExceptionGroup):
-                # A host's program says what it likes: a message is accepted all the same.
-                _log.exception("looking whether %s can be woken failed", session.key)
-        session.hindrance = hindrance
-
-    def open(self, session: Session, edge: str, pusher: Pusher) -> Session:
-        """Register a connection; a second one of the same session joins it."""
-        known = self._live.get(session.key) or self._had(session.host, edge) or self._met(session)
-        if known is not None and session.named is not None and known.named not in (None, session.named):
-            # A second edge of the same process for another task is a session of its own.
-            session.key = SessionKey(f"{session.key}/{session.named.id}")
-            known = self._live.get(session.key)
-        if known is None:
-            known = self._live[session.key] = session
-        known.connections[edge] = pusher
-        known.surfaces = known.surfaces or session.surfaces
-        known.note_process(session.pid, session.process_identity)
-        known.is_host_process = True
-        known.last_active = max(known.last_active, session.last_active)
-        self.note_change(known.key)
-        return known
-
-    def _had(self, host: str, edge: str) -> Session | None:
-        """Return the session that a connection belonged to before a restart."""
-        return next((each for each in self._live.values() if each.host == host and edge in each.edges), None)
-
-    def _met(self, session: Session) -> Session | None:
-        """Return the session that hooks of the same process told of before this connection, which has no name, came."""
-        if not session.is_nameless or session.has_many:
-            return None
-        known = self.of_process(session.host, session.pid)
-        return known if known is not None and not known.is_nameless else None
-
-    def meet(self, session: Session, pids: Sequence[int]) -> tuple[Session, SessionKey | None]:
-        """Return the live session that a hook speaks for, and the key it had until now if that changes.
-
-        Found by the host's own id, else by the process (the nearest of `pids`), else the given one is new.
-        """
-        known = self._live.get(session.key) or self._known(session, pids)
-        if known is None:
-            session.is_helper = self._is_helper(session, pids)
-            self._live[session.key] = session
-            return session, None
-        if not known.is_hooked:
-            known.is_helper = self._is_helper(known, pids)
-        if not known.is_hooked:
-            # An edge may have been started elsewhere; and later an agent that changes its folder is still the same one.
-            known.cwd = session.cwd
-            if known.named is None:
-                known.named = session.named
-                # A hook knows the name of its host only; an edge may have been started with another (`--consumer`).
-                consumer = known.agent if session.consumer == session.agent else session.consumer
-                # What it was given as somebody else is offered to whoever that is.
-                known.is_replaced |= known.read(Reading(consumer, session.mailboxes, session.problem))
-        if known.is_inherited and known.native not in ("", session.native or known.native):
-            # Another conversation began in the same process while nobody was there to hear of it.
-            known.begin_anew()
-            known.is_replaced = True
-        known.native = session.native or known.native
-        if session.is_host_process or not known.is_host_process:
-            known.note_process(session.pid, session.process_identity)
-            known.is_host_process = session.is_host_process
-        if not known.is_nameless or session.is_nameless:
-            return known, None
-        former = known.key
-        del self._live[former]
-        known.be_named(session.key)
-        self._live[known.key] = known
-        self._changed.update((former, known.key))
-        return known, former
-
-    def _known(self, session: Session, pids: Sequence[int]) -> Session | None:
-        """Return the live session of the same conversation, else of the same process."""
-        mine = [each for each in self.live() if each.host == session.host]
-        for each in mine:
-            if each.native == session.native != "":
-                return each
-        unnamed = [each for each in mine if not each.native]
-        # An agent that another one started has that one's process above its own: it is not the same session.
-        near = unnamed if session.has_many else [each for each in mine if each.pid == session.pid] + unnamed
-        # Of several connections without a name nobody can say which is meant; a call will tell.
-        sure = [s for s in near if not s.has_many or sum(s.pid == other.pid for other in near) == 1]
-        return next((each for pid in (session.pid, *pids) for each in sure if each.pid == pid > 1), None)
-
-    def _is_helper(self, session: Session, pids: Sequence[int]) -> bool:
-        """Whether another agent that is here, and reads the same, has started a session: it does a part of its work."""
-        above = pids[pids.index(session.pid) + 1 :] if session.pid in pids else ()
-        hosts = [each for each in self._live.values() if each.is_host_process]
-        others = [each for each in hosts if each.key != session.key and each.pid != session.pid]
-        return any(each.pid > 1 and each.pid in above and each.consumer == session.consumer for each in others)
-
-    def of_process(self, host: str, pid: int) -> Session | None:
-        """Return the session of a host's process, of several the last active that hooks have told of."""
-        return min(self.all_of_process(host, pid), key=lambda each: each.is_nameless, default=None)
-
-    def all_of_process(self, host: str, pid: int) -> Sequence[Session]:
-        """Return the sessions of a host's process, the last active first."""
-        return [each for each in self.live() if each.host == host and each.pid == pid > 1]
-
-    def bind(self, session: Session, edge: str, key: SessionKey, native: str) -> tuple[Session, SessionKey | None]:
-        """Let a connection be of the conversation that it names; return that, and the key it had if that changes."""
-        target = self._live.get(key)
-        if target is None and session.is_nameless:
-            former = session.key
-            del self._live[former]
-            session.be_named(key)
-            session.native = native
-            self._live[key] = session
-            self._changed.update((former, key))
-            return session, former
-        if target is None:
-            target = self._live[key] = Session(
-                key=key,
-                agent=session.agent,
-                consumer=session.consumer,
-                host=session.host,
-                client=session.client,
-                cwd=session.cwd,
-                pid=session.pid,
-                mailboxes=session.mailboxes,
-                named=session.named,
-                problem=session.problem,
-                surfaces=session.surfaces,
-                opened_at=session.opened_at,
-                last_active=session.last_active,
-                process_identity=session.process_identity,
-                is_host_process=session.is_host_process,
-                native=native,
-                has_many=session.has_many,
-                shares_connection=session.shares_connection,
-                reports_interrupts=session.reports_interrupts,
-                result_bytes=session.result_bytes,
-            )
-        target.surfaces = target.surfaces or session.surfaces
-        pusher = session.connections.pop(edge, None)
-        if pusher is not None:
-            target.connections[edge] = pusher
-        if session.is_nameless and not session.connections:
-            self._live.pop(session.key, None)
-        self.note_change(session.key, target.key)
-        return target, None
-
-    def end(self, key: SessionKey) -> bool:
-        """Take a session away that said it is over; return whether it was here."""
-        session = self._live.pop(key, None)
-        if session is None:
-            return False
-        session.part()
-        self.note_change(key)
-        return True
-
-    def close(self, key: SessionKey, edge: str) -> bool:
-        """Take a connection away; return whether the session is gone with it."""
-        session = self._live.get(key)
-        if session is None:
-            return False
-        session.connections.pop(edge, None)
-        session.edges -= {edge}
-        session.awaited -= {edge}
-        if session.connections or (session.is_hooked and not session.has_many):
-            # Hooks know it without a connection; it ends when they say so, or with its process.
-            return False
-        return self.end(key)
-
-    def read_anew(self, reading_of: ReadingOf) -> Sequence[SessionKey]:
-        """Let every session read as its folder, or its task, now says; return those for which that is a change."""
-        changed = [session.key for session in self._live.values() if session.read(_reading(session, reading_of))]
-        if changed:
-            self.note_change(*changed)
-        return changed
-
-    def name_task(self, session: Session, named: NamedTask, reading_of: ReadingOf) -> bool:
-        """Let a session read as the task that it was started for; return whether that is a change."""
-        session.named = named
-        is_changed = session.read(_reading(session, reading_of))
-        if is_changed:
-            self.note_change(session.key)
-        return is_changed
-
-    def live(self) -> Sequence[Session]:
-        """Return the live sessions, the last active first."""
-        return sorted(self._live.values(), key=lambda session: session.last_active, reverse=True)
-
-    def keys(self) -> Collection[SessionKey]:
-        """Return the keys of the live sessions."""
-        return tuple(self._live)
-
-    def listeners(self, mailbox: Mailbox) -> Sequence[Session]:
-        """Return the live sessions that read a mailbox."""
-        return [each for each in self._live.values() if mailbox in each.mailboxes and not each.is_helper]
-
-    def touch(self, key: SessionKey, now: datetime) -> None:
-        """Note that a session did something."""
-        if session := self._live.get(key):
-            session.last_active = now
-
-    def get(self, key: SessionKey) -> Session | None:
-        """Return a live session."""
-        return self._live.get(key)
-
-    def last_active(self, key: SessionKey) -> float:
-        """Return when a session did something last, as a number to compare; 0 for one that is not here."""
-        session = self._live.get(key)
-        return session.last_active.timestamp() if session else 0.0
-
-    def waiting(self) -> Collection[SessionKey]:
-        """Return the sessions that are in a long poll now."""
-        return [session.key for session in self._live.values() if session.waits]
-
-    @contextmanager
-    def in_wait(self, key: SessionKey) -> Iterator[CancelScope]:
-        """Count a session as waiting while the context is open; it is cancelled when that is to begin once more."""
-        session = self._live.get(key)
-        with CancelScope() as scope:
-            if session is None:
-                yield scope
-                return
-            session.waits.append(scope.cancel)
-            try:
-                yield scope
-            finally:
-                session.waits.remove(scope.cancel)
