@@ -31,9 +31,9 @@ from harken.model import (
     Trust,
 )
 from harken.surfaces.web.page.forms import once_key
-from harken.surfaces.web.page.ledgers import Step, ledger_of
-from harken.surfaces.web.page.places import channel_href, mailbox_href
-from harken.surfaces.web.page.senders import sender_of
+from harken.surfaces.web.page.ledgers import LedgerStep, ledger_of
+from harken.surfaces.web.page.links import channel_href, mailbox_href
+from harken.surfaces.web.page.sender import sender_of
 from harken.surfaces.web.page.sidebar import sections_of
 
 AT = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -78,16 +78,16 @@ def item(*ledger: Entry, message: Message = MESSAGE) -> TimelineItem:
 @pytest.mark.parametrize(
     ("state", "line"),
     [
-        (State.QUEUED, Step(text="waiting for codex")),
-        (State.OFFERED, Step(text="offered to codex", at=AT, note="not proven yet")),
-        (State.SEEN, Step(text="seen by codex", at=LATER, note="between tool calls")),
-        (State.ANSWERED, Step(text="answered by codex", at=LATER)),
-        (State.EXPIRED, Step(text="expired for codex", note="why")),
-        (State.REFUSED, Step(text="refused by codex", note="why")),
-        (State.FAILED, Step(text="failed for codex", note="why")),
+        (State.QUEUED, LedgerStep(text="waiting for codex")),
+        (State.OFFERED, LedgerStep(text="offered to codex", at=AT, note="not proven yet")),
+        (State.SEEN, LedgerStep(text="seen by codex", at=LATER, note="between tool calls")),
+        (State.ANSWERED, LedgerStep(text="answered by codex", at=LATER)),
+        (State.EXPIRED, LedgerStep(text="expired for codex", note="why")),
+        (State.REFUSED, LedgerStep(text="refused by codex", note="why")),
+        (State.FAILED, LedgerStep(text="failed for codex", note="why")),
     ],
 )
-def test_ledger_says_each_state_in_a_line(state: State, line: Step) -> None:
+def test_ledger_says_each_state_in_a_line(state: State, line: LedgerStep) -> None:
     """No state may be without words: what cannot be seen would be silently unread."""
     ledger = ledger_of(item(entry("codex", state, reason="why")))
     assert ledger is not None

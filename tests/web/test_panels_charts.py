@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.surfaces.web.page.charts import LEAST_HEIGHT, MARKS, bars, duration, place, scale_top, spread
+from harken.surfaces.web.page.pulse import LEAST_HEIGHT, MARKS, bars, duration, place, scale_top, spread
 
 HEIGHT = 160
 COUNTS = st.one_of(st.integers(0, 5), st.integers(0, 10**7))

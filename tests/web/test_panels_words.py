@@ -13,8 +13,8 @@ from harken.inbox.views import PulseRow, PulseView
 from harken.model import Consumer, Mailbox, SessionKey, Task, TaskId, TaskState
 from harken.sessions.session import Session
 from harken.surfaces.web.page.pulse import pulse_page, share_of
-from harken.surfaces.web.page.sessions import OmissionNote, Proof, absent, cards
-from harken.surfaces.web.page.taskboard import MOST_COLUMNS, counts_of, side_by_side, task_lines
+from harken.surfaces.web.page.sessions import OmissionNote, ProofRecord, absent, cards
+from harken.surfaces.web.page.tasks import MOST_COLUMNS, counts_of, side_by_side, task_lines
 
 NOW = datetime(2026, 11, 16, 12, tzinfo=UTC)
 
@@ -65,10 +65,10 @@ def test_ways_are_told_apart_by_their_evidence() -> None:
     records = [a_record("hook: prompt", 2), a_record("hook: tool", 0), a_record("inbox_pull", 1, consumer="other")]
     card = cards([a_session()], records, [], {})[0]
     assert [(way.label, way.proof) for way in card.ways] == [
-        ("with each prompt", Proof.PROVEN),
-        ("between tool calls", Proof.OPEN),
-        ("when it asks", Proof.UNUSED),
-        ("hint in the log", Proof.HINT),
+        ("with each prompt", ProofRecord.PROVEN),
+        ("between tool calls", ProofRecord.OPEN),
+        ("when it asks", ProofRecord.UNUSED),
+        ("hint in the log", ProofRecord.HINT),
     ]
     assert card.proven == card.ways[0]
 
@@ -85,7 +85,7 @@ def test_asking_is_proven_by_any_tool_that_hands_out_messages() -> None:
     """A host has one way to ask, whichever of the tools its model likes; the last proof counts."""
     records = [a_record("inbox_pull", 1, minutes=9), a_record("wait_for_inbound_message", 1, minutes=3)]
     way = next(way for way in cards([a_session()], records, [], {})[0].ways if way.surface == "tool")
-    assert (way.proof, way.at, way.seen) == (Proof.PROVEN, NOW - timedelta(minutes=3), 2)
+    assert (way.proof, way.at, way.seen) == (ProofRecord.PROVEN, NOW - timedelta(minutes=3), 2)
 
 
 def test_session_is_shown_with_the_task_it_reads() -> None:

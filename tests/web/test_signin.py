@@ -10,11 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.surfaces.web.browsers import browser_name
 from harken.surfaces.web.page_sessions import LASTS, MOST_SESSIONS, NOTED_AFTER, OTHER_TABS, PageSession, PageSessions
-from harken.surfaces.web.proofs import Asking, Proof
-from harken.surfaces.web.signin import LINK_SECONDS, MAX_LINKS, SignInAnswer, SignInRequest, SignIns
-from harken.surfaces.web.tickets import BEGIN_SECONDS, MOST_OPEN, WINDOW, NumberState, Tickets
+from harken.surfaces.web.proofs import BEGIN_SECONDS, MOST_OPEN, WINDOW, NumberState, Proof, SignedRequest, TicketBook
+from harken.surfaces.web.signin import LINK_SECONDS, MAX_LINKS, SignInAnswer, SignInRequest, SignIns, browser_name
 from harken.testing import FakeClock
 from tests.loss.rig import Served
 from tests.web.rig import NAVIGATION, SESSION, Web, data_of, tag
@@ -218,7 +216,7 @@ def test_file_that_is_damaged_signs_everyone_out_and_no_more(clock: FakeClock, f
 
 def test_number_under_a_ticket_counts_once_in_any_order(clock: FakeClock) -> None:
     """Requests of a page overtake each other; one that is told again is somebody else's."""
-    tickets = Tickets(clock)
+    tickets = TicketBook(clock)
     ticket = tickets.issue()
     turns = [tickets.take("s", ticket, number) for number in (3, 1, 2, 3, 1, 2, 4 + WINDOW, 4, 5, 5)]
     expected = (
@@ -232,7 +230,7 @@ def test_number_under_a_ticket_counts_once_in_any_order(clock: FakeClock) -> Non
 @given(st.lists(st.integers(1, 3 * WINDOW), max_size=60))
 def test_no_order_of_numbers_lets_one_count_twice(numbers: list[int]) -> None:
     """What is replayed is never new, however it is mixed with what is."""
-    tickets = Tickets(FakeClock())
+    tickets = TicketBook(FakeClock())
     ticket = tickets.issue()
     new = [number for number in numbers if tickets.take("s", ticket, number) is NumberState.NEW]
     assert len(new) == len(set(new))
@@ -240,10 +238,10 @@ def test_no_order_of_numbers_lets_one_count_twice(numbers: list[int]) -> None:
 
 def test_ticket_is_begun_soon_or_never_and_by_this_run_only(clock: FakeClock) -> None:
     """What was captured long ago, or of another run, is stale; what began goes on for as long as the page is open."""
-    tickets = Tickets(clock)
+    tickets = TicketBook(clock)
     begun_in_time, late = tickets.issue(), tickets.issue()
     assert tickets.take("s", begun_in_time, 1) is NumberState.NEW
-    assert Tickets(clock).take("s", begun_in_time, 2) is NumberState.STALE
+    assert TicketBook(clock).take("s", begun_in_time, 2) is NumberState.STALE
     clock.advance(BEGIN_SECONDS + 1)
     assert tickets.take("s", late, 1) is NumberState.STALE
     assert tickets.take("s", begun_in_time, 2) is NumberState.NEW
@@ -252,7 +250,7 @@ def test_ticket_is_begun_soon_or_never_and_by_this_run_only(clock: FakeClock) ->
 
 def test_ticket_that_was_forgotten_does_not_begin_again(clock: FakeClock) -> None:
     """What is remembered is bounded: forgetting must cost a round trip, never a replay."""
-    tickets = Tickets(clock)
+    tickets = TicketBook(clock)
     old = tickets.issue()
     assert tickets.take("s", old, 1) is NumberState.NEW
     for number in range(MOST_OPEN - 1):
@@ -267,9 +265,9 @@ def test_ticket_that_was_forgotten_does_not_begin_again(clock: FakeClock) -> Non
 def test_no_other_text_is_a_proof(text: str) -> None:
     """Whatever a client invents, it proves nothing and breaks nothing."""
     sign_ins = SignIns(PageSessions("a token", FakeClock(), Path("/nowhere/sessions")), FakeClock())
-    assert sign_ins.check(text, Asking(method="GET", host=HOST, target="/")) is None
+    assert sign_ins.check(text, SignedRequest(method="GET", host=HOST, target="/")) is None
     proof = Proof.parse(text)
-    assert proof is None or not proof.is_signed(b"key", Asking(method="GET", host=HOST, target="/"))
+    assert proof is None or not proof.is_signed(b"key", SignedRequest(method="GET", host=HOST, target="/"))
 
 
 AGENTS = (

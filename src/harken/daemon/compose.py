@@ -99,7 +99,7 @@ from harken.surfaces.mcp.tool import Means
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
 from harken.surfaces.wire import Lines
@@ -193,9 +193,9 @@ class Daemon:
             browsers=self.sign_ins.sessions,
         )
 
-    def front(self) -> Front:
+    def front(self) -> WebContext:
         """Return what HTTP needs."""
-        return Front(
+        return WebContext(
             desk=lambda: self.desk(
                 Caller(role=Role.OWNER), SessionKey(f"{upkeep.HTTP}{secrets.token_hex(8)}"), secrets.token_hex(8)
             ),

@@ -14,16 +14,16 @@ from starlette.types import ASGIApp
 from harken.errors import HarkenError, NotFound, UserError
 from harken.surfaces.web.answers import TOO_LARGE, error_answer, wants_page
 from harken.surfaces.web.api import api_routes
-from harken.surfaces.web.entry import entry_routes
-from harken.surfaces.web.front import Front
-from harken.surfaces.web.guard import ClientCheck, Guard, too_large
+from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.guard import ClientCheck, HttpGuard, too_large
+from harken.surfaces.web.page.automation import automation_routes
 from harken.surfaces.web.page.panels import panel_routes
-from harken.surfaces.web.page.reaction_routes import reaction_routes
 from harken.surfaces.web.page.routes import page_routes
-from harken.surfaces.web.page.statics import static_files
+from harken.surfaces.web.page.static_files import static_files
 from harken.surfaces.web.page.waiting import waiting_routes
 from harken.surfaces.web.probes import probe_routes
-from harken.surfaces.web.shell import Shell
+from harken.surfaces.web.shell import PageShell
+from harken.surfaces.web.signin import entry_routes
 from harken.surfaces.web.stream import event_routes
 
 NOT_FOUND = 404
@@ -31,12 +31,12 @@ STYLE = "plain.css"
 
 
 def create_app(
-    front: Front, token: str, hosts: Collection[str], *, refuse_client: ClientCheck | None = None
+    front: WebContext, token: str, hosts: Collection[str], *, refuse_client: ClientCheck | None = None
 ) -> ASGIApp:
     """Return the application; `hosts` are the Host headers it answers to, `refuse_client` tells by the program."""
     files = static_files()
     style = files[STYLE].url
-    shell = Shell(files, front.sign_ins.tickets)
+    shell = PageShell(files, front.sign_ins.tickets)
     routes = [
         *probe_routes(front),
         *api_routes(front.desk),
@@ -44,12 +44,12 @@ def create_app(
         *entry_routes(front.sign_ins, shell),
         *page_routes(front),
         *panel_routes(front),
-        *reaction_routes(front),
+        *automation_routes(front),
         *waiting_routes(front),
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)
-    return Guard(
+    return HttpGuard(
         app,
         token=token,
         hosts=hosts,

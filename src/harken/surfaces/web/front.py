@@ -17,7 +17,7 @@ from harken.surfaces.web.signin import SignIns
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Front:
+class WebContext:
     """The parts behind HTTP. `desk` makes the one for a request of the person.
 
     `metrics` returns the daemon's numbers, `unready` in a word why it cannot work now (empty: it can).

@@ -22,12 +22,11 @@ from starlette.exceptions import HTTPException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from harken.errors import HarkenError, Refused, UserError
-from harken.surfaces.web import proofs, tickets
+from harken.surfaces.web import proofs
 from harken.surfaces.web.answers import FORBIDDEN, TOO_LARGE, UNAUTHORIZED, error_answer, wants_page
-from harken.surfaces.web.entry import VISIT
-from harken.surfaces.web.proofs import Asking
-from harken.surfaces.web.shell import Shell
-from harken.surfaces.web.signin import SignIns, Visit
+from harken.surfaces.web.proofs import SignedRequest
+from harken.surfaces.web.shell import PageShell
+from harken.surfaces.web.signin import VISIT, PageVisit, SignIns
 
 MAX_BODY = 4 * 1024 * 1024  # a text that becomes a file may be long
 PROBES = frozenset({"/healthz", "/readyz"})
@@ -37,7 +36,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD"})
 OK = 200
 REDIRECTS = frozenset({301, 302, 303, 307, 308})
 OWN_SITES = frozenset({"", "same-origin", "none"})  # not sent, our own page, typed or opened by the person
-ONCE = ("host", "origin", "authorization", "content-length", proofs.HEADER)
+ONCE = ("host", "origin", "authorization", "content-length", proofs.PROOF_HEADER)
 IS_OPEN = "is_page_session_open"  # in the state of a request: tells whether its session has not ended meanwhile
 
 ClientCheck = Callable[[Scope], Refused | None]
@@ -69,7 +68,7 @@ class _Refusal:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Asked:
+class _GuardedRequest:
     """The part of a request that decides."""
 
     method: str
@@ -101,7 +100,7 @@ class _Asked:
     @property
     def is_bare(self) -> bool:
         """Whether it has nothing that could let it through."""
-        return "authorization" not in self.headers and proofs.HEADER not in self.headers
+        return "authorization" not in self.headers and proofs.PROOF_HEADER not in self.headers
 
     @property
     def is_shown(self) -> bool:
@@ -109,7 +108,7 @@ class _Asked:
         return self.method in SAFE_METHODS and wants_page(self.get("accept"))
 
 
-class Guard:
+class HttpGuard:
     """ASGI middleware that lets only the person's own programs and pages through."""
 
     def __init__(
@@ -119,7 +118,7 @@ class Guard:
         token: str,
         hosts: Collection[str],
         sign_ins: SignIns,
-        shell: Shell,
+        shell: PageShell,
         style: str = "",
         refuse_client: ClientCheck | None = None,
     ) -> None:
@@ -135,7 +134,7 @@ class Guard:
         """Pass a request on, or answer why not."""
         if scope["type"] != "http":
             return
-        asked = _Asked.of(scope)
+        asked = _GuardedRequest.of(scope)
         dressed = _dressed(send)
         refusal = self._stranger(scope) or self._refusal(asked)
         if refusal is not None:
@@ -147,10 +146,10 @@ class Guard:
         else:
             await self._visit(asked, scope, receive, dressed)
 
-    async def _visit(self, asked: _Asked, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _visit(self, asked: _GuardedRequest, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass on what a signed-in page asks, once what it sent is what it proved."""
-        asking = Asking(method=asked.method, host=asked.get("host"), target=asked.target)
-        visit = self._sign_ins.check(asked.get(proofs.HEADER), asking)
+        asking = SignedRequest(method=asked.method, host=asked.get("host"), target=asked.target)
+        visit = self._sign_ins.check(asked.get(proofs.PROOF_HEADER), asking)
         if visit is None:
             await self._answer(asked, _signed_out())(scope, receive, send)
             return
@@ -169,11 +168,11 @@ class Guard:
         else:
             await self._answer(asked, _signed_out())(scope, receive, send)
 
-    def _answer(self, asked: _Asked, refusal: _Refusal) -> ASGIApp:
+    def _answer(self, asked: _GuardedRequest, refusal: _Refusal) -> ASGIApp:
         answer = error_answer(refusal.error, refusal.status, as_page=asked.is_shown, style=self._style)
         if refusal.status == UNAUTHORIZED:
             # With it a page that was open while the daemon restarted goes on.
-            answer.headers[tickets.HEADER] = self._sign_ins.tickets.issue()
+            answer.headers[proofs.TICKET_HEADER] = self._sign_ins.tickets.issue()
         return answer
 
     def _stranger(self, scope: Scope) -> _Refusal | None:
@@ -182,7 +181,7 @@ class Guard:
         error = self._refuse_client(scope)
         return _Refusal(status=FORBIDDEN, error=error) if error is not None else None
 
-    def _refusal(self, asked: _Asked) -> _Refusal | None:
+    def _refusal(self, asked: _GuardedRequest) -> _Refusal | None:
         host, origin = asked.get("host"), asked.headers.get("origin")
         if asked.is_ambiguous:
             return _Refusal(status=FORBIDDEN, error=Refused("A header is there twice.", "Send each header once."))
@@ -198,7 +197,7 @@ class Guard:
             return _Refusal(status=TOO_LARGE, error=too_large())
         return None
 
-    def _unknown(self, asked: _Asked) -> _Refusal | None:
+    def _unknown(self, asked: _GuardedRequest) -> _Refusal | None:
         """Return why whoever asks is not let further, or None; a proof is looked at later."""
         if "authorization" in asked.headers:
             scheme, _, given = asked.get("authorization").partition(" ")
@@ -273,7 +272,7 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return again
 
 
-def _proven(send: Send, visit: Visit) -> Send:
+def _proven(send: Send, visit: PageVisit) -> Send:
     """Return how an answer to a page is sent: with the proof that it is ours.
 
     Where to go next is told in a header: a browser that went there by itself would repeat the proof, which counts once.

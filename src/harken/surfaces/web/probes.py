@@ -17,13 +17,13 @@ from harken import __version__
 from harken.memory import json_bytes
 from harken.surfaces.web.answers import json_answer
 from harken.surfaces.web.exposition import MEDIA_TYPE
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 
 RETRY_SECONDS: Final = 5
 UNAVAILABLE: Final = 503
 
 
-def probe_routes(front: Front) -> list[Route]:
+def probe_routes(front: WebContext) -> list[Route]:
     """Return the routes."""
     return [
         Route("/healthz", _health),
@@ -36,7 +36,7 @@ async def _health(_request: Request) -> Response:
     return json_answer({"status": "ok", "version": __version__})
 
 
-async def _readiness(front: Front, _request: Request) -> Response:
+async def _readiness(front: WebContext, _request: Request) -> Response:
     reason = await front.unready()
     if not reason:
         return json_answer({"status": "ready"})
@@ -45,5 +45,5 @@ async def _readiness(front: Front, _request: Request) -> Response:
     return Response(body, status_code=UNAVAILABLE, media_type="application/json", headers=headers)
 
 
-async def _metrics(front: Front, _request: Request) -> Response:
+async def _metrics(front: WebContext, _request: Request) -> Response:
     return Response(await front.metrics(), headers={"content-type": MEDIA_TYPE})

@@ -13,8 +13,8 @@ from html import escape
 from starlette.responses import Response
 
 from harken.surfaces.web.answers import HTML
-from harken.surfaces.web.page.statics import StaticFile
-from harken.surfaces.web.tickets import Tickets
+from harken.surfaces.web.page.static_files import StaticFile
+from harken.surfaces.web.proofs import TicketBook
 
 _COMMAND = "harken open"
 _STYLES = ("app.css", "panels.css", "reactions.css")
@@ -22,10 +22,10 @@ _SCRIPTS = ("app.js", "writing.js", "reactions.js", "htmx.min.js")
 _NO_SCRIPT = "This page needs JavaScript: without it nothing can prove that it is you."
 
 
-class Shell:
+class PageShell:
     """Makes them."""
 
-    def __init__(self, files: Mapping[str, StaticFile], tickets: Tickets) -> None:
+    def __init__(self, files: Mapping[str, StaticFile], tickets: TicketBook) -> None:
         self._files = files
         self._tickets = tickets
 

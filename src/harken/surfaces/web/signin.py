@@ -4,21 +4,29 @@
 it, the daemon shows the same, and only then gives the page its key, hidden under the secret. Whoever else listens at
 this port gets nothing of worth, and cannot pass for the daemon. A link lasts two minutes, works once and is held in
 memory only. Each request then proves that its sender holds the key (`proofs.py`); what is refused besides is in
-`guard.py`.
+`guard.py`. The routes are `/sign-in`, `/renew-key` and `/sign-out`. The page of a link holds no data; what it does is
+in `page/static/signin.js`.
 """
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
 from harken.clock import Clock
+from harken.errors import Refused
+from harken.surfaces.web.answers import FORBIDDEN, error_answer, json_answer
 from harken.surfaces.web.page_sessions import PageSession, PageSessions
-from harken.surfaces.web.proofs import Asking, Proof, encoded, is_same, masked, tagged
-from harken.surfaces.web.tickets import NumberState, Tickets
+from harken.surfaces.web.proofs import NumberState, Proof, SignedRequest, TicketBook, encoded, is_same, masked, tagged
+from harken.surfaces.web.shell import PageShell
 
 LINK_SECONDS: Final = 120
 MAX_LINKS: Final = 8
@@ -58,7 +66,7 @@ class _Link:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Visit:
+class PageVisit:
     """A request whose proof is good, and the key that made it."""
 
     session: PageSession
@@ -72,7 +80,7 @@ class SignIns:
 
     def __init__(self, sessions: PageSessions, clock: Clock) -> None:
         self.sessions = sessions
-        self.tickets = Tickets(clock)
+        self.tickets = TicketBook(clock)
         self._clock = clock
         self._open: dict[str, _Link] = {}  # by what the page calls it
 
@@ -100,7 +108,7 @@ class SignIns:
         proof = tagged(link.secret, "harken daemon 1", asked.nonce, session.id, host, key)
         return SignInAnswer(session=session.id, key=key, proof=proof)
 
-    def check(self, header: str, asking: Asking) -> Visit | None:
+    def check(self, header: str, asking: SignedRequest) -> PageVisit | None:
         """Return whose request it is; None when its proof is not good, or is good no longer."""
         proof = Proof.parse(header)
         session = self.sessions.find(proof.session, asking.host) if proof is not None else None
@@ -111,9 +119,9 @@ class SignIns:
         if generation is None or self.tickets.take(session.id, proof.ticket, proof.number) is not NumberState.NEW:
             return None
         self.sessions.use(session.id, generation)
-        return Visit(session=session, proof=proof, key=keys[generation], generation=generation)
+        return PageVisit(session=session, proof=proof, key=keys[generation], generation=generation)
 
-    def renew(self, visit: Visit, nonce: str) -> str | None:
+    def renew(self, visit: PageVisit, nonce: str) -> str | None:
         """Return the next key of a session, hidden under the one that its page has."""
         if not 0 < len(nonce) <= _MAX_NONCE or "\n" in nonce:
             return None
@@ -122,3 +130,79 @@ class SignIns:
 
     def _now(self) -> float:
         return self._clock.now().timestamp()
+
+
+UNKNOWN: Final = "a browser"
+
+# The order matters: each of them also calls itself what comes after it.
+_BROWSERS: Final = (
+    ("Edg/", "Edge"),
+    ("OPR/", "Opera"),
+    ("Firefox/", "Firefox"),
+    ("Chrome/", "Chrome"),
+    ("Safari/", "Safari"),
+)
+_SYSTEMS: Final = (
+    ("Android", "Android"),
+    ("iPhone", "iPhone"),
+    ("iPad", "iPad"),
+    ("Windows", "Windows"),
+    ("Mac OS X", "macOS"),
+    ("CrOS", "ChromeOS"),
+    ("Linux", "Linux"),
+)
+
+
+def browser_name(agent: str) -> str:
+    """Return the name and version of a browser and its system, as far as its User-Agent says."""
+    for mark, name in _BROWSERS:
+        if (found := re.search(rf"{re.escape(mark)}(\d{{1,4}})", agent)) is not None:
+            system = next((f" on {title}" for sign, title in _SYSTEMS if sign in agent), "")
+            return f"{name} {found[1]}{system}"
+    return UNKNOWN
+
+
+NO_CONTENT = 204
+VISIT = "visit"  # in the state of a request: what it proved
+
+
+def entry_routes(sign_ins: SignIns, shell: PageShell) -> list[Route]:
+    """Return the routes."""
+    return [
+        Route("/sign-in", partial(_sign_in_page, shell), methods=["GET"]),
+        Route("/sign-in", partial(_sign_in, sign_ins), methods=["POST"]),
+        Route("/renew-key", partial(_renew, sign_ins), methods=["POST"]),
+        Route("/sign-out", partial(_sign_out, sign_ins), methods=["POST"]),
+    ]
+
+
+async def _sign_in_page(shell: PageShell, _request: Request) -> Response:
+    return shell.sign_in()
+
+
+async def _sign_in(sign_ins: SignIns, request: Request) -> Response:
+    refused = error_answer(Refused("This link does not work any more.", "For a new one: harken open"), FORBIDDEN)
+    try:
+        asked = msgspec.json.decode(await request.body(), type=SignInRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return refused
+    answer = sign_ins.redeem(asked, request.headers["host"], browser_name(request.headers.get("user-agent", "")))
+    return refused if answer is None else json_answer(answer)
+
+
+async def _renew(sign_ins: SignIns, request: Request) -> Response:
+    refused = error_answer(Refused("There is no key to renew.", "Load the page again."), FORBIDDEN)
+    visit: PageVisit | None = getattr(request.state, VISIT, None)
+    try:
+        asked = msgspec.json.decode(await request.body(), type=RenewRequest)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return refused
+    key = sign_ins.renew(visit, asked.nonce) if visit is not None else None
+    return refused if key is None else json_answer({"key": key})
+
+
+async def _sign_out(sign_ins: SignIns, request: Request) -> Response:
+    visit: PageVisit | None = getattr(request.state, VISIT, None)
+    if visit is not None:
+        sign_ins.sessions.end(visit.session.id)
+    return Response(status_code=NO_CONTENT)

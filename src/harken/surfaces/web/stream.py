@@ -37,7 +37,7 @@ _HEADERS = (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class StreamRequest:
     """What a client wants to be told: what follows a number (None: from now), of some names, of one mailbox."""
 
     after: int | None
@@ -114,7 +114,7 @@ def _here(follower: Follower) -> bytes:
     return b"id: %d\n\n" % follower.position
 
 
-def _wish(request: Request) -> Wish:
+def _wish(request: Request) -> StreamRequest:
     query = request.query_params
     names = frozenset(name.strip() for name in query.get("types", "").split(",") if name.strip())
     if unknown := sorted(names - set(NAMES)):
@@ -127,7 +127,7 @@ def _wish(request: Request) -> Wish:
         number = _HIGHEST  # not of this store: like a number it has not reached, the client is told to look anew
     if after and number is None:
         raise UserError(f"{after[:40]!r} is no number of an event.", "Give the last `id` you got, or leave it away.")
-    return Wish(after=number, names=names, mailbox=query.get("mailbox", ""))
+    return StreamRequest(after=number, names=names, mailbox=query.get("mailbox", ""))
 
 
 def _number(text: str) -> int | None:

@@ -55,7 +55,7 @@ MOST_LETTERS: Final = 24
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class LedgerStep:
     """One thing that happened, when, and how."""
 
     text: str
@@ -64,32 +64,32 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class DeliveryCourse:
     """What happened for one consumer, in order."""
 
     consumer: str
     state: str
-    steps: Sequence[Step]
+    steps: Sequence[LedgerStep]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ledger:
+class LedgerView:
     """The line, what follows it, and the courses behind it."""
 
     state: str
-    line: Step
+    line: LedgerStep
     rest: str
-    courses: Sequence[Course]
+    courses: Sequence[DeliveryCourse]
 
 
-def ledger_of(item: TimelineItem) -> Ledger | None:
+def ledger_of(item: TimelineItem) -> LedgerView | None:
     """Return what to show beside a message; None where nobody but people reads."""
     if not item.ledger:
         return None if item.message.mailbox == REPLIES else _UNREAD
     state = next(state for state in _ORDER if any(entry.state is state for entry in item.ledger))
     here = [entry for entry in item.ledger if entry.state is state]
     others = [entry for entry in item.ledger if entry.state is not state]
-    return Ledger(
+    return LedgerView(
         state=state.value,
         line=_line(here),
         rest=_rest(others),
@@ -109,21 +109,21 @@ def reader_name(consumer: str) -> str:
     return consumer.removeprefix(TASK)
 
 
-def _line(entries: Sequence[Entry]) -> Step:
+def _line(entries: Sequence[Entry]) -> LedgerStep:
     first = entries[0]
     delivery = first.delivery
     text = f"{_SAID[first.state]} {_names(entries)}"
     if delivery is None:
-        return Step(text=text)
+        return LedgerStep(text=text)
     match first.state:
         case State.ANSWERED:
-            return Step(text=text, at=delivery.answered_at)
+            return LedgerStep(text=text, at=delivery.answered_at)
         case State.SEEN:
-            return Step(text=text, at=delivery.seen_at, note=surface_words(delivery.surface))
+            return LedgerStep(text=text, at=delivery.seen_at, note=surface_words(delivery.surface))
         case State.OFFERED:
-            return Step(text=text, at=delivery.offered_at, note="not proven yet")
+            return LedgerStep(text=text, at=delivery.offered_at, note="not proven yet")
         case _:
-            return Step(text=text, note=delivery.reason)
+            return LedgerStep(text=text, note=delivery.reason)
 
 
 def _rest(others: Sequence[Entry]) -> str:
@@ -145,26 +145,28 @@ def _short(name: str) -> str:
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
-def _course(entry: Entry) -> Course:
+def _course(entry: Entry) -> DeliveryCourse:
     delivery = entry.delivery
-    steps = [Step(text="waits: nobody was given it yet")] if delivery is None else _steps(delivery)
-    return Course(consumer=reader_name(entry.consumer), state=entry.state.value, steps=steps)
+    steps = [LedgerStep(text="waits: nobody was given it yet")] if delivery is None else _steps(delivery)
+    return DeliveryCourse(consumer=reader_name(entry.consumer), state=entry.state.value, steps=steps)
 
 
-def _steps(delivery: Delivery) -> list[Step]:
-    steps: list[Step] = []
+def _steps(delivery: Delivery) -> list[LedgerStep]:
+    steps: list[LedgerStep] = []
     if delivery.surface:
         times = f", {delivery.offers} times" if delivery.offers > 1 else ""
-        steps.append(Step(text="offered", at=delivery.offered_at, note=f"{surface_words(delivery.surface)}{times}"))
+        steps.append(
+            LedgerStep(text="offered", at=delivery.offered_at, note=f"{surface_words(delivery.surface)}{times}")
+        )
     if delivery.seen_at:
-        steps.append(Step(text="seen", at=delivery.seen_at, note=f"proof: {delivery.evidence}"))
+        steps.append(LedgerStep(text="seen", at=delivery.seen_at, note=f"proof: {delivery.evidence}"))
     if delivery.answered_at:
-        steps.append(Step(text="answered", at=delivery.answered_at))
+        steps.append(LedgerStep(text="answered", at=delivery.answered_at))
     if delivery.state in (State.FAILED, State.REFUSED, State.EXPIRED):
-        steps.append(Step(text=delivery.state.value, note=delivery.reason))
+        steps.append(LedgerStep(text=delivery.state.value, note=delivery.reason))
     if delivery.state is State.OFFERED:
-        steps.append(Step(text="no proof yet that it was read", note="it is offered again"))
+        steps.append(LedgerStep(text="no proof yet that it was read", note="it is offered again"))
     return steps
 
 
-_UNREAD: Final = Ledger(state="queued", line=Step(text="no agent has read here yet"), rest="", courses=())
+_UNREAD: Final = LedgerView(state="queued", line=LedgerStep(text="no agent has read here yet"), rest="", courses=())

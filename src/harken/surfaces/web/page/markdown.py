@@ -52,17 +52,17 @@ class SafeHtml:
 
 
 @dataclass(frozen=True, slots=True)
-class Body:
+class MessageBody:
     """A text to show, and whether more of it is left to show."""
 
     html: SafeHtml
     is_cut: bool
 
 
-def body_of(text: str) -> Body:
+def body_of(text: str) -> MessageBody:
     """Return the beginning of a text, as much as a timeline shows of it."""
     shown = _beginning(text)
-    return Body(html=rendered(shown), is_cut=len(shown) < len(text))
+    return MessageBody(html=rendered(shown), is_cut=len(shown) < len(text))
 
 
 def rendered(text: str) -> SafeHtml:

@@ -16,24 +16,24 @@ from harken.errors import HarkenError
 from harken.hosts.registry import connectable
 from harken.inbox.results import TaskStanding
 from harken.model import Priority, TaskState, fresh_id
-from harken.surfaces.web.front import Front
-from harken.surfaces.web.page import finding, pulse, sessions, sources, taskboard
-from harken.surfaces.web.page.places import mailbox_href
-from harken.surfaces.web.page.rendering import Pages
+from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.page import pulse, search, sessions, sources, tasks
+from harken.surfaces.web.page.links import mailbox_href
+from harken.surfaces.web.page.rendering import PageRenderer
 from harken.surfaces.web.page.routes import answered
 
 
-def panel_routes(front: Front) -> list[Route]:
+def panel_routes(front: WebContext) -> list[Route]:
     """Return the routes of the further views."""
-    pages = Pages(front)
+    pages = PageRenderer(front)
     panels = Panels(front, pages)
     views = (
-        ("/sessions", panels.sessions),
-        ("/sources", panels.sources),
-        ("/pulse", panels.pulse),
-        ("/search", panels.search),
-        ("/tasks", panels.tasks),
-        ("/t/{task}", panels.task),
+        ("/sessions", panels.show_sessions),
+        ("/sources", panels.show_sources),
+        ("/pulse", panels.show_pulse),
+        ("/search", panels.show_search),
+        ("/tasks", panels.show_tasks),
+        ("/t/{task}", panels.show_task),
     )
     return [Route(path, answered(pages, view), methods=["GET"]) for path, view in views]
 
@@ -41,11 +41,11 @@ def panel_routes(front: Front) -> list[Route]:
 class Panels:
     """The views over one front."""
 
-    def __init__(self, front: Front, pages: Pages) -> None:
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
         self._front = front
         self._pages = pages
 
-    async def sessions(self, _request: Request) -> Response:
+    async def show_sessions(self, _request: Request) -> Response:
         """Show who is running where, and how each can be reached."""
         after = self._front.ticker.newest
         live = self._front.inbox.sessions.live()
@@ -64,7 +64,7 @@ class Panels:
             hosts=connectable(),
         )
 
-    async def sources(self, _request: Request) -> Response:
+    async def show_sources(self, _request: Request) -> Response:
         """Show how each source is doing, and what came through it."""
         after = self._front.ticker.newest
         cards = sources.cards(self._front.desk().sources())
@@ -78,7 +78,7 @@ class Panels:
             cards=cards,
         )
 
-    async def pulse(self, _request: Request) -> Response:
+    async def show_pulse(self, _request: Request) -> Response:
         """Show what happened lately, as charts and as a table."""
         after = self._front.ticker.newest
         shown = pulse.pulse_page(await self._front.views.pulse())
@@ -86,12 +86,12 @@ class Panels:
             "panels/pulse.html.j2", here="/pulse", title="Pulse", after=after, now=self._front.clock.now(), pulse=shown
         )
 
-    async def search(self, request: Request) -> Response:
+    async def show_search(self, request: Request) -> Response:
         """Show what contains all the words."""
         problem: HarkenError | None = None
-        asked, results = finding.Asked(), list[finding.Result]()
+        asked, results = search.SearchForm(), list[search.SearchResult]()
         try:
-            asked = finding.asked_of(request.query_params)
+            asked = search.asked_of(request.query_params)
             results += await self._found(asked)
         except HarkenError as exc:
             problem = exc  # shown where results would be: the words stay in their field
@@ -106,49 +106,49 @@ class Panels:
             now=self._front.clock.now(),
             asked=asked,
             results=results,
-            said=finding.said_of(len(results)),
+            said=search.said_of(len(results)),
             problem=problem,
             wider=asked.wider,
-            longest=finding.LONGEST,
+            longest=search.LONGEST_FIELD,
             mailboxes=_with(mailboxes, asked.mailbox),
             channels=sorted(set(channels)),
         )
 
-    async def _found(self, asked: finding.Asked) -> Sequence[finding.Result]:
+    async def _found(self, asked: search.SearchForm) -> Sequence[search.SearchResult]:
         if not asked.words:
             return []
         items = await self._front.views.search(
-            asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=finding.MOST
+            asked.words, mailbox=asked.mailbox, channel=asked.channel, sender=asked.sender, limit=search.MOST
         )
-        return finding.results_of(items, asked.words)
+        return search.results_of(items, asked.words)
 
-    async def tasks(self, request: Request) -> Response:
+    async def show_tasks(self, request: Request) -> Response:
         """Show the tasks, the done ones on demand."""
         after = self._front.ticker.newest
         is_all = request.query_params.get("all") == "1"
         every = await self._front.tasks.list(with_done=True)
         chosen = [each for each in every if is_all or each.state is not TaskState.DONE]
-        lines = taskboard.task_lines(chosen, every)
+        lines = tasks.task_lines(chosen, every)
         return await self._pages.page(
             "panels/tasks.html.j2",
             here="/tasks",
             title="Tasks",
             after=after,
             now=self._front.clock.now(),
-            note=taskboard.counts_of(lines),
+            note=tasks.counts_of(lines),
             lines=lines,
             is_all=is_all,
             done=sum(1 for each in every if each.state is TaskState.DONE),
         )
 
-    async def task(self, request: Request) -> Response:
+    async def show_task(self, request: Request) -> Response:
         """Show a task and its peers side by side."""
         after = self._front.ticker.newest
         own = await self._front.tasks.show(request.path_params["task"])
         every = await self._front.tasks.list(with_done=True)
-        shown, left = taskboard.side_by_side(own, every)
+        shown, left = tasks.side_by_side(own, every)
         titles = {each.task.id: each.task.title for each in every}
-        columns = [await self._column(each, taskboard.task_line(each, titles)) for each in shown]
+        columns = [await self._column(each, tasks.task_line(each, titles)) for each in shown]
         return await self._pages.page(
             "panels/task.html.j2",
             here=mailbox_href(own.task.mailbox),
@@ -157,15 +157,15 @@ class Panels:
             now=self._front.clock.now(),
             own=columns[0].line,
             columns=columns,
-            left=[taskboard.task_line(each, titles) for each in left],
+            left=[tasks.task_line(each, titles) for each in left],
         )
 
-    async def _column(self, standing: TaskStanding, line: taskboard.TaskLine) -> taskboard.TaskColumn:
+    async def _column(self, standing: TaskStanding, line: tasks.TaskLine) -> tasks.TaskColumn:
         mailbox = standing.task.mailbox
-        timeline = await self._front.views.timeline(mailbox=mailbox, limit=taskboard.SHOWN_MESSAGES)
+        timeline = await self._front.views.timeline(mailbox=mailbox, limit=tasks.SHOWN_MESSAGES)
         normal = await self._front.views.forecast(mailbox, Priority.NORMAL.value)
         high = await self._front.views.forecast(mailbox, Priority.HIGH.value)
-        return taskboard.TaskColumn(
+        return tasks.TaskColumn(
             line=line,
             items=timeline.items,
             since=timeline.older,

@@ -19,22 +19,22 @@ from starlette.responses import HTMLResponse, Response
 from harken.errors import HarkenError, NotFound, Unavailable
 from harken.inbox.views import Overview
 from harken.model import timestamp
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.ledgers import ledger_of
+from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered
-from harken.surfaces.web.page.places import mailbox_href, message_href, message_rules_href
-from harken.surfaces.web.page.senders import author_name, sender_of
+from harken.surfaces.web.page.sender import author_name, sender_of
 from harken.surfaces.web.page.sidebar import sections_of
-from harken.surfaces.web.page.statics import StaticFile, static_files
+from harken.surfaces.web.page.static_files import StaticFile, static_files
 from harken.surfaces.web.page.visible import visible
 
 OK = 200
 
 
-class Pages:
+class PageRenderer:
     """Renders pages and parts of them. Each set of routes may have its own: it only reads."""
 
-    def __init__(self, front: Front) -> None:
+    def __init__(self, front: WebContext) -> None:
         self._front = front
         self.files: Mapping[str, StaticFile] = static_files()
         self._templates = Environment(

@@ -1,7 +1,7 @@
 """The addresses of the page, apart from its panels.
 
-What is behind them is in `looks.py` and `deeds.py`. Errors become a line in a part, or a page. Who may ask at all is
-decided before, in `guard.py`.
+What is behind them is in `timelines.py` and `message_actions.py`. Errors become a line in a part, or a page. Who may
+ask at all is decided before, in `guard.py`.
 """
 
 from __future__ import annotations
@@ -14,21 +14,21 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from harken.errors import HarkenError
-from harken.surfaces.web.front import Front
-from harken.surfaces.web.page.deeds import Deeds
-from harken.surfaces.web.page.looks import Looks
-from harken.surfaces.web.page.rendering import Pages
-from harken.surfaces.web.page.statics import static_route
+from harken.surfaces.web.front import WebContext
+from harken.surfaces.web.page.message_actions import MessageActions
+from harken.surfaces.web.page.rendering import PageRenderer
+from harken.surfaces.web.page.static_files import static_route
+from harken.surfaces.web.page.timelines import TimelinePages
 
 CLIENT_GONE: Final = 499  # nobody reads it
 
 Handler = Callable[[Request], Awaitable[Response]]
 
 
-def page_routes(front: Front) -> list[Route]:
+def page_routes(front: WebContext) -> list[Route]:
     """Return the routes of the page, apart from its panels."""
-    pages = Pages(front)
-    look, do = Looks(front, pages), Deeds(front, pages)
+    pages = PageRenderer(front)
+    look, do = TimelinePages(front, pages), MessageActions(front, pages)
     shown: tuple[tuple[str, Handler], ...] = (
         ("/", look.home),
         ("/m/{mailbox:path}", look.mailbox),
@@ -52,7 +52,7 @@ def page_routes(front: Front) -> list[Route]:
     ]
 
 
-def answered(pages: Pages, handler: Handler) -> Handler:
+def answered(pages: PageRenderer, handler: Handler) -> Handler:
     """Return a handler whose errors are answers too."""
 
     async def answer(request: Request) -> Response:

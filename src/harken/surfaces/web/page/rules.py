@@ -19,9 +19,9 @@ from harken.model import INBOX, LOCAL, Message, Trust
 from harken.reaction import Action, ActionState, Mode, Outcome, Verdict
 from harken.rules.durations import format_duration
 from harken.rules.rule import ANY, Rule
+from harken.surfaces.web.page.links import message_href
 from harken.surfaces.web.page.markdown import excerpt
-from harken.surfaces.web.page.places import message_href
-from harken.surfaces.web.page.senders import SenderView, sender_of
+from harken.surfaces.web.page.sender import SenderView, sender_of
 from harken.surfaces.web.page.visible import visible
 
 BY_HAND: Final = "by hand"
@@ -63,7 +63,7 @@ _ICONS: Final[Mapping[ActionState, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Glance:
+class MessageGlance:
     """What people recognise a message by."""
 
     id: str
@@ -105,7 +105,7 @@ class ActionCard:
     icon: str
     said: str
     reason: str
-    message: Glance | None
+    message: MessageGlance | None
     agent: str
     folder: str
     tools: Sequence[str]
@@ -126,7 +126,7 @@ class ActionCard:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Trace:
+class RuleTrace:
     """What one rule decided about a message, and what came of that; or what the person asked for."""
 
     rule: str
@@ -180,7 +180,7 @@ def action_card(told: Told, now: datetime) -> ActionCard:
     )
 
 
-def traces(decided: Sequence[Verdict], found: Sequence[Told], now: datetime) -> Sequence[Trace]:
+def traces(decided: Sequence[Verdict], found: Sequence[Told], now: datetime) -> Sequence[RuleTrace]:
     """Return what rules decided about a message when it came, each with its action, and what was asked for by hand."""
     by_rule = {told.action.rule: told for told in found if told.action.rule}
     ruled = [_trace(verdict, by_rule.get(verdict.rule), now) for verdict in decided]
@@ -192,11 +192,11 @@ def agent_title(host: str) -> str:
     return host_title(host) or ANY_AGENT
 
 
-def glance(message: Message | None) -> Glance | None:
+def glance(message: Message | None) -> MessageGlance | None:
     """Return what to recognise a message by; None for one that retention took."""
     if message is None:
         return None
-    return Glance(
+    return MessageGlance(
         id=message.id,
         href=message_href(message),
         sender=sender_of(message),
@@ -260,8 +260,8 @@ def _limits(rule: Rule) -> Sequence[tuple[str, str]]:
     return [(name, value) for name, value in every if value]
 
 
-def _trace(verdict: Verdict, told: Told | None, now: datetime) -> Trace:
-    return Trace(
+def _trace(verdict: Verdict, told: Told | None, now: datetime) -> RuleTrace:
+    return RuleTrace(
         rule=verdict.rule,
         outcome=verdict.outcome.value,
         reason=visible(verdict.reason),
@@ -270,5 +270,5 @@ def _trace(verdict: Verdict, told: Told | None, now: datetime) -> Trace:
     )
 
 
-def _by_hand(told: Told, now: datetime) -> Trace:
-    return Trace(rule=BY_HAND, outcome="asked for", reason="", has_fired=True, action=action_card(told, now))
+def _by_hand(told: Told, now: datetime) -> RuleTrace:
+    return RuleTrace(rule=BY_HAND, outcome="asked for", reason="", has_fired=True, action=action_card(told, now))

@@ -17,8 +17,8 @@ from harken.inbox.reactions import RunCard
 from harken.inbox.results import ReplyRow
 from harken.model import RUN
 from harken.reaction import Action, ActionState, FileChange, OutputPart, Run, RunState, Verdict
-from harken.surfaces.web.page.charts import duration
-from harken.surfaces.web.page.rules import BY_HAND, OWN_FOLDER, Glance, agent_title, glance
+from harken.surfaces.web.page.pulse import duration
+from harken.surfaces.web.page.rules import BY_HAND, OWN_FOLDER, MessageGlance, agent_title, glance
 from harken.surfaces.web.page.visible import visible
 
 _EXPLAINED: Final[Mapping[RunState, str]] = MappingProxyType(
@@ -68,7 +68,7 @@ class RunLine:
     is_done: bool
     is_ended_by_hand: bool
     rule: str
-    message: Glance | None
+    message: MessageGlance | None
     agent: str
     folder: str
     tools: Sequence[str]
@@ -138,7 +138,7 @@ class CourseStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Course:
+class RunCourse:
     """What is known of the way of a run, as far as it is still stored."""
 
     verdict: Verdict | None = None
@@ -234,12 +234,12 @@ def reply_of(run: Run, replies: Sequence[ReplyRow]) -> ReplyRow | None:
     return next((reply for reply in replies if reply.author == f"{RUN}{run.id}"), None)
 
 
-def course_steps(card: RunCard, course: Course) -> Sequence[CourseStep]:
+def course_steps(card: RunCard, course: RunCourse) -> Sequence[CourseStep]:
     """Return the way from the message to the answer, in order."""
     return [*_asked(card, course), *_answered(card.run, course)]
 
 
-def _asked(card: RunCard, course: Course) -> Sequence[CourseStep]:
+def _asked(card: RunCard, course: RunCourse) -> Sequence[CourseStep]:
     message, verdict, action = card.message, course.verdict, course.action
     steps: list[CourseStep] = []
     if message is None:
@@ -260,7 +260,7 @@ def _asked(card: RunCard, course: Course) -> Sequence[CourseStep]:
     return steps
 
 
-def _answered(run: Run, course: Course) -> Sequence[CourseStep]:
+def _answered(run: Run, course: RunCourse) -> Sequence[CourseStep]:
     steps = [CourseStep(state="answered", text=f"run {run.id} began", at=run.started_at, note=agent_title(run.agent))]
     if run.state is RunState.RUNNING:
         return [*steps, CourseStep(state="queued", text="running")]

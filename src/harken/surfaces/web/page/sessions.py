@@ -18,7 +18,7 @@ from harken.inbox.inbox import TRIAL
 from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
 from harken.model import WATCH, Consumer, Mailbox, SessionKey
 from harken.sessions.session import Presence, Session
-from harken.surfaces.web.page.places import mailbox_href
+from harken.surfaces.web.page.links import mailbox_href
 
 PULL: Final = "tool"
 HINTS: Final = frozenset({"log ping", "resource"})  # they say that something waits, never what
@@ -51,7 +51,7 @@ _PRESENCES: Final[Mapping[Presence, str]] = MappingProxyType(
 )
 
 
-class Proof(StrEnum):
+class ProofRecord(StrEnum):
     """How sure it is that a way works."""
 
     PROVEN = "proven"
@@ -61,12 +61,12 @@ class Proof(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class SessionWay:
     """A surface of a session; `at` is when it was proven last, or else when something was offered through it."""
 
     surface: str
     label: str
-    proof: Proof
+    proof: ProofRecord
     at: datetime | None = None
     evidence: str = ""
     offered: int = 0
@@ -98,25 +98,25 @@ class SessionCard:
     last_active: datetime
     can_wake: bool
     hindrance: str
-    ways: Sequence[Way]
+    ways: Sequence[SessionWay]
     task: TaskStanding | None = None
     omissions: Sequence[OmissionNote] = ()
     problem: str = ""  # why it reads nothing
 
     @property
-    def hints(self) -> Sequence[Way]:
+    def hints(self) -> Sequence[SessionWay]:
         """What only says that something waits."""
-        return [way for way in self.ways if way.proof is Proof.HINT]
+        return [way for way in self.ways if way.proof is ProofRecord.HINT]
 
     @property
-    def proven(self) -> Way | None:
+    def proven(self) -> SessionWay | None:
         """The way that was proven last."""
-        sure = [way for way in self.ways if way.proof is Proof.PROVEN and way.at is not None]
+        sure = [way for way in self.ways if way.proof is ProofRecord.PROVEN and way.at is not None]
         return max(sure, key=lambda way: way.at or self.opened_at, default=None)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Absent:
+class AbsentAgent:
     """A consumer that was reached lately and of whom no session is here now."""
 
     consumer: str
@@ -147,7 +147,7 @@ def cards(
     ]
 
 
-def absent(sessions: Sequence[Session], records: Sequence[SurfaceRecord]) -> Sequence[Absent]:
+def absent(sessions: Sequence[Session], records: Sequence[SurfaceRecord]) -> Sequence[AbsentAgent]:
     """Return the agents that were reached lately and are not here, the last reached first."""
     here: Collection[Consumer] = {session.consumer for session in sessions} | {WATCH}
     gone: dict[Consumer, list[SurfaceRecord]] = {}
@@ -155,7 +155,7 @@ def absent(sessions: Sequence[Session], records: Sequence[SurfaceRecord]) -> Seq
         if record.consumer not in here:
             gone.setdefault(record.consumer, []).append(record)
     found = [
-        Absent(
+        AbsentAgent(
             consumer=consumer,
             title=host_title(consumer),
             offered=sum(record.offered for record in mine),
@@ -215,20 +215,20 @@ def _omission(mailbox: Mailbox, omission: Omission) -> OmissionNote:
     )
 
 
-def _way(surface: str, records: Sequence[SurfaceRecord]) -> Way:
+def _way(surface: str, records: Sequence[SurfaceRecord]) -> SessionWay:
     names = _PULLED if surface == PULL else {surface}
     mine = [record for record in records if record.surface in names]
     seen = [record for record in mine if record.last_seen_at is not None]
     last = max(seen, key=lambda record: record.last_seen_at or record.last_offered_at, default=None)
     if surface in HINTS:
-        proof, at = Proof.HINT, None
+        proof, at = ProofRecord.HINT, None
     elif last is not None:
-        proof, at = Proof.PROVEN, last.last_seen_at
+        proof, at = ProofRecord.PROVEN, last.last_seen_at
     elif mine:
-        proof, at = Proof.OPEN, max(record.last_offered_at for record in mine)
+        proof, at = ProofRecord.OPEN, max(record.last_offered_at for record in mine)
     else:
-        proof, at = Proof.UNUSED, None
-    return Way(
+        proof, at = ProofRecord.UNUSED, None
+    return SessionWay(
         surface=surface,
         label=way_label(surface),
         proof=proof,

@@ -9,8 +9,8 @@ from types import MappingProxyType
 from harken.inbox.reactions import Summary
 from harken.inbox.views import ChannelLine, MailboxLine, Overview
 from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
-from harken.surfaces.web.page.places import channel_href, mailbox_href
-from harken.surfaces.web.page.senders import OWN_CHANNELS
+from harken.surfaces.web.page.links import channel_href, mailbox_href
+from harken.surfaces.web.page.sender import OWN_CHANNELS
 
 MOST_SHOWN = 99
 MOST_TASKS = 12
@@ -19,7 +19,7 @@ COUNTED = 100  # of a channel only the newest are looked at
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class SidebarLine:
     """A place. `state`, `waits_for` and `unread` are the words for what the signs show."""
 
     id: str
@@ -43,11 +43,11 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class SidebarSection:
     """Some places under one name; without any, what to do first."""
 
     name: str
-    lines: Sequence[Line] = field(default=())
+    lines: Sequence[SidebarLine] = field(default=())
     href: str = ""
     is_titled: bool = True
     is_foot: bool = False  # it stays in sight however long the others are
@@ -57,38 +57,38 @@ class Section:
 
 def sections_of(
     overview: Overview, here: str = "", summary: Summary | None = None, waiting: int = 0
-) -> Sequence[Section]:
+) -> Sequence[SidebarSection]:
     """Return the list of places; the task whose address is `here` is always in it."""
     return [
-        Section(
+        SidebarSection(
             name="Mailboxes",
             is_titled=False,
             lines=[*(_mailbox(line) for line in overview.mailboxes), *_waiting(waiting, here)],
         ),
-        Section(
+        SidebarSection(
             name="Tasks",
             href="/tasks",
             lines=_tasks(overview.tasks, here),
             empty="None yet. A task is work with its own mailbox:",
             command='harken task new "Fix the login page"',
         ),
-        Section(
+        SidebarSection(
             name="Channels",
             lines=[_channel(line) for line in overview.channels if not _is_own(line)],
             href="/sources",
             empty="Where messages come from appears here. To listen to an MCP server:",
             command="harken source add",
         ),
-        Section(name="Harken", lines=_panels(summary), is_titled=False, is_foot=True),
+        SidebarSection(name="Harken", lines=_panels(summary), is_titled=False, is_foot=True),
     ]
 
 
-def _waiting(count: int, here: str) -> Sequence[Line]:
+def _waiting(count: int, here: str) -> Sequence[SidebarLine]:
     """Return the place of what waits for an answer, while something does."""
     if not count and here != WAITING:
         return []
     return [
-        Line(
+        SidebarLine(
             id="place-waiting",
             href=WAITING,
             label="Waiting",
@@ -105,7 +105,7 @@ def mailbox_title(name: Mailbox) -> str:
     return {INBOX: "Inbox", REPLIES: "Replies"}.get(name, name)
 
 
-def _mailbox(line: MailboxLine) -> Line:
+def _mailbox(line: MailboxLine) -> SidebarLine:
     return _counted(
         line,
         href=mailbox_href(line.name),
@@ -114,14 +114,14 @@ def _mailbox(line: MailboxLine) -> Line:
     )
 
 
-def _tasks(lines: Sequence[MailboxLine], here: str) -> Sequence[Line]:
+def _tasks(lines: Sequence[MailboxLine], here: str) -> Sequence[SidebarLine]:
     """Return the tasks that are at work or were last spoken to, in their order; for the others one line."""
     kept = {line.name for line in sorted(lines, key=lambda line: _rank(line, here))[:MOST_TASKS]}
     left = [line for line in lines if line.name not in kept]
     shown = [_task(line) for line in lines if line.name in kept]
     if not left:
         return shown
-    every = Line(
+    every = SidebarLine(
         id="place-all-tasks",
         href="/tasks",
         label=f"All {len(lines)} tasks",
@@ -140,7 +140,7 @@ def _rank(line: MailboxLine, here: str) -> tuple[bool, bool, float]:
     return mailbox_href(line.name) != here, not is_running, -last.timestamp() if last else 0.0
 
 
-def _task(line: MailboxLine) -> Line:
+def _task(line: MailboxLine) -> SidebarLine:
     standing = line.task
     if standing is None:
         return _mailbox(line)
@@ -149,8 +149,8 @@ def _task(line: MailboxLine) -> Line:
     return _counted(line, href=mailbox_href(line.name), label=standing.task.title, icon="task", dot=state)
 
 
-def _counted(line: MailboxLine, *, href: str, label: str, icon: str, dot: str = "") -> Line:
-    return Line(
+def _counted(line: MailboxLine, *, href: str, label: str, icon: str, dot: str = "") -> SidebarLine:
+    return SidebarLine(
         id=f"place-{line.name}",
         href=href,
         label=label,
@@ -176,9 +176,9 @@ _STATES: Mapping[str, str] = MappingProxyType(
 )
 
 
-def _channel(line: ChannelLine) -> Line:
+def _channel(line: ChannelLine) -> SidebarLine:
     name = line.channel or line.source
-    return Line(
+    return SidebarLine(
         id=f"place-{line.source}/{line.channel}",
         href=channel_href(line.source, line.channel),
         label=name,
@@ -193,15 +193,15 @@ def _is_own(line: ChannelLine) -> bool:
     return line.source == LOCAL and line.channel in OWN_CHANNELS
 
 
-def _panels(summary: Summary | None) -> Sequence[Line]:
+def _panels(summary: Summary | None) -> Sequence[SidebarLine]:
     names = ("sessions", "tasks", "sources", "pulse")
     icons = {"tasks": "task"}
     return [
         *(
-            Line(id=f"place-{name}", href=f"/{name}", label=name.capitalize(), icon=icons.get(name, name))
+            SidebarLine(id=f"place-{name}", href=f"/{name}", label=name.capitalize(), icon=icons.get(name, name))
             for name in names
         ),
-        Line(
+        SidebarLine(
             id="place-rules",
             href="/rules",
             label="Rules",
@@ -211,7 +211,7 @@ def _panels(summary: Summary | None) -> Sequence[Line]:
             waits_for="waiting for your answer",
             is_asking=bool(summary and summary.asked),
         ),
-        Line(
+        SidebarLine(
             id="place-runs",
             href="/runs",
             label="Runs",

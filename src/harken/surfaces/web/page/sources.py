@@ -15,7 +15,7 @@ from typing import Final
 
 from harken.model import Attention, Trust
 from harken.sources.base import SourceReport, SourceState
-from harken.surfaces.web.page.places import channel_href
+from harken.surfaces.web.page.links import channel_href
 
 MOST_CHANNELS: Final = 20
 
@@ -58,7 +58,7 @@ _PUSHED: Final[Mapping[Attention, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class Counted:
+class ChannelCount:
     """How many messages of a channel there were, and where they are; no place for those that were left out."""
 
     channel: str
@@ -89,9 +89,9 @@ class SourceCard:
     gaps: int
     too_long: int
     known: int
-    counts: Sequence[Counted]
+    counts: Sequence[ChannelCount]
     more: int  # channels that are not shown
-    dropped: Sequence[Counted]
+    dropped: Sequence[ChannelCount]
     policy: str
 
     @property
@@ -113,7 +113,7 @@ def summary(cards: Sequence[SourceCard]) -> str:
 
 def _card(report: SourceReport) -> SourceCard:
     health = report.health
-    counts = [Counted(channel, n, channel_href(report.name, channel)) for channel, n in _busiest(health.counts)]
+    counts = [ChannelCount(channel, n, channel_href(report.name, channel)) for channel, n in _busiest(health.counts)]
     return SourceCard(
         name=report.name,
         kind=report.kind,
@@ -136,7 +136,7 @@ def _card(report: SourceReport) -> SourceCard:
         known=health.known,
         counts=counts,
         more=max(0, len(health.counts) - MOST_CHANNELS),
-        dropped=[Counted(channel, n) for channel, n in _busiest(health.dropped)],
+        dropped=[ChannelCount(channel, n) for channel, n in _busiest(health.dropped)],
         policy=f"{_TRUSTED[report.trust]} and {_PUSHED[report.attention]}",
     )
 

@@ -13,30 +13,30 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from harken.model import fresh_id
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.forms import form_of
-from harken.surfaces.web.page.looks import SEE_OTHER, PageScope, Setting
-from harken.surfaces.web.page.rendering import Pages, is_part
+from harken.surfaces.web.page.rendering import PageRenderer, is_part
 from harken.surfaces.web.page.routes import answered
 from harken.surfaces.web.page.sidebar import WAITING as HERE
+from harken.surfaces.web.page.timelines import SEE_OTHER, PageScope, TimelineContext
 
 MOST_SHOWN: Final = 50
 
 
-def waiting_routes(front: Front) -> list[Route]:
+def waiting_routes(front: WebContext) -> list[Route]:
     """Return the routes of what waits for an answer."""
-    pages = Pages(front)
-    waits = Waits(front, pages)
+    pages = PageRenderer(front)
+    waits = WaitingPages(front, pages)
     return [
         Route(HERE, answered(pages, waits.look), methods=["GET"]),
         Route("/do/settle", answered(pages, waits.settle), methods=["POST"]),
     ]
 
 
-class Waits:
+class WaitingPages:
     """What a person looks at and does about questions."""
 
-    def __init__(self, front: Front, pages: Pages) -> None:
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
         self._front = front
         self._pages = pages
 
@@ -45,7 +45,7 @@ class Waits:
         after = self._front.ticker.newest
         overview = await self._front.views.overview()
         items = await self._front.views.open_items(MOST_SHOWN)
-        setting = Setting(
+        setting = TimelineContext(
             title="Waiting",
             after=after,
             overview=overview,

@@ -21,12 +21,12 @@ from harken.errors import NotFound, UserError
 from harken.inbox.results import TaskStanding
 from harken.inbox.views import Overview, Timeline, TimelineItem
 from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, State, TaskState, fresh_id
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.forms import number
 from harken.surfaces.web.page.ledgers import ledger_of
+from harken.surfaces.web.page.links import channel_href, mailbox_href, message_href
 from harken.surfaces.web.page.markdown import piece_of
-from harken.surfaces.web.page.places import channel_href, mailbox_href, message_href
-from harken.surfaces.web.page.rendering import Pages
+from harken.surfaces.web.page.rendering import PageRenderer
 from harken.surfaces.web.page.sidebar import mailbox_title
 from harken.surfaces.web.page.visible import visible
 
@@ -56,7 +56,7 @@ class PageScope:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Setting:
+class TimelineContext:
     """What surrounds a timeline. `why_not` says why nothing can be written there; empty where one can."""
 
     title: str
@@ -82,10 +82,10 @@ def days_of(timeline: Timeline) -> Sequence[Sequence[TimelineItem]]:
     return [list(day) for _, day in groupby(timeline.items, key=lambda item: item.message.received_at.date())]
 
 
-class Looks:
+class TimelinePages:
     """What a person looks at."""
 
-    def __init__(self, front: Front, pages: Pages) -> None:
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
         self._front = front
         self._pages = pages
 
@@ -99,7 +99,7 @@ class Looks:
         name = Mailbox(request.path_params["mailbox"])
         overview = await self._front.views.overview()
         task = await self._task(name, overview)
-        setting = Setting(
+        setting = TimelineContext(
             title=task.task.title if task else mailbox_title(name),
             after=after,
             overview=overview,
@@ -113,7 +113,7 @@ class Looks:
         after = self._front.ticker.newest
         place = PageScope(source=request.path_params["source"], channel=request.path_params["channel"])
         origin = "this machine" if place.source == LOCAL else place.source
-        setting = Setting(
+        setting = TimelineContext(
             title=place.channel or place.source,
             after=after,
             overview=await self._front.views.overview(),
@@ -226,7 +226,7 @@ class Looks:
             return found if found.task.mailbox == mailbox else None
         return None
 
-    async def _timeline(self, request: Request, place: PageScope, setting: Setting) -> Response:
+    async def _timeline(self, request: Request, place: PageScope, setting: TimelineContext) -> Response:
         timeline, newest = await self._around(request, place)
         is_past = timeline is not newest
         told = None if setting.why_not else await self._front.views.forecast(place.mailbox, "normal")

@@ -14,20 +14,20 @@ from starlette.responses import RedirectResponse, Response
 from harken.errors import TooLong, UserError
 from harken.inbox import Sent
 from harken.model import REPLIES, fresh_id
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.forms import form_of, number, once_key
-from harken.surfaces.web.page.looks import SEE_OTHER, place_of
-from harken.surfaces.web.page.places import mailbox_href, message_href
-from harken.surfaces.web.page.rendering import Pages, is_part
+from harken.surfaces.web.page.links import mailbox_href, message_href
+from harken.surfaces.web.page.rendering import PageRenderer, is_part
+from harken.surfaces.web.page.timelines import SEE_OTHER, place_of
 
 CHANNEL: Final = "page"
 NO_CONTENT: Final = 204
 
 
-class Deeds:
+class MessageActions:
     """What a person does."""
 
-    def __init__(self, front: Front, pages: Pages) -> None:
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
         self._front = front
         self._pages = pages
 

@@ -14,7 +14,7 @@ from typing import Final
 from harken.inbox.results import TaskStanding
 from harken.inbox.views import TimelineItem
 from harken.model import Mailbox, TaskId, TaskState
-from harken.surfaces.web.page.places import mailbox_href, task_href
+from harken.surfaces.web.page.links import mailbox_href, task_href
 from harken.surfaces.web.page.visible import visible
 
 MOST_COLUMNS: Final = 6

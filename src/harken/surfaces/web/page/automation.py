@@ -1,7 +1,8 @@
-"""What a person looks at of rules, actions and runs. Changes nothing.
+"""The pages of rules, actions and runs, and what you do there: answer, pause, resume, reload, start, end.
 
-Each handler asks the use cases, lets `rules.py` and `runs.py` say it in the words of the page, and renders. What a
-person does about them is in `reaction_deeds.py`, the addresses are in `reaction_routes.py`.
+Each handler asks the use cases, lets `rules.py` and `runs.py` say it in the words of the page, and renders. The actions
+are adapters over `Reactions`, which refuses every caller but you. An answer that came too late is a sentence on the
+page where it was asked, not an error.
 """
 
 from __future__ import annotations
@@ -11,21 +12,26 @@ from dataclasses import dataclass
 from typing import Final
 
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
-from harken.errors import HarkenError, NotFound
+from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import hosts
-from harken.inbox.reactions import RunCard, Told
+from harken.inbox.reactions import RunCard, Told, Wish
 from harken.model import fresh_id
 from harken.reaction import Action, ActionState, OutputPart, RunState
 from harken.rules.prompt import DEFAULT_PROMPT
 from harken.rules.rule import DEFAULT_TOOLS
-from harken.surfaces.web.front import Front
+from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page import rules, runs
-from harken.surfaces.web.page.forms import number
+from harken.surfaces.web.page.forms import form_of, number, once_key
+from harken.surfaces.web.page.links import message_rules_href
 from harken.surfaces.web.page.markdown import body_of, rendered
-from harken.surfaces.web.page.rendering import OK, Pages
-from harken.surfaces.web.page.runs import Course
+from harken.surfaces.web.page.rendering import OK, PageRenderer, is_part
+from harken.surfaces.web.page.routes import Handler, answered
+from harken.surfaces.web.page.rules import answered_words
+from harken.surfaces.web.page.runs import RunCourse, run_href
+from harken.surfaces.web.page.timelines import SEE_OTHER
 
 MOST_RUNS: Final = 50
 MOST_LATELY: Final = 12
@@ -34,7 +40,7 @@ WAIT_SECONDS: Final = 20.0  # below the patience of the page's script
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class ActionNote:
     """What came of something that a person did; several lines for several faults."""
 
     lines: Sequence[str]
@@ -42,13 +48,13 @@ class Note:
     is_problem: bool = False
 
     @classmethod
-    def of(cls, error: HarkenError) -> Note:
+    def of(cls, error: HarkenError) -> ActionNote:
         """Return what an error says."""
         return cls(lines=error.message.split("\n"), hint=error.hint, is_problem=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class RunForm:
     """What a person has filled in for a run by hand."""
 
     rule: str = ""
@@ -56,10 +62,10 @@ class Wanted:
     workdir: str = ""
 
 
-class ReactionLooks:
+class AutomationPages:
     """What a person looks at."""
 
-    def __init__(self, front: Front, pages: Pages) -> None:
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
         self._front = front
         self._pages = pages
 
@@ -67,12 +73,12 @@ class ReactionLooks:
         """Answer with the rules, and with what waits for an answer."""
         return await self.rules_page()
 
-    async def rules_page(self, note: Note | None = None, status: int = OK) -> Response:
+    async def rules_page(self, note: ActionNote | None = None, status: int = OK) -> Response:
         """Return the page of the rules, with what came of something that was done."""
         after, now = self._front.ticker.newest, self._front.clock.now()
         overview = await self._front.reactions.overview()
         if note and "\n".join(note.lines) == overview.problem:
-            note = Note(lines=["Not read: the file has faults. The rules stay as they were."], is_problem=True)
+            note = ActionNote(lines=["Not read: the file has faults. The rules stay as they were."], is_problem=True)
         waiting = await self._front.reactions.actions([ActionState.WAITING], limit=overview.most_waiting)
         lately = [
             told
@@ -115,7 +121,7 @@ class ReactionLooks:
         """Answer with a run, what it prints and what came of it."""
         return await self.run_page(request.path_params["run"], since=number(request.query_params.get("after")))
 
-    async def run_page(self, ref: str, *, since: int = 0, note: Note | None = None, status: int = OK) -> Response:
+    async def run_page(self, ref: str, *, since: int = 0, note: ActionNote | None = None, status: int = OK) -> Response:
         """Return the page of a run, with what came of something that was done."""
         after = self._front.ticker.newest
         card, part = await self._front.reactions.output(ref, since, 0.0)
@@ -176,10 +182,10 @@ class ReactionLooks:
     async def run_now(self, request: Request) -> Response:
         """Answer with what would run if a person sent an agent to a message."""
         return await self.run_now_page(
-            request.path_params["ref"], Wanted(rule=request.query_params.get("rule", "")), None
+            request.path_params["ref"], RunForm(rule=request.query_params.get("rule", "")), None
         )
 
-    async def run_now_page(self, ref: str, wanted: Wanted, note: Note | None, status: int = OK) -> Response:
+    async def run_now_page(self, ref: str, wanted: RunForm, note: ActionNote | None, status: int = OK) -> Response:
         """Return the question before a run by hand, with what was filled in and why that did not work."""
         item = await self._front.views.item(ref)
         lines = [line for line in rules.rule_lines(await self._front.reactions.overview()) if line.is_run]
@@ -210,15 +216,15 @@ class ReactionLooks:
         summary, waiting = await self._front.reactions.summary(), await self._front.questions.waiting()
         return self._pages.part("asks.html.j2", summary=summary, waiting=waiting)
 
-    async def _course(self, card: RunCard) -> Course:
+    async def _course(self, card: RunCard) -> RunCourse:
         """Return what is stored of the way of a run; a message may be gone, and what was decided with it."""
         run = card.run
         if card.message is None:
             told = await self._front.reactions.actions(limit=MOST_SEARCHED)
-            return Course(action=_action(told, run.action))
+            return RunCourse(action=_action(told, run.action))
         judged = await self._front.reactions.explain(run.message)
         item = await self._front.views.item(run.message)
-        return Course(
+        return RunCourse(
             verdict=next((verdict for verdict in judged.decided if verdict.rule == run.rule), None),
             action=_action(await self._front.reactions.actions(message=run.message, limit=MOST_SEARCHED), run.action),
             reply=runs.reply_of(run, item.replies),
@@ -232,3 +238,119 @@ def _action(found: Sequence[Told], name: str) -> Action | None:
 def _is_over(card: RunCard, part: OutputPart) -> bool:
     """Whether nothing more comes: the last lines may come after the end was seen."""
     return card.run.state is not RunState.RUNNING and not part.lines
+
+
+YES: Final = "yes"
+NO: Final = "no"
+RULES: Final = "/rules"
+
+
+class AutomationActions:
+    """What a person does."""
+
+    def __init__(self, front: WebContext, looks: AutomationPages) -> None:
+        self._front = front
+        self._looks = looks
+
+    async def answer(self, request: Request) -> Response:
+        """Accept or refuse what an action asks."""
+        form = await form_of(request)
+        said = form.get("answer", "")
+        if said not in (YES, NO):
+            raise UserError("Yes or no?", "Load the page again.")
+        try:
+            told = await self._front.reactions.answer(
+                self._front.desk().caller, form.get("action", ""), is_yes=said == YES
+            )
+        except HarkenError as exc:
+            return await self._looks.rules_page(ActionNote.of(exc), _status(request, exc))
+        return await self._rules(request, answered_words(told.action))
+
+    async def pause(self, request: Request) -> Response:
+        """Let no rule fire until that is ended."""
+        await self._front.reactions.pause(self._front.desk().caller, is_on=True)
+        return await self._rules(request, "Paused. Messages keep arriving, and no rule fires.")
+
+    async def resume(self, request: Request) -> Response:
+        """Let rules fire again."""
+        await self._front.reactions.pause(self._front.desk().caller, is_on=False)
+        return await self._rules(request, "Resumed. Rules fire for what comes from now on.")
+
+    async def reload(self, request: Request) -> Response:
+        """Put the file of rules in force, or say everything that is wrong with it."""
+        try:
+            found = await self._front.reactions.reload(self._front.desk().caller)
+        except HarkenError as exc:
+            return await self._looks.rules_page(ActionNote.of(exc), _status(request, exc))
+        count = len(found.cards)
+        return await self._rules(request, f"Read again: {count} {'rule is' if count == 1 else 'rules are'} in force.")
+
+    async def abort(self, request: Request) -> Response:
+        """End a run."""
+        form = await form_of(request)
+        name = form.get("run", "")
+        try:
+            card = await self._front.reactions.abort(self._front.desk().caller, name)
+        except HarkenError as exc:
+            return await self._looks.run_page(name, note=ActionNote.of(exc), status=_status(request, exc))
+        if is_part(request):
+            return await self._looks.run_page(card.run.id, note=ActionNote(lines=["Aborted."]))
+        return RedirectResponse(run_href(card.run.id), SEE_OTHER)
+
+    async def run(self, request: Request) -> Response:
+        """Send an agent to a message."""
+        form = await form_of(request)
+        ref = form.get("message", "")
+        wanted = RunForm(
+            rule=form.get("rule", ""), agent=form.get("agent", ""), workdir=form.get("workdir", "").strip()
+        )
+        try:
+            told = await self._front.reactions.run_now(
+                self._front.desk().caller,
+                ref,
+                Wish(rule=wanted.rule, agent=wanted.agent, workdir=wanted.workdir),
+                key=once_key(form.get("key", ""), repr((ref, wanted))),
+            )
+        except HarkenError as exc:
+            return await self._looks.run_now_page(ref, wanted, ActionNote.of(exc), exc.http_status)
+        return RedirectResponse(message_rules_href(told.action.message), SEE_OTHER)
+
+    async def _rules(self, request: Request, said: str) -> Response:
+        """Answer what was done: a script gets the page with a sentence, a browser goes there."""
+        if is_part(request):
+            return await self._looks.rules_page(ActionNote(lines=[said]))
+        return RedirectResponse(RULES, SEE_OTHER)
+
+
+def _status(request: Request, error: HarkenError) -> int:
+    # The page's script shows nothing of an answer that is an error.
+    return OK if is_part(request) else error.http_status
+
+
+def automation_routes(front: WebContext) -> list[Route]:
+    """Return the routes of rules, actions and runs."""
+    pages = PageRenderer(front)
+    look = AutomationPages(front, pages)
+    do = AutomationActions(front, look)
+    shown: tuple[tuple[str, Handler], ...] = (
+        ("/rules", look.rules),
+        ("/runs", look.runs),
+        ("/runs/{run}", look.run),
+        ("/message/{ref}/rules", look.message),
+        ("/message/{ref}/run", look.run_now),
+        ("/part/output/{run}", look.output),
+        ("/part/reactions/{ref}", look.reactions),
+        ("/part/asks", look.asks),
+    )
+    done: tuple[tuple[str, Handler], ...] = (
+        ("/do/answer", do.answer),
+        ("/do/pause", do.pause),
+        ("/do/resume", do.resume),
+        ("/do/reload", do.reload),
+        ("/do/abort", do.abort),
+        ("/do/run", do.run),
+    )
+    return [
+        *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),
+        *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
+    ]
