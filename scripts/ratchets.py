@@ -31,6 +31,10 @@ CATCH_ALLS: Final = frozenset(
     {"src/harken/daemon/supervisor.py", "src/harken/store/sqlite/writer.py", "src/harken/plugins.py"}
 )
 EDGE: Final = "src/harken/edge/"
+EDGE_TABLE: Final = "src/harken/edge/host_table.py"  # written from the declarations
+HOSTS: Final = "src/harken/hosts/"
+DECLARATION: Final = "host.py"
+NAMING_FIELDS: Final = frozenset({"name", "title", "aliases"})
 LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")
 SKIPPED_FOLDERS: Final = frozenset({"__pycache__", "node_modules"})
 
@@ -90,6 +94,7 @@ _SUPPRESSIONS: Final = (
 )
 # What is escaped or in a class is skipped.
 _POSSESSIVE: Final = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|(?P<found>[*+?}]\+|\(\?>)", re.DOTALL)
+_VARIABLE: Final = re.compile(r"[A-Z][A-Z0-9]*(?:_[A-Z0-9]+)+|[A-Z]{6,}")
 _WORD: Final = re.compile(r"[^\W\d_]{2,}")
 _CAMEL_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z][a-z0-9]*")
 _NAMES_A_PLACE: Final = re.compile(r"://|(?:^|\s)(?:-i|-f|--\w*index\S*|--find-links|--trusted-host)\b|(?:^|[\s@])/\w")
@@ -110,6 +115,7 @@ class Rule(StrEnum):
     SUPPRESSION_CEILING = "suppression-ceiling"
     TEST_SLEEP = "test-sleep"
     TEST_MOCK = "test-mock"
+    HOST_NAME = "host-name"
     LOCK_PLACE = "lock-place"
     LOCK_HASH = "lock-hash"
 
@@ -148,6 +154,7 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     files = [_read(root, path) for path in _python_files(root)]
     findings = [finding for file in files for rule in _checks_for(file.path) for finding in rule(file)]
     findings += suppression_count(files, max_suppressions)
+    findings += host_name(files)
     findings += [finding for name in LOCK_FILES for finding in lock_file(root, name)]
     return sorted(findings)
 
@@ -267,6 +274,29 @@ def suppression_count(files: list[SourceFile], ceiling: int) -> Iterator[Finding
         yield file.finding(line, Rule.SUPPRESSION_CEILING, why)
 
 
+def host_name(files: list[SourceFile]) -> Iterator[Finding]:
+    """A host is known in its own folder only: another one needs no edit elsewhere."""
+    declared = [file for file in files if file.path.startswith(HOSTS) and _is_declaration(file.path)]
+    folders = {file.path.removesuffix(DECLARATION) for file in declared}
+    words = sorted({word for file in declared for word in _declared_words(file.tree)})
+    if not words:
+        return
+    pattern = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, words))})(?![\w-])", re.IGNORECASE)
+    packages = tuple(folder.removeprefix("src/").rstrip("/").replace("/", ".") for folder in folders)
+    for file in files:
+        is_own = file.path.startswith(tuple(folders)) or file.path == EDGE_TABLE
+        if is_own or not file.path.startswith("src/"):
+            continue
+        for node in _without_docstrings(file.tree):
+            if found := pattern.search(_text(node)):
+                why = f"names {found[0]!r}: what is known of one host is declared in its folder"
+                yield file.finding(_line(node), Rule.HOST_NAME, why)
+            for module in _imported_modules(node, file.path):
+                if any(module == package or module.startswith(f"{package}.") for package in packages):
+                    why = f"imports {module}: a host's parts are reached by its declaration only"
+                    yield file.finding(_line(node), Rule.HOST_NAME, why)
+
+
 def test_sleep(file: SourceFile) -> Iterator[Finding]:
     """A test waits for an event, not for a time."""
     imported = {
@@ -375,6 +405,31 @@ def _module_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
             children = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.stmt)]
             handlers = [child for child in ast.iter_child_nodes(statement) if isinstance(child, ast.ExceptHandler)]
             yield from _module_statements([*children, *(inner for handler in handlers for inner in handler.body)])
+
+
+def _is_declaration(path: str) -> bool:
+    folder, _, name = path.removeprefix(HOSTS).partition("/")
+    return bool(folder) and name == DECLARATION
+
+
+def _declared_words(tree: ast.Module) -> Iterator[str]:
+    """Yield what a declaration calls its host, and the environment variables that it names."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.keyword) and node.arg in NAMING_FIELDS:
+            yield from filter(None, map(_text, ast.walk(node.value)))
+        elif _VARIABLE.fullmatch(_text(node)):
+            yield _text(node)
+
+
+def _text(node: ast.AST) -> str:
+    return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+
+
+def _without_docstrings(tree: ast.Module) -> Iterator[ast.AST]:
+    owners = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    documented = [node for node in ast.walk(tree) if isinstance(node, owners) and ast.get_docstring(node) is not None]
+    skipped = {id(node.body[0].value) for node in documented if isinstance(node.body[0], ast.Expr)}
+    return (node for node in ast.walk(tree) if id(node) not in skipped)
 
 
 def _assigns_all(node: ast.Assign | ast.AnnAssign) -> bool:

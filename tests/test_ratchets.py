@@ -138,9 +138,38 @@ def test_suppressions_above_the_ceiling_are_found(tmp_path: Path) -> None:
     assert _found(tmp_path, MODULE, two, max_suppressions=1) == [(MODULE, 2, Rule.SUPPRESSION_CEILING)]
 
 
+DECLARED = """
+HOST = Host(name="magpie-cli", title="Magpie CLI", aliases=("magpie",), marks=HostMarks(variables=("MAGPIE_SESSION",)))
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('x = "magpie-cli"\n', True),
+        ('x = f"Run Magpie CLI: {y}"\n', True),
+        ('x = ("magpie", 1)\n', True),
+        ('x = environ["MAGPIE_SESSION"]\n', True),
+        ("from harken.hosts.magpie.wake import Waker\n", True),
+        ("import harken.hosts.magpie\n", True),
+        ('"""Magpie CLI is told so."""\n', False),
+        ("# magpie\n", False),
+        ('x = "magpies-nest"\n', False),
+        ("from harken.hosts.magpies import x\n", False),
+        ('x = host_named("other").title\n', False),
+    ],
+)
+def test_a_host_is_named_in_its_own_folder_only(tmp_path: Path, text: str, *, is_found: bool) -> None:
+    """A table elsewhere is what the next host is forgotten in."""
+    _found(tmp_path, "src/harken/hosts/magpie/host.py", DECLARED)
+    _found(tmp_path, "src/harken/hosts/magpie/wake.py", text)
+    assert _found(tmp_path, "src/harken/edge/host_table.py", 'x = "magpie-cli"\n') == []
+    assert _found(tmp_path, MODULE, text) == ([(MODULE, 1, Rule.HOST_NAME)] if is_found else [])
+
+
 def test_every_rule_is_shown_to_fail() -> None:
     """A rule without a case here might never fire, and nobody would notice."""
-    assert {case.rule for case in CASES} | {Rule.SUPPRESSION_CEILING} == set(Rule)
+    assert {case.rule for case in CASES} | {Rule.SUPPRESSION_CEILING, Rule.HOST_NAME} == set(Rule)
 
 
 def test_findings_are_printed_with_place_rule_and_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
