@@ -7,6 +7,7 @@ import io
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import pytest
@@ -20,6 +21,7 @@ from harken.surfaces import shapes
 from harken.surfaces.budget import printed_bytes
 from tests.cli.rig import Outcome, Rig
 from tests.cli.test_as_agent import hosting
+from tests.cli.test_task import inside
 
 NOT_VALID: Final = 2
 CODEX: Final = "codex-mcp-client"
@@ -82,6 +84,26 @@ def test_agent_is_shown_what_its_host_shows_and_nothing_else_is_taken(
         assert len(given) >= 2
         assert [state(rig, message) for message in left] == ["queued"] * len(left)
         agent.tool("ack", ids=left)
+
+
+def test_mail_of_a_task_is_shown_to_its_agent_only_as_far_as_its_host_shows_it(rig: Rig, tmp_path: Path) -> None:
+    """What `check-inbox` has printed counts as seen, too."""
+    rig.ok("task", "new", "Long mail", "--id", "long-mail", "--dir", str(tmp_path))
+    lengths = (2_000, 40_000, 1_500, 4_000, 4_500)
+    sent = [str(rig.ask("send_to_task", task_id="long-mail", body="x" * length)["id"]) for length in lengths]
+    with hosting(rig, CODEX, ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(tmp_path))) as agent:
+        done = inside(rig, tmp_path, "check-inbox")
+        assert size(done) <= MOST
+        states = [
+            next(
+                line["state"] for line in rig.ask("read", ref=message)["ledger"] if line["consumer"] == "task:long-mail"
+            )
+            for message in sent
+        ]
+        assert (states[:3], states[-1]) == (["seen", "queued", "seen"], "queued")
+        assert "(cut, 40000 characters)" in done.out
+        agent.tool("ack", ids=sent)
+    rig.ok("task", "done", "long-mail")
 
 
 def test_agent_reads_what_is_cut_in_parts_and_marks_it(rig: Rig) -> None:

@@ -281,6 +281,8 @@ def test_wait_gets_a_message_that_comes_later(fresh: Rig) -> None:
     assert (waiting.returncode, err) == (0, b"")
     assert out.startswith(f"{sent['id']} #1 [late ".encode())
     assert out.endswith(b"] amy: at last\n")
+    (line,) = [line for line in fresh.json("read", sent["id"])["ledger"] if line["consumer"] == "waiter"]
+    assert (line["state"], line["evidence"]) == ("seen", "shown")
 
 
 def test_wait_ends_well_when_nothing_comes(rig: Rig) -> None:

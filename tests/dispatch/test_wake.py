@@ -481,6 +481,19 @@ async def test_unknown_senders_and_noise_never_wake(house: House, source: str, p
     assert (pipe.texts, rope.pulls) == ([], 0)
 
 
+async def test_what_may_interrupt_rides_along_with_a_wake(house: House) -> None:
+    """It alone starts nobody; a session that works anyway would be told of it between two tools."""
+    pipe = house.pipe(house.come())
+    await house.say("by the way", priority=Priority.LOW)
+    await house.wake()
+    assert pipe.texts == []
+    await house.say("please look")
+    await house.wake()
+    (text,) = pipe.texts
+    assert "please look" in text
+    assert "by the way" in text
+
+
 async def test_noise_does_not_ride_along_with_a_wake(house: House) -> None:
     """What wakes is told; what may only wait for a prompt stays for it."""
     pipe = house.pipe(house.come())

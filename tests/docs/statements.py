@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 _BLOCK_OF_CODE = re.compile(r"^( *)```.*?^\1```$", re.MULTILINE | re.DOTALL)
+_ARROW = re.compile(r"^ *(\S+ --> \w+: .*)$", re.MULTILINE)
 _HEADING = re.compile(r"#+ (.*)")
 _BULLET = re.compile(r"(?:-|\d+\.) +(.*)")
 _RULE = re.compile(r"[| -]+")
@@ -27,15 +28,23 @@ class Statement:
 
 
 def statements(text: str, *, without: Collection[str] = ()) -> Iterator[Statement]:
-    """Yield what a page in Markdown says, without some of its sections, its blocks of code and the heads of tables."""
+    """Yield what a page in Markdown says, without some of its sections, its code and the heads of its tables.
+
+    Of a diagram of states, each arrow with a label is a statement.
+    """
     section = ""
-    for block in re.split(r"\n\s*\n|\n(?=#)", _BLOCK_OF_CODE.sub("", text)):
+    for block in re.split(r"\n\s*\n|\n(?=#)", _BLOCK_OF_CODE.sub(_arrows, text)):
         lines = block.strip().splitlines()
         if lines and (heading := _HEADING.fullmatch(lines[0])):
             section = heading[1]
             lines = lines[1:]
         if section not in without:
             yield from (Statement(section, each) for each in _in_block(lines))
+
+
+def _arrows(block: re.Match[str]) -> str:
+    """Return the arrows of a diagram as bullets; nothing of other code."""
+    return "".join(f"- {arrow}\n" for arrow in _ARROW.findall(block[0]))
 
 
 def _in_block(lines: list[str]) -> Iterator[str]:

@@ -65,6 +65,11 @@ is small.
 |---|---|
 | one | It counts. It adds |
 
+```mermaid
+stateDiagram-v2
+    a --> b: it flies
+```
+
 ## Not promised
 
 Nothing.
@@ -74,6 +79,7 @@ PROMISES = (
     Promise("is small", ("test_a", "test_b")),
     Promise("**Safe.** It … lies", ("test_b",)),
     Promise("It counts. It adds", ("test_a",)),
+    Promise("a --> b", ("test_a",)),
 )
 NO_PROMISE = {"Old.": "it is only said"}
 
@@ -92,6 +98,7 @@ def test_a_page_is_cut_into_sentences() -> None:
         ("Page", ["**Safe.** It never lies: see `this.`"]),
         ("Page", ["Old."]),
         ("Page", ["one | It counts.", "It adds"]),
+        ("Page", ["a --> b: it flies"]),
         ("Not promised", ["Nothing."]),
     ]
 

@@ -255,6 +255,18 @@ def test_a_reply_is_proof_and_reaches_the_person(daemon: DaemonProcess, connect:
     until(lambda: daemon.call("read", ref=message)["replies"][0]["state"] == "sent")
 
 
+def test_a_message_that_was_seen_can_still_be_answered(daemon: DaemonProcess, connect: Connect) -> None:
+    """Most answers come later than the proof."""
+    name = fresh_name()
+    agent = connect(name)
+    message = send(daemon)
+    agent.tool("inbox_pull")
+    agent.tool("inbound_queue_stats")
+    assert standing(daemon, message, name) == ("seen", "later call")
+    agent.tool("reply", message_id=message, body="done")
+    assert standing(daemon, message, name)[0] == "answered"
+
+
 def test_the_other_consumer_is_told_who_answered(daemon: DaemonProcess, connect: Connect) -> None:
     """Two agents that both answer a person are worse than none."""
     name = fresh_name("quick")

@@ -8,6 +8,19 @@ from tests.promises.promise import PromisePage, held
 
 _PROMISES: Final = (
     # The ledger
+    held("queued --> offered", "test_offer_is_visible_in_the_ledger"),
+    held("offered --> offered", "test_expired_lease_is_offered_again_as_a_repeat"),
+    held("offered --> queued", "test_a_hook_that_is_killed_before_it_printed_leaves_the_message_queued"),
+    held("offered --> seen", "test_proof_makes_an_offer_seen_once"),
+    held("queued --> seen: ack", "test_message_can_be_acknowledged_without_an_offer"),
+    held("seen --> answered", "test_a_message_that_was_seen_can_still_be_answered"),
+    held("offered --> answered", "test_reply_waits_in_the_outbox_and_answers_the_delivery"),
+    held("queued --> answered", "test_a_reply_is_proof_and_reaches_the_person"),
+    held("queued --> expired", "test_open_mail_expires_before_it_is_deleted"),
+    held("offered --> expired", "test_open_mail_expires_before_it_is_deleted"),
+    held("queued --> refused", "test_what_was_not_seen_is_refused_when_a_task_is_done"),
+    held("offered --> refused", "test_what_was_not_seen_is_refused_when_a_task_is_done"),
+    held("[*] --> queued", "test_reading_shows_the_line_of_every_consumer"),
     held(
         "For each message and each consumer there is one delivery, and it has one state.",
         "test_store_agrees_with_the_model",
@@ -15,7 +28,11 @@ _PROMISES: Final = (
     held("`harken read ID` shows it", "test_read_shows_the_message_its_ledger_and_replies"),
     held("it is stored, and this consumer was not given it", "test_reading_shows_the_line_of_every_consumer"),
     held("its text was handed to a surface", "test_offer_is_visible_in_the_ledger"),
-    held("there is evidence that it arrived", "test_proof_makes_an_offer_seen_once"),
+    held(
+        "there is evidence that it arrived",
+        "test_proof_makes_an_offer_seen_once",
+        "test_seen_message_is_not_offered_again",
+    ),
     held(
         "a reply was sent | yes",
         "test_reply_waits_in_the_outbox_and_answers_the_delivery",
@@ -78,11 +95,13 @@ _PROMISES: Final = (
     held(
         "the agent, or you, named the message or its delivery id",
         "test_an_acknowledgement_is_proof",
+        "test_acknowledging_is_proof_for_one_consumer",
         "test_ack_marks_as_seen_by_id_and_number",
     ),
     held(
         "`harken pull` or `harken wait` has printed it",
         "test_pull_takes_and_peek_does_not",
+        "test_wait_gets_a_message_that_comes_later",
         "test_what_could_not_be_printed_is_offered_again_as_a_repeat",
     ),
     held("or a program said so with `prove`", "test_what_a_program_was_offered_is_its_own_again_after_a_killed_daemon"),
@@ -375,7 +394,7 @@ _PROMISES: Final = (
     ),
     # Through what a message reaches an agent
     held(
-        "everything that waits, and the five most recent channel messages",
+        "what may push (`wake`, `boundary`), and the five most recent channel messages (`prompt`)",
         "test_a_prompt_carries_what_waits_once",
         "test_the_five_most_recent_channel_messages_go_with_a_prompt_oldest_first",
     ),
@@ -390,14 +409,20 @@ _PROMISES: Final = (
         "test_noise_and_strangers_do_not_hold_up_the_end",
     ),
     held(
-        "what may wake it (`wake`), and what may interrupt it",
+        "what may wake it (`wake`), and with that what may interrupt it (`boundary`)",
         "test_an_idle_session_is_woken_with_the_message",
+        "test_what_may_interrupt_rides_along_with_a_wake",
         "test_noise_does_not_ride_along_with_a_wake",
     ),
     held(
         "everything, from every sender, as far as it fits",
         "test_trust_says_whose_word_a_message_is",
         "test_no_result_is_longer_than_the_host_shows",
+    ),
+    held(
+        "what is only counted (`count`) or muted comes this way alone",
+        "test_unknown_senders_are_in_no_hook",
+        "test_a_muted_sender_is_in_no_hook",
     ),
     held("`harken connect` installs the hooks.", "test_message_sent_while_a_tool_runs_is_in_the_next_request"),
     held(
@@ -524,6 +549,8 @@ _PROMISES: Final = (
     held(
         "What `harken pull`, `wait` and `check-inbox` print to … a line each and stays queued.",
         "test_agent_is_shown_what_its_host_shows_and_nothing_else_is_taken",
+        "test_mail_of_a_task_is_shown_to_its_agent_only_as_far_as_its_host_shows_it",
+        "test_wait_of_an_agent_is_ended_once_by_what_is_too_long",
     ),
     held(
         "`harken read ID --offset N` reads it in pieces, `harken ack ID` marks it.",

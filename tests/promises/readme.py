@@ -146,6 +146,7 @@ _PROMISES: Final = (
         "test_a_decision_counts_from_the_next_message_on",
         "test_a_pairing_code_admits_the_one_who_sends_it",
         "test_a_mute_ends_by_itself_or_by_hand",
+        "test_a_muted_sender_is_in_no_hook",
         "test_first_matching_route_wins_and_none_means_inbox",
         "test_a_session_reads_the_mailbox_of_the_project_in_which_it_works",
     ),
