@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import AbstractAsyncContextManager
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -10,10 +11,12 @@ import pytest
 from harken.clock import Clock
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, BeforeCommit
-from harken.store.sqlite import open_store
+from harken.store.sqlite import open_store as open_file
 from harken.store.sqlite.writer import nothing_before
+from harken.testing import FakeClock
 from tests.contracts.store import StoreContract
 from tests.contracts.store_suite import Backend
+from tests.contracts.two_openers import OpenStore, TwoOpenersSuite
 
 
 @pytest.fixture
@@ -24,7 +27,7 @@ def backend() -> Backend:
         folder: Path, clock: Clock, after_commit: AfterCommit, before_commit: BeforeCommit | None = None
     ) -> AbstractAsyncContextManager[Store]:
         folder.mkdir(exist_ok=True)
-        return open_store(
+        return open_file(
             folder / "harken.db", clock, after_commit=after_commit, before_commit=before_commit or nothing_before
         )
 
@@ -33,3 +36,20 @@ def backend() -> Backend:
 
 class TestSqliteStore(StoreContract):
     """The whole suite, on SQLite."""
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """The time, as every opening of the store sees it."""
+    return FakeClock()
+
+
+@pytest.fixture
+def open_store(tmp_path: Path, clock: FakeClock) -> OpenStore:
+    """Open the same file each time."""
+    return partial(open_file, tmp_path / "harken.db", clock)
+
+
+@pytest.mark.skip(reason="one daemon writes a SQLite file: the lock of its home keeps every other one out")
+class TestSqliteTwoOpeners(TwoOpenersSuite):
+    """What SQLite is not: a store that several daemons share."""

@@ -14,6 +14,9 @@ Promises that hold for every method:
   `UserError` when the database cannot be used at all (newer schema, damaged file), `NotFound`, `Conflict`.
 - Reads see every write that returned before the read began.
 
+A store may be shared by several daemons, each with its own opening: then all of this holds over all of them, and
+`tests/contracts/two_openers.py` says what follows for offers, checkpoints, replies and changes.
+
 It is not a policy: who may do what, what is pushed where, and how long a lease lasts is decided above.
 """
 

@@ -229,7 +229,7 @@ class DeliveryStore(Protocol):
         ...
 
     async def release_except(self, sessions: Collection[SessionKey], *, kinds: Collection[str] = ()) -> int:
-        """End the leases of every session that is not in the given ones: those are gone.
+        """End the leases of every session of this daemon that is not in the given ones: those are gone.
 
         With `kinds`, only of those whose keys begin with one of these.
         """
