@@ -6,8 +6,7 @@ A wake costs its person money and attention: too many are as bad as none.
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -25,9 +24,8 @@ from harken.dispatch.wake import (
     PROOF,
     SETTLE,
     UNSURE,
-    Choice,
     Tries,
-    Waker,
+    WakeChoice,
     Wakes,
     choose,
 )
@@ -45,6 +43,7 @@ from harken.model import (
     Trust,
     WakeResult,
 )
+from harken.sessions.session import Session
 from tests.dispatch.rig import House, Rope
 from tests.inbox.rig import OWNER
 from tests.loss.rig import until
@@ -53,27 +52,28 @@ NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 LONG_AGO = NOW - timedelta(hours=1)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sleeper:
-    """A session, as far as choosing goes."""
-
-    name: str
-    is_helper: bool = False
-    is_busy: bool | None = False
-    is_inherited: bool = False
-    is_one_shot: bool = False
-    reports_interrupts: bool = False
-    hindrance: str = ""
-    is_waiting: bool = False
-    last_active: datetime = LONG_AGO
-    opened_at: datetime = LONG_AGO
-    told_of: frozenset[MessageId] = frozenset()
-    wakers: Mapping[str, Waker] = field(default_factory=lambda: {"bell": Rope("bell"), "line": Rope("line")})
-
-    @property
-    def reader(self) -> Reader:
-        """How it reads."""
-        return Reader(consumer=Consumer(self.name), session=SessionKey(self.name))
+def session_of(name: str, *, is_waiting: bool = False, told_of: Collection[MessageId] = (), **facts: object) -> Session:
+    """Return a session, as far as choosing goes: idle for long, with two ways to wake it, if no fact says otherwise."""
+    session = Session(
+        key=SessionKey(name),
+        agent=Consumer(name),
+        consumer=Consumer(name),
+        host="",
+        client="",
+        cwd="/",
+        pid=0,
+        mailboxes=(INBOX,),
+        surfaces=(),
+        opened_at=LONG_AGO,
+        last_active=LONG_AGO,
+        is_busy=False,
+        wakers={"bell": Rope("bell"), "line": Rope("line")},
+        waits=[lambda: None] if is_waiting else [],
+        noticed=set(told_of),
+    )
+    for fact, value in facts.items():
+        setattr(session, fact, value)
+    return session
 
 
 def letter(received_at: datetime = NOW) -> Message:
@@ -96,68 +96,68 @@ def letter(received_at: datetime = NOW) -> Message:
 
 def test_the_last_active_session_is_chosen_by_its_best_way() -> None:
     """It is the one in front of which the person sits; the others find the message with their prompt."""
-    first, second = Sleeper(name="a"), Sleeper(name="b")
-    assert choose(letter(), [first, second], {}, NOW) == Choice(sleeper=first, way="bell")
+    first, second = session_of("a"), session_of("b")
+    assert choose(letter(), [first, second], {}, NOW) == WakeChoice(session=first, way="bell")
 
 
 def test_the_next_way_follows_the_one_that_was_tried() -> None:
     """Then the next session: a message that may wake is not left lying because one way is broken."""
-    first, second = Sleeper(name="a"), Sleeper(name="b")
+    first, second = session_of("a"), session_of("b")
     tried = {(MessageId("m-1"), SessionKey("a"), "bell"): Tries(1, NOW)}
-    assert choose(letter(), [first, second], tried, NOW) == Choice(sleeper=first, way="line")
+    assert choose(letter(), [first, second], tried, NOW) == WakeChoice(session=first, way="line")
     tried[MessageId("m-1"), SessionKey("a"), "line"] = Tries(1, NOW)
-    assert choose(letter(), [first, second], tried, NOW) == Choice(sleeper=second, way="bell")
+    assert choose(letter(), [first, second], tried, NOW) == WakeChoice(session=second, way="bell")
 
 
 def test_a_way_is_tried_again_after_a_while_and_not_for_ever() -> None:
     """A host may not have listened yet; but one that never answers is left in peace, and the message waits."""
-    sleeper = Sleeper(name="a", wakers={"bell": Rope("bell")})
+    session = session_of("a", wakers={"bell": Rope("bell")})
     place = (MessageId("m-1"), SessionKey("a"), "bell")
-    assert choose(letter(), [sleeper], {place: Tries(1, NOW)}, NOW) == Choice(look_at=NOW + ANSWER)
-    again = choose(letter(), [sleeper], {place: Tries(1, NOW - ANSWER)}, NOW)
-    assert again == Choice(sleeper=sleeper, way="bell")
-    assert choose(letter(), [sleeper], {place: Tries(MOST_TRIES, LONG_AGO)}, NOW) == Choice()
+    assert choose(letter(), [session], {place: Tries(1, NOW)}, NOW) == WakeChoice(look_at=NOW + ANSWER)
+    again = choose(letter(), [session], {place: Tries(1, NOW - ANSWER)}, NOW)
+    assert again == WakeChoice(session=session, way="bell")
+    assert choose(letter(), [session], {place: Tries(MOST_TRIES, LONG_AGO)}, NOW) == WakeChoice()
 
 
 def test_a_session_that_has_just_come_is_given_time_to_listen() -> None:
     """A bell that rings before the host watches it is heard by nobody."""
-    fresh = Sleeper(name="a", opened_at=NOW)
-    assert choose(letter(), [fresh], {}, NOW) == Choice(look_at=NOW + SETTLE)
-    assert choose(letter(), [fresh], {}, NOW + SETTLE) == Choice(sleeper=fresh, way="bell")
+    fresh = session_of("a", opened_at=NOW)
+    assert choose(letter(), [fresh], {}, NOW) == WakeChoice(look_at=NOW + SETTLE)
+    assert choose(letter(), [fresh], {}, NOW + SETTLE) == WakeChoice(session=fresh, way="bell")
 
 
 def test_a_waiting_session_has_it_already() -> None:
     """A long poll is served in the commit; waking another would give the message to two."""
-    assert choose(letter(), [Sleeper(name="a"), Sleeper(name="b", is_waiting=True)], {}, NOW) == Choice()
+    assert choose(letter(), [session_of("a"), session_of("b", is_waiting=True)], {}, NOW) == WakeChoice()
 
 
 def test_a_session_that_was_told_of_it_is_not_woken_for_it() -> None:
     """A notice was taken: saying it again would cost a turn each time. While it is busy it may still read it."""
     told = frozenset({MessageId("m-1")})
-    other = Sleeper(name="b")
-    assert choose(letter(), [Sleeper(name="a", told_of=told)], {}, NOW) == Choice()
-    assert choose(letter(), [Sleeper(name="a", told_of=told, is_busy=True), other], {}, NOW) == Choice()
-    assert choose(letter(), [Sleeper(name="a", told_of=told), other], {}, NOW).sleeper is other
+    other = session_of("b")
+    assert choose(letter(), [session_of("a", told_of=told)], {}, NOW) == WakeChoice()
+    assert choose(letter(), [session_of("a", told_of=told, is_busy=True), other], {}, NOW) == WakeChoice()
+    assert choose(letter(), [session_of("a", told_of=told), other], {}, NOW).session is other
 
 
 def test_a_busy_session_is_left_alone_for_a_while() -> None:
     """It takes the message between two tool calls; an idle one is not woken in its place."""
-    busy = Sleeper(name="a", is_busy=True, last_active=NOW)
-    assert choose(letter(), [busy, Sleeper(name="b")], {}, NOW) == Choice(look_at=NOW + PATIENCE)
+    busy = session_of("a", is_busy=True, last_active=NOW)
+    assert choose(letter(), [busy, session_of("b")], {}, NOW) == WakeChoice(look_at=NOW + PATIENCE)
 
 
 def test_an_idle_session_is_woken_when_the_busy_one_took_nothing() -> None:
     """Hosts do not say when a turn is interrupted: who has been busy for too long without a word may not be."""
-    busy, idle = Sleeper(name="a", is_busy=True), Sleeper(name="b")
-    assert choose(letter(NOW - PATIENCE), [busy, idle], {}, NOW) == Choice(sleeper=idle, way="bell")
-    assert choose(letter(NOW - PATIENCE), [busy], {}, NOW) == Choice(sleeper=busy, way="bell")
+    busy, idle = session_of("a", is_busy=True), session_of("b")
+    assert choose(letter(NOW - PATIENCE), [busy, idle], {}, NOW) == WakeChoice(session=idle, way="bell")
+    assert choose(letter(NOW - PATIENCE), [busy], {}, NOW) == WakeChoice(session=busy, way="bell")
 
 
 def test_patience_counts_from_the_last_sign_of_life() -> None:
     """A session that still calls tools is at work, however long ago the message came."""
     active = NOW - timedelta(seconds=5)
-    busy = Sleeper(name="a", is_busy=True, last_active=active)
-    assert choose(letter(LONG_AGO), [busy], {}, NOW) == Choice(look_at=active + PATIENCE)
+    busy = session_of("a", is_busy=True, last_active=active)
+    assert choose(letter(LONG_AGO), [busy], {}, NOW) == WakeChoice(look_at=active + PATIENCE)
 
 
 @pytest.mark.parametrize(
@@ -169,41 +169,41 @@ def test_a_host_that_tells_of_interruptions_is_believed(longest: timedelta, *, i
     After a restart it may have told so while nobody was there to hear it.
     """
     active = NOW - timedelta(minutes=1)
-    busy = Sleeper(name="a", is_busy=True, reports_interrupts=True, is_inherited=is_inherited, last_active=active)
-    assert choose(letter(LONG_AGO), [busy], {}, NOW) == Choice(look_at=active + longest)
+    busy = session_of("a", is_busy=True, reports_interrupts=True, is_inherited=is_inherited, last_active=active)
+    assert choose(letter(LONG_AGO), [busy], {}, NOW) == WakeChoice(look_at=active + longest)
 
 
 def test_a_run_that_answers_one_prompt_is_never_woken() -> None:
     """It gets what waits with its prompt; a wake would come too late, or into a process that is about to end."""
-    run, other = Sleeper(name="a", is_one_shot=True), Sleeper(name="b")
-    assert choose(letter(), [run], {}, NOW) == Choice()
-    assert choose(letter(), [run, other], {}, NOW).sleeper is other
+    run, other = session_of("a", is_one_shot=True), session_of("b")
+    assert choose(letter(), [run], {}, NOW) == WakeChoice()
+    assert choose(letter(), [run, other], {}, NOW).session is other
 
 
 def test_a_session_that_nobody_would_see_is_not_woken() -> None:
     """Its terminal is closed, or may be: the next session that can be woken is, else the message waits."""
-    closed, other = Sleeper(name="a", hindrance="no terminal shows it"), Sleeper(name="b")
-    assert choose(letter(), [closed], {}, NOW) == Choice()
-    assert choose(letter(), [closed, other], {}, NOW).sleeper is other
+    closed, other = session_of("a", hindrance="no terminal shows it"), session_of("b")
+    assert choose(letter(), [closed], {}, NOW) == WakeChoice()
+    assert choose(letter(), [closed, other], {}, NOW).session is other
 
 
 def test_a_session_that_cannot_be_woken_is_passed_over() -> None:
     """Gemini has no way: the next one may have."""
-    mute, other = Sleeper(name="a", wakers={}), Sleeper(name="b")
-    assert choose(letter(), [mute, other], {}, NOW) == Choice(sleeper=other, way="bell")
+    mute, other = session_of("a", wakers={}), session_of("b")
+    assert choose(letter(), [mute, other], {}, NOW) == WakeChoice(session=other, way="bell")
 
 
 @given(
-    sleepers=st.lists(
+    sessions=st.lists(
         st.builds(
-            Sleeper,
+            session_of,
             name=st.sampled_from("abc"),
             is_busy=st.sampled_from([True, False, None]),
             is_waiting=st.booleans(),
             last_active=st.integers(-100, 0).map(lambda seconds: NOW + timedelta(seconds=seconds)),
         ),
         max_size=3,
-        unique_by=lambda sleeper: sleeper.name,
+        unique_by=lambda session: session.key,
     ),
     tried=st.dictionaries(
         st.tuples(st.just(MessageId("m-1")), st.sampled_from("abc"), st.sampled_from(["bell", "line"])),
@@ -212,20 +212,20 @@ def test_a_session_that_cannot_be_woken_is_passed_over() -> None:
     age=st.integers(0, 100),
 )
 def test_a_choice_is_always_possible_and_never_too_soon(
-    sleepers: list[Sleeper], tried: dict[tuple[MessageId, SessionKey, str], Tries], age: int
+    sessions: list[Session], tried: dict[tuple[MessageId, SessionKey, str], Tries], age: int
 ) -> None:
     """Whatever the house looks like: somebody who is here, by a way they have and that is due, or nobody."""
-    choice = choose(letter(NOW - timedelta(seconds=age)), sleepers, tried, NOW)
-    assert (choice.sleeper is None) == (not choice.way)
-    assert choice.sleeper is None or choice.look_at is None
-    if choice.sleeper is not None:
-        key = choice.sleeper.reader.session
-        assert key in [sleeper.reader.session for sleeper in sleepers]
-        assert choice.way in choice.sleeper.wakers
+    choice = choose(letter(NOW - timedelta(seconds=age)), sessions, tried, NOW)
+    assert (choice.session is None) == (not choice.way)
+    assert choice.session is None or choice.look_at is None
+    if choice.session is not None:
+        key = choice.session.reader.session
+        assert key in [session.reader.session for session in sessions]
+        assert choice.way in choice.session.wakers
         tries = tried.get((MessageId("m-1"), key, choice.way), Tries())
         assert tries.count < MOST_TRIES
         assert tries.last is None or tries.last + ANSWER <= NOW
-        assert not any(sleeper.is_waiting for sleeper in sleepers)
+        assert not any(session.is_waiting for session in sessions)
     if choice.look_at is not None:
         assert NOW < choice.look_at <= NOW + PATIENCE
 

@@ -19,6 +19,8 @@ from typing import Protocol
 import anyio
 
 from harken.model import Attention, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session
 from harken.store.contract import Changes
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
@@ -26,30 +28,6 @@ LOOK_EVERY_SECONDS = 30.0
 LEFT_SECONDS = 7 * 86_400.0
 _RINGING = b"1\n"
 _SESSION = "session-"
-
-
-class Ringable(Protocol):
-    """A live session, as far as bells go."""
-
-    @property
-    def host(self) -> str:
-        """Which host it is one of."""
-        ...
-
-    @property
-    def reader(self) -> Reader:
-        """How it reads."""
-        ...
-
-    @property
-    def told_of(self) -> Collection[MessageId]:
-        """What was announced to it in this turn already: not worth another question."""
-        ...
-
-    @property
-    def is_unproven(self) -> bool:
-        """Whether its next event proves something."""
-        ...
 
 
 class Waiting(Protocol):
@@ -66,14 +44,6 @@ class Waiting(Protocol):
         since: datetime | None = None,
     ) -> Sequence[Message]:
         """Return what waits, may push so far, and is not muted, oldest first."""
-        ...
-
-
-class House(Protocol):
-    """Who is here."""
-
-    def live(self) -> Sequence[Ringable]:
-        """Return the live sessions."""
         ...
 
 
@@ -165,10 +135,12 @@ class Bells:
 class BellRinger:
     """The loop that keeps the bells true."""
 
-    def __init__(self, bells: Bells, changes: Changes, house: House, waiting: Waiting, hosts: Collection[str]) -> None:
+    def __init__(
+        self, bells: Bells, changes: Changes, sessions: Sessions, waiting: Waiting, hosts: Collection[str]
+    ) -> None:
         self._bells = bells
         self._changes = changes
-        self._house = house
+        self._sessions = sessions
         self._waiting = waiting
         self._names = frozenset(hosts)  # those with hooks: nobody would hear the bell of another
         self._look = anyio.Event()
@@ -193,7 +165,7 @@ class BellRinger:
 
     async def look(self) -> None:
         """Ring or silence each host's bell, by what its live sessions have."""
-        sessions: dict[str, list[Ringable]] = {host: [] for host in self._bells.ringing}
+        sessions: dict[str, list[Session]] = {host: [] for host in self._bells.ringing}
         for session in self._here():
             sessions.setdefault(session.host, []).append(session)
         for host, living in sessions.items():
@@ -204,10 +176,10 @@ class BellRinger:
                 self._bells.silence(host, rings)
         self._bells.keep_sessions([session.reader.session for living in sessions.values() for session in living])
 
-    def _here(self) -> Sequence[Ringable]:
-        return [session for session in self._house.live() if session.host in self._names]
+    def _here(self) -> Sequence[Session]:
+        return [session for session in self._sessions.live() if session.host in self._names]
 
-    async def _is_needed(self, sessions: Sequence[Ringable]) -> bool:
+    async def _is_needed(self, sessions: Sequence[Session]) -> bool:
         for session in sessions:
             if session.is_unproven:
                 return True

@@ -5,54 +5,24 @@ A hint carries no body and may be lost; the message is in the store. What may pu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+from collections.abc import Collection
 
 import anyio
 
-from harken.model import OUTBOX, Attention, Mailbox, Message, Reader, SessionKey
+from harken.model import OUTBOX, Attention, Mailbox, SessionKey
+from harken.sessions.registry import Sessions
 from harken.store.contract import Store
 from harken.store.contract.messages import Filter
-from harken.store.contract.people import Mute
 
 BURST = 20
-
-
-class Listener(Protocol):
-    """A live session, as far as pushing goes."""
-
-    @property
-    def reader(self) -> Reader:
-        """How it reads."""
-        ...
-
-    def hears(self, message: Message, mutes: Sequence[Mute]) -> bool:
-        """Whether this message may push to it now."""
-        ...
-
-    def hint(self, message: Message, unread: int) -> None:
-        """Hand over a hint; must not block."""
-        ...
-
-
-class Audience(Protocol):
-    """Who is here."""
-
-    def listeners(self, mailbox: Mailbox) -> Sequence[Listener]:
-        """Return the live sessions that read a mailbox."""
-        ...
-
-    def waiting(self) -> Collection[SessionKey]:
-        """Return the sessions that are in a long poll now."""
-        ...
 
 
 class Push:
     """The loop that turns growth into hints."""
 
-    def __init__(self, store: Store, audience: Audience) -> None:
+    def __init__(self, store: Store, sessions: Sessions) -> None:
         self._store = store
-        self._audience = audience
+        self._sessions = sessions
         self._heads: dict[Mailbox, int] = {}
 
     async def run(self) -> None:
@@ -64,7 +34,7 @@ class Push:
         def wake(names: Collection[Mailbox]) -> None:
             grown.update(name for name in names if name != OUTBOX)
             # Whoever waits has the message itself in this moment, and needs no hint that would slow it down.
-            served.update(self._audience.waiting())
+            served.update(self._sessions.waiting())
             ring.set()
 
         self._heads = {place.mailbox: place.head for place in await self._store.deliveries.consumers()}
@@ -81,7 +51,7 @@ class Push:
 
     async def announce(self, mailbox: Mailbox, besides: Collection[SessionKey] = ()) -> None:
         """Hint at what a mailbox received since the last time; of a burst, at its newest."""
-        listeners = [each for each in self._audience.listeners(mailbox) if each.reader.session not in besides]
+        listeners = [each for each in self._sessions.listeners(mailbox) if each.reader.session not in besides]
         after = self._heads.pop(mailbox, None)
         if not listeners:
             return

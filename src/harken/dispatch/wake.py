@@ -12,7 +12,6 @@ import logging
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Protocol
 
 import anyio
 from anyio.abc import TaskGroup
@@ -20,7 +19,9 @@ from anyio.abc import TaskGroup
 from harken.clock import Clock
 from harken.dispatch.bells import Waiting
 from harken.errors import HarkenError
-from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, Reader, SessionKey, State, WakeResult
+from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, SessionKey, State, WakeResult
+from harken.sessions.registry import Sessions
+from harken.sessions.session import Session, Waker
 from harken.store.contract import Changes
 
 _log = logging.getLogger("harken.wake")
@@ -36,7 +37,7 @@ WAKE_SECONDS = 30.0
 SETTLE = timedelta(seconds=2)  # how long a session that has just come needs until it listens
 MOST_TRIES = 3
 MOST = 20
-MOST_SLEEPERS = 50
+MOST_SESSIONS = 50
 MAX_TRIED = 10_000
 BREATH_SECONDS = 0.1
 LOOK_EVERY_SECONDS = 30.0  # a lease that runs out rings nowhere
@@ -45,96 +46,11 @@ Ledger = Callable[[MessageId], Awaitable[Sequence[Delivery]]]
 GiveUp = Callable[[SessionKey], Awaitable[None]]
 
 
-class Waker(Protocol):
-    """A way to start a turn."""
-
-    @property
-    def name(self) -> str:
-        """The surface."""
-        ...
-
-    async def wake(self) -> WakeResult:
-        """Try; return what became of it."""
-        ...
-
-
-class Sleeper(Protocol):
-    """A live session, as far as waking goes."""
-
-    @property
-    def reader(self) -> Reader:
-        """How it reads."""
-        ...
-
-    @property
-    def is_waiting(self) -> bool:
-        """Whether it is in a long poll: it has the message already."""
-        ...
-
-    @property
-    def is_busy(self) -> bool | None:
-        """Whether it is in a turn; None: nobody knows."""
-        ...
-
-    @property
-    def is_inherited(self) -> bool:
-        """Whether that is from before a restart, and nothing has confirmed it."""
-        ...
-
-    @property
-    def reports_interrupts(self) -> bool:
-        """Whether its host says when a turn is interrupted: then one that seems busy is."""
-        ...
-
-    @property
-    def hindrance(self) -> str:
-        """Why it cannot be woken now; empty when it can."""
-        ...
-
-    @property
-    def is_one_shot(self) -> bool:
-        """Whether it ends after one prompt: it is given what waits with that, and never woken."""
-        ...
-
-    @property
-    def is_helper(self) -> bool:
-        """Whether another agent has started it: that one is woken."""
-        ...
-
-    @property
-    def told_of(self) -> Collection[MessageId]:
-        """What was announced to it without its text: it knows, and reads it when it likes."""
-        ...
-
-    @property
-    def opened_at(self) -> datetime:
-        """When it came."""
-        ...
-
-    @property
-    def last_active(self) -> datetime:
-        """When it did something last."""
-        ...
-
-    @property
-    def wakers(self) -> Mapping[str, Waker]:
-        """The ways to wake it, the best first."""
-        ...
-
-
-class House(Protocol):
-    """Who is here."""
-
-    def live(self) -> Sequence[Sleeper]:
-        """Return the live sessions, the last active first."""
-        ...
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class WakeChoice:
     """Whom to wake and how, or when to look again."""
 
-    sleeper: Sleeper | None = None
+    session: Session | None = None
     way: str = ""
     look_at: datetime | None = None
 
@@ -156,39 +72,39 @@ class Tries:
 Tried = Mapping[tuple[MessageId, SessionKey, str], Tries]
 
 
-def patience(sleeper: Sleeper) -> timedelta:
+def patience(session: Session) -> timedelta:
     """Return how long a session that seems busy has to take a message between two tool calls."""
-    if not sleeper.reports_interrupts:
+    if not session.reports_interrupts:
         return PATIENCE
-    return UNSURE if sleeper.is_inherited else LONGEST_STEP
+    return UNSURE if session.is_inherited else LONGEST_STEP
 
 
-def choose(message: Message, sleepers: Sequence[Sleeper], tried: Tried, now: datetime) -> Choice:
+def choose(message: Message, sessions: Sequence[Session], tried: Tried, now: datetime) -> WakeChoice:
     """Choose among the sessions for which a message waits, the last active first.
 
     A way that was not tried comes before one that was; the same one has a while before it is tried again, because a
     host may not have listened yet.
     """
-    if any(sleeper.is_waiting or (sleeper.is_busy and message.id in sleeper.told_of) for sleeper in sleepers):
-        return Choice()
+    if any(session.is_waiting or (session.is_busy and message.id in session.told_of) for session in sessions):
+        return WakeChoice()
     # Whoever was told and ended its turn without reading is not told again; others may be.
-    sleepers = [sleeper for sleeper in sleepers if message.id not in sleeper.told_of]
-    for sleeper in sleepers:
-        since = max(message.received_at, sleeper.last_active)
-        if sleeper.is_busy and now < since + patience(sleeper):
-            return Choice(look_at=since + patience(sleeper))
+    sessions = [session for session in sessions if message.id not in session.told_of]
+    for session in sessions:
+        since = max(message.received_at, session.last_active)
+        if session.is_busy and now < since + patience(session):
+            return WakeChoice(look_at=since + patience(session))
     # One that cannot be woken now is looked at again when that changes.
-    sleepers = [sleeper for sleeper in sleepers if not sleeper.is_one_shot and not sleeper.hindrance]
-    ways = list[tuple[int, datetime, Sleeper, str]]()
-    for sleeper in sorted(sleepers, key=lambda each: bool(each.is_busy)):
-        for way in sleeper.wakers:
-            tries = tried.get((message.id, sleeper.reader.session, way), Tries())
-            due = tries.again_at(max(now, sleeper.opened_at + SETTLE))
-            ways += [(tries.count, due, sleeper, way)] if due is not None else []
+    sessions = [session for session in sessions if not session.is_one_shot and not session.hindrance]
+    ways = list[tuple[int, datetime, Session, str]]()
+    for session in sorted(sessions, key=lambda each: bool(each.is_busy)):
+        for way in session.wakers:
+            tries = tried.get((message.id, session.reader.session, way), Tries())
+            due = tries.again_at(max(now, session.opened_at + SETTLE))
+            ways += [(tries.count, due, session, way)] if due is not None else []
     if not ways:
-        return Choice()
+        return WakeChoice()
     _, due_at, chosen, way = min(ways, key=lambda each: each[0])
-    return Choice(sleeper=chosen, way=way) if due_at <= now else Choice(look_at=due_at)
+    return WakeChoice(session=chosen, way=way) if due_at <= now else WakeChoice(look_at=due_at)
 
 
 class Wakes:
@@ -197,7 +113,7 @@ class Wakes:
     def __init__(
         self,
         changes: Changes,
-        house: House,
+        sessions: Sessions,
         clock: Clock,
         *,
         waiting: Waiting,
@@ -205,7 +121,7 @@ class Wakes:
         give_up: GiveUp,
     ) -> None:
         self._changes = changes
-        self._house = house
+        self._sessions = sessions
         self._clock = clock
         self._waiting = waiting
         self._ledger = ledger
@@ -248,38 +164,38 @@ class Wakes:
             if message.id in self._under_way:
                 due.append(self._under_way[message.id])
                 continue
-            if await self._is_taken(message, {sleeper.reader.consumer for sleeper in first}):
+            if await self._is_taken(message, {session.reader.consumer for session in first}):
                 continue
             # Asked anew: sessions are asked one after the other, and it may have come in between.
-            sleepers = [s for s in self._here() if await self._waiting(s.reader, WAKES, 1, only=[message.id])]
-            choice = choose(message, sleepers, self._tried, self._clock.now())
+            sessions = [s for s in self._here() if await self._waiting(s.reader, WAKES, 1, only=[message.id])]
+            choice = choose(message, sessions, self._tried, self._clock.now())
             if choice.look_at is not None:
                 due.append(choice.look_at)
-            if choice.sleeper is not None and choice.sleeper.reader.session not in self._waking:
-                together = [m for m, others in waiting if choice.sleeper in others]
-                due.append(await self._begin(choice.sleeper, choice.way, together))
+            if choice.session is not None and choice.session.reader.session not in self._waking:
+                together = [m for m, others in waiting if choice.session in others]
+                due.append(await self._begin(choice.session, choice.way, together))
         return min(due, default=None)
 
-    async def _by_message(self) -> list[tuple[Message, list[Sleeper]]]:
+    async def _by_message(self) -> list[tuple[Message, list[Session]]]:
         """Return what may wake somebody now, with the sessions it waits for."""
-        found: dict[MessageId, tuple[Message, list[Sleeper]]] = {}
+        found: dict[MessageId, tuple[Message, list[Session]]] = {}
         since = self._clock.now() - FRESH
-        for sleeper in self._here():
+        for session in self._here():
             # What a session was told of without its text must not hide what came after it.
-            for message in await self._waiting(sleeper.reader, WAKES, MOST, without=sleeper.told_of, since=since):
-                found.setdefault(message.id, (message, []))[1].append(sleeper)
+            for message in await self._waiting(session.reader, WAKES, MOST, without=session.told_of, since=since):
+                found.setdefault(message.id, (message, []))[1].append(session)
         return list(found.values())
 
-    def _here(self) -> Sequence[Sleeper]:
+    def _here(self) -> Sequence[Session]:
         """Return who can be reached or has asked: asking for others would make a reader of whoever only looks in."""
-        here = [s for s in self._house.live() if s.wakers or s.is_waiting or s.is_busy is not None]
-        here = [sleeper for sleeper in here if not sleeper.is_helper]
+        here = [s for s in self._sessions.live() if s.wakers or s.is_waiting or s.is_busy is not None]
+        here = [session for session in here if not session.is_helper]
         # Somebody with that many open conversations looks at the last ones.
-        return here[:MOST_SLEEPERS]
+        return here[:MOST_SESSIONS]
 
     async def _is_taken(self, message: Message, without: Collection[Consumer]) -> bool:
         """Whether an agent of some host has it already: the others, for whom it waits, find it with their prompt."""
-        here = {sleeper.reader.session for sleeper in self._house.live()}
+        here = {session.reader.session for session in self._sessions.live()}
         for delivery in await self._ledger(message.id):
             if delivery.consumer == WATCH or delivery.consumer in without:
                 continue
@@ -289,16 +205,16 @@ class Wakes:
                 return True
         return False
 
-    async def _begin(self, sleeper: Sleeper, way: str, messages: Sequence[Message]) -> datetime:
+    async def _begin(self, session: Session, way: str, messages: Sequence[Message]) -> datetime:
         """Wake a session beside everything else: a host that does not answer must not hold up the others."""
-        key, until = sleeper.reader.session, self._clock.now() + timedelta(seconds=WAKE_SECONDS)
+        key, until = session.reader.session, self._clock.now() + timedelta(seconds=WAKE_SECONDS)
         # Whatever waits for this session is on its way to it: nobody else is woken for it, and by no second way.
         self._under_way.update((message.id, until) for message in messages)
         self._waking.add(key)
         if self._tasks is not None:
-            self._tasks.start_soon(self._wake, key, sleeper.wakers[way], messages)
+            self._tasks.start_soon(self._wake, key, session.wakers[way], messages)
             return until
-        return await self._wake(key, sleeper.wakers[way], messages)
+        return await self._wake(key, session.wakers[way], messages)
 
     async def _wake(self, key: SessionKey, waker: Waker, messages: Sequence[Message]) -> datetime:
         # Whoever is cut off in the middle of it cannot say whether the host has the text.
@@ -334,7 +250,7 @@ class Wakes:
         """Give up waiting for the proof of wakes whose time is over."""
         now = self._clock.now()
         self._under_way = {message: until for message, until in self._under_way.items() if until > now}
-        busy = {sleeper.reader.session for sleeper in self._house.live() if sleeper.is_busy}
+        busy = {session.reader.session for session in self._sessions.live() if session.is_busy}
         for key, wake in tuple(self._unproven.items()):
             if wake.until > now:
                 continue
