@@ -14,15 +14,12 @@ from pathlib import Path
 
 import pytest
 
-from harken.cli.checkup import health_of
-from harken.cli.connecting import targets
-from harken.cli.output import Screen
-from harken.cli.verbs import Invocation
-from harken.config.home import Home
 from harken.hosts.apply import apply
 from harken.hosts.place import local_place
 from harken.hosts.plan import Wishes
 from harken.hosts.registry import connector
+from harken.setup.connect import targets
+from harken.setup.doctor import health_of
 from harken.workspaces import seeding
 from harken.workspaces.seeding import Seeded, seeded_names, seeds, unseed_all
 from tests.cli.repos import PERSON, commit, git, repository
@@ -65,11 +62,6 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     for name, value in {**PERSON, "HOME": str(tmp_path / "user"), "PATH": os.defpath}.items():
         monkeypatch.setenv(name, value)
     return tmp_path / "harken"
-
-
-def invocation(home: Path) -> Invocation:
-    """What a verb is told."""
-    return Invocation(home=Home(home), as_json=False, screen=Screen(0, has_colour=False))
 
 
 def seed(home: Path, task: str, folder: Path, host: str) -> Seeded:
@@ -230,12 +222,8 @@ def test_what_agents_read_in_a_repository_stays_as_it_is(home: Path, tmp_path: P
     assert any(path.endswith((".toml", ".json")) for path in seeded.files)
     assert is_clean(folder)
     assert seed(home, "one", folder, host) == Seeded()
-    target = targets(invocation(home), [host], None, is_looking=False)[0]
-    findings = [
-        finding
-        for _, finding in health_of(invocation(home), target).findings
-        if finding.what == "connected and current"
-    ]
+    target = targets(home, [host], None, is_looking=False)[0]
+    findings = [finding for _, finding in health_of(target).findings if finding.what == "connected and current"]
     assert findings
     assert all(finding.is_good for finding in findings)
     unseed(home, "one")

@@ -1,17 +1,16 @@
 """The verbs `backup` and `restore`: everything Harken knows in one private file, and back into an empty home.
 
-A backup is taken from the files, with or without a daemon that goes on writing them. What it holds is in `archive.py`.
+A backup is taken from the files, with or without a daemon that goes on writing them. What it holds is in
+`setup/archive.py`.
 """
 
 from __future__ import annotations
 
 import os
-import shutil
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from tempfile import TemporaryDirectory, mkdtemp, mkstemp
 from time import monotonic
 from typing import IO, Final
 
@@ -19,16 +18,12 @@ import click
 
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
-from harken.config.home import Home, disk_error, ensure, write_private
 from harken.control.slow_notice import QUIET_SECONDS
 from harken.errors import Conflict, NotFound, UserError
 
 STREAM: Final = "-"
 THOUSAND: Final = 1000
-WORKING: Final = ".restore-"
 LEFT_OUT: Final = "tokens, sign-ins, secrets, the file env, logs, and what connects your agents"
-DATABASE: Final = "harken.db"
-MAY_BE_THERE: Final = frozenset({"run", "logs", "reserve"})  # what a daemon leaves, and nobody would miss
 
 
 @verb("backup")
@@ -41,6 +36,7 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     """
     from harken.cli.authority import refuse_agent
     from harken.setup.archive import pack
+    from harken.setup.backup import backup_target
 
     refuse_agent(asked, "make backups")
     home = asked.home
@@ -51,7 +47,7 @@ def backup(asked: Invocation, *, file: str, replace: bool) -> None:
     path = None if file == STREAM else Path(os.path.normpath(Path.cwd() / file))
     if path is not None and path.exists() and not replace:
         raise Conflict(f"{path} is there already.", "Choose another name, or say --replace.")
-    with _target(path) as (stream, work):
+    with backup_target(path) as (stream, work):
         about, count = pack(home, stream, work, _Progress().told)
     size = path.stat().st_size if path else 0
     if asked.as_json:
@@ -77,41 +73,23 @@ def restore(asked: Invocation, *, file: str, is_agreed: bool, takes_settings: bo
     """
     from harken.cli.authority import refuse_agent
     from harken.cli.restore_show import held_record, show_held, show_parked
-    from harken.config.lock import single_instance
-    from harken.setup.archive import unpack
-    from harken.setup.restore_powers import park, powers_in
-    from harken.store.identity import identity_text
-    from harken.store.sqlite.decisions import disown
-    from harken.store.sqlite.identity import begin_epoch
-    from harken.store.sqlite.restore_guard import hold
+    from harken.setup.backup import refuse_used
+    from harken.setup.backup import restore as restore_home
 
     refuse_agent(asked, "restore backups")
     home = asked.home
-    _refuse_used(home)
+    refuse_used(home)
     with _source(file) as stream:
-        ensure(home)
-        with single_instance(home.lock_file):
-            _refuse_used(home)
-            work = Path(mkdtemp(prefix=WORKING, dir=home.path))
-            try:
-                about, count = unpack(stream, work)
-                held = hold(work / DATABASE)
-                powers = powers_in(work, DATABASE)
-                is_taken = takes_settings or not powers or _takes(asked, powers, is_agreed=is_agreed)
-                parked = [] if is_taken else park(work, DATABASE)
-                disown(work / DATABASE, Home(work).journal_dir)
-                write_private(Home(work).identity_file, identity_text(begin_epoch(work / DATABASE)))
-                _move(work, home)
-            except OSError as exc:
-                raise disk_error("write", home.path, exc) from exc
-            finally:
-                shutil.rmtree(work, ignore_errors=True)
+        done = restore_home(home, stream, lambda powers: takes_settings or _takes(asked, powers, is_agreed=is_agreed))
+    about, held, powers, parked = done.about, done.held, done.powers, done.parked
     if asked.as_json:
-        said = {"home": str(home.path), "files": count, "last_event": about.last_event}
+        said = {"home": str(home.path), "files": done.files, "last_event": about.last_event}
         found = [{"would": what, "with": detail} for what, detail in powers]
-        asked.print_json({**said, "settings": found, "parked_settings": parked, **held_record(held)})
+        asked.print_json({**said, "settings": found, "parked_settings": list(parked), **held_record(held)})
         return
-    asked.screen.line(f"Restored {home.path}: {count} files, up to event {about.last_event} of {about.created_at}.")
+    asked.screen.line(
+        f"Restored {home.path}: {done.files} files, up to event {about.last_event} of {about.created_at}."
+    )
     asked.screen.line(f"Not in a backup: {LEFT_OUT}.")
     show_held(asked.screen, held)
     show_parked(asked.screen, home.path, powers, parked)
@@ -144,33 +122,6 @@ def human(size: float) -> str:
 
 
 @contextmanager
-def _target(path: Path | None) -> Iterator[tuple[IO[bytes], Path]]:
-    """Open stdout, or a private file that appears under its name only when it is complete; and a folder to work in."""
-    if path is None:
-        with TemporaryDirectory(prefix="harken-backup-") as work:
-            yield sys.stdout.buffer, Path(work)
-            sys.stdout.buffer.flush()
-        return
-    try:
-        with TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as work:
-            descriptor, name = mkstemp(dir=path.parent, prefix=f".{path.name}.")
-            temporary = Path(name)
-            try:
-                with os.fdopen(descriptor, "wb") as stream:
-                    yield stream, Path(work)
-                    stream.flush()
-                    os.fsync(stream.fileno())
-                temporary.replace(path)
-            finally:
-                with suppress(FileNotFoundError):
-                    temporary.unlink()
-    except BrokenPipeError:
-        raise
-    except OSError as exc:
-        raise disk_error("write", path, exc) from exc
-
-
-@contextmanager
 def _source(file: str) -> Iterator[IO[bytes]]:
     if file == STREAM:
         yield sys.stdin.buffer
@@ -180,36 +131,6 @@ def _source(file: str) -> Iterator[IO[bytes]]:
         raise NotFound(f"There is no file {path}.", "Name a file that `harken backup` wrote.")
     with path.open("rb") as stream:
         yield stream
-
-
-def _refuse_used(home: Home) -> None:
-    """Refuse a home in which anything is: a backup never mixes with it."""
-    try:
-        found = sorted(home.path.iterdir())
-    except FileNotFoundError:
-        return
-    except OSError as exc:
-        raise disk_error("read", home.path, exc) from exc
-    used = [path for path in found if path.name not in MAY_BE_THERE and not _is_bare(path)]
-    if used:
-        raise Conflict(
-            f"{home.path} is not empty: {used[0].name} is there.",
-            "Restore into a new home with --home, or move this one away.",
-        )
-
-
-def _is_bare(path: Path) -> bool:
-    """Whether there is nothing in it: an empty folder, or what a restore that was killed had not moved yet."""
-    return path.is_dir() and not path.is_symlink() and (path.name.startswith(WORKING) or not any(path.iterdir()))
-
-
-def _move(work: Path, home: Home) -> None:
-    """Let the files be the home's. The database comes last: a home without it is seen to be incomplete."""
-    for path in sorted(work.iterdir(), key=lambda each: each.name == DATABASE):
-        place = home.path / path.name
-        if path.is_dir() and place.is_dir():
-            place.rmdir()  # empty: that was looked at
-        path.rename(place)
 
 
 class _Progress:

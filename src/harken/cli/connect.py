@@ -50,9 +50,9 @@ def connect(
     they are; `harken disconnect` takes out exactly what was written. A host that is not installed is prepared where
     files are enough. Exits with 1 when the host does not see what was written.
     """
-    from harken.cli.connecting import connect_targets, targets
+    from harken.cli.connecting import connect_targets, look_for_hosts
 
-    found = targets(asked, names_of(words, is_all=is_all), project)
+    found = look_for_hosts(asked, names_of(words, is_all=is_all), project)
     if is_all:
         found = [target for target in found if target.found]
     if not found:
@@ -70,12 +70,13 @@ def disconnect(asked: Invocation, *, words: tuple[str, ...], is_all: bool, proje
 
     Files that nobody has written since become what they were, byte for byte; from the others our entries go.
     """
-    from harken.cli.connecting import connected_targets, disconnect_targets, targets
+    from harken.cli.connecting import disconnect_targets
+    from harken.setup.connect import connected_targets, targets
 
     if is_all and not words and not project:
-        found = connected_targets(asked)
+        found = connected_targets(asked.home.path)
     else:
-        found = targets(asked, names_of(words, is_all=is_all), project, is_looking=False)
+        found = targets(asked.home.path, names_of(words, is_all=is_all), project, is_looking=False)
     disconnect_targets(asked, found, is_agreed=yes)
 
 

@@ -9,8 +9,6 @@ from __future__ import annotations
 import shlex
 import sys
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -30,74 +28,29 @@ from harken.cli.verbs import Invocation
 from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.display import one_line
-from harken.errors import HarkenError, NotFound, UserError
+from harken.errors import HarkenError, UserError
 from harken.hosts.apply import Undone, apply, fates, is_change, undo, verify
-from harken.hosts.names import short, title_of
-from harken.hosts.place import local_place
-from harken.hosts.plan import CommandStep, Connector, Finding, Found, Place, Plan, Step, Wishes
-from harken.hosts.record import Record, load, records, shared_blocks
-from harken.hosts.registry import connector
+from harken.hosts.names import short
+from harken.hosts.plan import CommandStep, Finding, Plan, Step
+from harken.hosts.record import shared_blocks
+from harken.setup.connect import ConnectJob, ConnectTarget, job_of, targets
 
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Target:
-    """One host, in one place."""
-
-    connector: Connector
-    place: Place
-    found: Found | None
-    record: Record | None
-
-    @property
-    def name(self) -> str:
-        """What people call it, and where."""
-        where = f" in {short(self.place.project)}" if self.place.project else ""
-        return f"{title_of(self.connector.name)}{where}"
-
-
-def targets(asked: Invocation, names: Sequence[str], project: Path | None, *, is_looking: bool = True) -> list[Target]:
-    """Return the hosts with what is known of them; looking for their programs takes a moment."""
-    place = local_place(asked.home.path, project)
-    connectors = [connector(name) for name in names]
-    if is_looking and len(connectors) > 1 and sys.stderr.isatty():
+def look_for_hosts(asked: Invocation, names: Sequence[str], project: Path | None) -> list[ConnectTarget]:
+    """Return the hosts with what is known of them; a person who waits is told what for."""
+    if len(names) > 1 and sys.stderr.isatty():
         note_to_person("Looking for agent hosts …")
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(lambda each: each.find(place) if is_looking else None, connectors)
-        return [
-            Target(connector=each, place=place, found=program, record=load(place.harken, each.name, project))
-            for each, program in zip(connectors, found, strict=True)
-        ]
-
-
-def connected_targets(asked: Invocation) -> list[Target]:
-    """Return every connection that is recorded, of projects too."""
-    places = [(record.host, Path(record.project) if record.project else None) for record in records(asked.home.path)]
-    return [target for host, project in places for target in targets(asked, [host], project, is_looking=False)]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Job:
-    """What is to be done to one host, or why it cannot be."""
-
-    target: Target
-    wishes: Wishes
-    plan: Plan
-    error: HarkenError | None = None
-
-    @property
-    def is_todo(self) -> bool:
-        """Whether anything would change."""
-        return self.error is None and any(is_change(step) for step in self.plan.steps)
+    return targets(asked.home.path, names, project)
 
 
 def connect_targets(
-    asked: Invocation, found: Sequence[Target], *, wake: str | None, is_dry: bool, is_agreed: bool
+    asked: Invocation, found: Sequence[ConnectTarget], *, wake: str | None, is_dry: bool, is_agreed: bool
 ) -> None:
     """Show, ask, write and verify. Of several hosts, one that cannot be connected does not stop the others."""
     refuse_agent(asked, "connect hosts")
-    jobs = [_job(target, wake, is_alone=len(found) == 1) for target in found]
+    jobs = [job_of(target, wake, is_alone=len(found) == 1) for target in found]
     for job in jobs:
         if not asked.as_json:
             _show(asked, job)
@@ -113,22 +66,12 @@ def connect_targets(
         click.get_current_context().exit(NEEDS_FIXING)
 
 
-def _job(target: Target, wake: str | None, *, is_alone: bool) -> Job:
-    wishes = _wishes(target, wake)
-    try:
-        return Job(target=target, wishes=wishes, plan=_plan(target, wishes))
-    except HarkenError as exc:
-        if is_alone:
-            raise
-        return Job(target=target, wishes=wishes, plan=Plan(host=target.connector.name, steps=()), error=exc)
-
-
-def _planned(job: Job) -> Result:
+def _planned(job: ConnectJob) -> Result:
     state = "failed" if job.error else "planned" if job.is_todo else "current"
     return _result(job, state, [], job.error)
 
 
-def _connected(asked: Invocation, job: Job, *, is_alone: bool) -> Result:
+def _connected(asked: Invocation, job: ConnectJob, *, is_alone: bool) -> Result:
     """Write and verify one host, and say so."""
     if job.error:
         return _result(job, "failed", [], job.error)
@@ -150,7 +93,7 @@ def _connected(asked: Invocation, job: Job, *, is_alone: bool) -> Result:
     return _result(job, "connected" if job.is_todo else "current", findings, None)
 
 
-def _result(job: Job, state: str, findings: Sequence[Finding], error: HarkenError | None) -> Result:
+def _result(job: ConnectJob, state: str, findings: Sequence[Finding], error: HarkenError | None) -> Result:
     project = job.target.place.project
     return {
         "host": job.target.connector.name,
@@ -163,7 +106,7 @@ def _result(job: Job, state: str, findings: Sequence[Finding], error: HarkenErro
     }
 
 
-def disconnect_targets(asked: Invocation, found: Sequence[Target], *, is_agreed: bool) -> None:
+def disconnect_targets(asked: Invocation, found: Sequence[ConnectTarget], *, is_agreed: bool) -> None:
     """Show, ask, and take back."""
     refuse_agent(asked, "disconnect hosts")
     removals = [None if target.record else target.connector.removal(target.place) for target in found]
@@ -197,31 +140,7 @@ def disconnect_targets(asked: Invocation, found: Sequence[Target], *, is_agreed:
         click.get_current_context().exit(NEEDS_FIXING)
 
 
-def _wishes(target: Target, wake: str | None) -> Wishes:
-    """Return what the person chose, now or when they connected before."""
-    ways = target.connector.wakes
-    if wake is None:
-        return Wishes(wake=target.record.wake if target.record else "")
-    if wake == "default":
-        return Wishes()
-    if wake not in ways:
-        known = "\n".join(f"{way}: {cost}" for way, cost in {"default": "What comes with it.", **ways}.items())
-        raise UserError(f"{title_of(target.connector.name)} has no wake {wake[:40]!r}.", f"There are:\n{known}")
-    return Wishes(wake=wake)
-
-
-def _plan(target: Target, wishes: Wishes) -> Plan:
-    plan = target.connector.plan(target.place, wishes)
-    if target.found:
-        return plan
-    title = title_of(target.connector.name)
-    if any(isinstance(step, CommandStep) for step in plan.steps):
-        raise NotFound(f"{title} is not installed.", "Install it, then run this again: it takes part in connecting.")
-    note = f"{title} was not found on the PATH. Its files are prepared, and nothing could be verified."
-    return replace(plan, notes=(note, *plan.notes))
-
-
-def _show(asked: Invocation, job: Job) -> None:
+def _show(asked: Invocation, job: ConnectJob) -> None:
     screen, target = asked.screen, job.target
     screen.line(heading(screen, target.connector.name, target.found, target.place.project))
     if job.error:
@@ -237,7 +156,7 @@ def _show(asked: Invocation, job: Job) -> None:
             screen.table(unused)
 
 
-def _show_removal(asked: Invocation, target: Target, plan: Plan | None, *, is_todo: bool) -> None:
+def _show_removal(asked: Invocation, target: ConnectTarget, plan: Plan | None, *, is_todo: bool) -> None:
     screen = asked.screen
     if not is_todo:
         screen.line(f"{target.name} is not connected.")

@@ -22,19 +22,20 @@ from typing import TYPE_CHECKING
 import click
 
 from harken.cli.authority import refuse_agent
-from harken.cli.checkup import is_connected
-from harken.cli.connecting import NEEDS_FIXING, Target, targets
-from harken.cli.lifecycle import stop
+from harken.cli.connecting import NEEDS_FIXING, look_for_hosts
 from harken.cli.output import RED, Screen, note_to_person
 from harken.cli.planned import GREEN, found_record, heading
 from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure
 from harken.control.client import Daemon, Result
 from harken.control.start import start
+from harken.control.stop import stop
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
 from harken.hosts.names import short, title_of
 from harken.hosts.registry import hook_host, host_named, trial_recipe
 from harken.model import INBOX
+from harken.setup.connect import ConnectTarget, targets
+from harken.setup.doctor import is_connected
 from harken.setup.service import start_by_service
 from harken.trial.post import Guest, Line
 
@@ -95,7 +96,7 @@ class DaemonPost:
 def check_live(asked: Invocation, names: Sequence[str], *, can_restart: bool) -> None:
     """Try hosts one after the other, show what arrived, and end with 1 when something did not."""
     _refuse(asked)
-    found = targets(asked, names, None)
+    found = look_for_hosts(asked, names, None)
     results = [_checked(asked, target, can_restart=can_restart) for target in found]
     if asked.as_json:
         asked.print_json({"hosts": results})
@@ -103,7 +104,7 @@ def check_live(asked: Invocation, names: Sequence[str], *, can_restart: bool) ->
         click.get_current_context().exit(NEEDS_FIXING)
 
 
-def _checked(asked: Invocation, target: Target, *, can_restart: bool) -> Result:
+def _checked(asked: Invocation, target: ConnectTarget, *, can_restart: bool) -> Result:
     """Try one host, and say what came of it."""
     from harken.trial.live import check
 
@@ -144,7 +145,7 @@ def probe_host(asked: Invocation, name: str, folder: Path | None, *, is_agreed: 
             why = f"The model of {title} can only be replaced in a folder of the trial's own."
             raise UserError(why, f"Leave --dir away: harken probe {name}")
         _agree(asked, title, folder.resolve(), is_agreed=is_agreed)
-    (target,) = targets(asked, [name], None)
+    (target,) = look_for_hosts(asked, [name], None)
     here = folder.resolve() if folder else None
     with trial_of(asked, target, here) as trial:
         traced = trace(trial)
@@ -178,7 +179,7 @@ def _agree(asked: Invocation, title: str, folder: Path, *, is_agreed: bool) -> N
 
 
 @contextmanager
-def trial_of(asked: Invocation, target: Target, folder: Path | None) -> Iterator[Trial]:
+def trial_of(asked: Invocation, target: ConnectTarget, folder: Path | None) -> Iterator[Trial]:
     """One host with a model of ours, in a folder of its own or one of the person's; at the end all of it is gone."""
     from harken.trial.model import Model
     from harken.trial.turn import Trial
@@ -218,8 +219,10 @@ def _restart(home: Home) -> None:
         start(home)
 
 
-def _places(asked: Invocation, target: Target, folder: Path | None) -> list[Target]:
-    return [target] if folder is None else [target, *targets(asked, [target.connector.name], folder, is_looking=False)]
+def _places(asked: Invocation, target: ConnectTarget, folder: Path | None) -> list[ConnectTarget]:
+    if folder is None:
+        return [target]
+    return [target, *targets(asked.home.path, [target.connector.name], folder, is_looking=False)]
 
 
 @contextmanager
@@ -257,7 +260,7 @@ def _interruptible() -> Iterator[None]:
             signal.signal(number, handler)
 
 
-def _teller(target: Target) -> Callable[[str], None]:
+def _teller(target: ConnectTarget) -> Callable[[str], None]:
     title = title_of(target.connector.name)
     if not sys.stderr.isatty():
         return lambda _text: None

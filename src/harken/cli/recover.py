@@ -5,13 +5,8 @@ It shows first what it found and what it would do. The old files stay, together,
 
 from __future__ import annotations
 
-import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Mapping
 from datetime import UTC, datetime
-from functools import partial
-from pathlib import Path
-from tempfile import mkdtemp
 from typing import TYPE_CHECKING, Final
 
 import click
@@ -19,14 +14,13 @@ import click
 from harken.cli.agree import agree
 from harken.cli.output import Screen
 from harken.cli.verbs import Invocation, verb
-from harken.config.home import Home, disk_error, ensure, write_private
+from harken.config.home import Home, ensure
 from harken.control.client import Result
-from harken.errors import Conflict, NotFound
+from harken.errors import NotFound
 
 if TYPE_CHECKING:  # it brings the whole store, and `--help` names this verb too
     from harken.store.sqlite.recovery import Recovered, RecoveryPlan
 
-WORKING: Final = ".recover-"
 KEPT: Final = "harken.db.lost-"
 WORDS: Final[Mapping[str, str]] = {
     "missing": "harken.db is gone.",
@@ -52,6 +46,7 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     back, and shown.
     """
     from harken.cli.authority import refuse_agent
+    from harken.setup.recover import exchange, locked, work_folder
     from harken.store.sqlite import recovery
 
     refuse_agent(asked, "recover the database")
@@ -59,7 +54,7 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     if not home.path.is_dir():
         raise NotFound(f"There is no home {home.path}.", "Name another one with --home.")
     ensure(home)
-    with _locked(home), _folder(home) as work:
+    with locked(home), work_folder(home) as work:
         plan = recovery.survey(home.database, home.journal_dir, home.identity_file, work)
         if plan.condition is recovery.Condition.WHOLE:
             _say_whole(asked)
@@ -83,68 +78,6 @@ def recover(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
         asked.print_json({"state": "recovered", **_plan_record(plan), "kept": files, **_record(done)})
     else:
         _show(asked.screen, done)
-
-
-@contextmanager
-def _locked(home: Home) -> Iterator[None]:
-    """Keep daemons away."""
-    from harken.config.lock import single_instance
-
-    with ExitStack() as held:
-        try:
-            held.enter_context(single_instance(home.lock_file))
-        except Conflict as exc:
-            raise Conflict("A daemon serves this home.", "Stop it first: harken down") from exc
-        yield
-
-
-@contextmanager
-def _folder(home: Home) -> Iterator[Path]:
-    """Make a private folder on the same disk, gone at the end."""
-    try:
-        work = Path(mkdtemp(prefix=WORKING, dir=home.path))
-    except OSError as exc:
-        raise disk_error("write", home.path, exc) from exc
-    try:
-        yield work
-    except OSError as exc:
-        raise disk_error("write", work, exc) from exc
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
-
-
-def exchange(home: Home, new: Path, done: Recovered, kept: str) -> Sequence[Callable[[], object]]:
-    """Return the steps that put the new database in place, and the old files aside, together.
-
-    Whoever is stopped between two of them finds the old database or the new one under the name, and can begin again.
-    """
-    from harken.store.identity import identity_text
-    from harken.store.sqlite.connection import files_of
-
-    (old, aside), *beside = zip(files_of(home.database), files_of(home.path / kept), strict=True)
-    # The log before the database: a new one under the old log would be taken for the old one.
-    return [
-        partial(_give_second_name, old, aside),
-        *(partial(_put_aside, path, place) for path, place in beside),
-        partial(new.replace, home.database),
-        # Last: a database of a later epoch opens in a home that does not know it yet, and not the other way round.
-        partial(write_private, home.identity_file, identity_text(done.identity)),
-    ]
-
-
-def _give_second_name(path: Path, name: Path) -> None:
-    """Let a file have another name too; where a disk has no such thing, copy it."""
-    if not path.exists() or name.exists():
-        return
-    try:
-        name.hardlink_to(path)
-    except OSError:
-        shutil.copyfile(path, name)
-
-
-def _put_aside(path: Path, name: Path) -> None:
-    if path.exists():
-        path.rename(name)
 
 
 def _say_whole(asked: Invocation) -> None:

@@ -1,7 +1,7 @@
 """The verb `service`: have the system start Harken when the person logs in, so that mail arrives without a session.
 
 Shown, asked, done; what it wrote is known again and taken away, and nothing else is. The system's side is in
-`service_run.py`.
+`setup/service.py`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import os
 import shlex
 import sys
 from collections.abc import Sequence
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import click
@@ -20,11 +19,10 @@ from harken.cli.output import DIM, INDENT
 from harken.cli.verbs import Invocation, verb
 from harken.control.client import Result
 from harken.display import one_line
-from harken.errors import HarkenError, Unavailable
 from harken.hosts.names import short
 
 if TYPE_CHECKING:
-    from harken.setup.service import Service, ServiceState
+    from harken.setup.service import Service
 
 _yes = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")
 _dry = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
@@ -44,6 +42,7 @@ def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     Shows the unit and asks. A daemon that runs already is stopped first and goes on as the service.
     """
     from harken.cli.authority import refuse_agent
+    from harken.setup.service import install as set_up
     from harken.setup.service import service_of, written
 
     refuse_agent(asked, "install a service")
@@ -59,7 +58,7 @@ def install(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
         _tell(asked, found, "planned", "", commands)
         return
     agree(asked, "Install?", is_agreed=yes)
-    _install(asked, found, before, state)
+    set_up(asked.home, found, before, state)
     _tell(asked, found, "installed", f"{found.name} runs, and starts when you log in.", commands)
 
 
@@ -72,6 +71,7 @@ def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
     A unit that somebody else wrote, or that was changed since, is left as it is.
     """
     from harken.cli.authority import refuse_agent
+    from harken.setup.service import remove as take_down
     from harken.setup.service import service_of, written
 
     refuse_agent(asked, "remove a service")
@@ -86,7 +86,7 @@ def remove(asked: Invocation, *, dry_run: bool, yes: bool) -> None:
         _tell(asked, found, "planned", "", commands)
         return
     agree(asked, "Remove?", is_agreed=yes)
-    remove_service(found)
+    take_down(found)
     said = f"{found.name} is removed, and the daemon stopped. Agents start it when they need it; by hand: harken up"
     _tell(asked, found, "removed", said, commands)
 
@@ -123,60 +123,6 @@ service.add_command(remove)
 service.add_command(status)
 
 
-def remove_service(found: Service) -> None:
-    """Stop a service and take its file away."""
-    from harken.setup.service import call, take_away
-
-    for argv in found.turning_off():
-        call(argv)
-    take_away(found)
-    for argv in found.forgetting():
-        call(argv)
-
-
-def _install(asked: Invocation, found: Service, before: str | None, state: ServiceState) -> None:
-    """Write the unit and start it; when the system refuses, everything is as it was."""
-    from harken.cli.lifecycle import stop
-    from harken.config.home import write_private
-    from harken.control.start import daemon_facts, is_reachable
-    from harken.setup.service import await_start, call, write
-
-    home = asked.home
-    write(found, home)
-    running = int(daemon_facts(home).get("pid", 0)) if is_reachable(home) else 0
-    try:
-        if running and running != state.pid:
-            # Agents that are open are not to start another one in between.
-            write_private(home.down_file, "")
-            stop(home, only=running)
-        for argv in found.turning_on(is_new=before is None):
-            call(argv)
-        if not await_start(home, found) or not found.state().is_active:
-            raise Unavailable(f"{found.name} does not come up.", f"See: {_why(found)}\nand {home.daemon_log}")
-    except HarkenError:
-        _take_back(asked, found, before, was_running=bool(running) and running != state.pid)
-        raise
-
-
-def _take_back(asked: Invocation, found: Service, before: str | None, *, was_running: bool) -> None:
-    from harken.config.home import write_private
-    from harken.control.start import start
-    from harken.setup.service import call, take_away
-
-    for argv in found.turning_off() if before is None else ():
-        with suppress(Unavailable):
-            call(argv)
-    if before is None:
-        take_away(found)
-    else:
-        write_private(found.file, before)
-    for argv in found.forgetting():
-        with suppress(Unavailable):
-            call(argv)
-    if was_running:
-        start(asked.home)
-
-
 def _show(asked: Invocation, found: Service, commands: Sequence[Sequence[str]], *, text: str) -> None:
     screen = asked.screen
     screen.line(f"  {short(found.file)}")
@@ -204,9 +150,3 @@ def _linger() -> str:
     if sys.platform == "darwin":
         return "It runs while you are logged in."
     return "It runs while you are logged in. To have it run always: loginctl enable-linger"
-
-
-def _why(found: Service) -> str:
-    if found.file.suffix == ".service":
-        return f"journalctl --user --unit {found.name}"
-    return f"launchctl print for {found.name}"

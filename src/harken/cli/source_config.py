@@ -17,7 +17,6 @@ import click
 import msgspec
 
 from harken.cli.authority import refuse_agent
-from harken.cli.lifecycle import stop
 from harken.cli.names import short
 from harken.cli.output import note_to_person
 from harken.cli.start import is_reachable, start
@@ -27,6 +26,7 @@ from harken.config.load import load
 from harken.config.secrets import resolve
 from harken.config.tables import Reading, read_tables, references
 from harken.config.values import is_source_name, reference_in
+from harken.control.stop import stop
 from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.edits import toml_remove, toml_set, toml_value

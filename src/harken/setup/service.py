@@ -1,7 +1,7 @@
 """The service on this machine: its file, the programs that start and stop it, and what they say.
 
 systemd for Linux, launchd for macOS; each behind the same few steps. It shows nothing and asks nobody: that is
-`service.py`, above. The texts are in `service_units.py`, below.
+`cli/service.py`, above. The texts are in `service_units.py`, below.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from time import monotonic, sleep
 from typing import Final, Protocol
 
 from harken.config.home import DEFAULT_HOME, Home, disk_error, ensure, expand_user, write_private
-from harken.control.start import LOOK_SECONDS, START_SECONDS, is_reachable
+from harken.control.start import LOOK_SECONDS, START_SECONDS, daemon_facts, is_reachable, start
+from harken.control.stop import stop
 from harken.display import one_line
-from harken.errors import Conflict, NotFound, Unavailable
+from harken.errors import Conflict, HarkenError, NotFound, Unavailable
 from harken.setup.service_units import Daemon, is_ours, launchd_agent, systemd_unit, unit_name
 
 COMMAND_SECONDS: Final = 60.0
@@ -286,6 +288,55 @@ def start_by_service(home: Home, environ: Mapping[str, str]) -> bool:
         return await_start(home, service)
     except (Conflict, NotFound, Unavailable):
         return False  # whoever asked starts it without, and is told what is wrong by that
+
+
+def remove(found: Service) -> None:
+    """Stop a service and take its file away."""
+    for argv in found.turning_off():
+        call(argv)
+    take_away(found)
+    for argv in found.forgetting():
+        call(argv)
+
+
+def install(home: Home, found: Service, before: str | None, state: ServiceState) -> None:
+    """Write the unit and start it; when the system refuses, everything is as it was."""
+    write(found, home)
+    running = int(daemon_facts(home).get("pid", 0)) if is_reachable(home) else 0
+    try:
+        if running and running != state.pid:
+            # Agents that are open are not to start another one in between.
+            write_private(home.down_file, "")
+            stop(home, only=running)
+        for argv in found.turning_on(is_new=before is None):
+            call(argv)
+        if not await_start(home, found) or not found.state().is_active:
+            raise Unavailable(f"{found.name} does not come up.", f"See: {_why(found)}\nand {home.daemon_log}")
+    except HarkenError:
+        _take_back(home, found, before, was_running=bool(running) and running != state.pid)
+        raise
+
+
+def _take_back(home: Home, found: Service, before: str | None, *, was_running: bool) -> None:
+
+    for argv in found.turning_off() if before is None else ():
+        with suppress(Unavailable):
+            call(argv)
+    if before is None:
+        take_away(found)
+    else:
+        write_private(found.file, before)
+    for argv in found.forgetting():
+        with suppress(Unavailable):
+            call(argv)
+    if was_running:
+        start(home)
+
+
+def _why(found: Service) -> str:
+    if found.file.suffix == ".service":
+        return f"journalctl --user --unit {found.name}"
+    return f"launchctl print for {found.name}"
 
 
 def _until(is_so: Callable[[], bool], is_over: Callable[[], bool]) -> bool:

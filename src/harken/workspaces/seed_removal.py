@@ -9,20 +9,22 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from harken.cli.verbs import Invocation
-from harken.control.client import Result
 from harken.errors import HarkenError
 from harken.hosts.apply import Fate, fates
 from harken.hosts.files import glance
 from harken.hosts.names import short, title_of
-from harken.hosts.place import local_place
+from harken.hosts.plan import Place
 from harken.hosts.record import load
 from harken.workspaces.seeding import Seed, host_of, refuse_moved, still_connected, unseed_all
 
+SeedRecord = dict[str, Any]
+"""What became of a seed, as `uninstall` tells it: JSON, documented in the reference."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Planned:
+class SeedRemoval:
     """A seed, and what taking it back would make of its files."""
 
     seed: Seed
@@ -42,14 +44,14 @@ class Planned:
             yield "take back", f"{short(path)}: {fate.value} {why}"
 
     @property
-    def record(self) -> Result:
+    def record(self) -> SeedRecord:
         """What would be done, for programs."""
         files = [str(path) for path, fate in self.fates.items() if fate is not Fate.CLEANED]
         kept = [str(path) for path, fate in self.fates.items() if fate is Fate.CLEANED]
         return _record(self.seed, "planned", files, [name for name in kept if name != self.seed.exclude])
 
 
-def plan_seeds(harken: Path, every: Sequence[Seed]) -> list[Planned]:
+def plan_seeds(harken: Path, every: Sequence[Seed]) -> list[SeedRemoval]:
     """Return what taking everything back would do, each file once; what cannot be looked at is told. Writes nothing."""
     found = [_planned(harken, each) for each in reversed(every)]
     told: dict[Path, Fate] = {}
@@ -60,11 +62,11 @@ def plan_seeds(harken: Path, every: Sequence[Seed]) -> list[Planned]:
     return [replace(each, fates={path: told.pop(path) for path in each.fates if path in told}) for each in found]
 
 
-def _planned(harken: Path, seed: Seed) -> Planned:
+def _planned(harken: Path, seed: Seed) -> SeedRemoval:
     try:
-        return Planned(seed=seed, fates=_fates(harken, seed))
+        return SeedRemoval(seed=seed, fates=_fates(harken, seed))
     except HarkenError as exc:
-        return Planned(seed=seed, problem=still_connected(seed, exc))
+        return SeedRemoval(seed=seed, problem=still_connected(seed, exc))
 
 
 def _fates(harken: Path, seed: Seed) -> dict[Path, Fate]:
@@ -79,14 +81,14 @@ def _fates(harken: Path, seed: Seed) -> dict[Path, Fate]:
     return {path: fate for path, fate in outside.items() if fate is Fate.RESTORED or glance([path])}
 
 
-def take_back(asked: Invocation, problems: list[str]) -> list[Result]:
+def take_back(place: Place, problems: list[str]) -> list[SeedRecord]:
     """Take back what was seeded for every task; what could not be is added to the problems."""
     try:
-        done = unseed_all(local_place(asked.home.path))
+        done = unseed_all(place)
     except HarkenError as exc:
         problems.append(f"{exc.message} {exc.hint}")
         return []
-    results: list[Result] = []
+    results: list[SeedRecord] = []
     for seed, seeded in done:
         problems += seeded.notes
         state = "failed" if seeded.notes else "unseeded"
@@ -94,7 +96,7 @@ def take_back(asked: Invocation, problems: list[str]) -> list[Result]:
     return results
 
 
-def _record(seed: Seed, state: str, files: Sequence[str], kept: Sequence[str]) -> Result:
+def _record(seed: Seed, state: str, files: Sequence[str], kept: Sequence[str]) -> SeedRecord:
     return {
         "task": seed.task,
         "host": seed.host,

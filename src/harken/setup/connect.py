@@ -1,0 +1,105 @@
+"""Connecting hosts: which are meant, what is known of them, and what is to be done to each. Writes nothing.
+
+How a host is connected is its module's business, doing and undoing that of `hosts/apply.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from harken.errors import HarkenError, NotFound, UserError
+from harken.hosts.apply import is_change
+from harken.hosts.names import short, title_of
+from harken.hosts.place import local_place
+from harken.hosts.plan import CommandStep, Connector, Found, Place, Plan, Wishes
+from harken.hosts.record import Record, load, records
+from harken.hosts.registry import connector
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectTarget:
+    """One host, in one place."""
+
+    connector: Connector
+    place: Place
+    found: Found | None
+    record: Record | None
+
+    @property
+    def name(self) -> str:
+        """What people call it, and where."""
+        where = f" in {short(self.place.project)}" if self.place.project else ""
+        return f"{title_of(self.connector.name)}{where}"
+
+
+def targets(
+    harken: Path, names: Sequence[str], project: Path | None, *, is_looking: bool = True
+) -> list[ConnectTarget]:
+    """Return the hosts with what is known of them; looking for their programs takes a moment."""
+    place = local_place(harken, project)
+    connectors = [connector(name) for name in names]
+    with ThreadPoolExecutor() as pool:
+        found = pool.map(lambda each: each.find(place) if is_looking else None, connectors)
+        return [
+            ConnectTarget(connector=each, place=place, found=program, record=load(place.harken, each.name, project))
+            for each, program in zip(connectors, found, strict=True)
+        ]
+
+
+def connected_targets(harken: Path) -> list[ConnectTarget]:
+    """Return every connection that is recorded, of projects too."""
+    places = [(record.host, Path(record.project) if record.project else None) for record in records(harken)]
+    return [target for host, project in places for target in targets(harken, [host], project, is_looking=False)]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConnectJob:
+    """What is to be done to one host, or why it cannot be."""
+
+    target: ConnectTarget
+    wishes: Wishes
+    plan: Plan
+    error: HarkenError | None = None
+
+    @property
+    def is_todo(self) -> bool:
+        """Whether anything would change."""
+        return self.error is None and any(is_change(step) for step in self.plan.steps)
+
+
+def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool) -> ConnectJob:
+    """Return what is to be done to a host; what is wrong with it is raised when it `is_alone`, else kept."""
+    wishes = _wishes(target, wake)
+    try:
+        return ConnectJob(target=target, wishes=wishes, plan=_plan(target, wishes))
+    except HarkenError as exc:
+        if is_alone:
+            raise
+        return ConnectJob(target=target, wishes=wishes, plan=Plan(host=target.connector.name, steps=()), error=exc)
+
+
+def _wishes(target: ConnectTarget, wake: str | None) -> Wishes:
+    """Return what the person chose, now or when they connected before."""
+    ways = target.connector.wakes
+    if wake is None:
+        return Wishes(wake=target.record.wake if target.record else "")
+    if wake == "default":
+        return Wishes()
+    if wake not in ways:
+        known = "\n".join(f"{way}: {cost}" for way, cost in {"default": "What comes with it.", **ways}.items())
+        raise UserError(f"{title_of(target.connector.name)} has no wake {wake[:40]!r}.", f"There are:\n{known}")
+    return Wishes(wake=wake)
+
+
+def _plan(target: ConnectTarget, wishes: Wishes) -> Plan:
+    plan = target.connector.plan(target.place, wishes)
+    if target.found:
+        return plan
+    title = title_of(target.connector.name)
+    if any(isinstance(step, CommandStep) for step in plan.steps):
+        raise NotFound(f"{title} is not installed.", "Install it, then run this again: it takes part in connecting.")
+    note = f"{title} was not found on the PATH. Its files are prepared, and nothing could be verified."
+    return replace(plan, notes=(note, *plan.notes))

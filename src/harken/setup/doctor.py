@@ -1,0 +1,164 @@
+"""What `doctor` looks at: is everything in place, is it current, and what has been proven. It changes nothing.
+
+What a surface has delivered is asked of a daemon that runs; none is started to be looked at. Each host is looked at
+by its own module, which asks the host itself where it can.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Final
+
+from harken import __version__
+from harken.config.home import Home
+from harken.config.load import load
+from harken.control.client import Daemon, NoDaemon, Result
+from harken.errors import HarkenError, UserError
+from harken.hosts.apply import is_change, verify
+from harken.hosts.names import short
+from harken.hosts.plan import CommandStep, Finding, Wishes
+from harken.hosts.record import records
+from harken.setup.connect import ConnectTarget
+
+ASK_SECONDS: Final = 10.0
+ANSWERS: Final = "the daemon answers"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OwnHealth:
+    """What there is to know of Harken itself, what is wrong with it, and what its surfaces have proven."""
+
+    facts: Result
+    findings: Sequence[Finding]
+    surfaces: Sequence[Result]
+
+    @property
+    def is_mute(self) -> bool:
+        """Whether a daemon runs that cannot say how it is."""
+        return any(each.what == ANSWERS for each in self.findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HostHealth:
+    """What was found out about one host: where it is connected, and whether that is in order."""
+
+    target: ConnectTarget
+    findings: Sequence[tuple[Path | None, Finding]]  # by the project they are about
+    is_connected: bool
+
+
+def health_of(target: ConnectTarget) -> HostHealth:
+    """Look at one host, for the person and in every project where it is connected."""
+    own = list(_connection(target)) if is_connected(target) else []
+    findings: list[tuple[Path | None, Finding]] = [(None, finding) for finding in own]
+    for record in records(target.place.harken):
+        if record.host == target.connector.name and record.project:
+            project = Path(record.project)
+            place = record.place(replace(target.place, project=project))
+            inside = replace(target, place=place, record=record)
+            findings += [(project, finding) for finding in _connection(inside)]
+    return HostHealth(target=target, findings=findings, is_connected=bool(findings))
+
+
+def is_connected(target: ConnectTarget) -> bool:
+    """Whether it was connected, by our record or by entries in its files."""
+    if target.record is not None:
+        return True
+    try:
+        return any(is_change(step) for step in target.connector.removal(target.place).steps)
+    except UserError:
+        return False  # a file that cannot be understood: `connect` says so
+
+
+def _connection(target: ConnectTarget) -> Iterator[Finding]:
+    name, record, project = target.connector.name, target.record, target.place.project
+    again = f"harken connect {name}" + (f" --project {project}" if project else "")
+    if project is not None and not project.is_dir():
+        yield Finding(what=f"{project} is there", is_good=False, hint=f"Run: harken disconnect {name} --project …")
+        return
+    if not target.found:
+        yield Finding(
+            what="it is installed", is_good=False, hint=f"Install it, put it on the PATH, or: harken disconnect {name}"
+        )
+    if record is None:
+        yield Finding(what="connected by this home", is_good=False, hint=f"Its entries are of another. Run: {again}")
+    elif not record.is_whole:
+        yield Finding(what="connecting was finished", is_good=False, hint=f"It was interrupted. Run: {again}")
+    try:
+        plan = target.connector.plan(target.place, Wishes(wake=record.wake if record else ""))
+    except HarkenError as exc:
+        yield Finding(what="its settings can be read", is_good=False, hint=f"{exc.message} {exc.hint}")
+        return
+    stale = [step for step in plan.steps if is_change(step)]
+    about = [step.why if isinstance(step, CommandStep) else f"{short(step.path)} ({step.why})" for step in stale]
+    other = f" It was connected with {record.python}." if record and record.python != target.place.python else ""
+    hint = f"Not as this Harken would write it: {', '.join(about)}.{other} Run: {again}" if stale else ""
+    yield Finding(what="connected and current", is_good=not stale, hint=hint)
+    if target.found:
+        yield from verify(target.connector, target.place)
+
+
+def own_health(home: Home) -> OwnHealth:
+    """Look at Harken itself; a daemon that runs is asked, none is started."""
+    facts: Result = {"version": __version__, "home": str(home.path), "python": sys.executable, "daemon": None}
+    findings = [_interpreter(record.python, record.host) for record in records(home.path) if record.python]
+    findings = [finding for finding in findings if not finding.is_good]
+    findings += _settings(home)
+    findings += _database(home)
+    surfaces: list[Result] = []
+    try:
+        with Daemon(home, can_start=False) as daemon:
+            facts["daemon"] = daemon.ask_within(ASK_SECONDS, "status")["daemon"]
+            surfaces = _evidence(daemon)
+    except NoDaemon:
+        if home.down_file.exists():
+            hint = "It was stopped with `harken down`: agents do not start it. Run: harken up"
+            findings.append(Finding(what="the daemon is allowed to start", is_good=False, hint=hint))
+    except HarkenError as exc:
+        findings.append(Finding(what=ANSWERS, is_good=False, hint=f"{exc.message} {exc.hint}"))
+    if facts["daemon"] and facts["daemon"]["version"] != __version__:
+        hint = f"It is version {facts['daemon']['version']}. Run: harken up"
+        findings.append(Finding(what="the daemon is of this version", is_good=False, hint=hint))
+    return OwnHealth(facts=facts, findings=findings, surfaces=surfaces)
+
+
+def _settings(home: Home) -> list[Finding]:
+    """Return what is wrong with the settings: with those a daemon cannot start."""
+    try:
+        load(home, {}, {})
+    except HarkenError as exc:
+        return [Finding(what="the settings in config.toml are valid", is_good=False, hint=f"{exc.message} {exc.hint}")]
+    return []
+
+
+def _database(home: Home) -> list[Finding]:
+    """Return what is wrong inside the database: what nobody reads for long nobody misses for long."""
+    from harken.store.sqlite.connection import refuse_damage_inside
+
+    if not home.database.exists() and home.identity_file.exists():
+        hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
+        return [Finding(what="the database is there", is_good=False, hint=hint)]
+    try:
+        if home.database.exists():
+            refuse_damage_inside(home.database)
+    except HarkenError as exc:
+        return [Finding(what="the database is whole", is_good=False, hint=f"{exc.message} {exc.hint}")]
+    return []
+
+
+def _evidence(daemon: Daemon) -> list[Result]:
+    try:
+        found: list[Result] = daemon.ask_within(ASK_SECONDS, "evidence")["surfaces"]
+    except HarkenError:
+        return []  # an older daemon has no such verb
+    return found
+
+
+def _interpreter(python: str, host: str) -> Finding:
+    is_there = os.access(python, os.X_OK)
+    hint = "" if is_there else f"It is gone, and sessions cannot start Harken. Run: harken connect {host}"
+    return Finding(what=f"the interpreter {python}", is_good=is_there, hint=hint)
