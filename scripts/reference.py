@@ -23,7 +23,7 @@ import msgspec
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
-from harken import errors
+from harken import errors, render
 from harken.cli.run import INTERRUPTED
 from harken.cli.verbs import COMMANDS, PIPE_CLOSED, harken
 from harken.config.settings import SCALARS, TABLES, Project, Setting
@@ -34,13 +34,12 @@ from harken.hosts.registry import hook_host, host_names, hosts
 from harken.ingest.route import AttentionRule, Route
 from harken.rules.schema import json_schema
 from harken.sessions.frames import FRAME_CHARS, OPENING_CHARS
-from harken.surfaces import render
-from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
 from harken.surfaces.mcp.tool import Tool
 from harken.surfaces.mcp.tools import TOOLS
 from harken.surfaces.web.guard import MAX_BODY
+from harken.verbs.table import VERBS
 from scripts.reference_examples import ROOT, Examples, run_everything
 
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -298,11 +297,11 @@ def http_page(found: Examples) -> Iterator[str]:
     rows += [(str(kind.http_status), f"{code(kind.code)}: see [errors](errors.md).") for kind in error_kinds()]
     yield table(("status", "meaning"), sorted(rows))
     yield 'An error answers with `{"error": {"code": …, "message": …, "hint": …}}`.\n\n'
-    for name, verb in VERBS:
-        yield f"## `POST /api/{name}`\n\n{inspect.cleandoc(verb.arguments.__doc__ or '')}\n\n"
+    for verb in VERBS:
+        yield f"## `POST /api/{verb.name}`\n\n{inspect.cleandoc(verb.arguments.__doc__ or '')}\n\n"
         yield arguments_table(verb.arguments)
-        yield f"A body, for example, and [its result](json.md#{anchor(name)}):\n\n"
-        yield fenced(json.dumps(found.verbs[name][0], ensure_ascii=False), "json")
+        yield f"A body, for example, and [its result](json.md#{anchor(verb.name)}):\n\n"
+        yield fenced(json.dumps(found.verbs[verb.name][0], ensure_ascii=False), "json")
 
 
 def json_page(words: Words, found: Examples) -> Iterator[str]:
@@ -319,14 +318,14 @@ def json_page(words: Words, found: Examples) -> Iterator[str]:
         yield f"### Shape: {name}\n\n{words.of('shapes', name, 'about')}\n\n"
         yield explained(list(example), words, "shapes", name) + shown(example)
     yield "## Results\n\n"
-    for name, _ in VERBS:
+    for name in (verb.name for verb in VERBS):
         yield f"### {name}\n\n" + result_table(name, found, words)
         if name == "send":
             yield table(("outlook", "meaning"), [(code(k), v) for k, v in words.tree["outlooks"].items()])
         yield shown(found.verbs[name][1])
     yield "## Commands that ask no verb\n\n"
     for path in command_paths():
-        if path not in dict(VERBS):
+        if path not in {verb.name for verb in VERBS}:
             yield f"### {path}\n\n{words.of('commands', path, 'about')}\n\n"
             yield shown(found.commands[path]) if path in found.commands else ""
     yield '## Errors\n\nOn the command line an error goes to stderr as `{"error": …}`; see [errors](errors.md).\n'

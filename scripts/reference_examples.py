@@ -22,6 +22,7 @@ import anyio
 import msgspec
 
 import harken
+from harken import render
 from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
@@ -50,11 +51,12 @@ from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
 from harken.store.contract.retention import Limits
 from harken.store.journal import line as journal_line
-from harken.surfaces import reaction_shapes, render, shapes
-from harken.surfaces.calls import call
 from harken.surfaces.mcp.tool import Call
 from harken.surfaces.mcp.tools import TOOLS
 from harken.testing import FakeClock
+from harken.verbs import rule_shapes as reaction_shapes
+from harken.verbs import shapes
+from harken.verbs.table import call
 from scripts.reference_rules import furnished, play_reactions, play_rule_verbs
 
 ROOT: Final = Path(__file__).resolve().parent.parent

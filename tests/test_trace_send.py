@@ -17,6 +17,6 @@ def test_files_of_every_process_are_counted_and_those_of_loops_are_not() -> None
     done = subprocess.run([sys.executable, SCRIPT, "--json"], capture_output=True, check=True, timeout=TRACE_SECONDS)
     found = json.loads(done.stdout)
     files = set(found["files"])
-    assert {"cli/messages.py", "edge/hook.py", "ingest/prepare.py", "store/journal.py", "surfaces/render.py"} <= files
+    assert {"cli/messages.py", "edge/hook.py", "ingest/prepare.py", "store/journal.py", "render.py"} <= files
     assert files.isdisjoint({"dispatch/outbox.py", "rules/judge.py"})
     assert (found["count"], found["lines"]) == (len(files), sum(found["files"].values()))

@@ -1,7 +1,7 @@
 """The nouns of Harken: what a draft, a message, a delivery and a session are.
 
 Values only: frozen, without behaviour beyond what follows from their own fields, without I/O. Everything above
-speaks in these types; `store/` persists them, `surfaces/render.py` shows them. The words are those of the
+speaks in these types; `store/` persists them, `render.py` shows them. The words are those of the
 glossary.
 """
 

@@ -14,11 +14,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harken.budget import printed_bytes
 from harken.cli.output import Screen, json_text
 from harken.hosts.registry import host_named
 from harken.model import INBOX, Attention, DeliveryId, Message, MessageId, Offer, Sender, Trust
-from harken.surfaces import shapes
-from harken.surfaces.budget import printed_bytes
+from harken.verbs import shapes
 from tests.cli.rig import Outcome, Rig
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_task import inside

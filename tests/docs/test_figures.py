@@ -7,10 +7,10 @@ from datetime import timedelta
 
 import pytest
 
+from harken.budget import LISTING_PART
 from harken.config.settings import Settings
 from harken.dispatch import wake
 from harken.hosts.registry import hosts
-from harken.surfaces.budget import LISTING_PART
 from harken.surfaces.telling import BLOCK_MESSAGES
 from tests.docs.pages import DOCS, prose
 

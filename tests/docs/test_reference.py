@@ -14,8 +14,8 @@ import pytest
 from harken import errors
 from harken.config.settings import SCALARS, SETTINGS
 from harken.errors import HarkenError
-from harken.surfaces.calls import VERBS
 from harken.surfaces.mcp.tools import TOOLS
+from harken.verbs.table import VERBS
 from scripts import reference
 from tests.docs.pages import DOCS, ROOT, fences
 
@@ -63,9 +63,9 @@ def test_every_tool_is_documented_with_its_arguments() -> None:
 
 def test_every_verb_is_documented_with_arguments_and_result() -> None:
     """The HTTP API and `--json` are one contract, on two pages."""
-    for name, verb in VERBS:
-        assert f"POST /api/{name}" in headings("http.md")
-        assert name in headings("json.md")
+    for verb in VERBS:
+        assert f"POST /api/{verb.name}" in headings("http.md")
+        assert verb.name in headings("json.md")
         for field in verb.arguments.__struct_fields__:
             assert f"| `{field}` |" in page("http.md")
 
@@ -95,10 +95,10 @@ def test_every_kind_of_event_is_documented_by_a_line_of_that_kind() -> None:
 def test_nothing_is_explained_that_is_gone() -> None:
     """Words that outlive what they explain mislead the next writer."""
     words = reference.load_words().tree
-    assert set(words["verbs"]) == {name for name, _ in VERBS}
+    assert set(words["verbs"]) == {verb.name for verb in VERBS}
     assert set(words["kinds"]) == set(event_kinds())
     assert set(words["settings"]) <= {setting.name for setting in SETTINGS}
-    assert set(words["commands"]) == set(reference.command_paths()) - {name for name, _ in VERBS}
+    assert set(words["commands"]) == set(reference.command_paths()) - {verb.name for verb in VERBS}
 
 
 def test_what_has_no_words_is_an_error() -> None:

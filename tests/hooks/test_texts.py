@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harken import render
 from harken.hosts.hook import Moment
 from harken.hosts.registry import hook_host
 from harken.model import (
@@ -28,7 +29,6 @@ from harken.model import (
     Trust,
 )
 from harken.sessions.frames import width
-from harken.surfaces import render
 from tests.hooks.rig import CLAUDE, Inn
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import pytest
 
+from harken import render
 from harken.inbox.reactions import Told
 from harken.ingest.prepare import Policy, prepare
 from harken.ingest.sanitise import neutralise
@@ -27,7 +28,6 @@ from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.outlook import mail as outlook
 from harken.sources.teams.messages import TeamsChat, chat_draft, read_message
-from harken.surfaces import render
 from harken.surfaces.mcp.asking import question
 from tests.hostile.corpus import DELIVERY, ORDER, imitations, marked, names
 

@@ -13,13 +13,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.hosts.host import GENERIC
-from harken.inbox import Pulled
-from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
-from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
-from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
-from harken.surfaces import render
-from harken.surfaces.budget import (
+from harken import render
+from harken.budget import (
     FRAME_BYTES,
     LISTING_PART,
     Rendering,
@@ -27,6 +22,11 @@ from harken.surfaces.budget import (
     encoded_bytes,
     newest_that_fit,
 )
+from harken.hosts.host import GENERIC
+from harken.inbox import Pulled
+from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
+from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
+from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
 from harken.surfaces.mcp.tool import Answer, cut_note
 
 NOW: Final = datetime(2026, 11, 17, 9, 0, tzinfo=UTC)

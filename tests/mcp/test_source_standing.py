@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.model import Attention, Trust
 from harken.sources.base import SourceHealth, SourceReport, SourceState
-from harken.surfaces.shapes import MOST_REASON, source_standing
+from harken.verbs.shapes import MOST_REASON, source_standing
 
 
 def test_words_of_the_other_side_stay_words() -> None:

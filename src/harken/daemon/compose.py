@@ -92,8 +92,6 @@ from harken.store.reserve import DiskReserve
 from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.identity import look
-from harken.surfaces import browser_calls, shapes
-from harken.surfaces.desk import Desk
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.tool import Means
 from harken.surfaces.socket import CallConnection
@@ -103,6 +101,9 @@ from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
 from harken.surfaces.wire import Lines
+from harken.verbs import browsers as browser_calls
+from harken.verbs import shapes
+from harken.verbs.verb import CallContext
 
 _log = logging.getLogger("harken.daemon")
 
@@ -173,9 +174,9 @@ class Daemon:
         """What people are told about the sources."""
         return [report(source, self.settings) for source in self.feeding.sources]
 
-    def desk(self, caller: Caller, session: SessionKey, request: str) -> Desk:
+    def desk(self, caller: Caller, session: SessionKey, request: str) -> CallContext:
         """Return what a verb needs, for one caller."""
-        return Desk(
+        return CallContext(
             inbox=self.inbox,
             access=self.access,
             tasks=self.tasks,

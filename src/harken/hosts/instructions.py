@@ -1,7 +1,7 @@
 """What an agent is told about Harken, in a few lines: whose word a message is, and how it is answered.
 
 Pure text, snapshot-tested; it describes and does not command. Where a host reads it (AGENTS.md, a skill, a command)
-is the host module's business; messages themselves never pass here, they go through `surfaces/render.py`.
+is the host module's business; messages themselves never pass here, they go through `render.py`.
 """
 
 from __future__ import annotations

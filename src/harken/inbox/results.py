@@ -1,4 +1,4 @@
-"""What the use cases return. Values for surfaces to show; the JSON of each is in `surfaces/shapes.py`."""
+"""What the use cases return. Values for surfaces to show; the JSON of each is in `verbs/shapes.py`."""
 
 from __future__ import annotations
 

@@ -14,9 +14,9 @@ from anyio.abc import ByteStream
 
 from harken.errors import HarkenError, UserError
 from harken.memory import json_bytes, out_of_memory
-from harken.surfaces.calls import LONG_VERBS, call
-from harken.surfaces.desk import Desk
 from harken.surfaces.wire import Lines, LineTooLong
+from harken.verbs.table import LONG_VERBS, call
+from harken.verbs.verb import CallContext
 
 MAX_WAITS = 64
 
@@ -32,7 +32,7 @@ class Request(msgspec.Struct):
 class CallConnection:
     """Serves one client of the command line until it goes away."""
 
-    def __init__(self, stream: ByteStream, lines: Lines, desk: Desk) -> None:
+    def __init__(self, stream: ByteStream, lines: Lines, desk: CallContext) -> None:
         self._stream = stream
         self._lines = lines
         self._desk = desk

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
+from harken import render
 from harken.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import Attention, DeliveryId, Message, MessageId, Trust, fresh_id
 from harken.sessions.frames import width
 from harken.sessions.session import Session
 from harken.sessions.turns import Carriage
-from harken.surfaces import render
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 MAX_MESSAGES = 50

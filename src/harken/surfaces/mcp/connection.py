@@ -17,12 +17,12 @@ from anyio.streams.memory import MemoryObjectSendStream
 from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
+from harken import render
 from harken.hosts.hello import Hello
 from harken.hosts.registry import host_named, host_of_client, push_channels
 from harken.model import DeliveryId, SessionKey
 from harken.sessions.calls import CarrierLog
 from harken.sessions.session import Note, Session
-from harken.surfaces import render
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.greeting import client_name
 from harken.surfaces.mcp.outlet import Outlet, request_key

@@ -20,6 +20,7 @@ from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 
 from harken import __version__
+from harken.budget import newest_that_fit
 from harken.errors import HarkenError
 from harken.hosts.hello import Hello
 from harken.hosts.host import Host, answers_one_prompt
@@ -34,7 +35,6 @@ from harken.sessions.calls import CarrierLog
 from harken.sessions.reading import NamedTask
 from harken.sessions.session import Pusher, Session
 from harken.sessions.turns import Carriage
-from harken.surfaces.budget import newest_that_fit
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.elicitation import way
 from harken.surfaces.mcp.greeting import GREETINGS, client_name, instructions_for

@@ -11,10 +11,11 @@ from typing import Annotated
 
 import msgspec
 
+from harken import render
+from harken.budget import Rendering, ResultBudget
 from harken.model import Task
-from harken.surfaces import render, shapes
-from harken.surfaces.budget import Rendering, ResultBudget
 from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool, cut_note
+from harken.verbs import shapes
 
 _OWN = "The task's id; this session's own task when empty."
 

@@ -13,6 +13,7 @@ from typing import Any
 import anyio
 import msgspec
 
+from harken import render
 from harken.clock import Clock
 from harken.errors import Unavailable, UserError
 from harken.inbox import Caller, Inbox, Pulled
@@ -23,7 +24,6 @@ from harken.sessions.coverage import Coverage
 from harken.sessions.reading import NamedTask, ReadingOf
 from harken.sessions.session import Session
 from harken.sources.base import SourceReport
-from harken.surfaces import render
 
 _log = logging.getLogger("harken.mcp")
 

@@ -11,12 +11,13 @@ from typing import Annotated
 
 import msgspec
 
+from harken import render
+from harken.budget import ResultBudget, longest_piece
 from harken.errors import UserError
 from harken.model import Attention, Consumer, DeliveryId, Offer, fresh_id, timestamp
-from harken.surfaces import render, shapes
-from harken.surfaces.budget import ResultBudget, longest_piece
 from harken.surfaces.mcp.task_tools import TASK_TOOLS
 from harken.surfaces.mcp.tool import FROM_OUTSIDE, Answer, Call, Tool, cut_note
+from harken.verbs import shapes
 
 _LONGEST_NAME = 120  # of a consumer: a task's has most
 

@@ -1,6 +1,6 @@
 """The verbs over HTTP: `POST /api/<verb>` with the verb's arguments as a JSON object.
 
-What a verb does is in `surfaces/calls.py`; who may call is decided before, in `guard.py`.
+What a verb does is in `verbs/`; who may call is decided before, in `guard.py`.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from starlette.routing import Route
 
 from harken.errors import HarkenError, UserError
 from harken.memory import out_of_memory
-from harken.surfaces.calls import LONG_VERBS, call
-from harken.surfaces.desk import Desk
 from harken.surfaces.web.answers import error_answer, json_answer
+from harken.verbs.table import LONG_VERBS, call
+from harken.verbs.verb import CallContext
 
 GONE = 499  # nobody reads this: the client has hung up
 
 
-def api_routes(desk: Callable[[], Desk]) -> list[Route]:
+def api_routes(desk: Callable[[], CallContext]) -> list[Route]:
     """Return the route of the verbs; `desk` makes the one for a request."""
     return [Route("/api/{verb}", partial(_verb, desk), methods=["POST"])]
 
 
-async def _verb(desk: Callable[[], Desk], request: Request) -> Response:
+async def _verb(desk: Callable[[], CallContext], request: Request) -> Response:
     try:
         arguments = await _arguments(request)
         name = request.path_params["verb"]
@@ -43,7 +43,7 @@ async def _verb(desk: Callable[[], Desk], request: Request) -> Response:
         return Response(status_code=GONE)
 
 
-async def _until_gone(request: Request, desk: Desk, verb: str, arguments: object) -> object:
+async def _until_gone(request: Request, desk: CallContext, verb: str, arguments: object) -> object:
     """Do what a verb says, unless the client goes away first: a wait that nobody reads consumes nothing."""
     result: object = None
     failure: HarkenError | None = None

@@ -12,8 +12,8 @@ from harken.inbox.reactions import Reactions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
-from harken.surfaces.desk import Desk
 from harken.surfaces.web.signin import SignIns
+from harken.verbs.verb import CallContext
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -23,7 +23,7 @@ class WebContext:
     `metrics` returns the daemon's numbers, `unready` in a word why it cannot work now (empty: it can).
     """
 
-    desk: Callable[[], Desk]
+    desk: Callable[[], CallContext]
     inbox: Inbox
     views: Views
     tasks: Tasks

@@ -1,12 +1,13 @@
-"""The verbs for channels. Like those in `calls`: one table for the command line's socket and the HTTP API."""
+"""The verbs for channels."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Annotated
+from typing import Annotated, Final
 
-from harken.surfaces import render, shapes
-from harken.surfaces.desk import Arguments, Desk, Verb, about
+from harken import render
+from harken.verbs import shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about
 
 _OF_SOURCE = "Only that of this source."
 
@@ -41,37 +42,37 @@ class InjectChannel(Arguments):
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 
-async def _channels(desk: Desk, a: ListChannels) -> object:
-    cards = await desk.channels.list(a.limit)
+async def _channels(context: CallContext, a: ListChannels) -> object:
+    cards = await context.channels.list(a.limit)
     # That there is a channel is no secret; what was said there last may not be for this agent.
-    shown = [card if card.newest and desk.may_read(card.newest) else replace(card, newest=None) for card in cards]
+    shown = [card if card.newest and context.may_read(card.newest) else replace(card, newest=None) for card in cards]
     return {"channels": [shapes.channel(card) for card in shown]}
 
 
-async def _channel(desk: Desk, a: ShowChannel) -> object:
-    found = [each for each in await desk.channels.show(a.channel, a.source, a.limit) if desk.may_read(each)]
-    seen = await desk.inbox.seen_by(found)
+async def _channel(context: CallContext, a: ShowChannel) -> object:
+    found = [each for each in await context.channels.show(a.channel, a.source, a.limit) if context.may_read(each)]
+    seen = await context.inbox.seen_by(found)
     return {"messages": [shapes.message(item, seen[item.id]) for item in found]}
 
 
-async def _channel_ack(desk: Desk, a: AckChannel) -> object:
-    seen = await desk.channels.have_seen(desk.caller, a.channel, a.source)
+async def _channel_ack(context: CallContext, a: AckChannel) -> object:
+    seen = await context.channels.have_seen(context.caller, a.channel, a.source)
     return {
         "acknowledged": seen.count,
         "channels": [{"source": line.source, "channel": line.channel} for line in seen.channels],
     }
 
 
-async def _channel_inject(desk: Desk, a: InjectChannel) -> object:
-    desk.caller.require_owner("inject channel messages")
-    messages = await desk.channels.to_inject(a.channel, a.source)
-    sent = await desk.channels.inject(desk.caller, render.injected(messages), to=a.to, key=a.key)
+async def _channel_inject(context: CallContext, a: InjectChannel) -> object:
+    context.caller.require_owner("inject channel messages")
+    messages = await context.channels.to_inject(a.channel, a.source)
+    sent = await context.channels.inject(context.caller, render.injected(messages), to=a.to, key=a.key)
     return {**shapes.sent(sent), "injected": [message.id for message in messages]}
 
 
-CHANNEL_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("channels", Verb(ListChannels, _channels)),
-    ("channel", Verb(ShowChannel, _channel)),
-    ("channel_ack", Verb(AckChannel, _channel_ack)),
-    ("channel_inject", Verb(InjectChannel, _channel_inject)),
+CHANNEL_VERBS: Final = (
+    Verb("channels", ListChannels, _channels),
+    Verb("channel", ShowChannel, _channel),
+    Verb("channel_ack", AckChannel, _channel_ack),
+    Verb("channel_inject", InjectChannel, _channel_inject),
 )

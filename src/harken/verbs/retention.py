@@ -1,14 +1,14 @@
-"""The verbs for what is kept: export and retention. Like those in `calls`, one table for the socket and HTTP."""
+"""The verbs for what is kept: export and retention."""
 
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Annotated
+from typing import Annotated, Final
 
 from harken.errors import UserError
 from harken.inbox.keeping import Chosen, Kept
-from harken.surfaces import shapes
-from harken.surfaces.desk import Arguments, Desk, Verb, about, position
+from harken.verbs import shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
 
 class Export(Arguments):
@@ -33,8 +33,8 @@ class RetentionRun(Arguments):
     """Do one round of retention; ask again until nothing is left to do."""
 
 
-async def _export(desk: Desk, a: Export) -> object:
-    desk.caller.require_owner("export messages")
+async def _export(context: CallContext, a: Export) -> object:
+    context.caller.require_owner("export messages")
     chosen = Chosen(
         mailbox=a.mailbox,
         channel=a.channel,
@@ -43,7 +43,7 @@ async def _export(desk: Desk, a: Export) -> object:
         since=_moment("since", a.since),
         until=_moment("until", a.until),
     )
-    page = await desk.keeping.export(chosen, a.after, a.limit, has_ledger=a.ledger)
+    page = await context.keeping.export(chosen, a.after, a.limit, has_ledger=a.ledger)
     return {"messages": [_kept(each) for each in page]}
 
 
@@ -66,8 +66,8 @@ def _moment(name: str, text: str) -> datetime | None:
     return found
 
 
-async def _retention(desk: Desk, _a: Retention) -> object:
-    limits = desk.keeping.limits
+async def _retention(context: CallContext, _a: Retention) -> object:
+    limits = context.keeping.limits
     return {
         "max_messages": limits.max_count,
         "max_age_seconds": limits.max_age_seconds,
@@ -80,18 +80,18 @@ async def _retention(desk: Desk, _a: Retention) -> object:
                 "to_expire": each.to_expire,
                 "to_delete": each.to_delete,
             }
-            for each in await desk.keeping.excess()
+            for each in await context.keeping.excess()
         ],
     }
 
 
-async def _retention_run(desk: Desk, _a: RetentionRun) -> object:
-    done = await desk.keeping.prune(desk.caller)
+async def _retention_run(context: CallContext, _a: RetentionRun) -> object:
+    done = await context.keeping.prune(context.caller)
     return {"expired": done.expired, "deleted": done.deleted}
 
 
-KEEPING_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("export", Verb(Export, _export)),
-    ("retention", Verb(Retention, _retention)),
-    ("retention_run", Verb(RetentionRun, _retention_run)),
+RETENTION_VERBS: Final = (
+    Verb("export", Export, _export),
+    Verb("retention", Retention, _retention),
+    Verb("retention_run", RetentionRun, _retention_run),
 )

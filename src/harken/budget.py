@@ -12,11 +12,11 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from harken import render
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.model import DeliveryId, Message, Offer, Selection
-from harken.surfaces import render
-from harken.surfaces.render import Piece
+from harken.render import Piece
 
 LISTING_PART: Final = 4  # of the budget, this part at most is for what is cut
 FRAME_BYTES: Final = 640  # what stands around the messages: the JSON that holds them, and the text behind it

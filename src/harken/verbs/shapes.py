@@ -24,9 +24,9 @@ from harken.model import (
     task_record,
     timestamp,
 )
+from harken.render import Piece, cut
 from harken.sessions.session import Session
 from harken.sources.base import SourceReport
-from harken.surfaces.render import Piece, cut
 
 PREVIEW_CHARS = 200
 

@@ -1,4 +1,4 @@
-"""The verbs for the browsers that are signed in to the page. Like those in `calls`, and refused to agents.
+"""The verbs for the browsers that are signed in to the page. They are refused to agents.
 
 What a browser holds, and when that ends, is in `web/page_sessions.py`; here is only what a person is told and may do.
 """
@@ -6,13 +6,13 @@ What a browser holds, and when that ends, is in `web/page_sessions.py`; here is 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
-from harken.surfaces.desk import Arguments, Desk, SignedInBrowser, Verb, about
+from harken.verbs.verb import Arguments, CallContext, SignedInBrowser, Verb, about
 
 
 class SignIn(Arguments):
@@ -30,26 +30,26 @@ class SignOut(Arguments):
     is_all: Annotated[bool, about("Every browser.")] = False
 
 
-async def _sign_in(desk: Desk, _a: SignIn) -> object:
-    desk.caller.require_owner("sign in to the page")
-    return {"url": desk.sign_in()}
+async def _sign_in(context: CallContext, _a: SignIn) -> object:
+    context.caller.require_owner("sign in to the page")
+    return {"url": context.sign_in()}
 
 
-async def _browsers(desk: Desk, _a: ListBrowsers) -> object:
-    desk.caller.require_owner("look at who is signed in to the page")
-    return {"browsers": shapes_of(desk.browsers.all())}
+async def _browsers(context: CallContext, _a: ListBrowsers) -> object:
+    context.caller.require_owner("look at who is signed in to the page")
+    return {"browsers": shapes_of(context.browsers.all())}
 
 
-async def _sign_out(desk: Desk, a: SignOut) -> object:
-    desk.caller.require_owner("sign browsers out")
-    known = {each.id: each for each in desk.browsers.all()}
+async def _sign_out(context: CallContext, a: SignOut) -> object:
+    context.caller.require_owner("sign browsers out")
+    known = {each.id: each for each in context.browsers.all()}
     wanted = list(known) if a.is_all else [name.strip() for name in a.browsers]
     if not wanted and not a.is_all:
         raise UserError("Which browser?", "Name its id, as `harken browsers` shows it, or say --all.")
     if unknown := [name for name in wanted if name not in known]:
         raise NotFound(f"No browser {unknown[0][:40]!r} is signed in.", "See who is: harken browsers")
     for name in wanted:
-        desk.browsers.end(name)
+        context.browsers.end(name)
     return {"browsers": shapes_of(known[name] for name in wanted)}
 
 
@@ -67,8 +67,8 @@ def shapes_of(browsers: Iterable[SignedInBrowser]) -> Sequence[Mapping[str, obje
     ]
 
 
-BROWSER_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("sign_in", Verb(SignIn, _sign_in)),
-    ("browsers", Verb(ListBrowsers, _browsers)),
-    ("sign_out", Verb(SignOut, _sign_out)),
+BROWSER_VERBS: Final = (
+    Verb("sign_in", SignIn, _sign_in),
+    Verb("browsers", ListBrowsers, _browsers),
+    Verb("sign_out", SignOut, _sign_out),
 )

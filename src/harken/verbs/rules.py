@@ -1,18 +1,18 @@
-"""The verbs for rules, actions and runs. Like those in `calls`: one table for the socket and the HTTP API."""
+"""The verbs for rules, actions and runs."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 from datetime import timedelta
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from harken.errors import NotFound, UserError
 from harken.inbox.reactions import RunCard, Told, Wish
 from harken.reaction import ActionState
-from harken.surfaces import reaction_shapes as shapes
-from harken.surfaces.desk import Arguments, Desk, Verb, about, position
+from harken.verbs import rule_shapes as shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
 A_WEEK = 7 * 86_400.0
 _ACTION = "Its id, or the beginning of it."
@@ -109,54 +109,54 @@ class AbortRun(Arguments):
     run: Annotated[str, about("The run's id, or that of the action.")]
 
 
-async def _rules(desk: Desk, _a: Rules) -> object:
-    return shapes.overview(await desk.reactions.overview())
+async def _rules(context: CallContext, _a: Rules) -> object:
+    return shapes.overview(await context.reactions.overview())
 
 
-async def _reload(desk: Desk, _a: ReloadRules) -> object:
-    return shapes.overview(await desk.reactions.reload(desk.caller))
+async def _reload(context: CallContext, _a: ReloadRules) -> object:
+    return shapes.overview(await context.reactions.reload(context.caller))
 
 
-async def _test(desk: Desk, a: TestRules) -> object:
-    found = await desk.reactions.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all)
-    return shapes.tested(replace(found, judged=[each for each in found.judged if desk.may_read(each.message)]))
+async def _test(context: CallContext, a: TestRules) -> object:
+    found = await context.reactions.test(timedelta(seconds=a.since), a.limit, a.rule, has_all=a.all)
+    return shapes.tested(replace(found, judged=[each for each in found.judged if context.may_read(each.message)]))
 
 
-async def _explain(desk: Desk, a: ExplainRules) -> object:
-    return shapes.judged(await desk.reactions.explain((await desk.message(a.message)).id))
+async def _explain(context: CallContext, a: ExplainRules) -> object:
+    return shapes.judged(await context.reactions.explain((await context.message(a.message)).id))
 
 
-async def _pause(desk: Desk, _a: PauseRules) -> object:
-    return await _paused(desk, is_on=True)
+async def _pause(context: CallContext, _a: PauseRules) -> object:
+    return await _paused(context, is_on=True)
 
 
-async def _resume(desk: Desk, _a: ResumeRules) -> object:
-    return await _paused(desk, is_on=False)
+async def _resume(context: CallContext, _a: ResumeRules) -> object:
+    return await _paused(context, is_on=False)
 
 
-async def _paused(desk: Desk, *, is_on: bool) -> object:
-    is_changed = await desk.reactions.pause(desk.caller, is_on=is_on)
-    summary = await desk.reactions.summary()
+async def _paused(context: CallContext, *, is_on: bool) -> object:
+    is_changed = await context.reactions.pause(context.caller, is_on=is_on)
+    summary = await context.reactions.summary()
     return {"is_paused": is_on, "is_changed": is_changed, "queued": summary.queued, "running": summary.running}
 
 
-async def _actions(desk: Desk, a: ListActions) -> object:
+async def _actions(context: CallContext, a: ListActions) -> object:
     try:
         states = [ActionState(a.state)] if a.state else []
     except ValueError as exc:
         known = ", ".join(state.value for state in ActionState)
         raise UserError(f"There is no state {a.state[:40]!r} of actions.", f"Use one of: {known}.") from exc
-    found = await desk.reactions.actions(states, message=a.message, limit=a.limit)
-    return {"actions": [shapes.action(each) for each in found if _may_see(desk, each)]}
+    found = await context.reactions.actions(states, message=a.message, limit=a.limit)
+    return {"actions": [shapes.action(each) for each in found if _may_see(context, each)]}
 
 
-async def _confirm(desk: Desk, a: Confirm) -> object:
-    return shapes.action(await desk.reactions.answer(desk.caller, a.action, is_yes=a.yes))
+async def _confirm(context: CallContext, a: Confirm) -> object:
+    return shapes.action(await context.reactions.answer(context.caller, a.action, is_yes=a.yes))
 
 
-async def _run_now(desk: Desk, a: RunNow) -> object:
-    told = await desk.reactions.run_now(
-        desk.caller,
+async def _run_now(context: CallContext, a: RunNow) -> object:
+    told = await context.reactions.run_now(
+        context.caller,
         a.message,
         Wish(rule=a.rule, agent=a.agent, tools=tuple(a.tools), workdir=a.workdir, prompt=a.prompt),
         key=a.key,
@@ -164,50 +164,50 @@ async def _run_now(desk: Desk, a: RunNow) -> object:
     return shapes.action(told)
 
 
-async def _runs(desk: Desk, a: ListRuns) -> object:
-    found = await desk.reactions.runs(is_running=a.running, message=a.message, limit=a.limit)
-    return {"runs": [shapes.run(card) for card in found if _may_see(desk, card)]}
+async def _runs(context: CallContext, a: ListRuns) -> object:
+    found = await context.reactions.runs(is_running=a.running, message=a.message, limit=a.limit)
+    return {"runs": [shapes.run(card) for card in found if _may_see(context, card)]}
 
 
-async def _run(desk: Desk, a: ShowRun) -> object:
-    return shapes.run(await _seen(desk, a.run))
+async def _run(context: CallContext, a: ShowRun) -> object:
+    return shapes.run(await _seen(context, a.run))
 
 
-async def _output(desk: Desk, a: RunOutput) -> object:
-    await _seen(desk, a.run)
-    return shapes.output(*await desk.reactions.output(a.run, a.after, a.wait))
+async def _output(context: CallContext, a: RunOutput) -> object:
+    await _seen(context, a.run)
+    return shapes.output(*await context.reactions.output(a.run, a.after, a.wait))
 
 
-def _may_see(desk: Desk, found: Told | RunCard) -> bool:
+def _may_see(context: CallContext, found: Told | RunCard) -> bool:
     """Whether what an action or a run is about is for the caller."""
-    return found.message is None or desk.may_read(found.message)
+    return found.message is None or context.may_read(found.message)
 
 
-async def _seen(desk: Desk, ref: str) -> RunCard:
-    found = await desk.reactions.run(ref)
-    if not _may_see(desk, found):
+async def _seen(context: CallContext, ref: str) -> RunCard:
+    found = await context.reactions.run(ref)
+    if not _may_see(context, found):
         raise NotFound(f"There is no run {ref[:80]!r} for you.", "It is about a message in another mailbox.")
     return found
 
 
-async def _abort(desk: Desk, a: AbortRun) -> object:
+async def _abort(context: CallContext, a: AbortRun) -> object:
     if a.run.startswith("a-"):
-        return shapes.action(await desk.reactions.drop(desk.caller, a.run))
-    return shapes.run(await desk.reactions.abort(desk.caller, a.run))
+        return shapes.action(await context.reactions.drop(context.caller, a.run))
+    return shapes.run(await context.reactions.abort(context.caller, a.run))
 
 
-RULE_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("rules", Verb(Rules, _rules)),
-    ("rules_reload", Verb(ReloadRules, _reload)),
-    ("rules_test", Verb(TestRules, _test)),
-    ("rules_explain", Verb(ExplainRules, _explain)),
-    ("rules_pause", Verb(PauseRules, _pause)),
-    ("rules_resume", Verb(ResumeRules, _resume)),
-    ("actions", Verb(ListActions, _actions)),
-    ("confirm", Verb(Confirm, _confirm)),
-    ("run_now", Verb(RunNow, _run_now)),
-    ("runs", Verb(ListRuns, _runs)),
-    ("run", Verb(ShowRun, _run)),
-    ("run_output", Verb(RunOutput, _output)),
-    ("run_abort", Verb(AbortRun, _abort)),
+RULE_VERBS: Final = (
+    Verb("rules", Rules, _rules),
+    Verb("rules_reload", ReloadRules, _reload),
+    Verb("rules_test", TestRules, _test),
+    Verb("rules_explain", ExplainRules, _explain),
+    Verb("rules_pause", PauseRules, _pause),
+    Verb("rules_resume", ResumeRules, _resume),
+    Verb("actions", ListActions, _actions),
+    Verb("confirm", Confirm, _confirm),
+    Verb("run_now", RunNow, _run_now),
+    Verb("runs", ListRuns, _runs),
+    Verb("run", ShowRun, _run),
+    Verb("run_output", RunOutput, _output),
+    Verb("run_abort", AbortRun, _abort),
 )

@@ -1,7 +1,6 @@
-"""The desk where a caller's verb is done: who asks, and the use cases behind it; and what a verb is.
+"""What a verb is, and the context of its call: who asks, and the use cases behind it.
 
-The verbs themselves are in `calls`, `task_calls` and `channel_calls`; the command line's socket and the HTTP API hand
-them in.
+The verbs themselves are in the modules beside, one for each noun; `table.py` joins them.
 """
 
 from __future__ import annotations
@@ -14,6 +13,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from harken.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
 from harken.errors import NotFound, Refused, UserError
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
@@ -26,11 +26,10 @@ from harken.inbox.reactions import Reactions
 from harken.inbox.replies import Replies
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Mailbox, Message, MessageId, Reader, SessionKey
+from harken.render import Piece
 from harken.sessions.session import Session
 from harken.sources.base import SourceReport
-from harken.surfaces import shapes
-from harken.surfaces.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
-from harken.surfaces.render import Piece
+from harken.verbs import shapes
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -92,7 +91,7 @@ class SignedInBrowsers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Desk:
+class CallContext:
     """What a verb needs: the use cases, who asks, and what the daemon says of itself."""
 
     inbox: Inbox
@@ -188,15 +187,16 @@ class Desk:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: its arguments and what it does."""
+    """A verb: its name, its arguments and what it does."""
 
+    name: str
     arguments: type[Arguments]
-    run: Callable[[Desk, Any], Awaitable[object]]
+    run: Callable[[CallContext, Any], Awaitable[object]]
 
-    def parse(self, name: str, arguments: object) -> Arguments:
+    def parse(self, arguments: object) -> Arguments:
         """Return the arguments, or raise what is wrong with them."""
         try:
             return msgspec.convert(arguments or {}, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             known = ", ".join(self.arguments.__struct_fields__) or "none"
-            raise UserError(f"{name}: {exc}.", f"Its arguments are: {known}.") from exc
+            raise UserError(f"{self.name}: {exc}.", f"Its arguments are: {known}.") from exc

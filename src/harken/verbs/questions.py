@@ -1,13 +1,13 @@
-"""The verbs for what waits for an answer. Like those in `calls`: one table for the socket and the HTTP API."""
+"""The verbs for what waits for an answer."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Final
 
 from harken.inbox.questions import Question, Waiting
 from harken.model import Mailbox, MessageId
-from harken.surfaces import shapes
-from harken.surfaces.desk import Arguments, Desk, Verb, about
+from harken.verbs import shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about
 
 
 class ListQuestions(Arguments):
@@ -46,27 +46,28 @@ def standing(value: Question, how_long: str) -> dict[str, object]:
     }
 
 
-async def standing_of(desk: Desk, message: MessageId) -> dict[str, object] | None:
+async def standing_of(context: CallContext, message: MessageId) -> dict[str, object] | None:
     """Return how far a message got as a question; None for one that waits for no answer."""
-    found = await desk.questions.of([message])
-    return standing(found[0], desk.questions.how_long(found[0])) if found else None
+    found = await context.questions.of([message])
+    return standing(found[0], context.questions.how_long(found[0])) if found else None
 
 
-async def _questions(desk: Desk, a: ListQuestions) -> object:
-    own = desk.among(a.mailbox)
+async def _questions(context: CallContext, a: ListQuestions) -> object:
+    own = context.among(a.mailbox)
     among = (Mailbox(a.mailbox),) if a.mailbox else own
-    found = await desk.questions.list(among, a.limit)
+    found = await context.questions.list(among, a.limit)
     listed = [
-        {"message": shapes.message(each.message, ()), **standing(each, desk.questions.how_long(each))} for each in found
+        {"message": shapes.message(each.message, ()), **standing(each, context.questions.how_long(each))}
+        for each in found
     ]
-    return {"questions": listed, **waiting(await desk.questions.waiting(among))}
+    return {"questions": listed, **waiting(await context.questions.waiting(among))}
 
 
-async def _question_done(desk: Desk, a: SettleQuestions) -> object:
-    return {"settled": list(await desk.questions.settle(desk.caller, a.refs))}
+async def _question_done(context: CallContext, a: SettleQuestions) -> object:
+    return {"settled": list(await context.questions.settle(context.caller, a.refs))}
 
 
-QUESTION_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("questions", Verb(ListQuestions, _questions)),
-    ("question_done", Verb(SettleQuestions, _question_done)),
+QUESTION_VERBS: Final = (
+    Verb("questions", ListQuestions, _questions),
+    Verb("question_done", SettleQuestions, _question_done),
 )

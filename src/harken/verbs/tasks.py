@@ -1,15 +1,15 @@
-"""The verbs for tasks. Like those in `calls`: one table for the command line's socket and the HTTP API."""
+"""The verbs for tasks."""
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Annotated
+from typing import Annotated, Final
 
 import msgspec
 
 from harken.inbox.tasks import NewTask
-from harken.surfaces import shapes
-from harken.surfaces.desk import Arguments, Desk, Verb, about
+from harken.verbs import shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about
 
 _OWN = "the caller's own when empty."
 
@@ -108,84 +108,86 @@ class InboxStatus(Arguments):
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""
 
 
-async def _task_id(desk: Desk, a: ProposeTaskId) -> object:
-    return {"id": desk.tasks.propose(a.title)}
+async def _task_id(context: CallContext, a: ProposeTaskId) -> object:
+    return {"id": context.tasks.propose(a.title)}
 
 
-async def _task_new(desk: Desk, a: TaskNew) -> object:
-    return shapes.task(await desk.tasks.new(desk.caller, NewTask(**msgspec.structs.asdict(a))))
+async def _task_new(context: CallContext, a: TaskNew) -> object:
+    return shapes.task(await context.tasks.new(context.caller, NewTask(**msgspec.structs.asdict(a))))
 
 
-async def _task_list(desk: Desk, a: TaskList) -> object:
-    return {"tasks": [shapes.task(item) for item in await desk.tasks.list(with_done=a.all)]}
+async def _task_list(context: CallContext, a: TaskList) -> object:
+    return {"tasks": [shapes.task(item) for item in await context.tasks.list(with_done=a.all)]}
 
 
-async def _task_show(desk: Desk, a: TaskShow) -> object:
-    return shapes.task(await desk.tasks.show(a.task))
+async def _task_show(context: CallContext, a: TaskShow) -> object:
+    return shapes.task(await context.tasks.show(a.task))
 
 
-async def _task_link(desk: Desk, a: TaskLink) -> object:
-    return shapes.task(await desk.tasks.link(desk.caller, a.task, a.other, is_on=True))
+async def _task_link(context: CallContext, a: TaskLink) -> object:
+    return shapes.task(await context.tasks.link(context.caller, a.task, a.other, is_on=True))
 
 
-async def _task_unlink(desk: Desk, a: TaskUnlink) -> object:
-    return shapes.task(await desk.tasks.link(desk.caller, a.task, a.other, is_on=False))
+async def _task_unlink(context: CallContext, a: TaskUnlink) -> object:
+    return shapes.task(await context.tasks.link(context.caller, a.task, a.other, is_on=False))
 
 
-async def _task_done(desk: Desk, a: TaskDone) -> object:
-    standing, refused = await desk.tasks.finish(desk.caller, a.task)
+async def _task_done(context: CallContext, a: TaskDone) -> object:
+    standing, refused = await context.tasks.finish(context.caller, a.task)
     return {**shapes.task(standing), "refused": refused}
 
 
-async def _task_rm(desk: Desk, a: TaskRemove) -> object:
-    return {"id": await desk.tasks.remove(desk.caller, a.task)}
+async def _task_rm(context: CallContext, a: TaskRemove) -> object:
+    return {"id": await context.tasks.remove(context.caller, a.task)}
 
 
-async def _send_to_task(desk: Desk, a: SendToTask) -> object:
-    sent = await desk.tasks.send(desk.caller, a.task_id, a.body, priority=a.priority, key=a.key, as_file=a.as_file)
-    return shapes.sent_to_task(sent)
-
-
-async def _send_to_peer(desk: Desk, a: SendToPeer) -> object:
-    sent = await desk.tasks.send_to_peer(
-        desk.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=a.key, as_file=a.as_file
+async def _send_to_task(context: CallContext, a: SendToTask) -> object:
+    sent = await context.tasks.send(
+        context.caller, a.task_id, a.body, priority=a.priority, key=a.key, as_file=a.as_file
     )
     return shapes.sent_to_task(sent)
 
 
-async def _check_inbox(desk: Desk, a: CheckInbox) -> object:
-    task, pulled = await desk.tasks.check(
-        desk.caller,
+async def _send_to_peer(context: CallContext, a: SendToPeer) -> object:
+    sent = await context.tasks.send_to_peer(
+        context.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=a.key, as_file=a.as_file
+    )
+    return shapes.sent_to_task(sent)
+
+
+async def _check_inbox(context: CallContext, a: CheckInbox) -> object:
+    task, pulled = await context.tasks.check(
+        context.caller,
         a.task_id,
-        session=desk.session,
-        carrier=desk.request,
+        session=context.session,
+        carrier=context.request,
         cwd=a.cwd,
         consume=not a.peek,
-        choose=lambda task: desk.budget(
+        choose=lambda task: context.budget(
             partial(shapes.task_message, task=task.id), partial(shapes.cut_task_message, task=task.id)
         ),
     )
-    desk.note_listed(pulled)
+    context.note_listed(pulled)
     messages = [shapes.task_message(offer, task.id) for offer in pulled.offers]
     messages += [shapes.cut_task_message(offer, task.id) for offer in pulled.cut]
     return {"task": task.id, "pending": pulled.remaining, "messages": messages}
 
 
-async def _inbox_status(desk: Desk, a: InboxStatus) -> object:
-    return {"pending": await desk.tasks.pending(desk.caller, a.task_id, cwd=a.cwd)}
+async def _inbox_status(context: CallContext, a: InboxStatus) -> object:
+    return {"pending": await context.tasks.pending(context.caller, a.task_id, cwd=a.cwd)}
 
 
-TASK_VERBS: tuple[tuple[str, Verb], ...] = (
-    ("task_id", Verb(ProposeTaskId, _task_id)),
-    ("task_new", Verb(TaskNew, _task_new)),
-    ("task_list", Verb(TaskList, _task_list)),
-    ("task_show", Verb(TaskShow, _task_show)),
-    ("task_link", Verb(TaskLink, _task_link)),
-    ("task_unlink", Verb(TaskUnlink, _task_unlink)),
-    ("task_done", Verb(TaskDone, _task_done)),
-    ("task_rm", Verb(TaskRemove, _task_rm)),
-    ("send_to_task", Verb(SendToTask, _send_to_task)),
-    ("send_to_peer", Verb(SendToPeer, _send_to_peer)),
-    ("check_inbox", Verb(CheckInbox, _check_inbox)),
-    ("inbox_status", Verb(InboxStatus, _inbox_status)),
+TASK_VERBS: Final = (
+    Verb("task_id", ProposeTaskId, _task_id),
+    Verb("task_new", TaskNew, _task_new),
+    Verb("task_list", TaskList, _task_list),
+    Verb("task_show", TaskShow, _task_show),
+    Verb("task_link", TaskLink, _task_link),
+    Verb("task_unlink", TaskUnlink, _task_unlink),
+    Verb("task_done", TaskDone, _task_done),
+    Verb("task_rm", TaskRemove, _task_rm),
+    Verb("send_to_task", SendToTask, _send_to_task),
+    Verb("send_to_peer", SendToPeer, _send_to_peer),
+    Verb("check_inbox", CheckInbox, _check_inbox),
+    Verb("inbox_status", InboxStatus, _inbox_status),
 )

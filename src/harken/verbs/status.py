@@ -1,0 +1,110 @@
+"""The verbs that say how things are: what waits, what happened, how the daemon and the sources are doing."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Final
+
+import msgspec
+
+from harken.model import timestamp
+from harken.verbs import questions, rule_shapes, shapes
+from harken.verbs.verb import Arguments, CallContext, Verb, about, position
+
+
+class Stats(Arguments):
+    """Count what waits."""
+
+    consumer: Annotated[str, about("For this consumer; the person, `watch`, when empty.")] = ""
+
+
+class Mailboxes(Arguments):
+    """Name every mailbox."""
+
+
+class Evidence(Arguments):
+    """Say how deliveries through each surface went lately."""
+
+
+class Notify(Arguments):
+    """Send any notification to a session, to see what its host does with it."""
+
+    session: Annotated[str, about("The session's key.")]
+    method: Annotated[str, about("The method of the notification.")]
+    params: Annotated[dict[str, Any], about("Its parameters.")] = msgspec.field(default_factory=dict)
+
+
+class Journal(Arguments):
+    """Give events of the journal."""
+
+    after: Annotated[int, position("Only events above this number; -1 for those still to come.")] = 0
+    limit: Annotated[int, about("At most this many.")] = 500
+
+
+class SourceList(Arguments):
+    """Say how every configured source is doing."""
+
+
+class GetStatus(Arguments):
+    """Show daemon, sessions, consumers, what waits and what is parked."""
+
+
+async def _stats(context: CallContext, a: Stats) -> object:
+    reader = await context.reader(a.consumer, must_exist=True)
+    stats = await context.inbox.stats(reader)
+    return {
+        "consumer": reader.consumer,
+        "depth": stats.depth,
+        "dropped_total": stats.dropped_total,
+        "oldest_ts": shapes.moment(stats.oldest),
+        "unread_by_channel": dict(stats.by_channel),
+        "left_out": shapes.omissions(stats.left_out),
+    }
+
+
+async def _mailboxes(context: CallContext, _a: Mailboxes) -> object:
+    return {"mailboxes": list(await context.inbox.mailboxes())}
+
+
+async def _evidence(context: CallContext, _a: Evidence) -> object:
+    return {"surfaces": [shapes.surface_record(record) for record in await context.inbox.evidence()]}
+
+
+async def _notify(context: CallContext, a: Notify) -> object:
+    return {"sent": context.inbox.notify(context.caller, a.session, a.method, a.params)}
+
+
+async def _journal(context: CallContext, a: Journal) -> object:
+    if a.after < 0:
+        return {"events": [], "last": await context.inbox.last_event()}
+    events = await context.inbox.journal(a.after, a.limit)
+    lines = [
+        {"n": e.n, "at": timestamp(e.at), "kind": e.kind, **e.told}
+        | ({"message": shapes.message(e.message)} if e.message else {})
+        for e in events
+        if e.message is None or context.may_read(e.message)
+    ]
+    return {"events": lines, "last": events[-1].n if events else a.after}
+
+
+async def _source_list(context: CallContext, _a: SourceList) -> object:
+    return {"sources": [shapes.source(each) for each in context.sources()]}
+
+
+async def _status(context: CallContext, _a: GetStatus) -> object:
+    return {
+        "daemon": dict(context.daemon()),
+        **shapes.status(await context.inbox.status()),
+        "rules": rule_shapes.summary(await context.reactions.summary()),
+        "waiting": questions.waiting(await context.questions.waiting()),
+    }
+
+
+STATUS_VERBS: Final = (
+    Verb("stats", Stats, _stats),
+    Verb("mailboxes", Mailboxes, _mailboxes),
+    Verb("evidence", Evidence, _evidence),
+    Verb("notify", Notify, _notify),
+    Verb("journal", Journal, _journal),
+    Verb("status", GetStatus, _status),
+    Verb("source_list", SourceList, _source_list),
+)

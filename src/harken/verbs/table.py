@@ -1,0 +1,48 @@
+"""The table of verbs, and doing what one says. The socket and the HTTP API ask here and nowhere else."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from harken.errors import UserError
+from harken.memory import out_of_memory
+from harken.verbs.access import ACCESS_VERBS
+from harken.verbs.browsers import BROWSER_VERBS
+from harken.verbs.channels import CHANNEL_VERBS
+from harken.verbs.messages import MESSAGE_VERBS
+from harken.verbs.outbox import OUTBOX_VERBS, REPLY_VERBS
+from harken.verbs.questions import QUESTION_VERBS
+from harken.verbs.retention import RETENTION_VERBS
+from harken.verbs.rules import RULE_VERBS
+from harken.verbs.status import STATUS_VERBS
+from harken.verbs.tasks import TASK_VERBS
+from harken.verbs.verb import CallContext, Verb
+
+VERBS: Final[tuple[Verb, ...]] = (
+    *MESSAGE_VERBS,
+    *STATUS_VERBS,
+    *REPLY_VERBS,
+    *ACCESS_VERBS,
+    *BROWSER_VERBS,
+    *TASK_VERBS,
+    *CHANNEL_VERBS,
+    *QUESTION_VERBS,
+    *OUTBOX_VERBS,
+    *RETENTION_VERBS,
+    *RULE_VERBS,
+)
+
+LONG_VERBS: Final = frozenset({"wait", "run_output"})
+"""Those that may take long, and whose client may give up meanwhile."""
+
+
+async def call(context: CallContext, name: str, arguments: object) -> object:
+    """Do what a verb says."""
+    for verb in VERBS:
+        if verb.name == name:
+            try:
+                return await verb.run(context, verb.parse(arguments))
+            except MemoryError as exc:
+                raise out_of_memory() from exc
+    names = ", ".join(verb.name for verb in VERBS)
+    raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {names}.")
