@@ -13,7 +13,7 @@ from bench.samples import samples
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
 from harken.reaction import Mode, RuleState
 from harken.rules.engine import decide
-from harken.rules.match import Matcher
+from harken.rules.match import RuleMatcher
 from harken.rules.pattern import compile_pattern
 from harken.rules.rule import Rule
 
@@ -91,7 +91,7 @@ def _search(messages: Sequence[Message]) -> float:
 
 def _judge(rules: Sequence[Rule], messages: Sequence[Message]) -> float:
     """Return how long all rules take, in batches as a daemon has them."""
-    matcher, standing, verdicts = Matcher(rules), RuleState(), 0
+    matcher, standing, verdicts = RuleMatcher(rules), RuleState(), 0
     began = time.perf_counter()
     for first in range(0, len(messages), 100):
         matched = [(message, matcher.candidates(message)) for message in messages[first : first + 100]]

@@ -21,7 +21,7 @@ from harken.clock import SystemClock
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
 
@@ -77,7 +77,7 @@ async def _listen(plan: Plan, url: str, count: int, number: int) -> float:
     clock, found = SystemClock(), 0
     source = McpSource(read_settings("bench", {"kind": "mcp", "url": url}), clock)
     async with journaled_store(plan.home(f"listening-{number}")) as store:
-        intake = Intake(store, PolicyBook(store, Policy()), Pairings(clock))
+        intake = Intake(store, PolicyBook(store, IngestPolicy()), Pairings(clock))
         began = time.perf_counter()
         with anyio.fail_after(SECONDS):
             async with aclosing(source.feeds()[0].follow("")) as batches:

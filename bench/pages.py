@@ -23,7 +23,7 @@ from harken.inbox.views import Views
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.model import INBOX, Consumer, Reader, SessionKey
 from harken.sessions.reading import Reading
 from harken.sessions.registry import Sessions
@@ -74,7 +74,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
     await anyio.Path(folder).mkdir(parents=True)
     clock = SystemClock()
     async with open_store(folder / "harken.db", clock) as store:
-        policies, book = PolicyBook(store, Policy()), TaskBook(store)
+        policies, book = PolicyBook(store, IngestPolicy()), TaskBook(store)
         intake = Intake(store, policies, Pairings(clock))
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=book)
         use_cases = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: Reading(agent))

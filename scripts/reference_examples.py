@@ -31,7 +31,7 @@ from harken.errors import HarkenError
 from harken.hosts.host import GENERIC
 from harken.inbox import Caller, Role
 from harken.inbox.tasks import NewTask
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import (
     INBOX,
     LOCAL,
@@ -377,7 +377,7 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     await scene.daemon.access.allow(owner, "eve@example.org", source="mail")
     await scene.daemon.access.mute(owner, "channel", "ci", seconds=3600)
     await scene.daemon.access.unmute(owner, "channel", "ci")
-    await store.messages.append([prepare(_draft("news"), Policy())], dropped=3)
+    await store.messages.append([prepare(_draft("news"), IngestPolicy())], dropped=3)
     await play_question_verbs(scene)
     await play_reactions(scene, first.message)
     task = await scene.daemon.tasks.new(owner, NewTask(title="Backend", dir=f"{WORKTREES}/backend", prompt="begin"))

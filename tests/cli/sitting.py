@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from harken.trial.picture import Picture
+from harken.trial.picture import TerminalPicture
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
 UP, DOWN, ESC, ENTER, CTRL_C = b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"\x03"
@@ -39,7 +39,7 @@ class Sitting:
         self._changed = threading.Condition()
         self._is_between = False  # in the middle of a change
         self._tail = b""
-        self._picture = Picture(columns, rows)
+        self._picture = TerminalPicture(columns, rows)
         self._main, self._side = pty.openpty()
         self._reader = threading.Thread(target=self._read, daemon=True)
 
@@ -98,7 +98,7 @@ class Sitting:
         """Give the window another size; nothing of what it showed is kept."""
         with self._changed:
             self._size = (columns, rows)
-            self._picture = Picture(columns, rows)
+            self._picture = TerminalPicture(columns, rows)
             self._set_size()
 
     def leaves(self) -> int:

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from harken.config.home import Home
-from harken.config.load import Loaded, describe, load
+from harken.config.load import LoadedSettings, describe, load
 from harken.config.settings import SCALARS, SETTINGS, TABLES, Project, Setting, Settings
 from harken.errors import UserError
 from harken.ingest.route import AttentionRule, Route
@@ -28,7 +28,7 @@ def home(tmp_path: Path) -> Home:
     return Home(tmp_path)
 
 
-def read(home: Home, text: str, flags: dict[str, object] | None = None, **environ: str) -> Loaded:
+def read(home: Home, text: str, flags: dict[str, object] | None = None, **environ: str) -> LoadedSettings:
     """Load with this file."""
     home.config_file.write_text(text, encoding="utf-8")
     return load(home, flags or {}, environ)

@@ -28,7 +28,7 @@ from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.model import (
     INBOX,
     Attention,
@@ -55,7 +55,7 @@ from harken.surfaces.wire import Lines
 from harken.testing import FakeClock
 from tests.inbox.rig import Quiet
 
-POLICY: Final = Policy(
+POLICY: Final = IngestPolicy(
     sender_rules=(SenderRule("local", "owner", Trust.OWNER),),
     default_trust={"local": Trust.KNOWN, "teams": Trust.KNOWN, "webhook": Trust.KNOWN},
     default_attention={"local": Attention.WAKE, "teams": Attention.WAKE, "webhook": Attention.PROMPT},

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harken.dispatch.escalation import TRY_AGAIN, Escalation, Tell
-from harken.dispatch.ladder import Ladder, Rung, Way
+from harken.dispatch.ladder import LadderStep, ReminderLadder, ReminderWay
 from harken.errors import Unavailable
 from harken.model import INBOX, MessageId
 from harken.store.contract import Store
@@ -22,7 +22,13 @@ from tests.contracts.questions import ask, asked
 from tests.contracts.store_suite import AGENT, READER, Journal, new_message
 
 MINUTE = timedelta(minutes=1)
-LADDER = Ladder(rungs=(Rung(Way.AGENT, 15 * MINUTE), Rung(Way.TOAST, 30 * MINUTE), Rung(Way.PHONE, 120 * MINUTE)))
+LADDER = ReminderLadder(
+    rungs=(
+        LadderStep(ReminderWay.AGENT, 15 * MINUTE),
+        LadderStep(ReminderWay.TOAST, 30 * MINUTE),
+        LadderStep(ReminderWay.PHONE, 120 * MINUTE),
+    )
+)
 
 
 @dataclass
@@ -32,16 +38,16 @@ class Stage:
     store: Store
     clock: FakeClock
     journal: Journal
-    told: list[tuple[Way, list[str]]] = field(default_factory=list)
-    deaf: set[Way] = field(default_factory=set)
-    broken: set[Way] = field(default_factory=set)
+    told: list[tuple[ReminderWay, list[str]]] = field(default_factory=list)
+    deaf: set[ReminderWay] = field(default_factory=set)
+    broken: set[ReminderWay] = field(default_factory=set)
     settles: list[MessageId] = field(default_factory=list)
 
     def escalation(self) -> Escalation:
         """Return the loop, as after a start of the daemon."""
-        return Escalation(self.store, self.clock, LADDER, {way: self._telling(way) for way in Way})
+        return Escalation(self.store, self.clock, LADDER, {way: self._telling(way) for way in ReminderWay})
 
-    def _telling(self, way: Way) -> Tell:
+    def _telling(self, way: ReminderWay) -> Tell:
         async def tell(questions: Sequence[Question]) -> bool:
             if way in self.broken:
                 raise Unavailable("The service is away.", "Wait.")
@@ -51,7 +57,7 @@ class Stage:
 
         return tell
 
-    async def after(self, minutes: int, loop: Escalation | None = None) -> list[tuple[Way, list[str]]]:
+    async def after(self, minutes: int, loop: Escalation | None = None) -> list[tuple[ReminderWay, list[str]]]:
         """Let time pass minute by minute, with a look at each; return who was told meanwhile."""
         loop = loop or self.escalation()
         before = len(self.told)
@@ -84,9 +90,9 @@ async def test_question_climbs_from_the_agent_to_the_phone(stage: Stage) -> None
     [message] = await ask(stage.store, asked("how?"))
     await stage.have_seen(message)
     assert await stage.after(14) == []
-    assert await stage.after(1) == [(Way.AGENT, ["how?"])]
-    assert await stage.after(15) == [(Way.TOAST, ["how?"])]
-    assert await stage.after(90) == [(Way.PHONE, ["how?"])]
+    assert await stage.after(1) == [(ReminderWay.AGENT, ["how?"])]
+    assert await stage.after(15) == [(ReminderWay.TOAST, ["how?"])]
+    assert await stage.after(90) == [(ReminderWay.PHONE, ["how?"])]
     assert await stage.after(600) == []
     said = [(event.kind, event.data) for event in stage.escalated()]
     assert said == [
@@ -114,7 +120,7 @@ async def test_answer_that_cannot_be_sent_does_not_end_it(stage: Stage) -> None:
     row = await stage.store.outbox.add(message, "so", author="claude", consumer=AGENT)
     await stage.after(40)
     await stage.store.outbox.failed(row.id, "refused", due_at=None)
-    assert (Way.TOAST, ["how?"]) in await stage.after(20)
+    assert (ReminderWay.TOAST, ["how?"]) in await stage.after(20)
 
 
 async def test_person_who_answers_upstream_ends_it(stage: Stage) -> None:
@@ -128,13 +134,13 @@ async def test_person_who_answers_upstream_ends_it(stage: Stage) -> None:
 async def test_questions_that_are_due_together_are_told_together(stage: Stage) -> None:
     """A burst is one toast, with the oldest first."""
     await ask(stage.store, asked("one"), asked("two"), asked("three"))
-    assert await stage.after(31) == [(Way.TOAST, ["one", "two", "three"])]
+    assert await stage.after(31) == [(ReminderWay.TOAST, ["one", "two", "three"])]
 
 
 async def test_restart_repeats_nothing(stage: Stage) -> None:
     """How far each question got is stored."""
     await ask(stage.store, asked("how?"))
-    assert await stage.after(31) == [(Way.TOAST, ["how?"])]
+    assert await stage.after(31) == [(ReminderWay.TOAST, ["how?"])]
     for _ in range(3):
         assert await stage.after(5, stage.escalation()) == []
 
@@ -142,23 +148,23 @@ async def test_restart_repeats_nothing(stage: Stage) -> None:
 async def test_phone_that_cannot_be_reached_is_tried_again(stage: Stage) -> None:
     """It is the last step: giving up silently would be losing the question."""
     await ask(stage.store, asked("how?"))
-    stage.broken.add(Way.PHONE)
-    assert await stage.after(125) == [(Way.TOAST, ["how?"])]
+    stage.broken.add(ReminderWay.PHONE)
+    assert await stage.after(125) == [(ReminderWay.TOAST, ["how?"])]
     stage.broken.clear()
-    stage.deaf.add(Way.PHONE)
+    stage.deaf.add(ReminderWay.PHONE)
     tries = await stage.after(11)
-    assert tries == [(Way.PHONE, ["how?"])] * len(tries)
+    assert tries == [(ReminderWay.PHONE, ["how?"])] * len(tries)
     assert 2 <= len(tries) <= 1 + timedelta(minutes=11) // TRY_AGAIN
     stage.deaf.clear()
-    assert await stage.after(6) == [(Way.PHONE, ["how?"])]
+    assert await stage.after(6) == [(ReminderWay.PHONE, ["how?"])]
     assert await stage.after(60) == []
 
 
 async def test_desktop_that_shows_nothing_is_passed_over(stage: Stage) -> None:
     """A server has no desktop; the phone comes at its time, and the journal claims no toast."""
     await ask(stage.store, asked("how?"))
-    stage.deaf.add(Way.TOAST)
-    assert await stage.after(121) == [(Way.TOAST, ["how?"]), (Way.PHONE, ["how?"])]
+    stage.deaf.add(ReminderWay.TOAST)
+    assert await stage.after(121) == [(ReminderWay.TOAST, ["how?"]), (ReminderWay.PHONE, ["how?"])]
     assert [event.data["how"] for event in stage.escalated()] == ["phone"]
 
 
@@ -169,19 +175,19 @@ async def test_clock_that_was_ahead_silences_nothing(stage: Stage) -> None:
     stage.clock.advance(365 * 86_400)
     await loop.look()
     stage.clock.set_back(365 * 86_400)
-    assert [way for way, _ in await stage.after(125, loop)] == [Way.PHONE]
+    assert [way for way, _ in await stage.after(125, loop)] == [ReminderWay.PHONE]
 
 
 async def test_restart_after_a_late_step_keeps_the_pause(stage: Stage) -> None:
     """A laptop that is opened after five hours shows a toast; that it starts anew a minute later rings no phone."""
     await ask(stage.store, asked("how?"))
     stage.clock.advance(5 * 3600)
-    assert await stage.after(0) == [(Way.TOAST, ["how?"])]
+    assert await stage.after(0) == [(ReminderWay.TOAST, ["how?"])]
     stage.clock.advance(60)
     assert await stage.after(0, stage.escalation()) == []
     stage.clock.set_back(1)
     assert await stage.after(80) == []
-    assert await stage.after(10) == [(Way.PHONE, ["how?"])]
+    assert await stage.after(10) == [(ReminderWay.PHONE, ["how?"])]
 
 
 async def test_what_is_answered_while_others_are_told_is_not_told(stage: Stage) -> None:
@@ -192,4 +198,4 @@ async def test_what_is_answered_while_others_are_told_is_not_told(stage: Stage) 
     stage.clock.advance(121 * 60)
     stage.settles = [second]
     await loop.look()
-    assert stage.told == [(Way.PHONE, ["phone"])]
+    assert stage.told == [(ReminderWay.PHONE, ["phone"])]

@@ -8,19 +8,34 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.dispatch.ladder import NEVER, SENDING, Ladder, Move, Rung, Way, climbing, next_move
+from harken.dispatch.ladder import (
+    NEVER,
+    SENDING,
+    LadderStep,
+    NextReminder,
+    ReminderLadder,
+    ReminderWay,
+    climbing,
+    next_move,
+)
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
 from harken.rules.rule import QuietHours
 from harken.store.contract.questions import Question
 
 ASKED = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 MINUTE = timedelta(minutes=1)
-RUNGS = climbing((Rung(Way.AGENT, 15 * MINUTE), Rung(Way.TOAST, 30 * MINUTE), Rung(Way.PHONE, 120 * MINUTE)))
-LADDER = Ladder(rungs=RUNGS)
-NIGHT = Ladder(rungs=RUNGS, quiet=QuietHours(time(22), time(7)), local=UTC)
+RUNGS = climbing(
+    (
+        LadderStep(ReminderWay.AGENT, 15 * MINUTE),
+        LadderStep(ReminderWay.TOAST, 30 * MINUTE),
+        LadderStep(ReminderWay.PHONE, 120 * MINUTE),
+    )
+)
+LADDER = ReminderLadder(rungs=RUNGS)
+NIGHT = ReminderLadder(rungs=RUNGS, quiet=QuietHours(time(22), time(7)), local=UTC)
 
 
-def question(*tried: Way, is_seen: bool = True, has_reply: bool = False, asked: datetime = ASKED) -> Question:
+def question(*tried: ReminderWay, is_seen: bool = True, has_reply: bool = False, asked: datetime = ASKED) -> Question:
     """Return a question that was asked at noon."""
     message = Message(
         id=MessageId("m-1"),
@@ -39,15 +54,15 @@ def question(*tried: Way, is_seen: bool = True, has_reply: bool = False, asked: 
 @pytest.mark.parametrize(
     ("tried", "minutes", "expected"),
     [
-        ((), 0, Move(way=None, due_at=ASKED + 15 * MINUTE)),
-        ((), 15, Move(way=Way.AGENT, due_at=ASKED + 30 * MINUTE)),
-        ((Way.AGENT,), 29, Move(way=None, due_at=ASKED + 30 * MINUTE)),
-        ((Way.AGENT,), 30, Move(way=Way.TOAST, due_at=ASKED + 120 * MINUTE)),
-        ((Way.AGENT, Way.TOAST), 120, Move(way=Way.PHONE, due_at=NEVER)),
-        ((Way.AGENT, Way.TOAST, Way.PHONE), 900, Move(way=None, due_at=NEVER)),
+        ((), 0, NextReminder(way=None, due_at=ASKED + 15 * MINUTE)),
+        ((), 15, NextReminder(way=ReminderWay.AGENT, due_at=ASKED + 30 * MINUTE)),
+        ((ReminderWay.AGENT,), 29, NextReminder(way=None, due_at=ASKED + 30 * MINUTE)),
+        ((ReminderWay.AGENT,), 30, NextReminder(way=ReminderWay.TOAST, due_at=ASKED + 120 * MINUTE)),
+        ((ReminderWay.AGENT, ReminderWay.TOAST), 120, NextReminder(way=ReminderWay.PHONE, due_at=NEVER)),
+        ((ReminderWay.AGENT, ReminderWay.TOAST, ReminderWay.PHONE), 900, NextReminder(way=None, due_at=NEVER)),
     ],
 )
-def test_each_step_comes_at_its_time(tried: tuple[Way, ...], minutes: int, expected: Move) -> None:
+def test_each_step_comes_at_its_time(tried: tuple[ReminderWay, ...], minutes: int, expected: NextReminder) -> None:
     """First whoever works on it, then whoever is at the desk, then whoever is not."""
     assert next_move(question(*tried), LADDER, ASKED + minutes * MINUTE) == expected
 
@@ -55,56 +70,66 @@ def test_each_step_comes_at_its_time(tried: tuple[Way, ...], minutes: int, expec
 def test_agent_that_was_never_given_it_is_not_reminded() -> None:
     """There is nobody to remind; the person is told at the usual time."""
     unseen = question(is_seen=False)
-    assert next_move(unseen, LADDER, ASKED + 15 * MINUTE) == Move(way=None, due_at=ASKED + 30 * MINUTE)
-    assert next_move(unseen, LADDER, ASKED + 30 * MINUTE).way is Way.TOAST
+    assert next_move(unseen, LADDER, ASKED + 15 * MINUTE) == NextReminder(way=None, due_at=ASKED + 30 * MINUTE)
+    assert next_move(unseen, LADDER, ASKED + 30 * MINUTE).way is ReminderWay.TOAST
 
 
 def test_way_that_is_configured_later_is_gone_and_no_other_again() -> None:
     """Settings change while things wait."""
-    toast_only = Ladder(rungs=(Rung(Way.TOAST, 30 * MINUTE),))
-    assert next_move(question(Way.TOAST), toast_only, ASKED + 500 * MINUTE).way is None
-    assert next_move(question(Way.TOAST), LADDER, ASKED + 500 * MINUTE).way is Way.AGENT
-    assert next_move(question(Way.TOAST, Way.AGENT), LADDER, ASKED + 500 * MINUTE).way is Way.PHONE
+    toast_only = ReminderLadder(rungs=(LadderStep(ReminderWay.TOAST, 30 * MINUTE),))
+    assert next_move(question(ReminderWay.TOAST), toast_only, ASKED + 500 * MINUTE).way is None
+    assert next_move(question(ReminderWay.TOAST), LADDER, ASKED + 500 * MINUTE).way is ReminderWay.AGENT
+    assert (
+        next_move(question(ReminderWay.TOAST, ReminderWay.AGENT), LADDER, ASKED + 500 * MINUTE).way is ReminderWay.PHONE
+    )
 
 
 def test_question_of_the_future_is_due() -> None:
     """The clock was ahead when it was asked, and is right now: it must not wait for a year."""
     late = question(asked=ASKED + timedelta(days=365))
-    assert next_move(late, LADDER, ASKED).way is Way.AGENT
-    assert next_move(question(Way.AGENT, asked=late.message.received_at), LADDER, ASKED).way is Way.TOAST
+    assert next_move(late, LADDER, ASKED).way is ReminderWay.AGENT
+    assert (
+        next_move(question(ReminderWay.AGENT, asked=late.message.received_at), LADDER, ASKED).way is ReminderWay.TOAST
+    )
 
 
 def test_answer_on_its_way_holds_everything_back() -> None:
     """It leaves within seconds, usually; a phone must not ring for that."""
     now = ASKED + 500 * MINUTE
-    assert next_move(question(has_reply=True), LADDER, now) == Move(way=None, due_at=now + SENDING)
+    assert next_move(question(has_reply=True), LADDER, now) == NextReminder(way=None, due_at=now + SENDING)
 
 
 def test_steps_that_are_late_keep_their_distance() -> None:
     """A laptop that was closed for a day does not remind, toast and call in one second when it is opened."""
     now = ASKED + 1440 * MINUTE
     move = next_move(question(), LADDER, now)
-    assert move == Move(way=Way.AGENT, due_at=now + 15 * MINUTE)
-    assert next_move(question(Way.AGENT), LADDER, move.due_at).due_at == move.due_at + 90 * MINUTE
+    assert move == NextReminder(way=ReminderWay.AGENT, due_at=now + 15 * MINUTE)
+    assert next_move(question(ReminderWay.AGENT), LADDER, move.due_at).due_at == move.due_at + 90 * MINUTE
 
 
 def test_person_is_left_alone_in_quiet_hours() -> None:
     """Toasts and calls wait for the morning; an agent has no night."""
     asked = datetime(2026, 3, 2, 23, 0, tzinfo=UTC)
     morning = datetime(2026, 3, 3, 7, 0, tzinfo=UTC)
-    late = question(Way.AGENT, asked=asked)
-    assert next_move(late, NIGHT, asked + 40 * MINUTE) == Move(way=None, due_at=morning)
-    assert next_move(late, NIGHT, morning).way is Way.TOAST
-    assert next_move(question(asked=asked), NIGHT, asked + 40 * MINUTE).way is Way.AGENT
+    late = question(ReminderWay.AGENT, asked=asked)
+    assert next_move(late, NIGHT, asked + 40 * MINUTE) == NextReminder(way=None, due_at=morning)
+    assert next_move(late, NIGHT, morning).way is ReminderWay.TOAST
+    assert next_move(question(asked=asked), NIGHT, asked + 40 * MINUTE).way is ReminderWay.AGENT
 
 
 def test_step_without_a_time_is_none() -> None:
     """Whoever wants no phone writes 0s."""
-    assert climbing((Rung(Way.PHONE, timedelta(0)), Rung(Way.TOAST, 2 * MINUTE), Rung(Way.AGENT, MINUTE))) == (
-        Rung(Way.AGENT, MINUTE),
-        Rung(Way.TOAST, 2 * MINUTE),
+    assert climbing(
+        (
+            LadderStep(ReminderWay.PHONE, timedelta(0)),
+            LadderStep(ReminderWay.TOAST, 2 * MINUTE),
+            LadderStep(ReminderWay.AGENT, MINUTE),
+        )
+    ) == (
+        LadderStep(ReminderWay.AGENT, MINUTE),
+        LadderStep(ReminderWay.TOAST, 2 * MINUTE),
     )
-    assert next_move(question(), Ladder(), ASKED) == Move(way=None, due_at=NEVER)
+    assert next_move(question(), ReminderLadder(), ASKED) == NextReminder(way=None, due_at=NEVER)
 
 
 @given(
@@ -117,10 +142,10 @@ def test_every_step_is_taken_at_most_once_in_order_and_never_too_early(
     *, afters: list[int], looks: list[int], is_seen: bool, quiet: bool
 ) -> None:
     """Whenever somebody looks: no step twice, none before its time, none that goes back."""
-    ways = [Way.AGENT, Way.TOAST, Way.PHONE]
-    rungs = climbing([Rung(way, after * MINUTE) for way, after in zip(ways, afters, strict=False)])
-    ladder = Ladder(rungs=rungs, quiet=QuietHours(time(13), time(15)) if quiet else None, local=UTC)
-    taken: list[Way] = []
+    ways = [ReminderWay.AGENT, ReminderWay.TOAST, ReminderWay.PHONE]
+    rungs = climbing([LadderStep(way, after * MINUTE) for way, after in zip(ways, afters, strict=False)])
+    ladder = ReminderLadder(rungs=rungs, quiet=QuietHours(time(13), time(15)) if quiet else None, local=UTC)
+    taken: list[ReminderWay] = []
     now, due = ASKED, ASKED
     for minutes in looks:
         now += minutes * MINUTE

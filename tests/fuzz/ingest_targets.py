@@ -20,7 +20,7 @@ from harken.ingest.prepare import (
     MAX_META_VALUE,
     MAX_NAME,
     MAX_SENDER_ID,
-    Policy,
+    IngestPolicy,
     prepare,
 )
 from harken.ingest.redact import redact
@@ -147,7 +147,7 @@ def _draft(data: bytes) -> str:
         meta=fields,
     )
     try:
-        message = prepare(draft, Policy(default_trust={"teams": Trust.KNOWN}))
+        message = prepare(draft, IngestPolicy(default_trust={"teams": Trust.KNOWN}))
     except UserError as exc:
         is_harmless(exc.message)
         return "refused"

@@ -21,9 +21,9 @@ from harken.config.home import Home
 from harken.config.load import describe, load
 from harken.display import one_line, visible
 from harken.errors import UserError
-from harken.rules.load import RulesFault
+from harken.rules.load import InvalidRules
 from harken.rules.load import load as load_rules
-from harken.rules.match import Matcher, mismatch
+from harken.rules.match import RuleMatcher, mismatch
 from harken.rules.prompt import render_prompt
 from harken.sources.bot.settings import read_settings as read_bot
 from harken.sources.imap.settings import read_settings as read_mail
@@ -127,14 +127,14 @@ def _of_sources(text: str) -> str:
 def _rules(data: bytes) -> str:
     try:
         found = load_rules(data)
-    except RulesFault as exc:
+    except InvalidRules as exc:
         must(exc.faults, "refused without a fault", data)
         for fault in exc.faults:
             is_printable(fault.sentence)
         return "refused"
     for fault in found.warnings:
         is_printable(fault.sentence)
-    matcher, sample = Matcher(found.rules), message()
+    matcher, sample = RuleMatcher(found.rules), message()
     fitting = {candidate.rule.name for candidate in matcher.candidates(sample)}
     for rule in found.rules:
         must((rule.name in fitting) == (not mismatch(rule, sample)), "one way fits, the other does not", rule)

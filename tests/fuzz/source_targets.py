@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Any, Final, TypeVar
 
 from harken.errors import HarkenError, Refused, UserError
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import INBOX, Draft, Kind, Message, MessageId, NewMessage, Outgoing
 from harken.sources.bot.activity import draft_of as activity_draft
 from harken.sources.bot.activity import read_activity
@@ -72,7 +72,7 @@ def done(work: Coroutine[Any, Any, Result]) -> Result:
 
 def stored(draft: Draft) -> NewMessage:
     """Make a message of a draft and look whether it can be kept."""
-    message = prepare(draft, Policy())
+    message = prepare(draft, IngestPolicy())
     is_storable(message)
     return message
 

@@ -20,7 +20,7 @@ import pytest
 
 from harken import render
 from harken.inbox.reactions import Told
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.ingest.sanitise import neutralise
 from harken.model import INBOX, DeliveryId, Draft, Kind, Message, MessageId, Offer, Sender
 from harken.reaction import Action, ActionId, ActionState, Mode, Order
@@ -67,7 +67,7 @@ def stored(
 
 def kept(draft: Draft) -> Message:
     """Return what came as it is stored."""
-    new = prepare(draft, Policy())
+    new = prepare(draft, IngestPolicy())
     return Message(
         id=MessageId("m-0000000001"),
         mailbox=INBOX,

@@ -26,8 +26,8 @@ from typing import Final
 
 from harken.runs.jail import Furnishing, Happening, Jail, Kept, Told, ToolServer, Work
 from harken.runs.tools import parse_tool
-from harken.trial.exchange import Say, in_order
-from harken.trial.model import Model
+from harken.trial.exchange import ModelAnswer, in_order
+from harken.trial.model import MockModel
 from tests.hosts.stage import Stage
 
 RUN_SECONDS: Final = 120.0
@@ -129,7 +129,9 @@ def work_for(stage: Stage, prompt: str, *tools: str, max_turns: int = 10, env: M
     )
 
 
-def ask(jail: Jail, stage: Stage, tools: Sequence[str], *says: Say, prompt: str = "go", max_turns: int = 10) -> Ran:
+def ask(
+    jail: Jail, stage: Stage, tools: Sequence[str], *says: ModelAnswer, prompt: str = "go", max_turns: int = 10
+) -> Ran:
     """Let the model make some calls in a run that was given some tools, and return what became of it."""
     assert jail.refusal([parse_tool(tool) for tool in tools]) == ""
     stage.model.follow(in_order(*says, then=ANSWER))
@@ -198,7 +200,7 @@ def _run(argv: Sequence[str], env: Mapping[str, str], given: bytes, cwd: Path) -
 class Door:
     """What stands between a host and the model, and keeps the headers of every request."""
 
-    def __init__(self, model: Model, url: str) -> None:
+    def __init__(self, model: MockModel, url: str) -> None:
         self.model = model
         self.url = url
         self.headers: list[dict[str, str]] = []
@@ -209,7 +211,7 @@ class Door:
 
 
 @contextmanager
-def door(model: Model) -> Iterator[Door]:
+def door(model: MockModel) -> Iterator[Door]:
     """A door to the model, open for the block; hosts are told its `url`."""
     with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
         standing = Door(model, f"http://127.0.0.1:{server.server_address[1]}")

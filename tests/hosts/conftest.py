@@ -14,7 +14,7 @@ import pytest
 from harken.hosts.host import Host
 from harken.hosts.registry import host_named, host_names, interactive
 from harken.testing import DaemonProcess, running_daemon
-from harken.trial.model import Model
+from harken.trial.model import MockModel
 from tests.hosts.matrix import Matrix, rows, table
 from tests.hosts.stage import PROGRAMS, Stage
 from tests.process_check import end_all_naming
@@ -64,9 +64,9 @@ def folder() -> Iterator[Path]:
 
 
 @pytest.fixture
-def model() -> Iterator[Model]:
+def model() -> Iterator[MockModel]:
     """The model, which says a word to everything until a test gives it a script."""
-    with Model() as running:
+    with MockModel() as running:
         yield running
 
 
@@ -78,7 +78,7 @@ def daemon(folder: Path) -> Iterator[DaemonProcess]:
 
 
 @pytest.fixture
-def bare_stage(host: Host, folder: Path, model: Model) -> Iterator[Stage]:
+def bare_stage(host: Host, folder: Path, model: MockModel) -> Iterator[Stage]:
     """The host in a private home, with a model and no Harken."""
     here = Stage(host=host, folder=folder, model=model)
     here.prepare()

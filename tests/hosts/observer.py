@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from harken.clock import SystemClock
-from harken.trial.exchange import Asked
+from harken.trial.exchange import ModelRequest
 from tests.hosts.stage import Stage
 from tests.hosts.wire import Appearance, WireLog, is_whole, new_text, words
 from tests.loss.rig import until
@@ -126,7 +126,7 @@ class Observer:
             wanted = " or ".join(outlooks)
             self.blame(f"{_name(message)}: the forecast is {message.outlook} ({message.sentence}), not {wanted}")
 
-    def expect_in(self, message: SentMessage, asked: Asked | None, what: str) -> None:
+    def expect_in(self, message: SentMessage, asked: ModelRequest | None, what: str) -> None:
         """Require that a request holds a message whole; `what` says which request it is."""
         if asked is None:
             self.blame(f"{_name(message)}: there was no {what}")
@@ -134,7 +134,7 @@ class Observer:
             how = "is cut in" if asked.count(message.mark) else "is not in"
             self.blame(f"{_name(message)} ({message.sentence}) {how} {what}, request {asked.number}")
 
-    def expect_arrival(self, message: SentMessage, what: str, seconds: float = ARRIVAL_SECONDS) -> Asked | None:
+    def expect_arrival(self, message: SentMessage, what: str, seconds: float = ARRIVAL_SECONDS) -> ModelRequest | None:
         """Require that a message reaches the model within a time; `what` says why it should."""
         try:
             return self.stage.model.wait_for(lambda asked: is_whole(asked, message.text), seconds, after=message.place)

@@ -22,9 +22,9 @@ import psutil
 
 from harken.hosts.registry import host_named, interactive
 from harken.testing.daemon import DaemonProcess, Json
-from harken.trial.exchange import Asked, Say, side
-from harken.trial.model import Model
-from harken.trial.screen import Screen
+from harken.trial.exchange import ModelAnswer, ModelRequest, side
+from harken.trial.model import MockModel
+from harken.trial.screen import TerminalProgram
 from tests.hosts.observer import ARRIVAL_SECONDS, LOOK_SECONDS, Observer, SentMessage
 from tests.hosts.stage import PROGRAMS, Headless, Stage
 from tests.hosts.wire import is_whole, new_prompt, words
@@ -35,7 +35,7 @@ STEP_SECONDS: Final = 60.0
 QUIT_SECONDS: Final = 20.0
 IDLE_SECONDS: Final = 40.0
 LAST_WORD: Final = "done"
-PULL: Final = Say.call("inbox_pull", {"limit": 20})
+PULL: Final = ModelAnswer.call("inbox_pull", {"limit": 20})
 MOST_PULLS: Final = 40
 _SESSION: Final = re.compile(r"session ID (\d+)")
 _YIELD_MILLISECONDS: Final = 250
@@ -53,23 +53,23 @@ channel = "{QUIET_CHANNEL}"
 """
 
 
-Step: TypeAlias = Say | Callable[[Asked], Say]
+Step: TypeAlias = ModelAnswer | Callable[[ModelRequest], ModelAnswer]
 """What the model says next, or how it is found from what it was asked."""
 
 
 def _plain_shell(command: str) -> Sequence[Step]:
-    return [Say.shell(command)]
+    return [ModelAnswer.shell(command)]
 
 
 def _polled_shell(command: str) -> Sequence[Step]:
     """Codex returns from a command that takes long, and its model then waits for the rest with another tool."""
 
-    def poll(asked: Asked) -> Say:
+    def poll(asked: ModelRequest) -> ModelAnswer:
         running = _SESSION.search(asked.turns[-1].text)
         assert running, f"the command does not run on: {asked.turns[-1]}"
-        return Say.call("write_stdin", {"session_id": int(running[1]), "yield_time_ms": _POLL_MILLISECONDS})
+        return ModelAnswer.call("write_stdin", {"session_id": int(running[1]), "yield_time_ms": _POLL_MILLISECONDS})
 
-    return [Say.call("exec_command", {"cmd": command, "yield_time_ms": _YIELD_MILLISECONDS}), poll]
+    return [ModelAnswer.call("exec_command", {"cmd": command, "yield_time_ms": _YIELD_MILLISECONDS}), poll]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -105,7 +105,7 @@ class PromptScript:
         if reads_all:
             self._readers.add(prompt)
 
-    def __call__(self, asked: Asked) -> Say:
+    def __call__(self, asked: ModelRequest) -> ModelAnswer:
         """Return what the model says to a request."""
         if asked.is_side:
             return side(asked)
@@ -116,12 +116,12 @@ class PromptScript:
         results = [turn.text for turn in asked.turns[begun:] if turn.role == "tool"]
         if len(results) < len(steps):
             step = steps[len(results)]
-            return step if isinstance(step, Say) else step(asked)
+            return step if isinstance(step, ModelAnswer) else step(asked)
         pulled = results[len(steps) :]
         if prompt not in self._readers or not _goes_on_reading(pulled):
-            return Say.text(LAST_WORD)
+            return ModelAnswer.text(LAST_WORD)
         # Gemini CLI takes a call that is repeated to the letter for a loop, and ends the turn.
-        return Say.call("inbox_pull", {"limit": 20 + len(pulled)})
+        return ModelAnswer.call("inbox_pull", {"limit": 20 + len(pulled)})
 
 
 def _goes_on_reading(results: Sequence[str]) -> bool:
@@ -137,7 +137,7 @@ class HostSession:
     """A session in a terminal."""
 
     host: ObservedHost
-    screen: Screen
+    screen: TerminalProgram
 
     def prompt(self, *steps: Step) -> str:
         """Type a prompt that the model follows with some steps; return it."""
@@ -234,11 +234,11 @@ class ObservedHost:
         assert done.returncode == 0, f"it ended with {done.returncode}: {done.stdout}{done.stderr}"
         return prompt
 
-    def request(self, prompt: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> Asked:
+    def request(self, prompt: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> ModelRequest:
         """Return the first request, from a number on, of a turn that a prompt began."""
         return self.stage.model.wait_for(lambda asked: follows(asked, prompt), seconds, after=after)
 
-    def requests(self, prompt: str) -> Sequence[Asked]:
+    def requests(self, prompt: str) -> Sequence[ModelRequest]:
         """Return the requests so far of a turn that a prompt began."""
         return [asked for asked in self.stage.model.requests if follows(asked, prompt)]
 
@@ -303,7 +303,7 @@ class ObservedHost:
         return False
 
 
-def follows(asked: Asked, prompt: str) -> bool:
+def follows(asked: ModelRequest, prompt: str) -> bool:
     """Whether a request is one of the turn that a prompt began."""
     return not asked.is_side and asked.count(prompt) > 0
 
@@ -374,7 +374,7 @@ def installed(name: str) -> Iterator[ObservedHost]:
     is_there = (PROGRAMS / interactive(name).program).exists()
     assert is_there, f"{name} is not installed: run `make test-hosts` once, it installs every host"
     # A short name: sockets are made below it, and their paths are limited.
-    with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as folder, Model() as model:
+    with tempfile.TemporaryDirectory(prefix="harken-", ignore_cleanup_errors=True) as folder, MockModel() as model:
         stage = Stage(host=host_named(name), folder=Path(folder).resolve(), model=model)
         stage.prepare()
         with observed(stage) as host:

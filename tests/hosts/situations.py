@@ -15,8 +15,8 @@ from typing import Final, TypeAlias
 
 import psutil
 
-from harken.trial.exchange import Say
-from harken.trial.gate import Gate
+from harken.trial.exchange import ModelAnswer
+from harken.trial.gate import RequestGate
 from tests.hosts.observer import LOOK_SECONDS, Json, SentMessage
 from tests.hosts.play import (
     KNOWN_SENDER,
@@ -54,7 +54,7 @@ _EDGE: Final = "/harken/edge/"  # where the programs are that a host runs for Ha
 def busy_with_a_short_tool(host: ObservedHost) -> None:
     """A message that is sent while a tool runs is in the request that follows it."""
     with host.stage.gate() as gate, host.session() as session:
-        with _told_after(host, gate, session.prompt(Say.shell(gate.command), Say.shell("true")), 1):
+        with _told_after(host, gate, session.prompt(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")), 1):
             pass
         host.until_idle()
 
@@ -76,7 +76,7 @@ def long_tool(host: ObservedHost) -> Iterator[None]:
     """A session in a tool that takes as long as the block; a message was sent when it had begun."""
     with host.stage.gate() as gate, host.session() as session:
         tool = host.habits.long_shell(gate.command)
-        with _told_after(host, gate, session.prompt(*tool, Say.shell("true")), len(tool)):
+        with _told_after(host, gate, session.prompt(*tool, ModelAnswer.shell("true")), len(tool)):
             yield
         host.until_idle()
 
@@ -86,14 +86,14 @@ def long_tool_without_terminal(host: ObservedHost) -> Iterator[None]:
     """A run without a terminal in a tool that takes as long as the block; a message was sent when it had begun."""
     with host.stage.gate() as gate:
         tool = host.habits.long_shell(gate.command)
-        with host.headless(*tool, Say.shell("true")) as (prompt, running):
+        with host.headless(*tool, ModelAnswer.shell("true")) as (prompt, running):
             with _told_after(host, gate, prompt, len(tool)):
                 yield
             running.finish()
 
 
 @contextmanager
-def _told_after(host: ObservedHost, gate: Gate, prompt: str, steps: int) -> Iterator[None]:
+def _told_after(host: ObservedHost, gate: RequestGate, prompt: str, steps: int) -> Iterator[None]:
     """Send a message while a tool runs, and require that it is told once, in the request after the block.
 
     The last of so many steps is the one during which it is sent.
@@ -118,7 +118,7 @@ def at_the_prompt(host: ObservedHost) -> None:
         message = observer.send("at the prompt", "--priority", "low")
         observer.expect_outlook(message, "prompt")
         place = len(host.stage.model.requests)
-        prompt = session.prompt(Say.shell("true"))
+        prompt = session.prompt(ModelAnswer.shell("true"))
         observer.expect_in(message, host.request(prompt, after=place), "the first request of the next prompt")
         host.until_idle()
         observer.settle()
@@ -183,7 +183,7 @@ def headless_with_a_message_before(host: ObservedHost) -> None:
     _expect_gone(host)
     message = observer.send("before a run without a terminal")
     _expect_to_wait(host, message)
-    prompt = host.run(Say.shell("true"))
+    prompt = host.run(ModelAnswer.shell("true"))
     observer.expect_in(message, host.request(prompt), "the first request of the run")
     observer.settle()
     observer.expect_plain(message)
@@ -200,7 +200,7 @@ def headless_that_starts_slowly(host: ObservedHost) -> None:
     observer = host.observer
     _expect_gone(host)
     message = observer.send("before a run that starts slowly")
-    with host.headless(Say.shell("true")) as (prompt, running):
+    with host.headless(ModelAnswer.shell("true")) as (prompt, running):
         # Its first hook has run: from then on Harken may take it for idle.
         until(lambda: any(each["presence"] in _HOOKED for each in host.sessions()), "a hook has run", KNOWN_SECONDS)
         observer.note("the host becomes slow")
@@ -232,7 +232,9 @@ def daemon_restarted_while_busy(host: ObservedHost) -> None:
 def _restarted(host: ObservedHost, restart: Callable[[], None], *, has_message_during: bool) -> None:
     observer = host.observer
     with host.stage.gate("first") as first, host.stage.gate("second") as second, host.session() as session:
-        prompt = session.prompt(Say.shell(first.command), Say.shell(second.command), Say.shell("true"))
+        prompt = session.prompt(
+            ModelAnswer.shell(first.command), ModelAnswer.shell(second.command), ModelAnswer.shell("true")
+        )
         first.wait(STEP_SECONDS)
         shown = observer.send("before the tool during which the daemon is restarted")
         _expect_after_tool(host, first.open, prompt, shown)
@@ -272,7 +274,7 @@ def host_killed_before_the_proof(host: ObservedHost) -> None:
             session.kill()
     with host.session() as session:
         place = len(host.stage.model.requests)
-        prompt = session.prompt(Say.shell("true"))
+        prompt = session.prompt(ModelAnswer.shell("true"))
         host.request(prompt, after=place)
         host.until_idle()
         observer.settle()
@@ -292,7 +294,7 @@ def stood_still(host: ObservedHost) -> None:
             # One that nothing can wake waits for its prompt in any case.
             let_pass(host, STOOD_SECONDS if host.habits.can_be_woken else 0.0)
         observer.note("the host goes on")
-        host.request(session.prompt(Say.shell("true")))
+        host.request(session.prompt(ModelAnswer.shell("true")))
         observer.expect_arrival(message, "the host goes on")
         host.until_idle()
         observer.settle()
@@ -307,7 +309,7 @@ def three_sessions_at_once(host: ObservedHost) -> None:
         first, second, third = (stack.enter_context(_started(host, count)) for count in (1, 2, 3))
         woken = observer.send("while three sessions are idle")
         _expect_when_idle(host, third, woken, 3)
-        prompt = second.prompt(Say.shell(gate.command), Say.shell("true"))
+        prompt = second.prompt(ModelAnswer.shell(gate.command), ModelAnswer.shell("true"))
         gate.wait(STEP_SECONDS)
         told = observer.send("while the second of three sessions works")
         observer.expect_outlook(told, "boundary")
@@ -324,7 +326,7 @@ def read_by_the_tool(host: ObservedHost) -> None:
     """What the model has read with a tool of Harken's is seen when its turn ends, though nothing follows it."""
     observer = host.observer
     with host.stage.gate() as gate, host.session() as session:
-        prompt = session.prompt(Say.shell(gate.command), PULL)
+        prompt = session.prompt(ModelAnswer.shell(gate.command), PULL)
         gate.wait(STEP_SECONDS)
         message = observer.send("before the model reads its inbox", "--channel", QUIET_CHANNEL)
         place = len(host.stage.model.requests)
@@ -349,7 +351,7 @@ def quiet_channel(host: ObservedHost) -> None:
     """What pushes no further than a prompt comes with the next one, as text or announced, and not before."""
     observer = host.observer
     with host.stage.gate() as gate, host.session() as session:
-        prompt = session.prompt(Say.shell(gate.command), Say.shell("true"))
+        prompt = session.prompt(ModelAnswer.shell(gate.command), ModelAnswer.shell("true"))
         gate.wait(STEP_SECONDS)
         own = observer.send("my word on a quiet channel", "--channel", QUIET_CHANNEL)
         known = observer.send("another's word on a quiet channel", "--channel", QUIET_CHANNEL, "--from", KNOWN_SENDER)
@@ -360,7 +362,7 @@ def quiet_channel(host: ObservedHost) -> None:
         host.request(prompt, after=place)
         host.until_idle()
         place = len(host.stage.model.requests)
-        asked = host.request(session.prompt(Say.shell("true")), after=place)
+        asked = host.request(session.prompt(ModelAnswer.shell("true")), after=place)
         for message in (own, known):
             if "is announced" not in message.sentence:
                 observer.expect_in(message, asked, "the first request of the next prompt")
@@ -408,7 +410,7 @@ def _expect_when_idle(host: ObservedHost, session: HostSession, message: SentMes
 
 def _expect_in_next_session(host: ObservedHost, session: HostSession, message: SentMessage) -> None:
     """Require that a message has come with the first prompt of a session, if it was not woken before."""
-    asked = host.request(session.prompt(Say.shell("true")))
+    asked = host.request(session.prompt(ModelAnswer.shell("true")))
     host.observer.expect_in(message, asked, "the first request of the next session's prompt")
     host.until_idle()
     host.observer.settle()

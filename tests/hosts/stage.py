@@ -24,9 +24,9 @@ import psutil
 from harken.hosts.host import Host
 from harken.hosts.registry import interactive, trial_recipe
 from harken.hosts.trial_recipe import TrialRecipe
-from harken.trial.gate import Gate
-from harken.trial.model import Model
-from harken.trial.screen import Screen
+from harken.trial.gate import RequestGate
+from harken.trial.model import MockModel
+from harken.trial.screen import TerminalProgram
 from tests.hosts.terminal import Terminal
 
 FOLDER: Final = Path(__file__).parent
@@ -62,7 +62,7 @@ class Stage:
 
     host: Host
     folder: Path
-    model: Model
+    model: MockModel
 
     @property
     def recipe(self) -> TrialRecipe:
@@ -159,18 +159,18 @@ class Stage:
                 with contextlib.suppress(ProcessLookupError):
                     os.killpg(process.pid, signal.SIGKILL)
 
-    def screen(self, *extra: str) -> Screen:
+    def screen(self, *extra: str) -> TerminalProgram:
         """The host in a terminal of its own, not started yet."""
-        return Screen(self._interactive(*extra), self.environment, self.project)
+        return TerminalProgram(self._interactive(*extra), self.environment, self.project)
 
     def tmux(self, *extra: str) -> Terminal:
         """The host in tmux, not started yet."""
         return Terminal(self._interactive(*extra), self.environment, self.project, self.folder)
 
-    def gate(self, name: str = "gate") -> Gate:
+    def gate(self, name: str = "gate") -> RequestGate:
         """A shell command for the model to call, that ends when the test says so."""
         # Inside the project, because some hosts refuse paths outside it; where no host looks by itself.
-        return Gate(self.project / ".git" / name)
+        return RequestGate(self.project / ".git" / name)
 
     def end_everything(self) -> None:
         """End every process that has this private home."""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.testing.agent import Json
-from harken.trial.exchange import Asked, Turn
+from harken.trial.exchange import ConversationTurn, ModelRequest
 from tests.hosts.stage import Stage
 
 # Ten times what a host needs on a quiet machine: it is waited for, not measured.
@@ -67,7 +67,7 @@ def tree(folder: Path) -> dict[str, bytes | None]:
     return {str(path.relative_to(folder)): path.read_bytes() if path.is_file() else None for path in folder.rglob("*")}
 
 
-def arrived(stage: Stage, text: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> Asked:
+def arrived(stage: Stage, text: str, *, after: int = 0, seconds: float = ARRIVAL_SECONDS) -> ModelRequest:
     """Return the first request of the conversation that holds a text; fails with what came instead."""
     return stage.model.wait_for(lambda asked: not asked.is_side and asked.count(text) > 0, seconds, after=after)
 
@@ -77,7 +77,7 @@ def so_far(stage: Stage) -> int:
     return len(stage.model.requests)
 
 
-def places(asked: Asked, text: str) -> Sequence[Turn]:
+def places(asked: ModelRequest, text: str) -> Sequence[ConversationTurn]:
     """Return the pieces of a request that hold a text, the model's own words left out."""
     return [turn for turn in asked.holding(text) if turn.role not in {"assistant", "call"}]
 

@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from harken.testing import DaemonProcess, running_daemon
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.stage import Stage
 from tests.hosts.story import assert_once, eventually, is_seen, line_of, marker
 from tests.loss.rig import until
@@ -66,7 +66,7 @@ def test_what_a_server_announced_goes_with_a_prompt_as_data(connected: Stage, an
 def test_what_is_injected_reaches_a_working_agent(connected: Stage, announced: list[str]) -> None:
     """Whoever sees that a deploy failed does not want to wait for the agent's next prompt."""
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             sent = json.loads(connected.harken("channel", "inject", "deploys", "--json"))

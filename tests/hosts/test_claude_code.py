@@ -15,8 +15,8 @@ from typing import IO, Final
 
 import pytest
 
-from harken.trial.exchange import Asked, Say, Script, in_order, side
-from harken.trial.screen import Screen
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, side
+from harken.trial.screen import TerminalProgram
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
     arrived,
@@ -67,7 +67,7 @@ def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage)
     """A working agent that does not think of its inbox must still get what cannot wait."""
     body = marker()
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, body)
@@ -103,7 +103,7 @@ def test_long_message_that_is_given_whole_stays_whole(connected: Stage) -> None:
 def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
     """Otherwise it would wait for the person, who may be away, although the agent is still there."""
     body, last = marker(), marker()
-    connected.model.follow(in_order(Say.text("first"), then=last))
+    connected.model.follow(in_order(ModelAnswer.text("first"), then=last))
     with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
         hold.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -150,7 +150,7 @@ def test_somebody_the_person_knows_is_heard_between_tools_and_framed(connected: 
     body = marker()
     connected.harken("allow", "ann")
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command)))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command)))
         with claude(connected, "--allowedTools=Bash(cat:*)", "work") as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, body, "--from", "ann")
@@ -166,7 +166,7 @@ def test_somebody_the_person_knows_is_heard_between_tools_and_framed(connected: 
 def test_reading_the_inbox_needs_no_permission(connected: Stage) -> None:
     """A wake is worth little when the person has to allow the agent to read."""
     body = marker()
-    connected.model.follow(in_order(Say.call("inbox_search", {"query": body})))
+    connected.model.follow(in_order(ModelAnswer.call("inbox_search", {"query": body})))
     send(connected, body, "--to", "replies")
     with claude(connected, "look") as running:
         running.communicate(timeout=STEP_SECONDS)
@@ -176,7 +176,7 @@ def test_reading_the_inbox_needs_no_permission(connected: Stage) -> None:
 def test_tool_that_speaks_to_others_still_asks(connected: Stage) -> None:
     """A plugin may not grant itself the right to write to people."""
     message = send(connected, "hello")
-    connected.model.follow(in_order(Say.call("reply", {"message_id": message, "body": "hi"})))
+    connected.model.follow(in_order(ModelAnswer.call("reply", {"message_id": message, "body": "hi"})))
     with claude(connected, "answer it") as running:
         running.communicate(timeout=STEP_SECONDS)
     assert "haven't granted it" in connected.model.conversation[-1].turns[-1].text
@@ -189,12 +189,12 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
 
     def in_conversation(gate: str) -> Script:
         errand = {"description": "an errand", "prompt": helper, "subagent_type": "general-purpose"}
-        own = in_order(Say.call("Agent", errand))
-        its = in_order(Say.shell(gate), Say.shell("true"))
+        own = in_order(ModelAnswer.call("Agent", errand))
+        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
         return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
 
     argv = (str(connected.program), "--permission-mode", "default", "--allowedTools=Bash,Agent")
-    with connected.gate() as gate, Screen(argv, connected.environment, connected.project) as screen:
+    with connected.gate() as gate, TerminalProgram(argv, connected.environment, connected.project) as screen:
         connected.model.follow(in_conversation(gate.command))
         screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit(prompt)
@@ -288,7 +288,7 @@ def test_prompt_that_was_taken_back_takes_its_message_along_and_it_comes_again(c
         assert eventually(connected, message, lambda line: line.get("state") == "seen")["surface"] == "hook: prompt"
 
 
-def framed(asked: Asked, body: str) -> str:
+def framed(asked: ModelRequest, body: str) -> str:
     """Return the text between the two lines of a message's frame."""
     (turn,) = places(asked, body)
     _, begin, rest = turn.text.partition(" begins\n")
@@ -312,7 +312,7 @@ def test_channel_hook_and_tool_give_the_same_text(connected: Stage) -> None:
     given = recipe.for_private(connected.model.url)
     option = ("--dangerously-load-development-channels", "plugin:harken@harken")
     environ = {**connected.environment, "CLAUDE_CODE_GB_DISK_CACHE_WHEN_TELEMETRY_OFF": "1"}
-    with Screen(recipe.interactive(connected.program, given, *option), environ, connected.project) as screen:
+    with TerminalProgram(recipe.interactive(connected.program, given, *option), environ, connected.project) as screen:
         screen.wait_for("local development", READY_SECONDS)
         screen.press("enter")
         screen.wait_for(lambda shown: recipe.ready in shown and "local development" not in shown, READY_SECONDS)
@@ -328,7 +328,7 @@ def test_channel_hook_and_tool_give_the_same_text(connected: Stage) -> None:
     from_hook = framed(connected.model.conversation[-1], key)
     message = send(connected, body)
     connected.harken("mute", "session", "claude-code")
-    connected.model.follow(in_order(Say.call("inbox_pull")))
+    connected.model.follow(in_order(ModelAnswer.call("inbox_pull")))
     connected.ask("look into the inbox")
     (result,) = places(connected.model.conversation[-1], key)
     (pulled,) = json.loads(result.text)["messages"]
@@ -398,11 +398,11 @@ def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
     """An inbox that is not there may cost the agent its messages, but never a turn or an error."""
     connected.harken("down")
     answer = marker()
-    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
     assert connected.ask("work").stdout.strip() == answer
     assert_never(connected, "hook error")
     shutil.rmtree(connected.harken_home)
-    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
     assert connected.ask("work").stdout.strip() == answer
     assert_never(connected, "hook error")
 

@@ -15,8 +15,8 @@ from typing import Final
 import pytest
 
 from harken.testing.daemon import Json
-from harken.trial.exchange import Say, Script, in_order, side
-from harken.trial.screen import Screen
+from harken.trial.exchange import ModelAnswer, Script, in_order, side
+from harken.trial.screen import TerminalProgram
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
     arrived,
@@ -67,7 +67,7 @@ def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage,
     """A working agent that does not think of its inbox must still get what cannot wait, whatever its model is."""
     body = marker()
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work", "--model", model_name) as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, body)
@@ -95,7 +95,7 @@ def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
 def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
     """Otherwise it would wait for the person, who may be away, although the agent is still there."""
     body, last = marker(), marker()
-    connected.model.follow(in_order(Say.text("first"), then=last))
+    connected.model.follow(in_order(ModelAnswer.text("first"), then=last))
     with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
         hold.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -118,7 +118,7 @@ def test_other_peoples_words_are_announced_and_read_by_the_tool(connected: Stage
     body = marker()
     connected.harken("allow", "ann")
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.call("inbox_pull")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.call("inbox_pull")))
         with connected.headless("work", "--model", model_name) as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, body, "--from", "ann")
@@ -171,7 +171,7 @@ def test_session_is_woken_by_a_notice_when_somebody_else_wrote(connected: Stage)
         tmux.submit(asked)
         arrived(connected, asked)
         wait_idle(connected)
-        connected.model.follow(in_order(Say.call("inbox_pull")))
+        connected.model.follow(in_order(ModelAnswer.call("inbox_pull")))
         message = send(connected, body, "--from", "ann")
         read = arrived(connected, body)
         assert [turn.role for turn in places(read, body)] == ["tool"]
@@ -204,7 +204,7 @@ def test_of_two_terminals_with_one_server_only_the_last_active_is_woken(connecte
     assert {(request.count(first), request.count(second), request.count(body)) for request in held} == {(0, 1, 1)}
 
 
-def begin(stage: Stage, screen: Screen) -> str:
+def begin(stage: Stage, screen: TerminalProgram) -> str:
     """Give the session in a terminal its first prompt, and return its name when the turn is over."""
     before = {each["session"] for each in idle(stage)}
     prompt = marker()
@@ -220,7 +220,7 @@ def idle(stage: Stage) -> list[Json]:
     return [each for each in sessions(stage) if each["presence"] == "idle"]
 
 
-def leave(screen: Screen) -> None:
+def leave(screen: TerminalProgram) -> None:
     """Close a session as a person does. Its terminal stays: closing that would end the shared server as well."""
     screen.submit("/quit")
     until(lambda: not screen.is_running, "Codex ends", STEP_SECONDS)
@@ -295,8 +295,10 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
     prompt, helper, body = marker(), marker(), marker()
 
     def in_conversation(gate: str) -> Script:
-        own = in_order(Say.call("spawn_agent", {"message": helper}), Say.shell(gate), Say.shell("true"))
-        its = in_order(Say.shell(gate), Say.shell("true"))
+        own = in_order(
+            ModelAnswer.call("spawn_agent", {"message": helper}), ModelAnswer.shell(gate), ModelAnswer.shell("true")
+        )
+        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
         return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
 
     with connected.gate() as gate:
@@ -325,7 +327,7 @@ def test_long_message_that_is_not_english_arrives_whole(connected: Stage) -> Non
 def test_answer_is_sent_only_where_the_person_allowed_it(connected: Stage) -> None:
     """What leaves the machine is their word: Codex refuses it where nobody can be asked, until they say otherwise."""
     message = send(connected, "hello")
-    call = Say.call("reply", {"message_id": message, "body": "hi"})
+    call = ModelAnswer.call("reply", {"message_id": message, "body": "hi"})
     connected.model.follow(in_order(call))
     connected.ask("answer it", "--sandbox", "workspace-write")
     assert "requires approval" in connected.model.conversation[-1].turns[-1].text
@@ -385,7 +387,7 @@ def test_stopped_harken_is_not_noticed(connected: Stage) -> None:
     """An inbox that is not there may cost the agent its messages, but never a turn or an error."""
     connected.harken("down")
     answer = marker()
-    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
     done = connected.ask("work")
     assert done.stdout.strip() == answer
     assert "Failed" not in done.stderr

@@ -17,7 +17,7 @@ from typing import Final
 import psutil
 import pytest
 
-from harken.trial.exchange import Asked, Say, Script, in_order, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
     arrived,
@@ -94,14 +94,16 @@ def until(is_so: Callable[[], bool], what: str) -> None:
         assert time.monotonic() < end, what
 
 
-def obedient(asked: Asked) -> Say:
+def obedient(asked: ModelRequest) -> ModelAnswer:
     """Do what the last words ask: start the waiter where they say how, else say a word."""
     if asked.is_side:
         return side(asked)
     command = re.search(r"detach true[^:]*: (/\S.*? copilot-cli)$", asked.turns[-1].text, re.MULTILINE)
     if command is None:
-        return Say.text("done")
-    return Say.call("bash", {"command": command[1], "mode": "async", "detach": True, "description": "Harken waiter"})
+        return ModelAnswer.text("done")
+    return ModelAnswer.call(
+        "bash", {"command": command[1], "mode": "async", "detach": True, "description": "Harken waiter"}
+    )
 
 
 @contextmanager
@@ -126,7 +128,7 @@ def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage)
     """A working agent that does not think of its inbox must still get what cannot wait."""
     body = marker()
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, body)
@@ -156,7 +158,7 @@ def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
 def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
     """Otherwise it would wait for the person, who may be away, although the agent is still there."""
     body, last = marker(), marker()
-    connected.model.follow(in_order(Say.text("first"), then=last))
+    connected.model.follow(in_order(ModelAnswer.text("first"), then=last))
     with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
         hold.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -225,7 +227,7 @@ def test_waiter_that_was_forgotten_or_lost_is_asked_for_once(with_waiter: Stage)
     body, later = marker(), marker()
     stage = with_waiter
     # Forgetful: what the waiter itself says at its end is not followed, only what a prompt says.
-    stage.model.follow(lambda asked: obedient(asked) if asked.last_role == "user" else Say.text("done"))
+    stage.model.follow(lambda asked: obedient(asked) if asked.last_role == "user" else ModelAnswer.text("done"))
     with stage.tmux() as tmux:
         tmux.wait_for(stage.recipe.ready, READY_SECONDS)
         until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
@@ -254,7 +256,7 @@ def test_message_at_the_end_of_a_turn_goes_before_a_reminder(with_waiter: Stage)
         screen.wait_for(stage.recipe.ready, READY_SECONDS)
         until(lambda: bool(waiters(stage)), "no waiter was started at the beginning")
         screen.wait_quiet()
-        stage.model.follow(lambda request: obedient(request) if request.count(body) else Say.text("no"))
+        stage.model.follow(lambda request: obedient(request) if request.count(body) else ModelAnswer.text("no"))
         waiters(stage)[0].kill()
         arrived(stage, REMINDER)
         screen.wait_quiet()
@@ -293,7 +295,7 @@ def test_message_to_a_busy_session_is_told_by_one_surface(with_extension: Stage)
     body = marker()
     stage = with_extension
     with stage.gate() as gate:
-        stage.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        stage.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with stage.screen() as screen:
             screen.wait_for(stage.recipe.ready, READY_SECONDS)
             screen.submit("work")
@@ -350,8 +352,8 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
 
     def in_conversation(gate: str) -> Script:
         errand = {"description": "an errand", "prompt": helper, "agent_type": "general-purpose", "name": "errand"}
-        own = in_order(Say.call("task", {**errand, "mode": "sync"}))
-        its = in_order(Say.shell(gate), Say.shell("true"))
+        own = in_order(ModelAnswer.call("task", {**errand, "mode": "sync"}))
+        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
         return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
 
     with connected.gate() as gate:
@@ -378,7 +380,7 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
 )
 def test_person_decides_which_tools_run(connected: Stage, rules: tuple[str, ...], *, is_called: bool) -> None:
     """A plugin could answer Copilot's question itself, and would then overrule what the person refused."""
-    connected.model.follow(in_order(Say.call("inbox_pull")))
+    connected.model.follow(in_order(ModelAnswer.call("inbox_pull")))
     with copilot(connected, *rules, "-p", "look") as running:
         running.communicate(timeout=STEP_SECONDS)
     assert ("denied" not in connected.model.conversation[-1].turns[-1].text) is is_called
@@ -457,10 +459,10 @@ def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
     """An inbox that is not there may cost the agent its messages, but never a turn or an error."""
     connected.harken("down")
     answer = marker()
-    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
     assert answer in connected.ask("work").stdout
     shutil.rmtree(connected.harken_home)
-    connected.model.follow(in_order(Say.shell("true"), then=answer))
+    connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
     assert answer in connected.ask("work").stdout
     assert_never(connected, "hook error")
 

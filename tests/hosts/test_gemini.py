@@ -14,7 +14,7 @@ from typing import Final
 import pytest
 
 from harken.hosts.approval import UNASKED
-from harken.trial.exchange import Asked, Say, Script, in_order, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
     arrived,
@@ -54,7 +54,7 @@ def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage)
     """A working agent that does not think of its inbox must still get what cannot wait."""
     body = marker()
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, f"<b>{body}</b>")
@@ -73,8 +73,8 @@ def test_message_comes_once_when_tools_run_side_by_side(connected: Stage) -> Non
     """Each of them may run the same hook at the same moment."""
     body = marker()
     with connected.gate("one") as one, connected.gate("two") as two:
-        both = Say.shell(one.command).beside(Say.shell(two.command))
-        connected.model.follow(in_order(both, Say.shell("true")))
+        both = ModelAnswer.shell(one.command).beside(ModelAnswer.shell(two.command))
+        connected.model.follow(in_order(both, ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             one.wait(STEP_SECONDS)
             message = send(connected, body)
@@ -111,7 +111,7 @@ def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
 def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
     """Otherwise it would wait for the person, who may be away, although the agent is still there."""
     body, last = marker(), marker()
-    connected.model.follow(in_order(Say.text("first"), then=last))
+    connected.model.follow(in_order(ModelAnswer.text("first"), then=last))
     with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
         hold.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -172,10 +172,10 @@ def test_message_while_a_subagent_works_goes_to_the_agent(connected: Stage) -> N
     prompt, errand, body = marker(), marker(), marker()
 
     def in_conversation(gate: str) -> Script:
-        own = in_order(Say.call("invoke_agent", {"agent_name": "generalist", "prompt": errand}))
-        its = in_order(Say.shell(gate), Say.shell("true"))
+        own = in_order(ModelAnswer.call("invoke_agent", {"agent_name": "generalist", "prompt": errand}))
+        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
 
-        def script(asked: Asked) -> Say:
+        def script(asked: ModelRequest) -> ModelAnswer:
             if asked.is_side:
                 return side(asked)
             return (own if prompt in asked.text else its)(asked)
@@ -201,7 +201,7 @@ def test_message_is_not_spent_on_a_tool_that_the_person_interrupted(connected: S
     """After Esc Gemini still runs the hook of the tool, but what that says never reaches the model."""
     body, later = marker(), marker()
     with connected.gate() as gate, connected.screen() as screen:
-        connected.model.follow(in_order(Say.shell(gate.command)))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command)))
         screen.wait_for(connected.recipe.ready, READY_SECONDS)
         screen.submit("work")
         gate.wait(STEP_SECONDS)
@@ -248,7 +248,7 @@ def test_session_that_ended_is_gone(connected: Stage) -> None:
 
 def test_model_knows_the_inbox_and_may_read_it_where_nobody_can_be_asked(connected: Stage) -> None:
     """A headless run must be able to read its mail, and must not write to people unless somebody allowed it."""
-    connected.model.follow(in_order(Say.call("inbox_pull")))
+    connected.model.follow(in_order(ModelAnswer.call("inbox_pull")))
     argv = (str(connected.program), "--model", "gemini-2.5-flash", "-p", "look")
     connected.run(argv, connected.environment)
     first, second = connected.model.conversation

@@ -13,7 +13,7 @@ import pytest
 
 from harken.hosts.claude_code.headless import JAIL
 from harken.runs.jail import Happening
-from harken.trial.exchange import Say
+from harken.trial.exchange import ModelAnswer
 from tests.hosts.cells import (
     ANSWER,
     INSIDE,
@@ -52,7 +52,7 @@ def _write(path: Path, text: str) -> None:
 
 def test_a_run_reads_a_file_in_its_folder(stage: Stage, matrix: Matrix) -> None:
     """A jail that lets nothing through would pass every other test here."""
-    ran = ask(JAIL, stage, ["read_file"], Say.literal("Read", {"file_path": str(stage.project / "inside.txt")}))
+    ran = ask(JAIL, stage, ["read_file"], ModelAnswer.literal("Read", {"file_path": str(stage.project / "inside.txt")}))
     assert INSIDE in results(stage)[0]
     assert (ran.answer, ran.exit_code, ran.denied) == (ANSWER, 0, [])
     assert [told.tool for told in ran.of(Happening.TOOL)] == ["Read"]
@@ -70,7 +70,7 @@ def test_nothing_is_read_outside_the_folder(stage: Stage, matrix: Matrix) -> Non
         project / "link.txt",
         project / "out/outside.txt",
     )
-    ran = ask(JAIL, stage, ["read_file"], *(Say.literal("Read", {"file_path": str(path)}) for path in paths))
+    ran = ask(JAIL, stage, ["read_file"], *(ModelAnswer.literal("Read", {"file_path": str(path)}) for path in paths))
     answers = results(stage)
     assert len(answers) == len(paths)
     assert not any(OUTSIDE in answer or "root:x:" in answer for answer in answers)
@@ -90,13 +90,13 @@ def test_nothing_is_found_outside_the_folder(stage: Stage, matrix: Matrix) -> No
         JAIL,
         stage,
         ["search_files", "list_files"],
-        Say.literal("Grep", {"pattern": OUTSIDE, "path": str(stage.folder), **shown}),
-        Say.literal("Grep", {"pattern": OUTSIDE, "path": "out", **shown}),
-        Say.literal("Grep", {"pattern": OUTSIDE, **shown}),
-        Say.literal("Grep", {"pattern": f"--pre={evil}"}),
-        Say.literal("Glob", {"pattern": "*", "path": str(stage.folder)}),
-        Say.literal("Glob", {"pattern": "../*"}),
-        Say.literal("Glob", {"pattern": "inside*"}),
+        ModelAnswer.literal("Grep", {"pattern": OUTSIDE, "path": str(stage.folder), **shown}),
+        ModelAnswer.literal("Grep", {"pattern": OUTSIDE, "path": "out", **shown}),
+        ModelAnswer.literal("Grep", {"pattern": OUTSIDE, **shown}),
+        ModelAnswer.literal("Grep", {"pattern": f"--pre={evil}"}),
+        ModelAnswer.literal("Glob", {"pattern": "*", "path": str(stage.folder)}),
+        ModelAnswer.literal("Glob", {"pattern": "../*"}),
+        ModelAnswer.literal("Glob", {"pattern": "inside*"}),
     )
     answers = results(stage)
     assert len(answers) == 7
@@ -113,9 +113,9 @@ def test_a_shell_and_an_edit_that_were_not_given_are_not_there(stage: Stage, mat
         JAIL,
         stage,
         ["read_file"],
-        Say.literal("Bash", {"command": "touch made", "description": "make it"}),
-        Say.literal("Write", {"file_path": str(stage.project / "made"), "content": "x"}),
-        Say.literal("Agent", {"prompt": "touch made", "description": "make it"}),
+        ModelAnswer.literal("Bash", {"command": "touch made", "description": "make it"}),
+        ModelAnswer.literal("Write", {"file_path": str(stage.project / "made"), "content": "x"}),
+        ModelAnswer.literal("Agent", {"prompt": "touch made", "description": "make it"}),
     )
     assert ran.denied == ["Bash", "Write", "Agent"]
     assert tree(stage.project) == before
@@ -130,13 +130,15 @@ def test_edits_stay_in_the_folder_and_out_of_its_settings(stage: Stage, matrix: 
         JAIL,
         stage,
         ["read_file", "edit_file"],
-        Say.literal("Write", {"file_path": str(inside), "content": "made"}),
-        Say.literal("Read", {"file_path": str(stage.project / "inside.txt")}),
-        Say.literal("Edit", {"file_path": "inside.txt", "old_string": INSIDE, "new_string": "changed"}),
-        Say.literal("Write", {"file_path": str(outside), "content": "made"}),
-        Say.literal("Write", {"file_path": str(stage.project / "out" / "new.txt"), "content": "made"}),
-        Say.literal("Write", {"file_path": str(stage.project / ".git" / "hooks" / "pre-commit"), "content": "made"}),
-        Say.literal("Write", {"file_path": str(stage.project / ".mcp.json"), "content": "{}"}),
+        ModelAnswer.literal("Write", {"file_path": str(inside), "content": "made"}),
+        ModelAnswer.literal("Read", {"file_path": str(stage.project / "inside.txt")}),
+        ModelAnswer.literal("Edit", {"file_path": "inside.txt", "old_string": INSIDE, "new_string": "changed"}),
+        ModelAnswer.literal("Write", {"file_path": str(outside), "content": "made"}),
+        ModelAnswer.literal("Write", {"file_path": str(stage.project / "out" / "new.txt"), "content": "made"}),
+        ModelAnswer.literal(
+            "Write", {"file_path": str(stage.project / ".git" / "hooks" / "pre-commit"), "content": "made"}
+        ),
+        ModelAnswer.literal("Write", {"file_path": str(stage.project / ".mcp.json"), "content": "{}"}),
     )
     assert inside.read_text(encoding="utf-8") == "made"
     assert (stage.project / "inside.txt").read_text(encoding="utf-8") == "changed\n"
@@ -159,10 +161,10 @@ def test_only_the_named_tool_of_a_server_can_be_called(stage: Stage, matrix: Mat
         JAIL,
         stage,
         ["srv/note"],
-        Say.literal("mcp__srv__note", {"text": "x"}),
-        Say.literal("mcp__srv__other", {"text": "x"}),
-        Say.literal("mcp__theirs__note", {"text": "x"}),
-        Say.literal("mcp__near__note", {"text": "x"}),
+        ModelAnswer.literal("mcp__srv__note", {"text": "x"}),
+        ModelAnswer.literal("mcp__srv__other", {"text": "x"}),
+        ModelAnswer.literal("mcp__theirs__note", {"text": "x"}),
+        ModelAnswer.literal("mcp__near__note", {"text": "x"}),
     )
     assert marks(stage.folder, "srv") == {"note"}
     assert marks(stage.folder, "theirs") == set()
@@ -226,7 +228,7 @@ def test_a_prompt_is_only_ever_text(stage: Stage, matrix: Matrix, prompt: str) -
 def test_only_commands_that_begin_as_the_rule_says_are_run(stage: Stage, matrix: Matrix) -> None:
     """A beginning that something can be hung on to is no fence; nor is one beside which reading is free."""
     before = tree(stage.project)
-    calls = [Say.literal("Bash", {"command": command, "description": "look"}) for command in OTHER_COMMANDS]
+    calls = [ModelAnswer.literal("Bash", {"command": command, "description": "look"}) for command in OTHER_COMMANDS]
     ran = ask(JAIL, stage, ["shell:git log"], *calls, max_turns=len(calls) + 1)
     assert ran.denied == ["Bash"] * len(calls)
     assert ran.answer == ANSWER
@@ -238,7 +240,7 @@ def test_a_command_that_begins_as_the_rule_says_is_run(stage: Stage, matrix: Mat
     """Else the fence would be a wall."""
     commit(stage, "first")
     given = {"command": "git log --oneline", "description": "look"}
-    ran = ask(JAIL, stage, ["shell:git log"], Say.literal("Bash", given))
+    ran = ask(JAIL, stage, ["shell:git log"], ModelAnswer.literal("Bash", given))
     assert "first" in results(stage)[0]
     assert ran.denied == []
     matrix.note(HOST, "allowed: shell:git log", "ran")
@@ -246,7 +248,9 @@ def test_a_command_that_begins_as_the_rule_says_is_run(stage: Stage, matrix: Mat
 
 def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matrix) -> None:
     """The author asked for it by its name."""
-    ran = ask(JAIL, stage, ["shell"], Say.literal("Bash", {"command": "echo yes > made", "description": "make it"}))
+    ran = ask(
+        JAIL, stage, ["shell"], ModelAnswer.literal("Bash", {"command": "echo yes > made", "description": "make it"})
+    )
     assert (stage.project / "made").read_text(encoding="utf-8") == "yes\n"
     assert ran.denied == []
     matrix.note(HOST, "allowed: shell", "ran")
@@ -254,7 +258,7 @@ def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matri
 
 def test_a_run_ends_when_its_turns_are_used_up(stage: Stage) -> None:
     """A model that never stops would cost without end."""
-    read = Say.literal("Read", {"file_path": str(stage.project / "inside.txt")})
+    read = ModelAnswer.literal("Read", {"file_path": str(stage.project / "inside.txt")})
     ran = ask(JAIL, stage, ["read_file"], *[read] * 5, max_turns=2)
     assert len(stage.model.conversation) == 2
     assert [told.text for told in ran.of(Happening.ERROR)] == ["It used all the turns that it was given."]

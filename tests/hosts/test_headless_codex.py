@@ -18,7 +18,7 @@ from harken.hosts.codex.headless import JAIL
 from harken.hosts.trial_recipe import KEY, MODEL
 from harken.runs.jail import Happening
 from harken.runs.tools import parse_tool
-from harken.trial.exchange import Call, Say
+from harken.trial.exchange import ModelAnswer, ModelCall
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
@@ -66,7 +66,7 @@ def choose(stage: Stage, model: str) -> None:
     file.write_text(file.read_text(encoding="utf-8").replace(f'"{MODEL}"', f'"{model}"'), encoding="utf-8")
 
 
-def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it") -> Ran:
+def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run Codex with some tools, while the model says some things in order; it must end well."""
     ran = ask(JAIL, stage, tools, *says, prompt=prompt)
     assert (ran.exit_code, ran.answer) == (0, ANSWER), ran.stderr
@@ -78,15 +78,15 @@ def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it")
     return ran
 
 
-def patch(*lines: str) -> Say:
+def patch(*lines: str) -> ModelAnswer:
     """Return a call of the tool that changes files."""
     text = "\n".join(("*** Begin Patch", *lines, "*** End Patch"))
-    return Say(calls=(Call("apply_patch", {"input": text}, takes_text=True, is_literal=True),))
+    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": text}, takes_text=True, is_literal=True),))
 
 
-def program(text: str) -> Say:
+def program(text: str) -> ModelAnswer:
     """Return a call of the tool that takes a program."""
-    return Say(calls=(Call("exec", {"input": text}, "functions", takes_text=True, is_literal=True),))
+    return ModelAnswer(calls=(ModelCall("exec", {"input": text}, "functions", takes_text=True, is_literal=True),))
 
 
 @pytest.mark.parametrize("model_name", [PLAIN, PATCHING])
@@ -94,7 +94,12 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
     """A rule that names one tool of a server has not named the server."""
     choose(lived_in, model_name)
     others = ("mcp__lab__other", "mcp__person__note", "exec_command", "shell", "view_image", "spawn_agent")
-    ran = run(lived_in, ("lab/note",), Say.call("note"), *(Say.literal(name, {"cmd": "touch made"}) for name in others))
+    ran = run(
+        lived_in,
+        ("lab/note",),
+        ModelAnswer.call("note"),
+        *(ModelAnswer.literal(name, {"cmd": "touch made"}) for name in others),
+    )
     offered = {name for name in lived_in.model.conversation[0].tool_names if name != "mcp__lab/note"}
     assert offered <= set(ran.leftover)
     assert ran.targets == [(name, "touch made") for name in others]
@@ -112,11 +117,16 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
 def test_turns_are_the_requests_that_the_model_got(lived_in: Stage, model_name: str) -> None:
     """Several calls in one answer are one turn, whatever becomes of them; and an answer that only failed is one too."""
     choose(lived_in, model_name)
-    note = Call("note", {"text": "x"})
-    refused = Call("exec_command", {"cmd": "touch made"}, is_literal=True)
-    absent = Call("view_image", {"path": "a.png"}, is_literal=True)
+    note = ModelCall("note", {"text": "x"})
+    refused = ModelCall("exec_command", {"cmd": "touch made"}, is_literal=True)
+    absent = ModelCall("view_image", {"path": "a.png"}, is_literal=True)
     broken = patch("*** Update File: inside.txt", "@@", "-no such line", "+x")
-    says = (Say(calls=(note, note, note)), Say(calls=(refused, absent, refused)), broken, Say(calls=(note, refused)))
+    says = (
+        ModelAnswer(calls=(note, note, note)),
+        ModelAnswer(calls=(refused, absent, refused)),
+        broken,
+        ModelAnswer(calls=(note, refused)),
+    )
     ran = run(lived_in, ("lab/note",), *says)
     assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation) == len(says) + 1
     expected = [("exec_command", "touch made")] * 3 + [("view_image", "a.png")]
@@ -227,7 +237,7 @@ def test_shell_is_held_by_the_sandbox_and_sees_no_key(lived_in: Stage, matrix: M
     port = lived_in.model.url.rpartition(":")[2]
     network = f"(exec 3<>/dev/tcp/127.0.0.1/{port}) && echo REACHED"
     command = f"env; echo x > made; echo x > ../made; bash -c '{network}'; mktemp"
-    ran = run(lived_in, ("shell", "read_file"), Say.shell(command))
+    ran = run(lived_in, ("shell", "read_file"), ModelAnswer.shell(command))
     (seen,) = results(lived_in)
     assert (lived_in.project / "made").exists()
     assert not (lived_in.folder / "made").exists()
@@ -253,7 +263,7 @@ def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, ma
     """A run must not be steered by what happens to lie around, and is not a session of Harken."""
     (lived_in.project / "AGENTS.md").write_text("INSTRUCTIONS-OF-THE-FOLDER", encoding="utf-8")
     before = tree(lived_in.user)
-    run(lived_in, ("shell",), Say.shell("true"))
+    run(lived_in, ("shell",), ModelAnswer.shell("true"))
     assert lived_in.model.conversation[0].count("INSTRUCTIONS-OF-THE-FOLDER") == 0
     assert tree(lived_in.user) == before
     assert lived_in.model.strays == ()

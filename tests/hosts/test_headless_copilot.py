@@ -14,7 +14,7 @@ import pytest
 from harken.hosts.cell import carried
 from harken.hosts.copilot.headless import JAIL
 from harken.runs.jail import Happening
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.cells import (
     ANSWER,
     INSIDE,
@@ -53,7 +53,7 @@ def _write(path: Path, text: str) -> None:
 
 def test_a_run_reads_a_file_in_its_folder(stage: Stage, matrix: Matrix) -> None:
     """A jail that lets nothing through would pass every other test here."""
-    ran = ask(JAIL, stage, ["read_file"], Say.literal("view", {"path": str(stage.project / "inside.txt")}))
+    ran = ask(JAIL, stage, ["read_file"], ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}))
     assert INSIDE in results(stage)[0]
     assert (ran.answer, ran.exit_code, ran.denied) == (ANSWER, 0, [])
     assert [told.tool for told in ran.of(Happening.TOOL)] == ["view"]
@@ -71,7 +71,7 @@ def test_nothing_is_read_outside_the_folder(stage: Stage, matrix: Matrix) -> Non
         project / "link.txt",
         project / "out/outside.txt",
     )
-    ran = ask(JAIL, stage, ["read_file"], *(Say.literal("view", {"path": str(path)}) for path in paths))
+    ran = ask(JAIL, stage, ["read_file"], *(ModelAnswer.literal("view", {"path": str(path)}) for path in paths))
     answers = results(stage)
     assert len(answers) == len(paths)
     assert not any(OUTSIDE in answer or "root:x:" in answer for answer in answers)
@@ -91,13 +91,13 @@ def test_nothing_is_found_outside_the_folder(stage: Stage, matrix: Matrix) -> No
         JAIL,
         stage,
         ["search_files", "list_files"],
-        Say.literal("grep", {"pattern": OUTSIDE, "path": str(stage.folder), **shown}),
-        Say.literal("grep", {"pattern": OUTSIDE, "path": "out", **shown}),
-        Say.literal("grep", {"pattern": OUTSIDE, **shown}),
-        Say.literal("grep", {"pattern": f"--pre={evil}"}),
-        Say.literal("glob", {"pattern": "*", "path": str(stage.folder)}),
-        Say.literal("glob", {"pattern": "../*"}),
-        Say.literal("glob", {"pattern": "inside*"}),
+        ModelAnswer.literal("grep", {"pattern": OUTSIDE, "path": str(stage.folder), **shown}),
+        ModelAnswer.literal("grep", {"pattern": OUTSIDE, "path": "out", **shown}),
+        ModelAnswer.literal("grep", {"pattern": OUTSIDE, **shown}),
+        ModelAnswer.literal("grep", {"pattern": f"--pre={evil}"}),
+        ModelAnswer.literal("glob", {"pattern": "*", "path": str(stage.folder)}),
+        ModelAnswer.literal("glob", {"pattern": "../*"}),
+        ModelAnswer.literal("glob", {"pattern": "inside*"}),
     )
     answers = results(stage)
     assert len(answers) == 7
@@ -114,9 +114,9 @@ def test_a_shell_and_an_edit_that_were_not_given_are_not_there(stage: Stage, mat
         JAIL,
         stage,
         ["read_file"],
-        Say.literal("bash", {"command": "touch made", "description": "make it"}),
-        Say.literal("create", {"path": str(stage.project / "made"), "file_text": "x"}),
-        Say.literal("task", {"prompt": "touch made", "description": "make it", "agent_type": "task"}),
+        ModelAnswer.literal("bash", {"command": "touch made", "description": "make it"}),
+        ModelAnswer.literal("create", {"path": str(stage.project / "made"), "file_text": "x"}),
+        ModelAnswer.literal("task", {"prompt": "touch made", "description": "make it", "agent_type": "task"}),
     )
     assert ran.denied == ["bash", "create", "task"]
     assert tree(stage.project) == before
@@ -131,13 +131,19 @@ def test_edits_stay_in_the_folder_and_out_of_its_settings(stage: Stage, matrix: 
         JAIL,
         stage,
         ["edit_file"],
-        Say.literal("create", {"path": str(inside), "file_text": "made"}),
-        Say.literal("edit", {"path": str(stage.project / "inside.txt"), "old_str": INSIDE, "new_str": "changed"}),
-        Say.literal("create", {"path": str(outside), "file_text": "made"}),
-        Say.literal("create", {"path": str(stage.project / "out" / "new.txt"), "file_text": "made"}),
-        Say.literal("edit", {"path": str(stage.project / "link.txt"), "old_str": OUTSIDE, "new_str": "changed"}),
-        Say.literal("create", {"path": str(stage.user / ".copilot" / "settings.json"), "file_text": "{}"}),
-        Say.literal("create", {"path": str(stage.project / ".git" / "hooks" / "pre-commit"), "file_text": "made"}),
+        ModelAnswer.literal("create", {"path": str(inside), "file_text": "made"}),
+        ModelAnswer.literal(
+            "edit", {"path": str(stage.project / "inside.txt"), "old_str": INSIDE, "new_str": "changed"}
+        ),
+        ModelAnswer.literal("create", {"path": str(outside), "file_text": "made"}),
+        ModelAnswer.literal("create", {"path": str(stage.project / "out" / "new.txt"), "file_text": "made"}),
+        ModelAnswer.literal(
+            "edit", {"path": str(stage.project / "link.txt"), "old_str": OUTSIDE, "new_str": "changed"}
+        ),
+        ModelAnswer.literal("create", {"path": str(stage.user / ".copilot" / "settings.json"), "file_text": "{}"}),
+        ModelAnswer.literal(
+            "create", {"path": str(stage.project / ".git" / "hooks" / "pre-commit"), "file_text": "made"}
+        ),
     )
     assert inside.read_text(encoding="utf-8") == "made"
     assert (stage.project / "inside.txt").read_text(encoding="utf-8") == "changed\n"
@@ -162,8 +168,8 @@ def test_patches_stay_in_the_folder_too(stage: Stage) -> None:
         "*** Add File: .git/hooks/pre-commit\n+made",
     )
     patches = [f"*** Begin Patch\n{hunk}\n*** End Patch" for hunk in hunks]
-    calls = [Say.literal("apply_patch", {"input": patch}) for patch in patches]
-    search = Say.literal("rg", {"pattern": OUTSIDE, "paths": [str(out)], "output_mode": "content"})
+    calls = [ModelAnswer.literal("apply_patch", {"input": patch}) for patch in patches]
+    search = ModelAnswer.literal("rg", {"pattern": OUTSIDE, "paths": [str(out)], "output_mode": "content"})
     stage.model.follow(in_order(*calls, search, then=ANSWER))
     work = work_for(stage, "go", "edit_file", "search_files", env={"COPILOT_MODEL": "gpt-5.3-codex"})
     ran = run_cell(JAIL, work)
@@ -185,10 +191,10 @@ def test_only_the_named_tool_of_a_server_can_be_called(stage: Stage, matrix: Mat
         JAIL,
         stage,
         ["srv/note"],
-        Say.literal("srv-note", {"text": "x"}),
-        Say.literal("srv-other", {"text": "x"}),
-        Say.literal("theirs-note", {"text": "x"}),
-        Say.literal("near-note", {"text": "x"}),
+        ModelAnswer.literal("srv-note", {"text": "x"}),
+        ModelAnswer.literal("srv-other", {"text": "x"}),
+        ModelAnswer.literal("theirs-note", {"text": "x"}),
+        ModelAnswer.literal("near-note", {"text": "x"}),
     )
     assert marks(stage.folder, "srv") == {"note"}
     assert marks(stage.folder, "theirs") == set()
@@ -266,7 +272,7 @@ def test_only_commands_that_begin_as_the_rule_says_are_run(stage: Stage, matrix:
     hook = {"type": "command", "bash": f"touch {stage.folder}/hooked"}
     _write(stage.project / ".github/hooks/h.json", json.dumps({"version": 1, "hooks": {"preToolUse": [hook]}}))
     before = tree(stage.project)
-    calls = [Say.literal("bash", {"command": command, "description": "look"}) for command in OTHER_COMMANDS]
+    calls = [ModelAnswer.literal("bash", {"command": command, "description": "look"}) for command in OTHER_COMMANDS]
     ran = ask(JAIL, stage, ["shell:git log"], *calls)
     assert ran.denied == ["bash"] * len(calls)
     assert ran.answer == ANSWER
@@ -283,9 +289,9 @@ def test_a_command_that_begins_as_the_rule_says_is_run(stage: Stage, matrix: Mat
         JAIL,
         stage,
         ["shell:git log", "shell:make test", "read_file"],
-        Say.literal("bash", {"command": "git log --oneline", "description": "look"}),
-        Say.literal("bash", {"command": "make test", "description": "test"}),
-        Say.literal("view", {"path": str(stage.project / "inside.txt")}),
+        ModelAnswer.literal("bash", {"command": "git log --oneline", "description": "look"}),
+        ModelAnswer.literal("bash", {"command": "make test", "description": "test"}),
+        ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}),
     )
     log, test, read = results(stage)
     assert "first" in log
@@ -302,8 +308,8 @@ def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matri
         JAIL,
         stage,
         ["shell"],
-        Say.literal("bash", {"command": command, "description": "make it"}),
-        Say.literal("create", {"path": str(stage.project / "other"), "file_text": "x"}),
+        ModelAnswer.literal("bash", {"command": command, "description": "make it"}),
+        ModelAnswer.literal("create", {"path": str(stage.project / "other"), "file_text": "x"}),
     )
     made = (stage.project / "made").read_text(encoding="utf-8")
     assert made.endswith("yes\n")
@@ -314,7 +320,7 @@ def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matri
 
 def test_a_run_without_tools_has_none(stage: Stage) -> None:
     """To this host an empty list means all of them."""
-    ran = ask(JAIL, stage, [], Say.literal("view", {"path": str(stage.project / "inside.txt")}))
+    ran = ask(JAIL, stage, [], ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}))
     assert stage.model.requests[0].tools == ()
     assert INSIDE not in json.dumps([dict(asked.body) for asked in stage.model.requests])
     assert ran.exit_code == 0

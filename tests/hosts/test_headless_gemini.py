@@ -16,7 +16,7 @@ import pytest
 from harken.hosts.gemini.headless import JAIL
 from harken.hosts.trial_recipe import KEY
 from harken.runs.jail import Happening
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts import toolserver
 from tests.hosts.cells import Ran, door, run_cell, work_for
 from tests.hosts.matrix import Matrix
@@ -69,7 +69,7 @@ def write(path: Path, content: object) -> None:
     path.write_text(json.dumps(content), encoding="utf-8")
 
 
-def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it") -> Ran:
+def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run Gemini with some tools, while the model says some things in order; it must end well."""
     stage.model.follow(in_order(*says, then="all done"))
     work = work_for(stage, prompt, *tools, max_turns=40)
@@ -86,7 +86,7 @@ def last_result(stage: Stage) -> str:
 
 def test_tool_that_a_rule_names_does_its_work(lived_in: Stage, matrix: Matrix) -> None:
     """A fence that nothing gets through would be no use."""
-    ran = run(lived_in, ("read_file",), Say.literal("read_file", {"file_path": "inside.txt"}))
+    ran = run(lived_in, ("read_file",), ModelAnswer.literal("read_file", {"file_path": "inside.txt"}))
     assert lived_in.model.conversation[0].tool_names == ("read_file",)
     assert INSIDE in last_result(lived_in)
     assert ran.denied == []
@@ -99,11 +99,11 @@ def test_files_in_the_folder_can_be_changed_found_and_listed(lived_in: Stage, ma
     """Each portable word must mean on this host what it says."""
     change = {"file_path": "inside.txt", "old_string": INSIDE, "new_string": "changed", "instruction": "change it"}
     calls = (
-        Say.literal("replace", change),
-        Say.literal("write_file", {"file_path": "new.txt", "content": "new"}),
-        Say.literal("grep_search", {"pattern": "chang|größe", "include_pattern": "*.txt"}),
-        Say.literal("glob", {"pattern": "**/*.txt"}),
-        Say.literal("list_directory", {"dir_path": "."}),
+        ModelAnswer.literal("replace", change),
+        ModelAnswer.literal("write_file", {"file_path": "new.txt", "content": "new"}),
+        ModelAnswer.literal("grep_search", {"pattern": "chang|größe", "include_pattern": "*.txt"}),
+        ModelAnswer.literal("glob", {"pattern": "**/*.txt"}),
+        ModelAnswer.literal("list_directory", {"dir_path": "."}),
     )
     ran = run(lived_in, ("edit_file", "list_files", "search_files"), *calls)
     assert ran.denied == []
@@ -117,7 +117,7 @@ def test_files_in_the_folder_can_be_changed_found_and_listed(lived_in: Stage, ma
 def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix) -> None:
     """The name of a server may hold what Gemini's policies misread; the folder is trusted in such a run."""
     names = ("mcp_my-lab_note", "mcp_my-lab_other", "mcp_person_note", "mcp_folder_note", "read_mcp_resource")
-    ran = run(lived_in, ("my_lab/note",), *(Say.literal(name, {"text": "x"}) for name in names))
+    ran = run(lived_in, ("my_lab/note",), *(ModelAnswer.literal(name, {"text": "x"}) for name in names))
     assert lived_in.model.conversation[0].tool_names == ("mcp_my-lab_note",)
     assert ran.denied == list(names[1:])
     assert (marks(lived_in.folder, "my_lab"), marks(lived_in.folder, "person"), marks(lived_in.folder, "folder")) == (
@@ -143,32 +143,40 @@ def assert_nothing_leaked(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("case", "tools", "call"),
     [
-        ("shell write", ("read_file",), Say.literal(SHELL, {"command": "touch made"})),
-        ("read: absolute path", ("read_file",), Say.literal("read_file", {"file_path": "{folder}/secret.txt"})),
-        ("read: ..", ("read_file",), Say.literal("read_file", {"file_path": "../secret.txt"})),
-        ("read: link that leads out", ("read_file",), Say.literal("read_file", {"file_path": "link.txt"})),
-        ("read: folder link", ("read_file",), Say.literal("read_file", {"file_path": "out/secret.txt"})),
-        ("edit", ("read_file",), Say.literal("write_file", {"file_path": "inside.txt", "content": "x"})),
-        ("edit outside", ("edit_file",), Say.literal("write_file", {"file_path": "../secret.txt", "content": "x"})),
+        ("shell write", ("read_file",), ModelAnswer.literal(SHELL, {"command": "touch made"})),
+        ("read: absolute path", ("read_file",), ModelAnswer.literal("read_file", {"file_path": "{folder}/secret.txt"})),
+        ("read: ..", ("read_file",), ModelAnswer.literal("read_file", {"file_path": "../secret.txt"})),
+        ("read: link that leads out", ("read_file",), ModelAnswer.literal("read_file", {"file_path": "link.txt"})),
+        ("read: folder link", ("read_file",), ModelAnswer.literal("read_file", {"file_path": "out/secret.txt"})),
+        ("edit", ("read_file",), ModelAnswer.literal("write_file", {"file_path": "inside.txt", "content": "x"})),
+        (
+            "edit outside",
+            ("edit_file",),
+            ModelAnswer.literal("write_file", {"file_path": "../secret.txt", "content": "x"}),
+        ),
         (
             "edit: link that leads out",
             ("edit_file",),
-            Say.literal("write_file", {"file_path": "link.txt", "content": ""}),
+            ModelAnswer.literal("write_file", {"file_path": "link.txt", "content": ""}),
         ),
-        ("edit: .git", ("edit_file",), Say.literal("write_file", {"file_path": ".git/config", "content": ""})),
-        ("list outside", ("list_files",), Say.literal("list_directory", {"dir_path": "out"})),
-        ("helper agent", ("read_file",), Say.literal("invoke_agent", {"agent_name": "generalist", "prompt": "x"})),
-        ("web", ("read_file",), Say.literal("web_fetch", {"prompt": "http://127.0.0.1:9"})),
+        ("edit: .git", ("edit_file",), ModelAnswer.literal("write_file", {"file_path": ".git/config", "content": ""})),
+        ("list outside", ("list_files",), ModelAnswer.literal("list_directory", {"dir_path": "out"})),
+        (
+            "helper agent",
+            ("read_file",),
+            ModelAnswer.literal("invoke_agent", {"agent_name": "generalist", "prompt": "x"}),
+        ),
+        ("web", ("read_file",), ModelAnswer.literal("web_fetch", {"prompt": "http://127.0.0.1:9"})),
     ],
 )
 def test_what_a_rule_does_not_name_is_denied(
-    lived_in: Stage, matrix: Matrix, case: str, tools: tuple[str, ...], call: Say
+    lived_in: Stage, matrix: Matrix, case: str, tools: tuple[str, ...], call: ModelAnswer
 ) -> None:
     """Nothing may change, nothing from outside may be read, and the record must say who tried."""
     (asked,) = call.calls
     given = {key: str(value).format(folder=lived_in.folder) for key, value in asked.arguments.items()}
     before = tree(lived_in.project)
-    ran = run(lived_in, tools, Say.literal(asked.tool, given))
+    ran = run(lived_in, tools, ModelAnswer.literal(asked.tool, given))
     assert ran.denied == [asked.tool]
     assert OUTSIDE not in last_result(lived_in)
     assert tree(lived_in.project) == before
@@ -192,7 +200,7 @@ def test_search_runs_nothing_and_stays_in_the_folder(lived_in: Stage, matrix: Ma
         {"pattern": "TEXT", "dir_path": "link.txt"},
     )
     before = tree(lived_in.project)
-    ran = run(lived_in, ("search_files",), *(Say.literal("grep_search", each) for each in searches))
+    ran = run(lived_in, ("search_files",), *(ModelAnswer.literal("grep_search", each) for each in searches))
     assert ran.denied == ["grep_search"] * len(searches)
     assert lived_in.model.conversation[-1].count(OUTSIDE) == 0
     assert tree(lived_in.project) == before
@@ -202,7 +210,7 @@ def test_search_runs_nothing_and_stays_in_the_folder(lived_in: Stage, matrix: Ma
 def test_list_of_files_ends_at_the_folder(lived_in: Stage) -> None:
     """Names of files can be secrets too, and Gemini's own check does not hold patterns to the folder."""
     patterns = ("../*", f"{lived_in.folder}/*", ".{.,}/*", "{,}/etc/*", "**/../../*", "{a,.}./*", "~/*")
-    ran = run(lived_in, ("list_files",), *(Say.literal("glob", {"pattern": pattern}) for pattern in patterns))
+    ran = run(lived_in, ("list_files",), *(ModelAnswer.literal("glob", {"pattern": pattern}) for pattern in patterns))
     assert ran.denied == ["glob"] * len(patterns)
     assert lived_in.model.conversation[-1].count("secret.txt") == 0
 
@@ -212,14 +220,14 @@ def test_command_prefix_lets_no_other_command_through(lived_in: Stage, matrix: M
     endings = ("; {}", "$({})", "`{}`", "&& {}", "\n{}", "| {}", "& {}", "<({})", "> made", "${{X:-$({})}}", "\\\n{}")
     lines = [f"git log {ending.format('touch made')}" for ending in endings]
     lines += ["git logs", "git", "touch made # git log", "bash -c 'git log'", " git log", "X=1 git log", "git  log"]
-    calls = [Say.literal(SHELL, {"command": line}) for line in lines]
+    calls = [ModelAnswer.literal(SHELL, {"command": line}) for line in lines]
     calls += [
-        Say.literal(SHELL, {"command": "touch made", "more": {"command": "git log"}}),
-        Say.literal(SHELL, {"command": "touch made", "description": '\0"command":"git log"\0'}),
-        Say.literal(SHELL, {"command": "git log", "dir_path": ".."}),
-        Say.literal(SHELL, {"command": "git log", "is_background": True}),
+        ModelAnswer.literal(SHELL, {"command": "touch made", "more": {"command": "git log"}}),
+        ModelAnswer.literal(SHELL, {"command": "touch made", "description": '\0"command":"git log"\0'}),
+        ModelAnswer.literal(SHELL, {"command": "git log", "dir_path": ".."}),
+        ModelAnswer.literal(SHELL, {"command": "git log", "is_background": True}),
     ]
-    allowed = Say.literal(SHELL, {"command": "git log --oneline -n 3 --grep 'a b' HEAD~1"})
+    allowed = ModelAnswer.literal(SHELL, {"command": "git log --oneline -n 3 --grep 'a b' HEAD~1"})
     before = tree(lived_in.project)
     ran = run(lived_in, ("shell:git log",), *calls, allowed)
     assert ran.denied == [SHELL] * len(calls)
@@ -231,7 +239,7 @@ def test_command_prefix_lets_no_other_command_through(lived_in: Stage, matrix: M
 
 def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stage, matrix: Matrix) -> None:
     """A person may give a shell away; the key of the model does not go with it."""
-    ran = run(lived_in, ("shell",), Say.literal(SHELL, {"command": "env && echo done > made"}))
+    ran = run(lived_in, ("shell",), ModelAnswer.literal(SHELL, {"command": "env && echo done > made"}))
     assert ran.denied == []
     assert (lived_in.project / "made").exists()
     assert "HOME=" in last_result(lived_in)
@@ -243,7 +251,7 @@ def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, ma
     """A run must not be steered by what happens to lie around, and is not a session of Harken."""
     (lived_in.project / "GEMINI.md").write_text("INSTRUCTIONS-OF-THE-FOLDER", encoding="utf-8")
     before = tree(lived_in.user)
-    run(lived_in, ("read_file",), Say.literal("read_file", {"file_path": "inside.txt"}))
+    run(lived_in, ("read_file",), ModelAnswer.literal("read_file", {"file_path": "inside.txt"}))
     assert_nothing_leaked(lived_in)
     assert lived_in.model.conversation[0].count("INSTRUCTIONS-OF-THE-FOLDER") == 0
     assert tree(lived_in.user) == before
@@ -290,7 +298,7 @@ def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str, arri
 
 def test_run_ends_when_its_turns_are_used_up(lived_in: Stage) -> None:
     """A model that never comes to an end costs money until somebody looks."""
-    lived_in.model.follow(lambda _: Say.literal("read_file", {"file_path": "inside.txt"}))
+    lived_in.model.follow(lambda _: ModelAnswer.literal("read_file", {"file_path": "inside.txt"}))
     ran = run_cell(JAIL, work_for(lived_in, "go on", "read_file", max_turns=3))
     assert len(lived_in.model.conversation) == len(ran.of(Happening.TURN)) == 3
     (error,) = ran.of(Happening.ERROR)

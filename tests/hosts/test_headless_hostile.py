@@ -21,7 +21,7 @@ from harken.errors import UserError
 from harken.hosts.registry import sandboxes
 from harken.hosts.trial_recipe import MODEL
 from harken.runs.jail import Jail, ToolServer
-from harken.trial.exchange import Call, Say, in_order
+from harken.trial.exchange import ModelAnswer, ModelCall, in_order
 from tests.hosts.cells import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
@@ -56,18 +56,18 @@ _INSTRUCTIONS: Final = (
 _MADE: Final = "made.txt"
 
 
-def _patch(path: str) -> Say:
+def _patch(path: str) -> ModelAnswer:
     text = f"*** Begin Patch\n*** Add File: {path}\n+evil\n*** End Patch"
-    return Say(calls=(Call("apply_patch", {"input": text}, takes_text=True, is_literal=True),))
+    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": text}, takes_text=True, is_literal=True),))
 
 
 # How each host writes a file.
-_WRITES: Final[Mapping[str, Callable[[str], Say]]] = MappingProxyType(
+_WRITES: Final[Mapping[str, Callable[[str], ModelAnswer]]] = MappingProxyType(
     {
-        "claude-code": lambda path: Say.literal("Write", {"file_path": path, "content": "evil"}),
-        "copilot-cli": lambda path: Say.literal("create", {"path": path, "file_text": "evil"}),
-        "gemini-cli": lambda path: Say.literal("write_file", {"file_path": path, "content": "evil"}),
-        "opencode": lambda path: Say.literal("write", {"filePath": path, "content": "evil"}),
+        "claude-code": lambda path: ModelAnswer.literal("Write", {"file_path": path, "content": "evil"}),
+        "copilot-cli": lambda path: ModelAnswer.literal("create", {"path": path, "file_text": "evil"}),
+        "gemini-cli": lambda path: ModelAnswer.literal("write_file", {"file_path": path, "content": "evil"}),
+        "opencode": lambda path: ModelAnswer.literal("write", {"filePath": path, "content": "evil"}),
         "codex": _patch,
     }
 )
@@ -133,7 +133,7 @@ def test_folder_executes_nothing_and_its_variables_are_not_taken(stage: Stage, j
 def test_denied_tool_is_told_whatever_it_is_called(stage: Stage, jail: Jail) -> None:
     """The record must not depend on a name that the model chose so that it would be overlooked."""
     names = ("x\ny", "sh ell", "a" * 3_000, 'Bash" not', "__proto__", "constructor")
-    ran = ask(jail, stage, ["lab/note"], *(Say.literal(name, {"command": "touch made"}) for name in names))
+    ran = ask(jail, stage, ["lab/note"], *(ModelAnswer.literal(name, {"command": "touch made"}) for name in names))
     assert len(ran.denied) == len(names)
     assert ran.answer == ANSWER
 
@@ -188,8 +188,8 @@ def test_commands_run_in_the_folder_itself(stage: Stage, jail: Jail) -> None:
     commit(stage, "first")
     tool, place = _COMMANDS[jail.host]
     more = {} if jail.host == "gemini-cli" else {"description": "look"}
-    calls = [Say.literal(tool, {"command": "git log", place: where, **more}) for where in ("inner", ".")]
-    calls.append(Say.literal(tool, {"command": "git log --output=made", **more}))
+    calls = [ModelAnswer.literal(tool, {"command": "git log", place: where, **more}) for where in ("inner", ".")]
+    calls.append(ModelAnswer.literal(tool, {"command": "git log --output=made", **more}))
     ran = ask(jail, stage, ["shell:git log"], *calls)
     assert ran.denied == [tool, tool]
     assert "first" in results(stage)[1]

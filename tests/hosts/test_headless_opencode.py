@@ -20,7 +20,7 @@ from harken.errors import UserError
 from harken.hosts.opencode.headless import JAIL
 from harken.hosts.trial_recipe import KEY, MODEL
 from harken.runs.jail import Cell, Happening, Work
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
@@ -71,7 +71,7 @@ def write(path: Path, content: object) -> None:
     path.write_text(content if isinstance(content, str) else json.dumps(content), encoding="utf-8")
 
 
-def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it") -> Ran:
+def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run opencode with some tools, while the model says some things in order; it must end well."""
     ran = ask(JAIL, stage, tools, *says, prompt=prompt, max_turns=60)
     assert (ran.exit_code, ran.answer) == (0, ANSWER), ran.stderr
@@ -86,7 +86,7 @@ def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it")
 
 def test_tool_that_a_rule_names_does_its_work(lived_in: Stage, matrix: Matrix) -> None:
     """A fence that nothing gets through would be no use."""
-    ran = run(lived_in, ("read_file",), Say.literal("read", {"filePath": "inside.txt"}))
+    ran = run(lived_in, ("read_file",), ModelAnswer.literal("read", {"filePath": "inside.txt"}))
     assert lived_in.model.conversation[0].tool_names == ("read",)
     assert INSIDE in results(lived_in)[-1]
     assert ran.denied == []
@@ -100,9 +100,9 @@ def test_files_in_the_folder_can_be_changed(lived_in: Stage, matrix: Matrix) -> 
     """Each portable word must mean on this host what it says."""
     change = {"filePath": str(lived_in.project / "inside.txt"), "oldString": INSIDE, "newString": "changed"}
     calls = (
-        Say.literal("read", {"filePath": "inside.txt"}),
-        Say.literal("edit", change),
-        Say.literal("write", {"filePath": "deep/er/new.txt", "content": "new"}),
+        ModelAnswer.literal("read", {"filePath": "inside.txt"}),
+        ModelAnswer.literal("edit", change),
+        ModelAnswer.literal("write", {"filePath": "deep/er/new.txt", "content": "new"}),
     )
     ran = run(lived_in, ("edit_file", "read_file"), *calls)
     assert ran.denied == []
@@ -114,7 +114,7 @@ def test_files_in_the_folder_can_be_changed(lived_in: Stage, matrix: Matrix) -> 
 def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix) -> None:
     """A rule that names one tool of a server has not named the server."""
     names = ("my_lab_note", "my_lab_other", "person_note", "folder_note", "own")
-    ran = run(lived_in, ("my.lab/note",), *(Say.literal(name, {"text": "x"}) for name in names))
+    ran = run(lived_in, ("my.lab/note",), *(ModelAnswer.literal(name, {"text": "x"}) for name in names))
     assert lived_in.model.conversation[0].tool_names == ("my_lab_note",)
     assert ran.denied == list(names[1:])
     assert marks(lived_in.folder, "my.lab") == {"note"}
@@ -151,7 +151,7 @@ def test_what_a_rule_does_not_name_is_denied(lived_in: Stage, matrix: Matrix, *,
         ("web", "webfetch", {"url": "http://127.0.0.1:9/", "format": "text"}),
     )
     tools = ("read_file", "list_files", "search_files", "edit_file")
-    ran = run(lived_in, tools, *(Say.literal(name, given) for _case, name, given in cases))
+    ran = run(lived_in, tools, *(ModelAnswer.literal(name, given) for _case, name, given in cases))
     assert ran.denied == [name for _case, name, _given in cases]
     assert tree(lived_in.project) == before
     assert not (lived_in.folder / "made").exists()
@@ -167,7 +167,7 @@ def test_patch_stays_in_the_folder(lived_in: Stage) -> None:
     heads = ("Add File: ../made", "Add File: out/made", "Add File: .git/made", "Delete File: link.txt")
     texts = [f"*** Begin Patch\n*** {head}\n+x\n*** End Patch" for head in (*heads, "Add File: new.txt")]
     move = f"*** Begin Patch\n*** Update File: inside.txt\n*** Move to: out/made\n@@\n-{INSIDE}\n+x\n*** End Patch"
-    calls = [Say.literal("apply_patch", {"patchText": text}) for text in (move, *texts)]
+    calls = [ModelAnswer.literal("apply_patch", {"patchText": text}) for text in (move, *texts)]
     lived_in.model.follow(in_order(*calls, then=ANSWER))
     work = work_for(lived_in, "x", "edit_file", max_turns=60, env={"OPENCODE_CONFIG_CONTENT": content})
     ran = run_cell(JAIL, work)
@@ -181,7 +181,7 @@ def test_patch_stays_in_the_folder(lived_in: Stage) -> None:
 def test_edit_is_denied_where_the_rule_only_reads(lived_in: Stage, matrix: Matrix) -> None:
     """Reading is what most rules need; it must not come with writing."""
     before = tree(lived_in.project)
-    ran = run(lived_in, ("read_file",), Say.literal("write", {"filePath": "inside.txt", "content": "x"}))
+    ran = run(lived_in, ("read_file",), ModelAnswer.literal("write", {"filePath": "inside.txt", "content": "x"}))
     assert ran.denied == ["write"]
     assert tree(lived_in.project) == before
     matrix.note(JAIL.host, "edit", "no such tool")
@@ -191,9 +191,11 @@ def test_search_finds_what_is_in_the_folder_and_runs_nothing(lived_in: Stage) ->
     """A pattern may look like an option of the program that searches, and links are not followed."""
     (found,) = FOLDER.glob("node_modules/@openai/codex-*/vendor/*/codex-path/rg")
     patterns = ("INSIDE", "OUTSIDE", "--pre=touch made", "-Otouch made", "--follow")
-    calls = [Say.literal("grep", {"pattern": pattern}) for pattern in patterns]
-    calls += [Say.literal("grep", {"pattern": "OUTSIDE", "include": part}) for part in ("../*", "out/*", "--follow")]
-    calls += [Say.literal("glob", {"pattern": pattern}) for pattern in ("*.txt", "../*", "out/*", "/etc/pass*")]
+    calls = [ModelAnswer.literal("grep", {"pattern": pattern}) for pattern in patterns]
+    calls += [
+        ModelAnswer.literal("grep", {"pattern": "OUTSIDE", "include": part}) for part in ("../*", "out/*", "--follow")
+    ]
+    calls += [ModelAnswer.literal("glob", {"pattern": pattern}) for pattern in ("*.txt", "../*", "out/*", "/etc/pass*")]
     lived_in.model.follow(in_order(*calls, then=ANSWER))
     before = tree(lived_in.project)
     path = {"PATH": f"{found.parent}:{lived_in.environment['PATH']}"}
@@ -211,9 +213,9 @@ def test_command_prefix_lets_no_other_command_through(lived_in: Stage, matrix: M
     endings = ("; {}", "$({})", "`{}`", "&& {}", "\n{}", "| {}", "& {}", "<({})", "> made", "${{X:-$({})}}", "\\\n{}")
     lines = [f"git log {ending.format('touch made')}" for ending in endings]
     lines += ["git logs", "git", "touch made # git log", "bash -c 'git log'", "X=1 git log", "git log *", "git log ~"]
-    calls = [Say.literal("bash", {"command": line, "description": "x"}) for line in lines]
-    calls.append(Say.literal("bash", {"command": "git log", "description": "x", "workdir": ".."}))
-    allowed = Say.literal("bash", {"command": "git log --oneline -n 3", "description": "x"})
+    calls = [ModelAnswer.literal("bash", {"command": line, "description": "x"}) for line in lines]
+    calls.append(ModelAnswer.literal("bash", {"command": "git log", "description": "x", "workdir": ".."}))
+    allowed = ModelAnswer.literal("bash", {"command": "git log --oneline -n 3", "description": "x"})
     before = tree(lived_in.project)
     ran = run(lived_in, ("shell:git log",), *calls, allowed)
     assert ran.denied == ["bash"] * len(calls)
@@ -226,8 +228,8 @@ def test_command_prefix_lets_no_other_command_through(lived_in: Stage, matrix: M
 def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stage, matrix: Matrix) -> None:
     """A person may give a shell away; the key does not go with it, and other tools still end at the folder."""
     calls = (
-        Say.literal("bash", {"command": "env && echo x > made", "description": "x"}),
-        Say.literal("read", {"filePath": "../outside.txt"}),
+        ModelAnswer.literal("bash", {"command": "env && echo x > made", "description": "x"}),
+        ModelAnswer.literal("read", {"filePath": "../outside.txt"}),
     )
     lived_in.model.follow(in_order(*calls, then=ANSWER))
     ran = run_cell(JAIL, work_for(lived_in, "x", "shell", "read_file", env={"OPENAI_API_KEY": "the-persons-key"}))
@@ -242,7 +244,7 @@ def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stag
 def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, matrix: Matrix) -> None:
     """A run must not be steered by what happens to lie around, and is not a session of Harken."""
     before, project = tree(lived_in.user), tree(lived_in.project)
-    run(lived_in, ("read_file",), Say.literal("read", {"filePath": "inside.txt"}))
+    run(lived_in, ("read_file",), ModelAnswer.literal("read", {"filePath": "inside.txt"}))
     after = {path: data for path, data in tree(lived_in.user).items() if not path.startswith(".cache")}
     assert after == before
     assert tree(lived_in.project) == project

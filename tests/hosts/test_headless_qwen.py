@@ -14,7 +14,7 @@ import pytest
 
 from harken.hosts.qwen.headless import JAIL
 from harken.runs.jail import Happening
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts import toolserver
 from tests.hosts.cells import Ran, door, run_cell, work_for
 from tests.hosts.matrix import Matrix
@@ -65,7 +65,7 @@ def baits(stage: Stage, whose: str) -> Mapping[str, object]:
     return {**version, "hooks": hooks, "mcpServers": servers, "permissions": allowed, "tools": {"approvalMode": "yolo"}}
 
 
-def run(stage: Stage, tools: tuple[str, ...], *says: Say, prompt: str = "do it") -> Ran:
+def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run Qwen with some tools, while the model says some things in order; it must end well."""
     stage.model.follow(in_order(*says, then="all done"))
     work = work_for(stage, prompt, *tools, max_turns=20)
@@ -83,7 +83,7 @@ def results(stage: Stage) -> list[str]:
 def test_file_in_the_folder_is_read_and_nothing_of_the_person_gets_in(lived_in: Stage, matrix: Matrix) -> None:
     """What the rule names works; hooks, servers and instructions that lie around do not reach the run."""
     before = tree(lived_in.user)
-    ran = run(lived_in, (READ,), Say.literal(READ, {"file_path": str(lived_in.project / "inside.txt")}))
+    ran = run(lived_in, (READ,), ModelAnswer.literal(READ, {"file_path": str(lived_in.project / "inside.txt")}))
     first = lived_in.model.conversation[0]
     assert (first.tool_names, first.model) == ((READ,), "their-model")
     assert INSIDE in results(lived_in)[-1]
@@ -118,7 +118,9 @@ def test_what_a_rule_does_not_name_is_denied(
     """Nothing may change, nothing from outside may be read, and the record must say who tried."""
     places = {"folder": str(lived_in.folder), "project": str(lived_in.project)}
     before = tree(lived_in.project)
-    ran = run(lived_in, (READ,), Say.literal(tool, {key: value.format(**places) for key, value in arguments.items()}))
+    ran = run(
+        lived_in, (READ,), ModelAnswer.literal(tool, {key: value.format(**places) for key, value in arguments.items()})
+    )
     assert ran.denied == [tool]
     assert OUTSIDE not in results(lived_in)[-1]
     assert tree(lived_in.project) == before
@@ -129,7 +131,7 @@ def test_what_a_rule_does_not_name_is_denied(
 def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix) -> None:
     """A rule that names one tool gives neither the server's others, nor a file."""
     names = ("mcp__lab__note", "mcp__lab__other", "mcp__person__note", "mcp__folder__note", READ)
-    ran = run(lived_in, ("lab/note",), *(Say.literal(name, {"text": "x"}) for name in names))
+    ran = run(lived_in, ("lab/note",), *(ModelAnswer.literal(name, {"text": "x"}) for name in names))
     assert lived_in.model.conversation[0].tool_names == ("mcp__lab__note",)
     assert ran.denied == list(names[1:])
     assert [marks(lived_in.folder, name) for name in ("lab", "person", "folder")] == [{"note"}, set(), set()]
@@ -186,7 +188,7 @@ def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str, arri
 def test_run_ends_when_its_turns_are_used_up(lived_in: Stage) -> None:
     """A model that never comes to an end costs money until somebody looks."""
     path = str(lived_in.project / "inside.txt")
-    lived_in.model.follow(lambda _: Say.literal(READ, {"file_path": path}))
+    lived_in.model.follow(lambda _: ModelAnswer.literal(READ, {"file_path": path}))
     ran = run_cell(JAIL, work_for(lived_in, "go on", READ, max_turns=3))
     assert len(lived_in.model.conversation) == len(ran.of(Happening.TURN)) == 3
     assert [told.text for told in ran.of(Happening.ERROR)] == ["It was ended: it took all the turns that it has."]

@@ -22,7 +22,7 @@ from harken.hosts.trial_recipe import MODEL
 from harken.runs.tools import parse_tool
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
-from harken.trial.exchange import Call, Say, in_order
+from harken.trial.exchange import ModelAnswer, ModelCall, in_order
 from tests.hosts.cells import ANSWER, results
 from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
@@ -77,21 +77,21 @@ REFUSED: Final = "7"
 UNREACHED: Final = "5"
 
 
-def _patch(path: str, text: str) -> Say:
+def _patch(path: str, text: str) -> ModelAnswer:
     lines = text.replace("\n", "\n+")
     patch = f"*** Begin Patch\n*** Add File: {path}\n+{lines}\n*** End Patch"
-    return Say(calls=(Call("apply_patch", {"input": patch}, takes_text=True, is_literal=True),))
+    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": patch}, takes_text=True, is_literal=True),))
 
 
 # How each host writes a file.
-WRITES: Final[Mapping[str, Callable[[str, str], Say]]] = MappingProxyType(
+WRITES: Final[Mapping[str, Callable[[str, str], ModelAnswer]]] = MappingProxyType(
     {
-        "claude-code": lambda path, text: Say.literal("Write", {"file_path": path, "content": text}),
-        "copilot-cli": lambda path, text: Say.literal("create", {"path": path, "file_text": text}),
-        "gemini-cli": lambda path, text: Say.literal("write_file", {"file_path": path, "content": text}),
-        "opencode": lambda path, text: Say.literal("write", {"filePath": path, "content": text}),
+        "claude-code": lambda path, text: ModelAnswer.literal("Write", {"file_path": path, "content": text}),
+        "copilot-cli": lambda path, text: ModelAnswer.literal("create", {"path": path, "file_text": text}),
+        "gemini-cli": lambda path, text: ModelAnswer.literal("write_file", {"file_path": path, "content": text}),
+        "opencode": lambda path, text: ModelAnswer.literal("write", {"filePath": path, "content": text}),
         "codex": _patch,
-        "qwen-code": lambda path, text: Say.literal("write_file", {"file_path": path, "content": text}),
+        "qwen-code": lambda path, text: ModelAnswer.literal("write_file", {"file_path": path, "content": text}),
     }
 )
 # What else the shell of a host wants to be told; some refuse a call with more.
@@ -105,10 +105,10 @@ BESIDE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
 )
 
 
-def command(stage: Stage, line: str) -> Say:
+def command(stage: Stage, line: str) -> ModelAnswer:
     """Return a call that runs a command, as the host wants it."""
     words = WORDS[stage.host.name]
-    return Say.literal(words.execute, {words.command: line, **BESIDE.get(stage.host.name, {})})
+    return ModelAnswer.literal(words.execute, {words.command: line, **BESIDE.get(stage.host.name, {})})
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def refusal(stage: Stage, *tools: str) -> str:
     return jail.refusal([parse_tool(tool) for tool in tools])
 
 
-def fire(stage: Stage, daemon: DaemonProcess, *says: Say) -> Json:
+def fire(stage: Stage, daemon: DaemonProcess, *says: ModelAnswer) -> Json:
     """Let the model do some things in a run that a message starts, and return the run when it is over."""
     stage.model.follow(in_order(*says, then=ANSWER))
     message = send_red(stage)

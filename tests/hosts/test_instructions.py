@@ -11,7 +11,7 @@ from typing import Final
 
 import pytest
 
-from harken.trial.exchange import Asked, Say, Script, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, marker, send, so_far, tree
 
@@ -27,13 +27,13 @@ READY_SECONDS: Final = 60.0
 MOST_CALLS: Final = 20
 
 
-def counts(asked: Asked) -> dict[str, int]:
+def counts(asked: ModelRequest) -> dict[str, int]:
     """Return how often each sentence is in a request, the descriptions of tools included."""
     whole = json.dumps(asked.body, ensure_ascii=False)
     return {sentence: whole.count(sentence) for sentence in SENTENCES}
 
 
-def with_tools(stage: Stage) -> Asked | None:
+def with_tools(stage: Stage) -> ModelRequest | None:
     """Return the first request that offers our tools."""
     return next((asked for asked in stage.model.conversation if asked.tool("inbox_pull")), None)
 
@@ -41,11 +41,11 @@ def with_tools(stage: Stage) -> Asked | None:
 def busy_until_tools_are_offered(stage: Stage) -> Script:
     """Return a model that works a little first: on a busy machine Codex asks it before its servers have started."""
 
-    def script(asked: Asked) -> Say:
+    def script(asked: ModelRequest) -> ModelAnswer:
         calls = sum(turn.role == "call" for turn in asked.turns)
         if asked.is_side or with_tools(stage) or calls >= MOST_CALLS:
             return side(asked)
-        return Say.shell(f"sleep 0.{calls % 9 + 1}")
+        return ModelAnswer.shell(f"sleep 0.{calls % 9 + 1}")
 
     return script
 

@@ -16,7 +16,7 @@ import pytest
 from harken.hosts.registry import host_named
 from harken.hosts.trial_recipe import MODEL
 from harken.testing.agent import Json
-from harken.trial.exchange import Asked, Say, Script, resolve, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, resolve, side
 from tests.hosts.observer import Observer
 from tests.hosts.stage import Stage
 from tests.hosts.story import eventually, is_seen, send
@@ -45,7 +45,7 @@ def body(alphabet: str) -> str:
     return "".join(parts[:count]) + "end"
 
 
-def results(asked: Asked, key: str) -> Iterator[Json]:
+def results(asked: ModelRequest, key: str) -> Iterator[Json]:
     """Yield the JSON of each result of ours that a request holds whole, by the key that it begins with."""
     for turn in asked.turns:
         if turn.role != "tool":
@@ -62,14 +62,14 @@ def results(asked: Asked, key: str) -> Iterator[Json]:
 def reader(message: str) -> Script:
     """Return a model that reads a message to its end, piece after piece."""
 
-    def script(asked: Asked) -> Say:
+    def script(asked: ModelRequest) -> ModelAnswer:
         if asked.is_side:
             return side(asked)
         pieces = list(results(asked, PIECE))
         if pieces and pieces[-1]["next_offset"] is None:
-            return Say.text("done")
+            return ModelAnswer.text("done")
         offset = pieces[-1]["next_offset"] if pieces else 0
-        return once_offered(Say.call("inbox_read", {"message_id": message, "offset": offset}), asked)
+        return once_offered(ModelAnswer.call("inbox_read", {"message_id": message, "offset": offset}), asked)
 
     return script
 
@@ -77,31 +77,31 @@ def reader(message: str) -> Script:
 def follower(texts: Mapping[str, str]) -> Script:
     """Return a model that does what results say until nothing waits: it reads one that is cut, and pulls the next."""
 
-    def script(asked: Asked) -> Say:
+    def script(asked: ModelRequest) -> ModelAnswer:
         if asked.is_side:
             return side(asked)
         given = list(results(asked, f"{PIECE}|{PULLED}"))
         last = given[-1] if given else {}
         if last.get("next_offset") is not None:
-            return Say.call("inbox_read", {"message_id": last["message_id"], "offset": last["next_offset"]})
+            return ModelAnswer.call("inbox_read", {"message_id": last["message_id"], "offset": last["next_offset"]})
         cut = [each["id"] for each in last.get("messages", ()) if each.get("truncated")]
         # A hook may have told one whole beside the result that lists it.
         if cut := [each for each in cut if not is_whole(asked, texts[each])]:
-            return Say.call("inbox_read", {"message_id": cut[0]})
+            return ModelAnswer.call("inbox_read", {"message_id": cut[0]})
         if last.get("unread_remaining") == 0:
-            return Say.text("done")
+            return ModelAnswer.text("done")
         # Each with a limit of its own: hosts stop a model that makes the same call again and again.
-        return once_offered(Say.call("inbox_pull", {"limit": 20 + len(given)}), asked)
+        return once_offered(ModelAnswer.call("inbox_pull", {"limit": 20 + len(given)}), asked)
 
     return script
 
 
-def once_offered(call: Say, asked: Asked) -> Say:
+def once_offered(call: ModelAnswer, asked: ModelRequest) -> ModelAnswer:
     """Return a call, or a moment's work while its tool is not offered: some hosts begin before their servers have."""
     calls = sum(turn.role == "call" for turn in asked.turns)
     if calls >= MOST_CALLS:
-        return Say.text("this goes on for ever")
-    return call if resolve(call, asked).calls else Say.shell(f"sleep 0.{calls % 9 + 1}")
+        return ModelAnswer.text("this goes on for ever")
+    return call if resolve(call, asked).calls else ModelAnswer.shell(f"sleep 0.{calls % 9 + 1}")
 
 
 def read_to_the_end(stage: Stage, text: str) -> list[Json]:

@@ -9,7 +9,7 @@ from typing import Final
 
 from harken.hosts.marks import find_marks
 from harken.hosts.registry import host_marks
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.stage import Stage
 from tests.loss.rig import until
 
@@ -27,7 +27,7 @@ def test_command_in_the_background_of_a_host_has_its_marks_and_is_not_the_owners
     harken = shlex.join([sys.executable, "-I", "-m", "harken", "--home", str(stage.harken_home)])
     script = folder / "late.sh"
     script.write_text(SCRIPT.format(folder=folder, harken=harken))
-    stage.model.follow(in_order(Say.shell(f"sh {script}"), then="done"))
+    stage.model.follow(in_order(ModelAnswer.shell(f"sh {script}"), then="done"))
     stage.ask("let them in")
     until((folder / "done").exists, "the command has ended", COMMAND_SECONDS)
     assert [mark.host for mark in find_marks(_environment(folder / "environment"), host_marks())] == [stage.host.name]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from harken.trial.exchange import Say, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, assert_once, marker, places
 
@@ -24,7 +24,7 @@ def test_a_host_runs_its_shell_when_the_model_calls_it(bare_stage: Stage) -> Non
     """Messages that arrive between tool calls need a tool call that really happens, and lasts as long as we say."""
     printed = marker()
     with bare_stage.gate() as gate:
-        bare_stage.model.follow(in_order(Say.shell(f"{gate.command}; echo {printed}")))
+        bare_stage.model.follow(in_order(ModelAnswer.shell(f"{gate.command}; echo {printed}")))
         with bare_stage.headless("run it") as running:
             gate.wait(SHOWN_SECONDS)
             assert len(bare_stage.model.conversation) == 1

@@ -20,8 +20,8 @@ from typing import Final
 import pytest
 
 from harken.testing.agent import Json
-from harken.trial.exchange import Say, Script, in_order, side
-from harken.trial.screen import Screen
+from harken.trial.exchange import ModelAnswer, Script, in_order, side
+from harken.trial.screen import TerminalProgram
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, assert_once, line_of, marker, places, send, sessions, so_far, tree
 
@@ -93,7 +93,7 @@ def seen(stage: Stage, message: str) -> Json:
 
 
 @contextmanager
-def idle(stage: Stage, prompt: str = "") -> Iterator[Screen]:
+def idle(stage: Stage, prompt: str = "") -> Iterator[TerminalProgram]:
     """A terminal with one conversation, which has had its first turn and does nothing."""
     prompt = prompt or marker()
     with stage.screen() as screen:
@@ -117,7 +117,7 @@ def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage)
     """A working agent that does not think of its inbox must still get what cannot wait."""
     body = marker()
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, body)
@@ -142,7 +142,7 @@ def test_message_is_not_cut_off_with_the_long_result_of_somebody_elses_tool(unco
     body = marker()
     with unconnected.gate() as gate:
         pipe = gate.command.removeprefix("cat ")
-        unconnected.model.follow(in_order(Say.call("report", {"pipe": pipe}), Say.shell("true")))
+        unconnected.model.follow(in_order(ModelAnswer.call("report", {"pipe": pipe}), ModelAnswer.shell("true")))
         with unconnected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             message = send(unconnected, body, "--from", "ann")
@@ -189,7 +189,7 @@ def test_somebody_else_wakes_with_a_notice_and_is_read_by_the_tool(connected: St
     body = marker()
     with idle(connected):
         after = so_far(connected)
-        connected.model.follow(in_order(Say.call("inbox_pull")))
+        connected.model.follow(in_order(ModelAnswer.call("inbox_pull")))
         message = send(connected, body, "--from", "ann")
         read = arrived(connected, body, after=after)
         assert [turn.role for turn in places(read, body)] == ["tool"]
@@ -221,8 +221,8 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
 
     def script(gate: str) -> Script:
         errand = {"description": "an errand", "prompt": helper, "subagent_type": "general"}
-        own = in_order(Say.call("task", errand), Say.shell("true"))
-        its = in_order(Say.shell(gate), Say.shell("true"))
+        own = in_order(ModelAnswer.call("task", errand), ModelAnswer.shell("true"))
+        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
         return lambda asked: side(asked) if asked.is_side else (own if prompt in asked.text else its)(asked)
 
     with connected.gate() as gate:
@@ -243,7 +243,7 @@ def test_tool_that_the_person_stopped_takes_no_message_along(connected: Stage) -
     """Our plugin is run after a stopped tool too, but no model is waiting for that result."""
     work, body = marker(), marker()
     with idle(connected) as screen, connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command)))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command)))
         screen.submit(work)
         gate.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -310,7 +310,7 @@ def test_two_conversations_of_one_process_get_each_their_own(connected: Stage) -
         assert [woken.count(word) for word in words] == [0, 1]
         assert seen(connected, first)["session"] == f"opencode:{names[1]}"
         until_idle(connected, len(words))
-        connected.model.follow(in_order(Say.shell(gate.command)))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command)))
         post(address, f"/session/{names[0]}/prompt_async", {"parts": [{"type": "text", "text": "work"}]})
         gate.wait(STEP_SECONDS)
         second = send(connected, to_first)
@@ -401,7 +401,7 @@ def test_stopped_or_removed_harken_is_not_noticed(connected: Stage) -> None:
         if is_removed:
             shutil.rmtree(connected.harken_home)
         answer = marker()
-        connected.model.follow(in_order(Say.shell("true"), then=answer))
+        connected.model.follow(in_order(ModelAnswer.shell("true"), then=answer))
         done = connected.ask("work")
         assert done.stdout.strip() == answer
         assert "Harken" not in done.stderr
@@ -419,7 +419,7 @@ def test_hanging_harken_holds_no_turn_up(connected: Stage, folder: Path) -> None
     (run / "bells").mkdir(exist_ok=True)
     (run / "bells" / "opencode").write_text("1")
     answer = marker()
-    connected.model.follow(in_order(*[Say.shell("true")] * 5, then=answer))
+    connected.model.follow(in_order(*[ModelAnswer.shell("true")] * 5, then=answer))
     with socket.socket(socket.AF_UNIX) as silent:
         silent.bind(str(folder / "silent"))
         silent.listen(64)

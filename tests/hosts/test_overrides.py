@@ -9,7 +9,7 @@ import json
 from pathlib import Path
 
 from harken.trial.exchange import in_order
-from harken.trial.model import Model
+from harken.trial.model import MockModel
 from tests.hosts.stage import PATH, Stage
 from tests.hosts.story import assert_once, marker
 
@@ -42,7 +42,7 @@ def test_a_trial_replaces_the_model_that_a_person_has_chosen(bare_stage: Stage) 
     prompt, answer = marker(), marker()
     recipe, model = bare_stage.recipe, bare_stage.model
     model.follow(in_order(then=answer))
-    with Model() as other:
+    with MockModel() as other:
         files = settings_of_a_person(bare_stage.host.name, bare_stage.user, other.url)
         for path, content in files.items():
             path.parent.mkdir(parents=True, exist_ok=True)

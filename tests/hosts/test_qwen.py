@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from harken.trial.exchange import Asked, Say, Script, in_order, side
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import (
     arrived,
@@ -52,7 +52,7 @@ def test_message_sent_while_a_tool_runs_is_in_the_next_request(connected: Stage)
     """A working agent that does not think of its inbox must still get what cannot wait."""
     body = marker()
     with connected.gate() as gate:
-        connected.model.follow(in_order(Say.shell(gate.command), Say.shell("true")))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             message = send(connected, f"<b>{body}</b>")
@@ -70,8 +70,8 @@ def test_message_comes_after_a_tool_that_failed_too(connected: Stage) -> None:
     """An agent that gets one error after the other is the one that most needs a word."""
     body = marker()
     with connected.gate() as gate:
-        failing = Say.call("read_file", {"file_path": str(connected.project / "missing")})
-        connected.model.follow(in_order(Say.shell(gate.command), failing, failing))
+        failing = ModelAnswer.call("read_file", {"file_path": str(connected.project / "missing")})
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command), failing, failing))
         with connected.headless("work") as running:
             gate.wait(STEP_SECONDS)
             gate.open()
@@ -86,8 +86,8 @@ def test_message_comes_once_when_tools_run_side_by_side(connected: Stage) -> Non
     """Each of them may run the same hook at the same moment."""
     body = marker()
     with connected.gate("one") as one, connected.gate("two") as two:
-        both = Say.shell(one.command).beside(Say.shell(two.command))
-        connected.model.follow(in_order(both, Say.shell("true")))
+        both = ModelAnswer.shell(one.command).beside(ModelAnswer.shell(two.command))
+        connected.model.follow(in_order(both, ModelAnswer.shell("true")))
         with connected.headless("work") as running:
             one.wait(STEP_SECONDS)
             message = send(connected, body)
@@ -125,7 +125,7 @@ def test_message_that_waits_goes_with_the_next_prompt(connected: Stage) -> None:
 def test_message_at_the_end_of_a_turn_keeps_the_agent_going(connected: Stage) -> None:
     """Otherwise it would wait for the person, who may be away, although the agent is still there."""
     body, last = marker(), marker()
-    connected.model.follow(in_order(Say.text("first"), then=last))
+    connected.model.follow(in_order(ModelAnswer.text("first"), then=last))
     with connected.model.hold(lambda asked: not asked.is_side) as hold, connected.headless("one question") as running:
         hold.wait(STEP_SECONDS)
         message = send(connected, body)
@@ -172,7 +172,7 @@ def test_interrupted_session_is_woken_again(connected: Stage) -> None:
     """After Esc no end of a turn is told; the session must not be taken for busy for ever."""
     body = marker()
     with connected.gate() as gate, connected.tmux() as tmux:
-        connected.model.follow(in_order(Say.shell(gate.command)))
+        connected.model.follow(in_order(ModelAnswer.shell(gate.command)))
         tmux.wait_for(connected.recipe.ready, READY_SECONDS)
         tmux.submit("work")
         gate.wait(STEP_SECONDS)
@@ -213,10 +213,10 @@ def test_helper_of_the_agent_gets_nothing(connected: Stage) -> None:
 
     def in_conversation(gate: str) -> Script:
         task = {"description": "an errand", "prompt": errand, "subagent_type": "general-purpose"}
-        own = in_order(Say.call("agent", task))
-        its = in_order(Say.shell(gate), Say.shell("true"))
+        own = in_order(ModelAnswer.call("agent", task))
+        its = in_order(ModelAnswer.shell(gate), ModelAnswer.shell("true"))
 
-        def script(asked: Asked) -> Say:
+        def script(asked: ModelRequest) -> ModelAnswer:
             if asked.is_side:
                 return side(asked)
             return (own if prompt in asked.text else its)(asked)
@@ -270,8 +270,8 @@ def test_session_that_ended_is_gone(connected: Stage) -> None:
 def test_model_knows_the_inbox_and_may_read_it_where_nobody_can_be_asked(connected: Stage) -> None:
     """A headless run must be able to read its mail, not hidden behind a search, and not to write to people."""
     message = send(connected, "hello")
-    answer = Say.call("reply", {"message_id": message, "body": "hi"})
-    connected.model.follow(in_order(Say.call("inbox_pull"), answer))
+    answer = ModelAnswer.call("reply", {"message_id": message, "body": "hi"})
+    connected.model.follow(in_order(ModelAnswer.call("inbox_pull"), answer))
     # Without this, Qwen would first ask the model whether the call looks harmless.
     asking = ("--approval-mode", "default")
     argv = (str(connected.program), "--auth-type", "openai", "--model", "mock-model", *asking, "-p", "look")

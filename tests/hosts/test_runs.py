@@ -26,7 +26,7 @@ from harken.hosts.trial_recipe import MODEL
 from harken.runs.process import marked
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
-from harken.trial.exchange import Asked, Call, Say, in_order, side
+from harken.trial.exchange import ModelAnswer, ModelCall, ModelRequest, in_order, side
 from tests.hosts import toolserver
 from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, put_files, results
 from tests.hosts.matrix import Matrix
@@ -57,21 +57,25 @@ class Words:
     command: str = "command"  # the argument of `execute` that holds the command
     is_grouped: bool = False  # tools of a server are offered in a group, by their short names
 
-    def write(self) -> Say:
+    def write(self) -> ModelAnswer:
         """Return a call that makes a file."""
         return self.run("touch made")
 
-    def run(self, line: str) -> Say:
+    def run(self, line: str) -> ModelAnswer:
         """Return a call that runs a command."""
-        return Say.literal(self.execute, {self.command: line, "description": "do it", "is_background": False})
+        return ModelAnswer.literal(self.execute, {self.command: line, "description": "do it", "is_background": False})
 
-    def look(self, path: Path) -> Say:
+    def look(self, path: Path) -> ModelAnswer:
         """Return a call that reads a file."""
-        return Say.literal(self.read, {self.path: str(path)})
+        return ModelAnswer.literal(self.read, {self.path: str(path)})
 
-    def mark(self) -> Say:
+    def mark(self) -> ModelAnswer:
         """Return a call of the server's tool that rules here allow."""
-        return Say.call("note", {"text": "x"}) if self.is_grouped else Say.literal(self.note, {"text": "x"})
+        return (
+            ModelAnswer.call("note", {"text": "x"})
+            if self.is_grouped
+            else ModelAnswer.literal(self.note, {"text": "x"})
+        )
 
 
 WORDS: Final[Mapping[str, Words]] = MappingProxyType(
@@ -256,7 +260,7 @@ def assert_untouched(stage: Stage, before: Mapping[str, object]) -> None:
     assert sum(asked.count(OUTSIDE) for asked in stage.model.requests) == 0
 
 
-def is_talk(asked: Asked) -> bool:
+def is_talk(asked: ModelRequest) -> bool:
     """Whether a request is of the conversation itself."""
     return not asked.is_side
 
@@ -276,7 +280,11 @@ def test_rule_with_a_tool_of_a_server_runs_with_that_tool_and_no_other(bare_stag
     stage, words, text = bare_stage, WORDS[bare_stage.host.name], text_of(marker())
     with ruled(stage, "lab/note") as daemon:
         before = belongings(stage)
-        tried = (words.write(), words.look(stage.folder / "outside.txt"), Say.literal(words.other, {"text": "x"}))
+        tried = (
+            words.write(),
+            words.look(stage.folder / "outside.txt"),
+            ModelAnswer.literal(words.other, {"text": "x"}),
+        )
         stage.model.follow(in_order(words.mark(), *tried, then=ANSWER))
         message = send(stage, text, "--channel", "ci", "--from", "ci-bot")
         run = ended(stage, daemon)
@@ -310,7 +318,7 @@ def test_rule_that_may_read_reads_in_its_folder_only(bare_stage: Stage, matrix: 
         before = belongings(stage)
         files = ("inside.txt", "../outside.txt", "link.txt", "out/outside.txt")
         looks = (words.look(stage.project / name) for name in files)
-        tried = (words.write(), Say.literal(words.note, {"text": "x"}))
+        tried = (words.write(), ModelAnswer.literal(words.note, {"text": "x"}))
         stage.model.follow(in_order(*looks, *tried, then=ANSWER))
         message = send(stage, text, "--channel", "ci", "--from", "ci-bot")
         run = ended(stage, daemon)
@@ -358,10 +366,10 @@ def test_what_no_fence_of_a_host_knows_is_put_back_and_the_rest_is_told(bare_sta
     matrix.note(stage.host.name, "rule: repository under plain names", "put back")
 
 
-def added(path: str, text: str) -> Say:
+def added(path: str, text: str) -> ModelAnswer:
     """Return a call that makes a file, as Codex's models do."""
     lines = f"*** Begin Patch\n*** Add File: {path}\n+{text}\n*** End Patch"
-    return Say(calls=(Call("apply_patch", {"input": lines}, takes_text=True, is_literal=True),))
+    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": lines}, takes_text=True, is_literal=True),))
 
 
 @pytest.mark.parametrize("host", ["codex"], indirect=True)

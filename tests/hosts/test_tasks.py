@@ -12,7 +12,7 @@ from typing import Final
 
 import pytest
 
-from harken.trial.screen import Screen
+from harken.trial.screen import TerminalProgram
 from tests.cli.repos import commit, git
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, ledger, line_of, marker, send, sessions
@@ -42,7 +42,7 @@ def test_a_task_begins_with_the_mail_that_waits_for_it(stage: Stage, worktree: P
     message = json.loads(stage.harken("check-inbox", "one", "--peek", "--json"))["messages"][0]["id"]
     overrides = stage.recipe.for_private(stage.model.url)
     argv = (*told["argv"], *overrides.argv, *stage.recipe.interactive_argv)
-    with Screen(argv, stage.environment, worktree):
+    with TerminalProgram(argv, stage.environment, worktree):
         asked = arrived(stage, word)
         assert asked.count(OPENING) > 0
         shown = json.loads(stage.harken("task", "show", "one", "--json"))

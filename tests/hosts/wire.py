@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from itertools import takewhile
 from typing import Final
 
-from harken.trial.exchange import Asked
+from harken.trial.exchange import ModelRequest
 
 # How a text is marked that was offered before: in a frame before it, in the result of a tool after it.
 FRAME_MARK: Final = "Repeat: offered before"
@@ -37,12 +37,12 @@ def new_text(about_chars: int = 0) -> tuple[str, str]:
     return mark, f"{mark}B is sent to see whether it arrives{FILLER * (about_chars // len(FILLER))} {mark}E"
 
 
-def is_whole(asked: Asked, text: str) -> bool:
+def is_whole(asked: ModelRequest, text: str) -> bool:
     """Whether a request of the conversation holds a text from its beginning to its end."""
     return not asked.is_side and asked.count(text) > 0
 
 
-def words(asked: Asked) -> Sequence[str]:
+def words(asked: ModelRequest) -> Sequence[str]:
     """Return the words of prompts and texts in a request, in their order, the model's own and the system's left out."""
     return [word for turn in asked.turns if turn.role not in _LEFT_OUT for word in _WORD.findall(turn.text)]
 
@@ -51,7 +51,7 @@ def words(asked: Asked) -> Sequence[str]:
 class Appearance:
     """A text that came into a conversation."""
 
-    request: Asked
+    request: ModelRequest
     conversation: int
     role: str
     is_marked: bool  # as a repeat
@@ -61,14 +61,14 @@ class Appearance:
 class WireLog:
     """The requests so far, by conversation. It is told of new ones and looks at each once."""
 
-    conversations: list[list[Asked]] = field(default_factory=list[list[Asked]])
+    conversations: list[list[ModelRequest]] = field(default_factory=list[list[ModelRequest]])
     _known: int = 0
     _words: dict[int, Sequence[str]] = field(default_factory=dict[int, Sequence[str]])
     _found: dict[tuple[int, str], Sequence[tuple[str, bool]]] = field(
         default_factory=dict[tuple[int, str], Sequence[tuple[str, bool]]]
     )
 
-    def take(self, requests: Sequence[Asked]) -> None:
+    def take(self, requests: Sequence[ModelRequest]) -> None:
         """Learn of all requests so far, in their order."""
         for asked in requests[self._known :]:
             self._known += 1
@@ -96,7 +96,7 @@ class WireLog:
                 before = max(before, len(places))
         return sorted(found, key=lambda appearance: appearance.request.number)
 
-    def _continued(self, mine: Sequence[str]) -> list[Asked] | None:
+    def _continued(self, mine: Sequence[str]) -> list[ModelRequest] | None:
         """Return the conversation that a request with some words goes on with: the one it shares most words with."""
         best, shared = None, 0
         for each in self.conversations:
@@ -108,7 +108,7 @@ class WireLog:
                 best, shared = each, same
         return best
 
-    def _places(self, asked: Asked, text: str) -> Sequence[tuple[str, bool]]:
+    def _places(self, asked: ModelRequest, text: str) -> Sequence[tuple[str, bool]]:
         """Return for each time that a request holds a text its role, and whether it is marked as a repeat."""
         key = asked.number, text
         if key not in self._found:

@@ -16,7 +16,7 @@ from harken.inbox.taskbook import TaskBook
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.model import (
     INBOX,
     Attention,
@@ -116,7 +116,7 @@ class Bench:
 async def open_bench(folder: Path, bounds: Bounds) -> AsyncIterator[Bench]:
     """Join the use cases over a new store."""
     clock = FakeClock()
-    policy = Policy(
+    policy = IngestPolicy(
         sender_rules=(SenderRule("local", "owner", Trust.OWNER),),
         default_trust={"local": Trust.KNOWN},
         default_attention={"local": Attention.WAKE, "teams": Attention.WAKE},

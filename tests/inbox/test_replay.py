@@ -16,8 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from harken.inbox.replay import ConsumerThen, Replay, Unknown
-from harken.inbox.replay_lines import Line, read_line
+from harken.inbox.replay import ConsumerThen, JournalReplay, UntoldPart
+from harken.inbox.replay_lines import ReplayLine, read_line
 from harken.model import INBOX, RULES, WATCH, Consumer, Reader, SessionKey, State, Task, TaskId
 from harken.store.contract import Store
 from harken.store.contract.events import Event
@@ -49,9 +49,9 @@ def _tree(inner: st.SearchStrategy[object]) -> st.SearchStrategy[object]:
     return line | st.lists(inner, max_size=3) | st.dictionaries(_NAMES, inner, max_size=6)
 
 
-def added_up(events: Sequence[Event], **options: str) -> Replay:
+def added_up(events: Sequence[Event], **options: str) -> JournalReplay:
     """Return what the lines of some events come to, as they stand in the files."""
-    replay = Replay(most=MANY, **options)
+    replay = JournalReplay(most=MANY, **options)
     for event in events:
         found = read_line(line_of(event))
         assert found is not None
@@ -59,7 +59,7 @@ def added_up(events: Sequence[Event], **options: str) -> Replay:
     return replay
 
 
-def told_by(replay: Replay) -> tuple[dict[tuple[str, str], tuple[int, int, int]], dict[str, dict[str, str]]]:
+def told_by(replay: JournalReplay) -> tuple[dict[tuple[str, str], tuple[int, int, int]], dict[str, dict[str, str]]]:
     """Return everyone's cursor, unread and head, and the state of each message for each."""
     places = {
         (each.consumer, box.name): (each.cursor, each.unread, box.head)
@@ -114,7 +114,7 @@ class Replayed(Machine):
         """The lines alone say what the store says."""
         replay = added_up(self.journal.events)
         assert told_by(replay) == self.do(partial(told_by_store, self.store, self.journal.events))
-        assert replay.unknown() == Unknown()
+        assert replay.unknown() == UntoldPart()
 
 
 def test_events_added_up_are_the_live_state_of_the_store(tmp_path: Path) -> None:
@@ -256,27 +256,27 @@ async def test_a_database_that_was_replaced_begins_with_nothing(tmp_path: Path) 
         live = await told_by_store(store, journal.events)
     replay = added_up(journal.events)
     assert told_by(replay) == live
-    assert replay.unknown() == Unknown()
+    assert replay.unknown() == UntoldPart()
 
 
 def test_what_the_lines_do_not_tell_is_counted() -> None:
     """Where files are gone, a replay says so instead of showing a mailbox that never was."""
-    replay = Replay()
-    replay.add(Line(n=5, at="", kind="received"))
-    replay.add(Line(n=6, at="", kind="seen", consumer="a", deliveries={"d-1": "m-1"}))
-    replay.add(Line(n=9, at="", kind="pruned", deleted=3))
-    assert replay.unknown() == Unknown(missing=6, nameless=1, strange=1, removed=3)
+    replay = JournalReplay()
+    replay.add(ReplayLine(n=5, at="", kind="received"))
+    replay.add(ReplayLine(n=6, at="", kind="seen", consumer="a", deliveries={"d-1": "m-1"}))
+    replay.add(ReplayLine(n=9, at="", kind="pruned", deleted=3))
+    assert replay.unknown() == UntoldPart(missing=6, nameless=1, strange=1, removed=3)
     assert replay.mailboxes() == []
 
 
 def test_only_the_mailbox_and_the_consumer_that_were_asked_for_are_told() -> None:
     """A machine with a hundred tasks has one that matters now."""
     lines = [
-        Line(n=1, at="", kind="received", message=msgspec.Raw(b'{"id": "m-1", "mailbox": "inbox", "seq": 1}')),
-        Line(n=2, at="", kind="received", message=msgspec.Raw(b'{"id": "m-2", "mailbox": "task:a", "seq": 1}')),
-        Line(n=3, at="", kind="consumer", consumer="a", mailbox="task:a"),
+        ReplayLine(n=1, at="", kind="received", message=msgspec.Raw(b'{"id": "m-1", "mailbox": "inbox", "seq": 1}')),
+        ReplayLine(n=2, at="", kind="received", message=msgspec.Raw(b'{"id": "m-2", "mailbox": "task:a", "seq": 1}')),
+        ReplayLine(n=3, at="", kind="consumer", consumer="a", mailbox="task:a"),
     ]
-    replay = Replay(mailbox="task:a", consumer="a")
+    replay = JournalReplay(mailbox="task:a", consumer="a")
     for each in lines:
         replay.add(each)
     (box,) = replay.mailboxes()
@@ -289,7 +289,7 @@ def test_no_line_of_a_file_can_break_a_replay(data: bytes) -> None:
     """The files lie where anybody may write into them."""
     found = read_line(data)
     if found is not None:
-        replay = Replay()
+        replay = JournalReplay()
         replay.add(found)
         replay.add_later(found)
         replay.mailboxes()

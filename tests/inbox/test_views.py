@@ -24,7 +24,7 @@ from harken.inbox.views import BUSIEST, MailboxLine, PulseRow, TimelineItem, Vie
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.model import (
     INBOX,
     REPLIES,
@@ -85,7 +85,7 @@ class Looker:
 async def looker(tmp_path: Path) -> AsyncIterator[Looker]:
     """Views and tasks over the same parts as the rest of the use cases."""
     clock = FakeClock()
-    policy = Policy(
+    policy = IngestPolicy(
         sender_rules=(SenderRule("local", "owner", Trust.OWNER),),
         default_trust={"local": Trust.KNOWN, "teams": Trust.KNOWN},
         default_attention={"local": Attention.WAKE, "teams": Attention.WAKE},

@@ -6,7 +6,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from harken.ingest.prepare import safe_id
-from harken.ingest.redact import Redacted, redact
+from harken.ingest.redact import RedactedText, redact
 from harken.ingest.sanitise import is_plain_line, neutralise, one_line, visible
 
 ASCII_PIECES = st.sampled_from(
@@ -48,7 +48,7 @@ def test_text_without_brackets_is_as_harmless_as_with_one(text: str) -> None:
 def test_text_without_hints_has_no_secret(text: str) -> None:
     """A hint after it lets every pattern look; none may find what was not found without."""
     alone = redact(text)
-    assert redact(f"{text} key") == Redacted(f"{alone.text} key", alone.count)
+    assert redact(f"{text} key") == RedactedText(f"{alone.text} key", alone.count)
 
 
 @given(st.one_of(st.text(), ASCII_TEXT, TAG_TEXT, st.text("ab ")), st.integers(10, 40))

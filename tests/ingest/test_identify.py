@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.ingest.identify import Identity, dedup_key, identify
+from harken.ingest.identify import DraftIdentity, dedup_key, identify
 from harken.model import Draft, Kind, Sender
 
 DRAFT = Draft(source="teams", sender=Sender("ann"), text="hello", upstream_id="m1", conversation="c1")
@@ -27,7 +27,7 @@ def test_key_never_changes_between_releases() -> None:
 
 def test_draft_without_upstream_id_is_always_new() -> None:
     """Where the source has no id, two equal texts are two messages."""
-    assert identify(replace(DRAFT, upstream_id="")) == Identity(None, None, "c1")
+    assert identify(replace(DRAFT, upstream_id="")) == DraftIdentity(None, None, "c1")
 
 
 def test_each_new_wording_of_an_edit_is_a_message_about_the_original() -> None:

@@ -11,7 +11,7 @@ from harken.errors import Unavailable
 from harken.ingest.intake import Intake
 from harken.ingest.pairing import LIFETIME, MAX_CODES, MAX_TRIES, Pairings
 from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import NewMessage, SenderRule, Trust
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.store.sqlite import open_store
@@ -39,7 +39,7 @@ def heard(code: str, text: str, *headers: str, subject: str = "Hello", is_vouche
         subject=subject.replace(CODE, code),
     )
     draft = draft_of(ArrivedMail(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
-    return prepare(draft, Policy())
+    return prepare(draft, IngestPolicy())
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,7 @@ async def test_a_code_that_came_while_the_store_was_away_admits_its_sender_later
     draft = draft_of(ArrivedMail(raw=raw), source=NAME, folder="INBOX", authserv_id="mx.example.org")
     database, elsewhere = tmp_path / "harken.db", tmp_path / "away.db"
     async with open_store(database, clock) as store:
-        intake = Intake(store, PolicyBook(store, Policy()), pairings)
+        intake = Intake(store, PolicyBook(store, IngestPolicy()), pairings)
         database.rename(elsewhere)
         for _ in range(2):
             with pytest.raises(Unavailable):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.ingest.identify import dedup_key
-from harken.ingest.prepare import MAX_META_ENTRIES, Policy, check_mailbox, prepare, safe_id
+from harken.ingest.prepare import MAX_META_ENTRIES, IngestPolicy, check_mailbox, prepare, safe_id
 from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route
 from harken.model import (
@@ -36,7 +36,7 @@ from harken.model import (
 WEB = Mailbox("project:web")
 AT = datetime(2026, 3, 1, 12, 0, tzinfo=timezone(timedelta(hours=2)))
 DRAFT = Draft(source="teams", sender=Sender("ann"), text="hello")
-NOTHING = Policy()
+NOTHING = IngestPolicy()
 
 
 def test_draft_becomes_a_whole_message() -> None:
@@ -54,7 +54,7 @@ def test_draft_becomes_a_whole_message() -> None:
         priority=Priority.HIGH,
         meta={"sub\u200bject": "a\nb"},
     )
-    policy = Policy(
+    policy = IngestPolicy(
         sender_rules=(SenderRule("teams", "ann@example.org", Trust.OWNER),),
         routes=(Route(WEB, channel="dev", contains="deploy WEB"),),
         attention_rules=(AttentionRule(Attention.BOUNDARY, channel="dev"),),
@@ -86,7 +86,7 @@ def test_without_a_policy_a_sender_is_unknown_and_only_counted() -> None:
 
 def test_defaults_are_those_of_the_source() -> None:
     """What the person typed and what a webhook says differ before any rule."""
-    policy = Policy(default_trust={"teams": Trust.KNOWN}, default_attention={"teams": Attention.WAKE})
+    policy = IngestPolicy(default_trust={"teams": Trust.KNOWN}, default_attention={"teams": Attention.WAKE})
     assert prepare(DRAFT, policy).attention is Attention.WAKE
     assert prepare(replace(DRAFT, source="hook"), policy).attention is Attention.COUNT
 
@@ -94,7 +94,7 @@ def test_defaults_are_those_of_the_source() -> None:
 def test_addressed_mailbox_wins_over_routes() -> None:
     """Who sends to a task means that task."""
     draft = replace(DRAFT, mailbox=Mailbox("task:t1"))
-    assert prepare(draft, Policy(routes=(Route(WEB),))).mailbox == "task:t1"
+    assert prepare(draft, IngestPolicy(routes=(Route(WEB),))).mailbox == "task:t1"
 
 
 @pytest.mark.parametrize("name", ["inbox", "task:7", "task:a-b_c.d", "project:büro"])
@@ -144,7 +144,7 @@ def test_message_without_text_says_so(kind: Kind, text: str, note: str) -> None:
 
 def test_id_that_had_to_be_cleaned_passes_for_no_other() -> None:
     """Without the invisible character it would read like the owner's id, in every list and rule."""
-    policy = Policy(sender_rules=(SenderRule("teams", "ann", Trust.OWNER),))
+    policy = IngestPolicy(sender_rules=(SenderRule("teams", "ann", Trust.OWNER),))
     message = prepare(replace(DRAFT, sender=Sender("an\u200bn")), policy)
     assert message.trust is Trust.UNKNOWN
     assert message.sender.id.startswith("ann~")
@@ -154,7 +154,7 @@ def test_id_that_had_to_be_cleaned_passes_for_no_other() -> None:
 def test_rule_made_from_a_stored_id_finds_its_sender() -> None:
     """People allow the id that they are shown."""
     shown = prepare(replace(DRAFT, sender=Sender("an\u200bn")), NOTHING).sender.id
-    policy = Policy(sender_rules=(SenderRule("teams", shown, Trust.KNOWN),))
+    policy = IngestPolicy(sender_rules=(SenderRule("teams", shown, Trust.KNOWN),))
     assert prepare(replace(DRAFT, sender=Sender("an\u200bn")), policy).trust is Trust.KNOWN
 
 
@@ -285,7 +285,7 @@ def test_question_of_a_stranger_is_none(trust: Trust, attention: Attention, kind
     """Else anybody could have an agent, a desktop and a phone ask for an answer."""
     draft = replace(DRAFT, is_question=True, kind=kind, refers_to="m1", upstream_id="m2")
     rule = AttentionRule(attention, source="teams", allow_unknown=True)
-    policy = Policy(sender_rules=(SenderRule("teams", "ann", trust),), attention_rules=(rule,))
+    policy = IngestPolicy(sender_rules=(SenderRule("teams", "ann", trust),), attention_rules=(rule,))
     assert prepare(draft, policy).is_question is expected
 
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harken.ingest.redact import Redacted, redact
+from harken.ingest.redact import RedactedText, redact
 
 MARK = "[redacted: private key]"
 PIECE = 16  # characters of base64: what is shorter may be a word
@@ -55,7 +55,7 @@ def _body(key: str) -> list[str]:
 def test_whole_key_leaves_nothing_but_its_mark(kind: str, line_end: str) -> None:
     """However it was pasted: from BEGIN to END all of it is the secret."""
     key = KEYS[kind].replace("\n", LINE_ENDS[line_end])
-    assert redact(f"here: {key} thanks") == Redacted(f"here: {MARK} thanks", 1)
+    assert redact(f"here: {key} thanks") == RedactedText(f"here: {MARK} thanks", 1)
 
 
 @pytest.mark.parametrize("line_end", LINE_ENDS)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.ingest.redact import Redacted, redact
+from harken.ingest.redact import RedactedText, redact
 
 # Made up, and put together here so that no scanner of secrets takes this file for a leak.
 MIXED = "aB3dE5gH7jK9mN1pQ3sT5vW7yZ9bC1dF3hJ5"
@@ -79,13 +79,13 @@ HARMLESS = [
 @pytest.mark.parametrize("text", SECRETS)
 def test_secret_is_replaced_by_its_kind(text: str) -> None:
     """What is stored is kept for years, exported and shown to models: a secret in it is out of control."""
-    assert redact(text) == Redacted(SECRETS[text], 1)
+    assert redact(text) == RedactedText(SECRETS[text], 1)
 
 
 @pytest.mark.parametrize("text", HARMLESS)
 def test_harmless_text_is_unchanged(text: str) -> None:
     """A filter that takes away what agents need would be turned off."""
-    assert redact(text) == Redacted(text, 0)
+    assert redact(text) == RedactedText(text, 0)
 
 
 def test_every_secret_is_counted() -> None:
@@ -125,7 +125,7 @@ PIECES = st.sampled_from(
 def test_redacting_again_changes_nothing(text: str) -> None:
     """A text may pass more than once; the marks themselves must not look like secrets."""
     once = redact(text).text
-    assert redact(once) == Redacted(once, 0)
+    assert redact(once) == RedactedText(once, 0)
 
 
 PREFIXES = [

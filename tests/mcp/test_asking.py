@@ -23,7 +23,7 @@ from harken.reaction import Action, ActionId, ActionState, Mode, Order
 from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import question
 from harken.testing import FakeClock
-from harken.trial.screen import Screen
+from harken.trial.screen import TerminalProgram
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, QWEN, Kind
 from tests.mcp.asking_rig import LATER, NO, OWNER, SOON, YES, Person, Room, open_room
 
@@ -237,7 +237,7 @@ def in_terminal(*arguments: str) -> Iterator[int]:
     """A process with a terminal of its own."""
     # The words after the script are its arguments, as those of a host are.
     command = ["/bin/sh", "-c", "echo ready; read line", "claude", *arguments]
-    screen = Screen(command, {"PATH": os.defpath}, Path("/"))
+    screen = TerminalProgram(command, {"PATH": os.defpath}, Path("/"))
     with screen:
         screen.wait_for("ready", SOON)
         yield screen.pid

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from harken.model import Mailbox, Message, MessageId, Trust
 from harken.reaction import Fired, Mode, Outcome, RuleState, Verdict
 from harken.rules.engine import decide
-from harken.rules.match import Matcher
+from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
 from tests.rules.made import message, rules_of
 from tests.rules.slow import MILLISECONDS, Said, World
@@ -113,7 +113,7 @@ class Engine:
 
     def hear(self, batch: Sequence[Said]) -> None:
         """Judge some messages together."""
-        matcher, arrived = Matcher(self._rules), [made(said) for said in batch]
+        matcher, arrived = RuleMatcher(self._rules), [made(said) for said in batch]
         self._heard |= {item.id: item.received_at for item in arrived}
         self.verdicts += decide(
             [(item, matcher.candidates(item)) for item in arrived],

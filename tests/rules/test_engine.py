@@ -12,7 +12,7 @@ from inline_snapshot import snapshot
 from harken.model import Message, MessageId, Trust
 from harken.reaction import Fired, Order, Outcome, RuleState, Verdict
 from harken.rules.engine import decide
-from harken.rules.match import Matcher
+from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
 from tests.rules.made import NOON, message, rule_of, rules_of
 
@@ -29,7 +29,7 @@ def judged(
     unable: Mapping[str, str] | None = None,
 ) -> list[Verdict]:
     """Return what is decided about messages, two hours east of Greenwich."""
-    matcher = Matcher(rules)
+    matcher = RuleMatcher(rules)
     candidates = [(item, matcher.candidates(item)) for item in messages]
     return decide(
         candidates, standing or RuleState(), ancestry, unable or {}, local=EAST, nonce=iter(["n-1", "n-2"]).__next__
@@ -132,7 +132,7 @@ def test_quiet_hours_begin_and_end_on_the_minute_also_over_midnight(
 
 def test_in_a_replay_nothing_waits_and_windows_still_count() -> None:
     """A week of mail looked at again is not held up by a queue that nobody was there to empty."""
-    matcher = Matcher([rule_of(**WORK, rateLimit="1m")])
+    matcher = RuleMatcher([rule_of(**WORK, rateLimit="1m")])
     arrived = [message(number, after=number * 59) for number in range(200)]
     verdicts = decide(
         [(item, matcher.candidates(item)) for item in arrived],
@@ -176,7 +176,7 @@ def test_one_rule_that_is_held_does_not_hold_another() -> None:
 
 def test_a_burst_fills_the_queue_and_the_rest_is_accounted_for() -> None:
     """Ten thousand matches in one batch: as many as may wait are fired, each of the others has its verdict."""
-    matcher = Matcher([rule_of(**WORK)])
+    matcher = RuleMatcher([rule_of(**WORK)])
     candidates = [(item, matcher.candidates(item)) for item in (message(number) for number in range(10_000))]
     verdicts = decide(candidates, RuleState(waiting=60), {}, {}, local=EAST, nonce=lambda: "n")
     assert [verdict.outcome for verdict in verdicts] == [Outcome.FIRED] * 4 + [Outcome.FULL] * 9_996

@@ -16,7 +16,7 @@ from harken.errors import UserError
 from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, Trust
 from harken.reaction import MOST_WAITING, ActionState, Mode, Outcome
 from harken.rules.book import RuleBook
-from harken.rules.judge import Judge
+from harken.rules.judge import RuleJudge
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.testing import FakeClock
@@ -32,7 +32,7 @@ class Court:
     def __init__(self, store: Store, folder: Path, clock: Clock) -> None:
         self.store = store
         self.book = RuleBook(folder / "triggers.json", clock, unable=lambda _rule: "")
-        self.judge = Judge(store, self.book, clock)
+        self.judge = RuleJudge(store, self.book, clock)
 
     async def say(self, *texts: str, channel: str = "ci", trust: Trust = Trust.KNOWN, sender: str = "bot") -> None:
         """Store messages."""

@@ -10,7 +10,7 @@ import pytest
 
 from harken.model import Trust
 from harken.reaction import Mode
-from harken.rules.load import MOST_BYTES, Fault, RuleFile, RulesFault, load
+from harken.rules.load import MOST_BYTES, InvalidRules, RuleFault, RuleFile, load
 from harken.rules.rule import QuietHours, Rule
 from tests.rules.made import file_of
 
@@ -32,9 +32,9 @@ OLDER: Final = """{"rules":[
 """
 
 
-def faults_of(data: bytes) -> tuple[Fault, ...]:
+def faults_of(data: bytes) -> tuple[RuleFault, ...]:
     """Return what is wrong with a file."""
-    with pytest.raises(RulesFault) as caught:
+    with pytest.raises(InvalidRules) as caught:
         load(data)
     assert caught.value.message == "\n".join(fault.sentence for fault in caught.value.faults)
     return caught.value.faults

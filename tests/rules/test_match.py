@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.model import REPLIES, Kind, Mailbox
-from harken.rules.match import Matcher
+from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
 from tests.rules.made import message, rule_of, rules_of
 
@@ -19,7 +19,7 @@ CHANNELS: Final = st.text(alphabet="a/*b", max_size=6)
 
 def fits(rule: Rule, **facts: object) -> bool:
     """Whether a message with these facts fits a rule; both ways to ask must agree."""
-    matcher, arrived = Matcher((rule,)), message(**facts)
+    matcher, arrived = RuleMatcher((rule,)), message(**facts)
     is_candidate = bool(matcher.candidates(arrived))
     assert is_candidate is (matcher.mismatch(rule, arrived) == "")
     return is_candidate
@@ -95,11 +95,11 @@ def test_the_first_field_that_does_not_fit_is_named_with_what_was_found() -> Non
     """It is what `rules test` prints, and what tells the person which field to change."""
     rule = rule_of(server="prom", channel="alerts/*", contentRegex="down", mailbox="*")
     said = [
-        Matcher(()).mismatch(rule, message(mailbox=REPLIES, source="x")),
-        Matcher(()).mismatch(rule, message(source="x\ny", channel="z")),
-        Matcher(()).mismatch(rule, message(source="prom", channel="z")),
-        Matcher(()).mismatch(rule, message(source="prom", channel="alerts/z")),
-        Matcher(()).mismatch(rule, message(source="prom", channel="alerts/z", text="it is down")),
+        RuleMatcher(()).mismatch(rule, message(mailbox=REPLIES, source="x")),
+        RuleMatcher(()).mismatch(rule, message(source="x\ny", channel="z")),
+        RuleMatcher(()).mismatch(rule, message(source="prom", channel="z")),
+        RuleMatcher(()).mismatch(rule, message(source="prom", channel="alerts/z")),
+        RuleMatcher(()).mismatch(rule, message(source="prom", channel="alerts/z", text="it is down")),
     ]
     assert said == [
         'mailbox: it is in replies, the rule is about "*"',
@@ -120,7 +120,7 @@ def test_candidates_come_in_the_order_of_the_file_with_the_digest_of_the_beginni
         {"name": "a"},
     )
     text = "\u00e4x" * 100
-    found = Matcher(rules).candidates(message(channel="a/b", text=text))
+    found = RuleMatcher(rules).candidates(message(channel="a/b", text=text))
     assert [candidate.rule.name for candidate in found] == ["z", "y", "b", "a"]
     assert {candidate.digest for candidate in found} == {hashlib.sha256(text.encode()[:256]).digest()}
 
@@ -129,7 +129,7 @@ def test_candidates_come_in_the_order_of_the_file_with_the_digest_of_the_beginni
 def test_names_that_look_like_patterns_are_counted_once(patterns: list[str], channel: str) -> None:
     """Whatever a source calls its channel, a rule fits it once or not at all."""
     rules = rules_of(*({"name": str(number), "channel": pattern} for number, pattern in enumerate(patterns)))
-    found = [candidate.rule.name for candidate in Matcher(rules).candidates(message(channel=channel))]
+    found = [candidate.rule.name for candidate in RuleMatcher(rules).candidates(message(channel=channel))]
     wanted = [
         rule.name
         for rule, pattern in zip(rules, patterns, strict=True)

@@ -25,10 +25,10 @@ from harken.hosts.held import held_paths
 from harken.hosts.repository import file_starts_nothing
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
 from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
-from harken.runs.choosing import Choosing
-from harken.runs.folders import Folders
+from harken.runs.choosing import HostChooser
+from harken.runs.folders import RunFolders
 from harken.runs.jail import Cell, Furnishing, Happening, Kept, Told, Work
-from harken.runs.runner import Places, Runner
+from harken.runs.runner import RunExecutor, RunPlaces
 from harken.runs.tools import Tool
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
@@ -198,7 +198,7 @@ class Rig:
     """A runner over a real store."""
 
     store: Store
-    runner: Runner
+    runner: RunExecutor
     noted: Noted
 
     async def ask(self, prompt: str, **wishes: Unpack[Wishes]) -> Action:
@@ -276,15 +276,15 @@ def _no_server(_name: str) -> None:
     """Return nothing: there are no servers here."""
 
 
-def places(folder: Path) -> Places:
+def places(folder: Path) -> RunPlaces:
     """Return where runs live in a test."""
     home = folder / "home"
     home.mkdir(exist_ok=True)
-    return Places(
+    return RunPlaces(
         outputs=home / "runs",
         cells=home / "cells",
         work=home / "work",
-        folders=Folders(home / "runs", file_starts_nothing, held_paths()),
+        folders=RunFolders(home / "runs", file_starts_nothing, held_paths()),
         kept_out=(home, home / "triggers.json"),
     )
 
@@ -295,9 +295,9 @@ async def running(folder: Path, *jails: StandIn, home: Path | None = None) -> As
     environ = {"PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin", "HOME": str(home or "/nowhere")}
     async with open_store(folder / "harken.db", SystemClock()) as store, anyio.create_task_group() as tasks:
         noted = Noted()
-        runner = Runner(
+        runner = RunExecutor(
             store,
-            Choosing(lambda: jails or (StandIn(),), _no_server, environ),
+            HostChooser(lambda: jails or (StandIn(),), _no_server, environ),
             places(folder),
             SystemClock(),
             environ=environ,

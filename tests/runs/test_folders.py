@@ -25,7 +25,7 @@ from harken.hosts.held import held_paths
 from harken.hosts.repository import file_starts_nothing
 from harken.model import MessageId
 from harken.reaction import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
-from harken.runs.folders import Folders
+from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top
 from harken.runs.tree import look_through
 from tests.runs.rig import Rig, StandIn, places, running
@@ -397,7 +397,7 @@ def edit_run(folder: Path) -> Run:
 
 async def test_comparison_that_was_cut_short_is_told_whole(tmp_path: Path, project: Project) -> None:
     """What an earlier daemon had put back, before it was killed, belongs to the record too."""
-    folders, run = Folders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
+    folders, run = RunFolders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
     folders.before(run)
     shutil.copytree(tmp_path / "runs" / "r-1-before", tmp_path / "kept")
     (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
@@ -417,7 +417,7 @@ import os, signal, sys
 from pathlib import Path
 from harken.hosts.held import held_paths
 from harken.hosts.repository import file_starts_nothing
-from harken.runs.folders import Folders
+from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top
 from harken.runs.tree import look_through
 from tests.runs.test_folders import edit_run
@@ -426,7 +426,7 @@ def stop(event, args):
     if event == "os.rename" and str(args[0]).startswith(".harken-"):
         os.kill(os.getpid(), signal.SIGKILL)
 
-folders, run = Folders(Path(sys.argv[1]), file_starts_nothing, held_paths()), edit_run(Path(sys.argv[2]))
+folders, run = RunFolders(Path(sys.argv[1]), file_starts_nothing, held_paths()), edit_run(Path(sys.argv[2]))
 sys.addaudithook(stop)
 folders.after(run)
 """
@@ -434,7 +434,7 @@ folders.after(run)
 
 def test_daemon_that_is_killed_while_it_puts_back_leaves_nothing_of_its_own(tmp_path: Path, project: Project) -> None:
     """A file of Harken's in the person's folder would be told as the run's, and stay."""
-    folders, run = Folders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
+    folders, run = RunFolders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
     before = contents(project.folder)
     folders.before(run)
     (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
@@ -449,7 +449,7 @@ def test_daemon_that_is_killed_while_it_puts_back_leaves_nothing_of_its_own(tmp_
 
 def test_folder_in_the_way_of_what_is_put_back_keeps_nothing_from_it(tmp_path: Path, project: Project) -> None:
     """A run may know under which name a file is written before it gets its own."""
-    folders, run = Folders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
+    folders, run = RunFolders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
     folders.before(run)
     (project.folder / "AGENTS.md").write_text("evil", encoding="utf-8")
     (project.folder / f".harken-{hashlib.sha256(b'AGENTS.md').hexdigest()[:16]}").mkdir()
@@ -459,7 +459,7 @@ def test_folder_in_the_way_of_what_is_put_back_keeps_nothing_from_it(tmp_path: P
 
 def test_what_is_set_aside_is_no_repository(tmp_path: Path, project: Project) -> None:
     """A person who goes there to look has a prompt that asks git, and git would start what its settings name."""
-    folders, run = Folders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
+    folders, run = RunFolders(tmp_path / "runs", file_starts_nothing, held_paths()), edit_run(project.folder)
     folders.before(run)
     for planted in ("lib/.git", ".claude/deep/.git", ".claude/bare"):
         for part in ("objects", "refs"):

@@ -9,7 +9,7 @@ import pytest
 
 from harken.model import MAX_TEXT_BYTES
 from harken.runs.jail import Happening, Told
-from harken.runs.reading import Record
+from harken.runs.reading import RunRecord
 
 
 class Saying:
@@ -27,7 +27,7 @@ class Saying:
 @pytest.mark.parametrize("more", [0, 1])
 def test_answer_is_whole_up_to_a_million_bytes_and_ends_with_what_is_missing(more: int) -> None:
     """The run is over and cannot be asked again: what it said is kept, and nobody takes a part for all of it."""
-    record = Record(Saying(), 5, is_counted=False)
+    record = RunRecord(Saying(), 5, is_counted=False)
     text = "日" * (MAX_TEXT_BYTES // 3) + "x" * (MAX_TEXT_BYTES % 3 + more)
     record.take(text.encode())
     answer = record.end(aborted_by="", is_late=False, timeout=timedelta(minutes=1)).answer

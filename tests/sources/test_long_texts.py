@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import pytest
 
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import CUT_FROM, MAX_RAW_CHARS, MAX_TEXT_BYTES, Draft, Kind, Sender
 from harken.sources.bot.activity import draft_of as bot_draft
 from harken.sources.bot.activity import read_activity
@@ -25,7 +25,7 @@ from tests.sources.imap.rig import mail
 from tests.sources.webhook import samples
 from tests.sources.webhook.rig import rig
 
-NOTHING: Final = Policy()
+NOTHING: Final = IngestPolicy()
 LAST: Final = "日"  # of several bytes, at the very boundary
 
 Wrote = Callable[[str], Awaitable[Draft]]

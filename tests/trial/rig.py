@@ -14,8 +14,8 @@ from pathlib import Path
 from harken.hosts.host import Host
 from harken.hosts.registry import hook_host
 from harken.hosts.trial_recipe import ModelOverrides, TrialRecipe
-from harken.trial.model import Model
-from harken.trial.post import Guest, Line
+from harken.trial.model import MockModel
+from harken.trial.post import TrialLedgerLine, TrialSession
 from harken.trial.turn import Trial
 
 MAILBOX = "trial:one"
@@ -59,7 +59,7 @@ class Letterbox:
     """A Harken whose messages are files, which the host above reads."""
 
     folder: Path
-    guests: Sequence[Guest] = ()
+    guests: Sequence[TrialSession] = ()
     settled: list[str] = field(default_factory=list[str])
 
     def send(self, text: str, mailbox: str, *, is_quiet: bool = False) -> str:
@@ -70,12 +70,12 @@ class Letterbox:
         (self.folder.parent / name).rename(self.folder / name)
         return name
 
-    def line(self, message: str, consumer: str) -> Line:
+    def line(self, message: str, consumer: str) -> TrialLedgerLine:
         """Nobody has proof here."""
         del message, consumer
-        return Line(state="seen", surface="a hook", evidence="read")
+        return TrialLedgerLine(state="seen", surface="a hook", evidence="read")
 
-    def sessions(self) -> Sequence[Guest]:
+    def sessions(self) -> Sequence[TrialSession]:
         """Whoever the test says is here."""
         return self.guests
 
@@ -89,7 +89,7 @@ class Letterbox:
         self.settled.extend(messages)
 
 
-def trial_in(folder: Path, model: Model, hooks: str, *argv: str) -> Trial:
+def trial_in(folder: Path, model: MockModel, hooks: str, *argv: str) -> Trial:
     """A trial of the program above, with these hooks."""
     mail, here = folder / "mail", folder / "here"
     mail.mkdir()

@@ -11,14 +11,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.hosts.registry import host_named
-from harken.trial.exchange import Asked, Tool, Turn, resolve
+from harken.trial.exchange import ConversationTurn, ModelRequest, ModelTool, resolve
 from harken.trial.live import asks, entered, in_a_turn
-from harken.trial.model import Model
-from harken.trial.outcome import Circumstances, Verdict, diagnose
-from harken.trial.picture import Picture
-from harken.trial.post import Guest, Line
-from harken.trial.running import Headless, last_lines
-from harken.trial.screen import Screen
+from harken.trial.model import MockModel
+from harken.trial.outcome import TrialCircumstances, TrialVerdict, diagnose
+from harken.trial.picture import TerminalPicture
+from harken.trial.post import TrialLedgerLine, TrialSession
+from harken.trial.running import HeadlessProgram, last_lines
+from harken.trial.screen import TerminalProgram
 from harken.trial.turn import LAST_WORD, STATS, HostFailed, Trial, is_last, new_prompt, script
 from tests.trial.rig import MAILBOX, trial_in
 
@@ -33,14 +33,14 @@ def verdicts(trial: Trial) -> dict[str, str]:
 
 def test_a_host_that_passes_everything_on_is_good(tmp_path: Path) -> None:
     """One turn tries every surface that a turn has, and times it."""
-    with Model() as model:
+    with MockModel() as model:
         trial = trial_in(tmp_path, model, "prompt,tool,stop")
         outcomes = in_a_turn(trial)
     assert {outcome.surface: outcome.verdict for outcome in outcomes} == {
-        "hook: prompt": Verdict.ARRIVED,
-        "hook: tool": Verdict.ARRIVED,
-        "hook: stop": Verdict.ARRIVED,
-        "tool": Verdict.ARRIVED,
+        "hook: prompt": TrialVerdict.ARRIVED,
+        "hook: tool": TrialVerdict.ARRIVED,
+        "hook: stop": TrialVerdict.ARRIVED,
+        "tool": TrialVerdict.ARRIVED,
     }
     assert all((outcome.seconds is None) == (outcome.surface == "tool") for outcome in outcomes)
     assert len(trial.sent) == 3
@@ -51,7 +51,7 @@ def test_a_host_that_passes_everything_on_is_good(tmp_path: Path) -> None:
 def test_only_the_hook_that_does_not_run_is_missing(tmp_path: Path, missing: str) -> None:
     """A message that comes later by another hook must not make the broken one look sound."""
     left = ",".join({"prompt", "tool", "stop"} - {missing})
-    with Model() as model:
+    with MockModel() as model:
         found = verdicts(trial_in(tmp_path, model, left))
     assert found == {
         f"hook: {moment}": "missing" if moment == missing else "arrived" for moment in ("prompt", "tool", "stop")
@@ -61,27 +61,32 @@ def test_only_the_hook_that_does_not_run_is_missing(tmp_path: Path, missing: str
 @pytest.mark.parametrize(("obstacle", "why"), [("no shell", "offered no shell"), ("refusal", "refused by policy")])
 def test_a_policy_against_shells_hides_only_what_needs_one(tmp_path: Path, obstacle: str, why: str) -> None:
     """Many people deny shell commands; their other surfaces work, and can be shown to."""
-    with Model() as model:
+    with MockModel() as model:
         by_prompt, by_tool_hook, by_stop, by_tool = in_a_turn(trial_in(tmp_path, model, f"prompt,tool,stop,{obstacle}"))
-    assert by_prompt.verdict is by_stop.verdict is by_tool.verdict is Verdict.ARRIVED
-    assert by_tool_hook.verdict is Verdict.NOT_TRIED
+    assert by_prompt.verdict is by_stop.verdict is by_tool.verdict is TrialVerdict.ARRIVED
+    assert by_tool_hook.verdict is TrialVerdict.NOT_TRIED
     assert why in by_tool_hook.reason
 
 
 def test_a_host_that_ends_at_once_is_reported_with_its_last_words(tmp_path: Path) -> None:
     """Whoever reads the report cannot see the host's own output."""
-    with Model() as model:
+    with MockModel() as model:
         trial = trial_in(tmp_path, model, "", "/bin/sh", "-c", "echo no licence >&2; exit 3")
         with pytest.raises(HostFailed, match="did not ask") as failed:
             in_a_turn(trial)
     assert "no licence" in failed.value.hint
 
 
-def request(*, tools: int, is_ours: bool = True, names: Sequence[str] = ("Bash", STATS)) -> Asked:
+def request(*, tools: int, is_ours: bool = True, names: Sequence[str] = ("Bash", STATS)) -> ModelRequest:
     """A request after so many tool results."""
-    turns = [Turn("user", PROMPT if is_ours else "suggest something"), *(Turn("tool", "ok") for _ in range(tools))]
-    offered = tuple(Tool(name) for name in names)
-    return Asked(protocol="anthropic", model="m", turns=tuple(turns), tools=offered, is_side=False, is_stream=False)
+    turns = [
+        ConversationTurn("user", PROMPT if is_ours else "suggest something"),
+        *(ConversationTurn("tool", "ok") for _ in range(tools)),
+    ]
+    offered = tuple(ModelTool(name) for name in names)
+    return ModelRequest(
+        protocol="anthropic", model="m", turns=tuple(turns), tools=offered, is_side=False, is_stream=False
+    )
 
 
 @given(tools=st.integers(0, 9), is_ours=st.booleans(), names=st.lists(st.sampled_from(["Bash", STATS, "other"])))
@@ -101,12 +106,12 @@ def test_requests_that_a_host_makes_on_its_own_use_up_no_step() -> None:
     assert say(request(tools=2)).words == say(request(tools=0, is_ours=False)).words == LAST_WORD
 
 
-KNOWN = Circumstances(
+KNOWN = TrialCircumstances(
     host="codex",
     title="Codex",
     hook_hint=host_named("codex").hook_hint,
     is_connected=True,
-    guest=Guest(
+    guest=TrialSession(
         key="codex:1",
         host="codex",
         cwd="/x",
@@ -121,23 +126,35 @@ KNOWN = Circumstances(
 @pytest.mark.parametrize(
     ("known", "surface", "line", "why", "hint"),
     [
-        (replace(KNOWN, is_connected=False), "hook: tool", Line(), "not connected", "harken connect codex"),
-        (replace(KNOWN, guest=None), "hook: tool", Line(), "No session", "harken doctor codex"),
-        (KNOWN, "hook: tool", Line(), "This hook did not run", "trust"),
-        (KNOWN, "hook: prompt", Line(), "still queued", "harken doctor codex"),
+        (replace(KNOWN, is_connected=False), "hook: tool", TrialLedgerLine(), "not connected", "harken connect codex"),
+        (replace(KNOWN, guest=None), "hook: tool", TrialLedgerLine(), "No session", "harken doctor codex"),
+        (KNOWN, "hook: tool", TrialLedgerLine(), "This hook did not run", "trust"),
+        (KNOWN, "hook: prompt", TrialLedgerLine(), "still queued", "harken doctor codex"),
         (
             KNOWN,
             "hook: prompt",
-            Line(state="offered", surface="hook: prompt"),
+            TrialLedgerLine(state="offered", surface="hook: prompt"),
             "did not pass it on",
             "harken doctor codex",
         ),
-        (KNOWN, "hook: tool", Line(state="seen", surface="hook: stop"), "another way", "harken doctor codex"),
-        (KNOWN, "wake", Line(state="offered", surface="wake: bell"), "did not pass it on", "harken doctor codex"),
+        (
+            KNOWN,
+            "hook: tool",
+            TrialLedgerLine(state="seen", surface="hook: stop"),
+            "another way",
+            "harken doctor codex",
+        ),
+        (
+            KNOWN,
+            "wake",
+            TrialLedgerLine(state="offered", surface="wake: bell"),
+            "did not pass it on",
+            "harken doctor codex",
+        ),
     ],
 )
 def test_what_is_wrong_and_what_to_do_is_said(
-    known: Circumstances, surface: str, line: Line, why: str, hint: str
+    known: TrialCircumstances, surface: str, line: TrialLedgerLine, why: str, hint: str
 ) -> None:
     """A report without a next step leaves people where they were."""
     reason, next_step = diagnose(surface, line, known)
@@ -149,7 +166,7 @@ def test_a_host_whose_hooks_never_ran_is_told_from_one_that_lacks_one() -> None:
     """The first is a matter of trust or of a switch, the second of an old connection."""
     assert KNOWN.guest is not None
     bare = replace(KNOWN, guest=replace(KNOWN.guest, surfaces=("tool",)))
-    assert diagnose("hook: tool", Line(), bare)[0] == "None of its hooks ran."
+    assert diagnose("hook: tool", TrialLedgerLine(), bare)[0] == "None of its hooks ran."
 
 
 @pytest.mark.parametrize(
@@ -187,7 +204,7 @@ def test_enter_is_pressed_only_where_nothing_is_asked(tmp_path: Path, shown: str
     """A question may come up between a prompt's first letter and its end; Enter would answer it."""
     environ = {"PATH": "/usr/bin:/bin", "TERM": "xterm-256color"}
     argv = ("/bin/sh", "-c", f"echo '{shown}'; read line; echo pressed")
-    with Screen(argv, environ, tmp_path) as screen:
+    with TerminalProgram(argv, environ, tmp_path) as screen:
         screen.wait_for(shown, SECONDS)
         assert entered(screen, new_prompt()) is is_taken
         if is_taken:
@@ -203,7 +220,7 @@ def test_no_letter_of_a_prompt_answers_a_question() -> None:
 
 def test_a_screen_remembers_what_is_gone() -> None:
     """A notice that a host takes away after a second was shown all the same; a word that was never whole was not."""
-    picture = Picture(40, 4)
+    picture = TerminalPicture(40, 4)
     for part in (b"a NOTICE here", b"\x1b[2J\x1b[H", b"half a WO", b"\x1b[2J\x1b[HRD", b"\r\n" * 9):
         picture.feed(part)
     assert picture.text() == ""
@@ -219,7 +236,7 @@ def test_last_lines_are_one_line(text: str) -> None:
 
 def test_a_program_is_fed_and_its_end_is_kept(tmp_path: Path) -> None:
     """Hosts that are driven over a pipe stay idle until the next line."""
-    with Headless(("/bin/sh", "-c", 'read line; echo "got $line"'), {}, tmp_path, is_fed=True) as running:
+    with HeadlessProgram(("/bin/sh", "-c", 'read line; echo "got $line"'), {}, tmp_path, is_fed=True) as running:
         assert running.is_running
         running.feed("something")
         assert running.wait(SECONDS)

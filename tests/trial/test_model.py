@@ -13,21 +13,21 @@ import pytest
 
 from harken.testing import FakeClock
 from harken.testing.agent import Json
-from harken.trial.exchange import Say, in_order
-from harken.trial.model import Model
+from harken.trial.exchange import ModelAnswer, in_order
+from harken.trial.model import MockModel
 
 SECONDS = 5.0
 CHAT = "/v1/chat/completions"
 
 
 @pytest.fixture
-def model() -> Iterator[Model]:
+def model() -> Iterator[MockModel]:
     """A running model."""
-    with Model() as running:
+    with MockModel() as running:
         yield running
 
 
-def post(model: Model, path: str, body: object, method: str = "POST") -> tuple[int, Json]:
+def post(model: MockModel, path: str, body: object, method: str = "POST") -> tuple[int, Json]:
     """Send one request and return status and JSON."""
     connection = http.client.HTTPConnection(urlsplit(model.url).netloc, timeout=SECONDS)
     try:
@@ -53,7 +53,7 @@ def prompt(text: str) -> Json:
         ("/v1beta/models/any:generateContent", {"contents": [{"role": "user", "parts": [{"text": "hello"}]}]}),
     ],
 )
-def test_all_four_protocols_are_answered_and_recorded(model: Model, path: str, body: Json) -> None:
+def test_all_four_protocols_are_answered_and_recorded(model: MockModel, path: str, body: Json) -> None:
     """Whichever a host speaks, its prompt can be seen."""
     status, answer = post(model, path, body)
     assert status == 200
@@ -72,7 +72,7 @@ def test_all_four_protocols_are_answered_and_recorded(model: Model, path: str, b
         ("POST", CHAT, b"[1]"),
     ],
 )
-def test_what_is_not_known_gets_404_and_is_told(model: Model, method: str, path: str, body: bytes) -> None:
+def test_what_is_not_known_gets_404_and_is_told(model: MockModel, method: str, path: str, body: bytes) -> None:
     """A host that wants something else must fail plainly, and the trial must be able to say what it wanted."""
     status, answer = post(model, path, body, method)
     assert (status, answer["type"]) == (404, "error")
@@ -80,13 +80,13 @@ def test_what_is_not_known_gets_404_and_is_told(model: Model, method: str, path:
     assert model.requests == ()
 
 
-def test_counting_tokens_is_not_a_question_to_the_model(model: Model) -> None:
+def test_counting_tokens_is_not_a_question_to_the_model(model: MockModel) -> None:
     """Hosts count before they ask; a count in the record would look like a message that arrived twice."""
     assert post(model, "/v1/messages/count_tokens", {"messages": []}) == (200, {"input_tokens": 1})
     assert model.requests == ()
 
 
-def test_keys_are_not_kept(model: Model) -> None:
+def test_keys_are_not_kept(model: MockModel) -> None:
     """In a person's own configuration a host may send a real key."""
     connection = http.client.HTTPConnection(urlsplit(model.url).netloc, timeout=SECONDS)
     connection.request(
@@ -98,7 +98,7 @@ def test_keys_are_not_kept(model: Model) -> None:
     assert "of-news" not in repr((asked, dict(asked.body)))
 
 
-def test_a_body_in_chunks_is_read(model: Model) -> None:
+def test_a_body_in_chunks_is_read(model: MockModel) -> None:
     """HTTP clients send large bodies without saying their length."""
     connection = http.client.HTTPConnection(urlsplit(model.url).netloc, timeout=SECONDS)
     data = json.dumps(prompt("hi")).encode()
@@ -108,10 +108,10 @@ def test_a_body_in_chunks_is_read(model: Model) -> None:
     assert model.requests[0].text == "hi"
 
 
-def test_an_answer_can_be_kept_back_while_something_else_happens(model: Model) -> None:
+def test_an_answer_can_be_kept_back_while_something_else_happens(model: MockModel) -> None:
     """A test sends a message while the model thinks in this way, with nothing left to timing."""
     answers: list[Json] = []
-    model.follow(in_order(Say.text("later")))
+    model.follow(in_order(ModelAnswer.text("later")))
     asking = threading.Thread(target=lambda: answers.append(post(model, CHAT, prompt("kept"))))
     with model.hold(lambda asked: "kept" in asked.text) as hold:
         asking.start()
@@ -123,7 +123,7 @@ def test_an_answer_can_be_kept_back_while_something_else_happens(model: Model) -
     assert answers[0][0] == 200
 
 
-def test_a_request_is_awaited_from_a_point_on(model: Model) -> None:
+def test_a_request_is_awaited_from_a_point_on(model: MockModel) -> None:
     """The same text may have come before; what counts is that it comes again."""
     post(model, CHAT, prompt("one"))
     assert model.wait_for(lambda asked: asked.text == "one", SECONDS).number == 0
@@ -131,7 +131,7 @@ def test_a_request_is_awaited_from_a_point_on(model: Model) -> None:
         model.wait_for(lambda asked: asked.text == "one", 0.01, after=1)
 
 
-def test_a_host_that_hangs_up_disturbs_nobody(model: Model) -> None:
+def test_a_host_that_hangs_up_disturbs_nobody(model: MockModel) -> None:
     """Esc closes the connection in the middle of an answer."""
     data = json.dumps(prompt("gone")).encode()
     with model.hold(lambda asked: "gone" in asked.text) as hold:
@@ -143,7 +143,7 @@ def test_a_host_that_hangs_up_disturbs_nobody(model: Model) -> None:
     assert post(model, CHAT, prompt("next"))[0] == 200
 
 
-def test_a_body_that_is_no_http_disturbs_nobody(model: Model, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_body_that_is_no_http_disturbs_nobody(model: MockModel, capfd: pytest.CaptureFixture[str]) -> None:
     """Whatever connects to a port on this machine is not always a host; people must not see a stack trace for it."""
     host, port = urlsplit(model.url).netloc.split(":")
     with socket.create_connection((host, int(port)), SECONDS) as connection:
@@ -158,7 +158,7 @@ def test_a_body_that_is_no_http_disturbs_nobody(model: Model, capfd: pytest.Capt
 def test_request_has_the_time_at_which_it_came() -> None:
     """What a ledger claims is compared with it, so it is taken before anything is answered."""
     clock = FakeClock()
-    with Model(clock=clock) as model:
+    with MockModel(clock=clock) as model:
         post(model, CHAT, prompt("one"))
         clock.advance(2)
         post(model, CHAT, prompt("two"))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harken.trial.picture import Picture
+from harken.trial.picture import TerminalPicture
 
 ESC = b"\x1b"
 pieces = st.lists(
@@ -21,7 +21,7 @@ pieces = st.lists(
 
 def painted(*parts: bytes) -> str:
     """What is shown after these bytes."""
-    picture = Picture(40, 6)
+    picture = TerminalPicture(40, 6)
     for part in parts:
         picture.feed(part)
     return picture.text()
@@ -32,7 +32,7 @@ def painted(*parts: bytes) -> str:
 @example(parts=[ESC, b"[", b"7", b"J"])
 def test_no_bytes_stop_the_picture(parts: list[bytes]) -> None:
     """A host prints what it likes, and people can make it print what they like."""
-    picture = Picture(40, 6)
+    picture = TerminalPicture(40, 6)
     picture.feed(b"".join(parts))
     # Ends whatever was begun, as a terminal that is reset.
     picture.feed(b"\x18\x1b\\\x07\x1bc\x1b[2J\x1b[Hstill here")
@@ -82,4 +82,4 @@ def test_what_was_painted_over_is_gone() -> None:
 
 def test_the_terminal_says_where_the_cursor_is() -> None:
     """Some hosts refuse to start in a terminal that does not answer."""
-    assert Picture(40, 6).feed(b"ab\x1b[6n") == b"\x1b[1;3R"
+    assert TerminalPicture(40, 6).feed(b"ab\x1b[6n") == b"\x1b[1;3R"

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from harken.testing.agent import Json
 from harken.trial import anthropic, google, openai_chat, openai_responses
-from harken.trial.exchange import Asked, Call, Say, Tool, Turn
+from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelCall, ModelRequest, ModelTool
 
-Reader = Callable[[Mapping[str, object]], Asked]
-Writer = Callable[[Say, Asked], tuple[str, bytes]]
+Reader = Callable[[Mapping[str, object]], ModelRequest]
+Writer = Callable[[ModelAnswer, ModelRequest], tuple[str, bytes]]
 
 PROTOCOLS: tuple[tuple[Reader, Writer], ...] = (
     (anthropic.asked, anthropic.answer),
@@ -47,7 +47,7 @@ def test_no_request_breaks_a_protocol(read: Reader, write: Writer, body: dict[st
     asked = read(body)
     assert isinstance(asked.text, str)
     assert asked.last_role == (asked.turns[-1].role if asked.turns else "")
-    write(Say(words="a", calls=(Call("t", {"b": 1}),)), asked)
+    write(ModelAnswer(words="a", calls=(ModelCall("t", {"b": 1}),)), asked)
 
 
 def test_anthropic_requests_are_read_in_order() -> None:
@@ -66,11 +66,11 @@ def test_anthropic_requests_are_read_in_order() -> None:
     }
     asked = anthropic.asked(body)
     assert asked.turns == (
-        Turn("system", "S"),
-        Turn("user", "U"),
-        Turn("call", 'Bash {"a": 1}'),
-        Turn("tool", "R"),
-        Turn("system", "added"),
+        ConversationTurn("system", "S"),
+        ConversationTurn("user", "U"),
+        ConversationTurn("call", 'Bash {"a": 1}'),
+        ConversationTurn("tool", "R"),
+        ConversationTurn("system", "added"),
     )
     assert (asked.model, asked.is_stream, asked.is_side) == ("m", True, False)
     assert asked.tool_names == ("Bash", "mcp__harken__inbox_pull")
@@ -89,10 +89,10 @@ def test_chat_requests_are_read_in_order() -> None:
         "tools": [{"type": "function", "function": {"name": "bash"}}],
     }
     assert openai_chat.asked(body).turns == (
-        Turn("system", "S"),
-        Turn("user", "U\nV"),
-        Turn("call", "bash {}"),
-        Turn("tool", "R"),
+        ConversationTurn("system", "S"),
+        ConversationTurn("user", "U\nV"),
+        ConversationTurn("call", "bash {}"),
+        ConversationTurn("tool", "R"),
     )
 
 
@@ -110,20 +110,20 @@ def test_responses_requests_are_read_in_order() -> None:
     }
     asked = openai_responses.asked(body)
     assert asked.turns == (
-        Turn("system", "S"),
-        Turn("developer", "D"),
-        Turn("user", "U"),
-        Turn("call", 'exec_command {"cmd": "ls"}'),
-        Turn("tool", "R"),
+        ConversationTurn("system", "S"),
+        ConversationTurn("developer", "D"),
+        ConversationTurn("user", "U"),
+        ConversationTurn("call", 'exec_command {"cmd": "ls"}'),
+        ConversationTurn("tool", "R"),
     )
-    assert asked.tools == (Tool("inbox_pull", namespace="mcp__harken"),)
+    assert asked.tools == (ModelTool("inbox_pull", namespace="mcp__harken"),)
 
 
 def test_tools_that_are_named_in_the_input_are_offered_too() -> None:
     """For its newest models Codex has no list of tools; without these a conversation looks like a side request."""
     inner = {"type": "namespace", "name": "functions", "tools": [{"type": "custom", "name": "exec"}]}
     asked = openai_responses.asked({"input": [{"type": "additional_tools", "role": "developer", "tools": [inner]}]})
-    assert asked.tools == (Tool("exec", namespace="functions", takes_text=True),)
+    assert asked.tools == (ModelTool("exec", namespace="functions", takes_text=True),)
     assert not asked.is_side
 
 
@@ -139,11 +139,11 @@ def test_gemini_requests_are_read_in_order() -> None:
         "tools": [{"functionDeclarations": [{"name": "run_shell_command"}]}],
     }
     assert google.asked(body).turns == (
-        Turn("system", "S"),
-        Turn("user", "U"),
-        Turn("user", "<hook_context>H</hook_context>"),
-        Turn("call", "run_shell_command {}"),
-        Turn("tool", "R"),
+        ConversationTurn("system", "S"),
+        ConversationTurn("user", "U"),
+        ConversationTurn("user", "<hook_context>H</hook_context>"),
+        ConversationTurn("call", "run_shell_command {}"),
+        ConversationTurn("tool", "R"),
     )
 
 
@@ -153,7 +153,7 @@ def test_every_event_of_an_answer_is_json(read: Reader, write: Writer, *, is_str
     """Texts with line breaks and quotes must not end an event early."""
     asked = read({"stream": is_stream})
     words = 'one\n\ndata: two "three" \u2028 four'
-    kind, data = write(Say(words=words, calls=(Call("t", {"b": words}),)), asked)
+    kind, data = write(ModelAnswer(words=words, calls=(ModelCall("t", {"b": words}),)), asked)
     if kind == "text/event-stream":
         blocks = [block.split("data: ", 1)[1] for block in data.decode().strip().split("\n\n")]
         parts = [json.loads(block) for block in blocks if block != "[DONE]"]

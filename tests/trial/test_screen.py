@@ -8,16 +8,16 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harken.trial.gate import Gate
-from harken.trial.screen import Screen
+from harken.trial.gate import RequestGate
+from harken.trial.screen import TerminalProgram
 
 SECONDS = 10.0
 ENVIRON = {"PATH": "/usr/bin:/bin", "TERM": "xterm-256color"}
 
 
-def sh(line: str, folder: Path) -> Screen:
+def sh(line: str, folder: Path) -> TerminalProgram:
     """A shell line in a terminal."""
-    return Screen(("/bin/sh", "-c", line), ENVIRON, folder)
+    return TerminalProgram(("/bin/sh", "-c", line), ENVIRON, folder)
 
 
 def test_what_is_typed_reaches_the_program_and_its_answer_the_screen(tmp_path: Path) -> None:
@@ -53,7 +53,7 @@ def test_a_text_that_never_comes_is_reported_with_the_screen(tmp_path: Path) -> 
 
 def test_a_gate_keeps_a_command_until_it_is_opened(tmp_path: Path) -> None:
     """A message sent mid-tool is sent between these two moments, whatever the machine's speed."""
-    with Gate(tmp_path / "it's a gate") as gate, subprocess.Popen(["/bin/sh", "-c", gate.command]) as tool:
+    with RequestGate(tmp_path / "it's a gate") as gate, subprocess.Popen(["/bin/sh", "-c", gate.command]) as tool:
         gate.wait(SECONDS)
         assert tool.poll() is None
         gate.open()
@@ -62,6 +62,6 @@ def test_a_gate_keeps_a_command_until_it_is_opened(tmp_path: Path) -> None:
 
 def test_a_gate_that_no_tool_came_to_can_be_left(tmp_path: Path) -> None:
     """A test that fails before its tool must fail, not hang."""
-    with Gate(tmp_path / "gate") as gate, pytest.raises(TimeoutError):
+    with RequestGate(tmp_path / "gate") as gate, pytest.raises(TimeoutError):
         gate.wait(0.01)
     assert list(tmp_path.iterdir()) == []

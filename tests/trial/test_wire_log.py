@@ -8,17 +8,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from harken.trial.exchange import Asked, Turn
+from harken.trial.exchange import ConversationTurn, ModelRequest
 from tests.hosts.observer import faults
 from tests.hosts.wire import FRAME_MARK, Appearance, WireLog, new_prompt, new_text
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
 
 
-def requests(*conversation: Sequence[Turn]) -> list[Asked]:
+def requests(*conversation: Sequence[ConversationTurn]) -> list[ModelRequest]:
     """Requests in order of arrival, one a second, each with the pieces it holds."""
     return [
-        Asked(
+        ModelRequest(
             protocol="p",
             model="m",
             turns=tuple(turns),
@@ -32,22 +32,22 @@ def requests(*conversation: Sequence[Turn]) -> list[Asked]:
     ]
 
 
-def came(text: str, *conversation: Sequence[Turn]) -> Sequence[Appearance]:
+def came(text: str, *conversation: Sequence[ConversationTurn]) -> Sequence[Appearance]:
     """Return where a text came in."""
     log = WireLog()
     log.take(requests(*conversation))
     return log.appearances(text)
 
 
-def user(text: str) -> Turn:
+def user(text: str) -> ConversationTurn:
     """What a host says for its user, or for a hook."""
-    return Turn("user", text)
+    return ConversationTurn("user", text)
 
 
 def test_history_is_no_second_appearance() -> None:
     """The whole conversation is sent with every request."""
     (_, text), prompt = new_text(), new_prompt()
-    first, second = [user(prompt), user(text)], [user(prompt), user(text), Turn("tool", "ok")]
+    first, second = [user(prompt), user(text)], [user(prompt), user(text), ConversationTurn("tool", "ok")]
     assert [(each.request.number, each.is_marked) for each in came(text, first, second)] == [(0, False)]
 
 
@@ -85,7 +85,7 @@ def test_mark_of_one_message_is_not_taken_for_that_of_another() -> None:
     (_, first), (_, second), prompt = new_text(), new_text(), new_prompt()
     records = [{"text": first, "repeat": True}, {"text": second, "treat_as": "data"}]
     for result in (json.dumps(records), json.dumps(json.dumps(records))):
-        turns = [user(prompt), Turn("tool", result)]
+        turns = [user(prompt), ConversationTurn("tool", result)]
         assert [each.is_marked for each in came(first, turns)] == [True]
         assert [each.is_marked for each in came(second, turns)] == [False]
 

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.inbox.ticker_events import Step, TickerEvent
+from harken.inbox.ticker_events import TickerEvent, TickerStep
 from harken.surfaces.web.stream import frames
 from harken.testing import Agent, edge_command
 from tests.docs.pages import DOCS, fences
@@ -251,7 +251,7 @@ TEXTS = st.text(alphabet=st.characters(codec="utf-8"), max_size=40)
 def test_whatever_is_said_stays_within_its_event(steps: list[tuple[int, list[str]]]) -> None:
     """Names of senders and channels are hostile: none can end an event, begin another or move a reader's place."""
     told = [
-        Step(
+        TickerStep(
             n=n, events=[TickerEvent(name="message.queued", data=msgspec.json.encode({"from": each})) for each in texts]
         )
         for n, texts in steps

@@ -15,8 +15,8 @@ import anyio
 import pytest
 
 from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
-from harken.inbox.ticker_events import MOST_NAMED, NAMES, Step
-from harken.ingest.prepare import Policy, prepare
+from harken.inbox.ticker_events import MOST_NAMED, NAMES, TickerStep
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Consumer, Draft, Mailbox, MessageId, Reader, Sender, SessionKey, Trust
 from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
 from harken.store.contract import Store
@@ -67,7 +67,7 @@ class Told:
     async def send(self, *texts: str, mailbox: str = "inbox") -> list[MessageId]:
         """Store messages in one commit."""
         drafts = [_draft(text, mailbox) for text in texts]
-        appended = await self.store.messages.append([prepare(draft, Policy()) for draft in drafts])
+        appended = await self.store.messages.append([prepare(draft, IngestPolicy()) for draft in drafts])
         return [each.message.id for each in appended]
 
     async def take(self, follower: Follower, count: int) -> list[tuple[str, dict[str, Any]]]:
@@ -83,7 +83,7 @@ def _draft(text: str, mailbox: str) -> Draft:
     return Draft(source="mail", sender=Sender("ann@example.org", "Ann"), text=text, mailbox=Mailbox(mailbox))
 
 
-def told(steps: Sequence[Step]) -> list[tuple[str, dict[str, Any]]]:
+def told(steps: Sequence[TickerStep]) -> list[tuple[str, dict[str, Any]]]:
     """Return names and data."""
     return [(event.name, json.loads(event.data)) for step in steps for event in step.events]
 
@@ -196,7 +196,7 @@ async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> 
 async def test_what_happens_to_a_question_is_told_with_its_place(fed: Told) -> None:
     """A page that shows what waits for an answer takes it away when it is settled, and needs no second look."""
     draft = Draft(source="local", sender=Sender("ann"), text="how?", is_question=True)
-    [appended] = await fed.store.messages.append([prepare(draft, Policy(default_trust={"local": Trust.KNOWN}))])
+    [appended] = await fed.store.messages.append([prepare(draft, IngestPolicy(default_trust={"local": Trust.KNOWN}))])
     message = appended.message.id
     with fed.ticker.follow(None) as follower:
         await fed.store.questions.move([message], due_at=fed.clock.now(), way="agent", kind="reminded")
@@ -372,7 +372,7 @@ async def test_end_of_the_feed_ends_every_wait(fed: Told) -> None:
     """A daemon that stops does not wait for those who wait for it."""
     with fed.ticker.follow() as follower, anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
-            ends: list[Sequence[Step]] = []
+            ends: list[Sequence[TickerStep]] = []
 
             async def follow() -> None:
                 ends.append(await follower.next(600.0))

@@ -37,11 +37,11 @@ from harken.model import INBOX
 from harken.setup.connect import ConnectTarget, targets
 from harken.setup.doctor import is_connected
 from harken.setup.service import start_by_service
-from harken.trial.post import Guest, Line
+from harken.trial.post import TrialLedgerLine, TrialSession
 
 if TYPE_CHECKING:
-    from harken.trial.outcome import Outcome
-    from harken.trial.probe import Traced
+    from harken.trial.outcome import TrialResult
+    from harken.trial.probe import TracedProbe
     from harken.trial.turn import Trial
 
 PRIVATE = 0o700
@@ -59,19 +59,19 @@ class DaemonPost:
         priority = "low" if is_quiet else "normal"
         return str(self.daemon.ask("send", text=text, to=mailbox, upstream_id=key, priority=priority)["id"])
 
-    def line(self, message: str, consumer: str) -> Line:
+    def line(self, message: str, consumer: str) -> TrialLedgerLine:
         """Return what the ledger says about a message for a consumer."""
         for entry in self.daemon.ask("read", ref=message)["ledger"]:
             if entry["consumer"] == consumer:
-                return Line(
+                return TrialLedgerLine(
                     state=entry["state"], surface=entry.get("surface") or "", evidence=entry.get("evidence") or ""
                 )
-        return Line()
+        return TrialLedgerLine()
 
-    def sessions(self) -> Sequence[Guest]:
+    def sessions(self) -> Sequence[TrialSession]:
         """Return who is here now."""
         return [
-            Guest(
+            TrialSession(
                 key=row["session"],
                 host=row["host"],
                 cwd=row["cwd"],
@@ -181,14 +181,19 @@ def _agree(asked: Invocation, title: str, folder: Path, *, is_agreed: bool) -> N
 @contextmanager
 def trial_of(asked: Invocation, target: ConnectTarget, folder: Path | None) -> Iterator[Trial]:
     """One host with a model of ours, in a folder of its own or one of the person's; at the end all of it is gone."""
-    from harken.trial.model import Model
+    from harken.trial.model import MockModel
     from harken.trial.turn import Trial
 
     name = target.connector.name
     if target.found is None:
         raise NotFound(f"{title_of(name)} is not installed.", "Install it, or put it on the PATH.")
     recipe = trial_recipe(name)
-    with _interruptible(), _folder(asked, folder) as (here, mailbox), Model() as model, Daemon(asked.home) as daemon:
+    with (
+        _interruptible(),
+        _folder(asked, folder) as (here, mailbox),
+        MockModel() as model,
+        Daemon(asked.home) as daemon,
+    ):
         post = DaemonPost(daemon)
         trial = Trial(
             host=host_named(name),
@@ -273,7 +278,7 @@ def _refuse(asked: Invocation) -> None:
     refuse_agent(asked, "try hosts")
 
 
-def outcome_record(outcome: Outcome) -> Result:
+def outcome_record(outcome: TrialResult) -> Result:
     """Return an outcome as JSON."""
     return {
         "surface": outcome.surface,
@@ -287,7 +292,7 @@ def outcome_record(outcome: Outcome) -> Result:
     }
 
 
-def show_outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
+def show_outcomes(screen: Screen, outcomes: Sequence[TrialResult]) -> None:
     """Print what came of each surface."""
     said = ""
     for outcome in outcomes:
@@ -301,7 +306,7 @@ def show_outcomes(screen: Screen, outcomes: Sequence[Outcome]) -> None:
         said = about
 
 
-def trace_record(traced: Traced) -> Result:
+def trace_record(traced: TracedProbe) -> Result:
     """Return one thing that was sent as JSON."""
     return {
         "kind": traced.kind,
@@ -314,7 +319,7 @@ def trace_record(traced: Traced) -> Result:
     }
 
 
-def show_traces(screen: Screen, traced: Sequence[Traced]) -> None:
+def show_traces(screen: Screen, traced: Sequence[TracedProbe]) -> None:
     """Print where everything turned up."""
     words = {None: "-", True: "yes", False: "no"}
     rows = [

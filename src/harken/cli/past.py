@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harken.config.home import disk_error
 from harken.control.client import Daemon
-from harken.inbox.replay_lines import Line, read_line
+from harken.inbox.replay_lines import ReplayLine, read_line
 from harken.memory import json_bytes
 
 PAGE = 500
@@ -19,10 +19,10 @@ DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
 _REMOVAL = b'"kind":"pruned"'
 
 
-def events(folder: Path, daemon: Daemon, until: str) -> Iterator[tuple[Line, bool]]:
+def events(folder: Path, daemon: Daemon, until: str) -> Iterator[tuple[ReplayLine, bool]]:
     """Yield the events up to a time, each with True, and what retention removed later, each with False."""
     last = 0
-    later: list[Line] = []
+    later: list[ReplayLine] = []
     for line in _of_files(folder, until):
         if line.at > until:
             later.append(line)
@@ -37,7 +37,7 @@ def events(folder: Path, daemon: Daemon, until: str) -> Iterator[tuple[Line, boo
     yield from ((each, False) for each in later)
 
 
-def _of_files(folder: Path, until: str) -> Iterator[Line]:
+def _of_files(folder: Path, until: str) -> Iterator[ReplayLine]:
     """Yield the lines of the files, day by day; of what is later than a time only what was removed."""
     for path in sorted(folder.glob(DAY_FILES)):
         is_later_day = path.stem > until[:10]
@@ -53,7 +53,7 @@ def _of_files(folder: Path, until: str) -> Iterator[Line]:
             raise disk_error("read", path, exc) from exc
 
 
-def _of_store(daemon: Daemon, after: int, until: str) -> Iterator[Line]:
+def _of_store(daemon: Daemon, after: int, until: str) -> Iterator[ReplayLine]:
     """Yield the events of the store that follow a number, up to a time."""
     while page := daemon.ask("journal", after=after, limit=PAGE)["events"]:
         for event in page:

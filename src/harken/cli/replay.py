@@ -19,7 +19,7 @@ from harken.errors import NotFound, UserError
 from harken.model import timestamp
 
 if TYPE_CHECKING:
-    from harken.inbox.replay import ConsumerThen, MailboxThen, MessageThen, Replay, Unknown
+    from harken.inbox.replay import ConsumerThen, JournalReplay, MailboxThen, MessageThen, UntoldPart
 
 MOST_SHOWN = 1_000
 NAME_WIDTH = 20
@@ -60,12 +60,12 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
         note_to_person(text)
 
 
-def _replayed(asked: Invocation, until: str, mailbox: str, consumer: str, limit: int) -> Replay:
+def _replayed(asked: Invocation, until: str, mailbox: str, consumer: str, limit: int) -> JournalReplay:
     from harken.cli.past import events
     from harken.cli.progress import counted
-    from harken.inbox.replay import Replay
+    from harken.inbox.replay import JournalReplay
 
-    then = Replay(mailbox=mailbox, consumer=consumer, most=limit)
+    then = JournalReplay(mailbox=mailbox, consumer=consumer, most=limit)
     with Daemon(asked.home) as daemon:
         for line, is_by_then in counted(events(asked.home.journal_dir, daemon, until), "events"):
             (then.add if is_by_then else then.add_later)(line)
@@ -137,7 +137,7 @@ def _when(stamp: str) -> str:
         return "-"
 
 
-def _doubts(unknown: Unknown) -> Sequence[str]:
+def _doubts(unknown: UntoldPart) -> Sequence[str]:
     """Return what cannot be known, in sentences."""
     found = (
         (unknown.missing, "{} events before then have no line: their files are gone, and so is what they told."),

@@ -23,7 +23,7 @@ from harken.errors import NotFound, UserError
 from harken.hosts.names import short
 
 if TYPE_CHECKING:
-    from harken.rules.load import Fault
+    from harken.rules.load import RuleFault
 
 MOST_BYTES = 2 * 1024 * 1024  # more than any file that is accepted, so that the reader says what is wrong with it
 STDIN = "-"
@@ -35,16 +35,16 @@ HEADS = ("rule", "field", "found", "accepted")
 
 def check_file(asked: Invocation, file: str) -> None:
     """Say what is wrong with a file of rules, and end with 2 when something is."""
-    from harken.rules.load import RulesFault, load
+    from harken.rules.load import InvalidRules, load
 
     name, data = _read(asked, file)
-    faults: Sequence[Fault] = ()
-    warnings: Sequence[Fault] = ()
+    faults: Sequence[RuleFault] = ()
+    warnings: Sequence[RuleFault] = ()
     count = 0
     try:
         found = load(data)
         warnings, count = found.warnings, len(found.rules)
-    except RulesFault as exc:
+    except InvalidRules as exc:
         faults = exc.faults
     if asked.as_json:
         records = {"faults": [_record(each) for each in faults], "warnings": [_record(each) for each in warnings]}
@@ -74,7 +74,7 @@ def _read(asked: Invocation, file: str) -> tuple[str, bytes]:
         raise NotFound(f"There is no file {path}.", hint) from exc
 
 
-def _record(fault: Fault) -> Result:
+def _record(fault: RuleFault) -> Result:
     return {
         "rule": fault.rule,
         "field": fault.field,
@@ -86,7 +86,7 @@ def _record(fault: Fault) -> Result:
     }
 
 
-def _show(screen: Screen, name: str, faults: Sequence[Fault], style: str) -> None:
+def _show(screen: Screen, name: str, faults: Sequence[RuleFault], style: str) -> None:
     if not faults:
         return
     rows = [HEADS, *(_row(each) for each in faults)]
@@ -108,7 +108,7 @@ def _show_row(screen: Screen, row: tuple[str, ...], sizes: Sequence[int], room: 
         screen.line("  " + " " * sum(sizes) + screen.paint(line, style))
 
 
-def _show_lines(screen: Screen, name: str, fault: Fault, style: str) -> None:
+def _show_lines(screen: Screen, name: str, fault: RuleFault, style: str) -> None:
     if not screen.width:
         screen.line(one_line(f"{name}{_place(fault)}: {replace(fault, line=0).sentence}"))
         return
@@ -118,12 +118,12 @@ def _show_lines(screen: Screen, name: str, fault: Fault, style: str) -> None:
     screen.text(f"accepted: {fault.accepted}")
 
 
-def _row(fault: Fault) -> tuple[str, ...]:
+def _row(fault: RuleFault) -> tuple[str, ...]:
     found = cut(one_line(fault.found), FOUND_WIDTH) + (f" (line {fault.line})" if fault.line else "")
     return (one_line(fault.rule) or "-", one_line(fault.field) or "-", found, one_line(fault.accepted))
 
 
-def _place(fault: Fault) -> str:
+def _place(fault: RuleFault) -> str:
     return f":{fault.line}:{fault.column}" if fault.line else ""
 
 

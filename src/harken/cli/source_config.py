@@ -24,7 +24,7 @@ from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure, write_private
 from harken.config.load import load
 from harken.config.secrets import resolve
-from harken.config.tables import Reading, read_tables, references
+from harken.config.tables import TableReader, read_tables, references
 from harken.config.values import is_source_name, reference_in
 from harken.control.stop import stop
 from harken.display import visible
@@ -253,7 +253,7 @@ def _check(after: bytes, name: str, entry: Mapping[str, object], home: Home) -> 
     """Refuse what the daemon would refuse. Secrets need not be there yet."""
     problems: list[str] = []
     tree = {"sources": toml_value(after, ["sources"], file=home.config_file)}
-    read_tables(tree, Reading(str(home.config_file), os.environ, problems))
+    read_tables(tree, TableReader(str(home.config_file), os.environ, problems))
     if problems:
         raise UserError("\n".join(problems), "Nothing was changed.")
     if entry["kind"] in (WEBHOOK, BOT):

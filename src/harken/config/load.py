@@ -33,7 +33,7 @@ from harken.config.settings import (
     WaitingSettings,
 )
 from harken.config.suggest import closest, did_you_mean
-from harken.config.tables import Reading, read_tables, references
+from harken.config.tables import TableReader, read_tables, references
 from harken.errors import UserError
 from harken.sources.loopback import is_loopback
 
@@ -43,7 +43,7 @@ _HINT = "Correct what is named, or remove it: every setting is optional."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
+class LoadedSettings:
     """The settings, where each one came from, and what looked odd on the way."""
 
     settings: Settings
@@ -52,21 +52,21 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True)
-class _Layer:
+class _SettingsLayer:
     """The settings that one place holds, and what that place is called for each of them."""
 
     values: dict[str, Any]
     origins: dict[str, str] = field(default_factory=dict[str, str])
 
 
-def load(home: Home, flags: Mapping[str, object], environ: Mapping[str, str]) -> Loaded:
+def load(home: Home, flags: Mapping[str, object], environ: Mapping[str, str]) -> LoadedSettings:
     """Return the settings of a home; a flag is named like its setting, and None means that it was not given."""
     tree = _read_file(home)
     problems: list[str] = []
     layers = (
         _from_flags(flags, problems),
         _from_environment(environ, problems),
-        _from_file(tree, Reading(str(home.config_file), environ, problems)),
+        _from_file(tree, TableReader(str(home.config_file), environ, problems)),
     )
     chosen: dict[str, Any] = {}
     origins: dict[str, str] = {}
@@ -77,10 +77,10 @@ def load(home: Home, flags: Mapping[str, object], environ: Mapping[str, str]) ->
     problems.extend(_contradictions(chosen, origins))
     if problems:
         raise UserError("\n".join(problems), _HINT)
-    return Loaded(settings=_build(chosen), origins=origins, warnings=tuple(_strangers(environ, tree)))
+    return LoadedSettings(settings=_build(chosen), origins=origins, warnings=tuple(_strangers(environ, tree)))
 
 
-def describe(loaded: Loaded) -> list[dict[str, object]]:
+def describe(loaded: LoadedSettings) -> list[dict[str, object]]:
     """Return every setting with its value as it would be written, its origin and its help."""
     rows: list[dict[str, object]] = []
     for setting in SETTINGS:
@@ -123,9 +123,9 @@ def _syntax_problem(path: str, message: str, text: str) -> str:
     return f"{path}, line {line}, column {column}: {message[: place.start()]}."
 
 
-def _from_flags(flags: Mapping[str, object], problems: list[str]) -> _Layer:
+def _from_flags(flags: Mapping[str, object], problems: list[str]) -> _SettingsLayer:
     known = {setting.name: setting for setting in SCALARS}
-    layer = _Layer({})
+    layer = _SettingsLayer({})
     for name, value in flags.items():
         if value is None:
             continue
@@ -137,8 +137,8 @@ def _from_flags(flags: Mapping[str, object], problems: list[str]) -> _Layer:
     return layer
 
 
-def _from_environment(environ: Mapping[str, str], problems: list[str]) -> _Layer:
-    layer = _Layer({})
+def _from_environment(environ: Mapping[str, str], problems: list[str]) -> _SettingsLayer:
+    layer = _SettingsLayer({})
     for setting in SCALARS:
         text = environ.get(setting.variable, "")
         if text:
@@ -146,7 +146,7 @@ def _from_environment(environ: Mapping[str, str], problems: list[str]) -> _Layer
     return layer
 
 
-def _take(layer: _Layer, setting: Setting, value: object, place: tuple[str, str], problems: list[str]) -> None:
+def _take(layer: _SettingsLayer, setting: Setting, value: object, place: tuple[str, str], problems: list[str]) -> None:
     where, name = place
     if setting.type is None:
         return
@@ -159,11 +159,11 @@ def _take(layer: _Layer, setting: Setting, value: object, place: tuple[str, str]
     layer.origins[setting.name] = where if where == "flag" else f"{where} {name}"
 
 
-def _from_file(tree: dict[str, Any], reading: Reading) -> _Layer:
+def _from_file(tree: dict[str, Any], reading: TableReader) -> _SettingsLayer:
     groups: dict[str, dict[str, Setting]] = {}
     for setting in SCALARS:
         groups.setdefault(setting.group, {})[setting.leaf] = setting
-    layer = _Layer(read_tables(tree, reading))
+    layer = _SettingsLayer(read_tables(tree, reading))
     known = [setting.name for setting in SETTINGS]
     for key, value in tree.items():
         if key in groups:
@@ -174,7 +174,9 @@ def _from_file(tree: dict[str, Any], reading: Reading) -> _Layer:
     return layer
 
 
-def _read_group(layer: _Layer, group: str, value: object, known: dict[str, Setting], reading: Reading) -> None:
+def _read_group(
+    layer: _SettingsLayer, group: str, value: object, known: dict[str, Setting], reading: TableReader
+) -> None:
     if not isinstance(value, dict):
         reading.wrong(group, value, f"a table that begins with [{group}]", hide=True)
         return

@@ -72,14 +72,14 @@ class Setting:
 
 
 @dataclass(frozen=True, slots=True)
-class _About:
+class _SettingText:
     type: ValueType | None
     help: str
     sample: Sample
 
 
-def _about(value_type: ValueType | None, text: str, sample: Sample) -> dict[str, _About]:
-    return {_KEY: _About(value_type, text, sample)}
+def _about(value_type: ValueType | None, text: str, sample: Sample) -> dict[str, _SettingText]:
+    return {_KEY: _SettingText(value_type, text, sample)}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,7 @@ _REFERENCE_WANTED = 'a reference to the secret: "env:NAME", "file:PATH" or "keyr
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class TableReader:
     """One reading of a file: its name, the environment for `~`, and the problems found so far."""
 
     where: str
@@ -49,7 +49,7 @@ class Reading:
         self.problems.append(unknown(self.where, name, known))
 
 
-def read_tables(tree: Mapping[str, object], reading: Reading) -> dict[str, Any]:
+def read_tables(tree: Mapping[str, object], reading: TableReader) -> dict[str, Any]:
     """Return the tables that the file has, by their name in the settings."""
     readers = {
         "attention": _read_attention,
@@ -73,7 +73,7 @@ def references(tree: object) -> Iterator[str]:
         yield reference
 
 
-def _read_attention(value: object, reading: Reading) -> dict[str, Attention]:
+def _read_attention(value: object, reading: TableReader) -> dict[str, Attention]:
     found: dict[str, Attention] = {}
     for source, word in _named(value, "attention", 'a table such as teams = "wake"', reading):
         name = dotted("attention", source)
@@ -84,7 +84,7 @@ def _read_attention(value: object, reading: Reading) -> dict[str, Attention]:
     return found
 
 
-def _read_routes(value: object, reading: Reading) -> tuple[Route, ...]:
+def _read_routes(value: object, reading: TableReader) -> tuple[Route, ...]:
     routes = []
     for name, entry in _entries(value, "routes", reading):
         row = _row(entry, name, fields(Route), reading)
@@ -97,7 +97,7 @@ def _read_routes(value: object, reading: Reading) -> tuple[Route, ...]:
     return tuple(routes)
 
 
-def _read_attention_rules(value: object, reading: Reading) -> tuple[AttentionRule, ...]:
+def _read_attention_rules(value: object, reading: TableReader) -> tuple[AttentionRule, ...]:
     rules = []
     for name, entry in _entries(value, "attention_rules", reading):
         row = _row(entry, name, fields(AttentionRule), reading)
@@ -112,7 +112,7 @@ def _read_attention_rules(value: object, reading: Reading) -> tuple[AttentionRul
     return tuple(rules)
 
 
-def _read_projects(value: object, reading: Reading) -> dict[str, Project]:
+def _read_projects(value: object, reading: TableReader) -> dict[str, Project]:
     projects: dict[str, Project] = {}
     for project, entry in _named(value, "projects", "tables such as [projects.shop]", reading):
         name = dotted("projects", project)
@@ -125,7 +125,7 @@ def _read_projects(value: object, reading: Reading) -> dict[str, Project]:
     return projects
 
 
-def _read_dirs(value: object, name: str, reading: Reading) -> tuple[Path, ...]:
+def _read_dirs(value: object, name: str, reading: TableReader) -> tuple[Path, ...]:
     wanted = 'a list of absolute folders, such as ["~/code/shop"]'
     if not isinstance(value, list) or not value:
         if value is None:
@@ -147,7 +147,7 @@ def _read_dirs(value: object, name: str, reading: Reading) -> tuple[Path, ...]:
     return tuple(dirs)
 
 
-def _read_sources(value: object, reading: Reading) -> dict[str, Mapping[str, object]]:
+def _read_sources(value: object, reading: TableReader) -> dict[str, Mapping[str, object]]:
     sources: dict[str, Mapping[str, object]] = {}
     for source, entry in _named(value, "sources", "tables such as [sources.mail]", reading):
         name = dotted("sources", source)
@@ -182,7 +182,7 @@ def _plain_secrets(value: object, name: str, *, is_named_secret: bool = False) -
         yield name, value
 
 
-def _named(value: object, name: str, wanted: str, reading: Reading) -> Iterator[tuple[str, object]]:
+def _named(value: object, name: str, wanted: str, reading: TableReader) -> Iterator[tuple[str, object]]:
     """Yield the entries of a table whose keys are names of sources or projects."""
     if not isinstance(value, dict):
         reading.wrong(name, value, wanted, hide=True)
@@ -194,7 +194,7 @@ def _named(value: object, name: str, wanted: str, reading: Reading) -> Iterator[
             reading.problems.append(f"{reading.where}: {dotted(name, key)} is not possible; expected {_NAME_WANTED}.")
 
 
-def _entries(value: object, name: str, reading: Reading) -> Iterator[tuple[str, dict[str, object]]]:
+def _entries(value: object, name: str, reading: TableReader) -> Iterator[tuple[str, dict[str, object]]]:
     """Yield the entries of an array of tables, counted from 1 as people do."""
     if not isinstance(value, list):
         reading.wrong(name, value, f"tables that begin with [[{name}]]")
@@ -207,7 +207,7 @@ def _entries(value: object, name: str, reading: Reading) -> Iterator[tuple[str, 
 
 
 def _row(
-    entry: dict[str, object], name: str, columns: tuple[Field[Any], ...], reading: Reading
+    entry: dict[str, object], name: str, columns: tuple[Field[Any], ...], reading: TableReader
 ) -> dict[str, Any] | None:
     """Return the fields of one entry if all of them fit, else note what does not and return None."""
     before = len(reading.problems)

@@ -18,7 +18,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 from harken.config.suggest import closest, did_you_mean
 from harken.hosts.registry import host_names
-from harken.rules.fault import Misfit
+from harken.rules.fault import FieldMisfit
 from harken.rules.fields import quiet_hours
 from harken.rules.rule import QuietHours
 
@@ -437,7 +437,7 @@ class Hours:
         """Accept two times that differ."""
         try:
             return quiet_hours(_text(value))
-        except Misfit as exc:
+        except FieldMisfit as exc:
             raise ValueError from exc
 
     def parse(self, text: str) -> QuietHours | None:

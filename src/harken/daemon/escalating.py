@@ -15,7 +15,7 @@ from harken.config.home import Home
 from harken.config.secrets import resolve
 from harken.config.settings import Settings
 from harken.dispatch.escalation import Escalation, Tell
-from harken.dispatch.ladder import Ladder, Rung, Way, climbing
+from harken.dispatch.ladder import LadderStep, ReminderLadder, ReminderWay, climbing
 from harken.dispatch.phone import Phone
 from harken.dispatch.toast import Show, Toast, safe_text
 from harken.inbox.questions import ago, sentence
@@ -53,15 +53,18 @@ def escalation(
     waiting = settings.waiting
     rungs = climbing(
         (
-            Rung(Way.AGENT, waiting.remind_after),
-            Rung(Way.TOAST, waiting.toast_after if settings.toasts.enabled else timedelta(0)),
-            Rung(Way.PHONE, waiting.phone_after if waiting.phone else timedelta(0)),
+            LadderStep(ReminderWay.AGENT, waiting.remind_after),
+            LadderStep(ReminderWay.TOAST, waiting.toast_after if settings.toasts.enabled else timedelta(0)),
+            LadderStep(ReminderWay.PHONE, waiting.phone_after if waiting.phone else timedelta(0)),
         )
     )
-    ways: dict[Way, Tell] = {Way.AGENT: _to_agents(intake, clock, mutes), Way.TOAST: _to_desktop(show, clock)}
+    ways: dict[ReminderWay, Tell] = {
+        ReminderWay.AGENT: _to_agents(intake, clock, mutes),
+        ReminderWay.TOAST: _to_desktop(show, clock),
+    }
     if waiting.phone:
-        ways[Way.PHONE] = _to_phone(waiting.phone, clock, home, environ)
-    return Escalation(store, clock, Ladder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
+        ways[ReminderWay.PHONE] = _to_phone(waiting.phone, clock, home, environ)
+    return Escalation(store, clock, ReminderLadder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
 
 
 def _title(questions: Sequence[Question], now: datetime) -> str:

@@ -8,17 +8,17 @@ from harken.config.settings import Settings
 from harken.daemon.sources import attention_of, is_machine, trust_of
 from harken.errors import UserError
 from harken.inbox.caller import CHANNELS_ID
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.ingest.route import AttentionRule
 from harken.model import LOCAL, OWNER_ID, Attention, SenderRule, Trust
 
 
-def configured_policy(settings: Settings) -> Policy:
+def configured_policy(settings: Settings) -> IngestPolicy:
     """Return the policy before the person's decisions in the store."""
     # What a person injects is not their word but that of machines: data, that comes between two tool calls.
     local = (SenderRule(LOCAL, OWNER_ID, Trust.OWNER), SenderRule(LOCAL, CHANNELS_ID, Trust.UNKNOWN))
     injected = AttentionRule(Attention.BOUNDARY, source=LOCAL, sender=CHANNELS_ID, allow_unknown=True)
-    return Policy(
+    return IngestPolicy(
         sender_rules=(
             *local,
             *_rules(settings.trust.owner, Trust.OWNER),

@@ -24,11 +24,11 @@ from harken.ingest.sanitise import visible
 from harken.model import RULES, RUN
 from harken.reaction import Run
 from harken.rules.book import RuleBook
-from harken.rules.judge import Judge
-from harken.runs.choosing import Choosing, ServerOf
-from harken.runs.folders import Folders
+from harken.rules.judge import RuleJudge
+from harken.runs.choosing import HostChooser, ServerOf
+from harken.runs.folders import RunFolders
 from harken.runs.jail import ToolServer
-from harken.runs.runner import Answer, Places, Runner
+from harken.runs.runner import Answer, RunExecutor, RunPlaces
 from harken.sources.base import Source
 from harken.sources.mcp.settings import McpSettings, McpTransport
 from harken.store.contract import Store
@@ -39,8 +39,8 @@ from harken.store.contract.outbox import CallKey
 class Reacting:
     """The joined parts."""
 
-    judge: Judge
-    runner: Runner
+    judge: RuleJudge
+    runner: RunExecutor
     reactions: Reactions
 
     async def begin(self) -> None:
@@ -66,22 +66,22 @@ def join(
     """Join rules and runs over a store."""
     environ = _environment(home)
     # Looked for when something is to be run: most daemons never do.
-    choosing = Choosing(cache(sandboxes), _servers(sources), environ, preferred=settings.agent)
+    choosing = HostChooser(cache(sandboxes), _servers(sources), environ, preferred=settings.agent)
 
     def fit_of(agent: str, tools: Sequence[str]) -> Fit:
         chosen = choosing.choose(agent, tools)
         return Fit(chosen.jail.host if chosen.jail else "", chosen.refusal)
 
     book = RuleBook(home.triggers_file, clock, unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal)
-    judge = Judge(store, book, clock)
-    runner = Runner(
+    judge = RuleJudge(store, book, clock)
+    runner = RunExecutor(
         store,
         choosing,
-        Places(
+        RunPlaces(
             outputs=home.runs_dir,
             cells=home.run_dir / "cells",
             work=home.work_dir,
-            folders=Folders(home.runs_dir, file_starts_nothing, held_paths()),
+            folders=RunFolders(home.runs_dir, file_starts_nothing, held_paths()),
             kept_out=(home.path, home.triggers_file, home.config_file, home.env_file, home.token_file),
             workdir=settings.workdir,
         ),

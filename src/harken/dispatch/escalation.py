@@ -17,7 +17,7 @@ from typing import Final
 import anyio
 
 from harken.clock import Clock
-from harken.dispatch.ladder import SKEW, Ladder, Move, Way, next_move
+from harken.dispatch.ladder import SKEW, NextReminder, ReminderLadder, ReminderWay, next_move
 from harken.errors import HarkenError
 from harken.model import MessageId
 from harken.store.contract import Store
@@ -28,7 +28,11 @@ _log = logging.getLogger("harken.escalation")
 LOOK_EVERY_SECONDS: Final = 15.0
 AT_ONCE: Final = 500
 TRY_AGAIN: Final = timedelta(minutes=5)
-KINDS: Final[Mapping[Way, str]] = {Way.AGENT: "reminded", Way.TOAST: "escalated", Way.PHONE: "escalated"}
+KINDS: Final[Mapping[ReminderWay, str]] = {
+    ReminderWay.AGENT: "reminded",
+    ReminderWay.TOAST: "escalated",
+    ReminderWay.PHONE: "escalated",
+}
 
 Tell = Callable[[Sequence[Question]], Awaitable[bool]]
 """Tells of questions, the oldest first; returns whether that may have been seen. May raise a `HarkenError`."""
@@ -37,7 +41,7 @@ Tell = Callable[[Sequence[Question]], Awaitable[bool]]
 class Escalation:
     """The loop over open questions, for one daemon. A way that is not there is passed over."""
 
-    def __init__(self, store: Store, clock: Clock, ladder: Ladder, ways: Mapping[Way, Tell]) -> None:
+    def __init__(self, store: Store, clock: Clock, ladder: ReminderLadder, ways: Mapping[ReminderWay, Tell]) -> None:
         self._store = store
         self._clock = clock
         self._ladder = ladder
@@ -59,7 +63,7 @@ class Escalation:
             await self._store.questions.wake(now + self._ladder.length + SKEW)
         self._looked_at = now
         due = await self._store.questions.due(now, AT_ONCE)
-        told: defaultdict[Way, list[tuple[Question, Move]]] = defaultdict(list)
+        told: defaultdict[ReminderWay, list[tuple[Question, NextReminder]]] = defaultdict(list)
         for question in due:
             move = next_move(question, self._ladder, now)
             if move.way is None:
@@ -70,7 +74,7 @@ class Escalation:
             await self._tell(way, pairs)
         return len(due)
 
-    async def _tell(self, way: Way, pairs: Sequence[tuple[Question, Move]]) -> None:
+    async def _tell(self, way: ReminderWay, pairs: Sequence[tuple[Question, NextReminder]]) -> None:
         # Others were told meanwhile, which takes its time.
         ids = [question.message.id for question, _ in pairs]
         still = {each.message.id: each for each in await self._store.questions.open(len(ids), messages=ids)}
@@ -83,17 +87,17 @@ class Escalation:
         for question, move in pairs:
             await self._record(way, question.message.id, move.due_at, is_told=is_told)
 
-    async def _record(self, way: Way, message: MessageId, due_at: datetime, *, is_told: bool) -> None:
+    async def _record(self, way: ReminderWay, message: MessageId, due_at: datetime, *, is_told: bool) -> None:
         if is_told:
             await self._store.questions.move([message], due_at=due_at, way=way.value, kind=KINDS[way])
-        elif way is Way.PHONE:
+        elif way is ReminderWay.PHONE:
             # The last hope: it is tried until it works or the question is answered.
             await self._store.questions.move([message], due_at=self._clock.now() + TRY_AGAIN)
         else:
             # A machine without a desktop, or no session to remind: the next step is the one that counts.
             await self._store.questions.move([message], due_at=due_at, way=way.value)
 
-    async def _try(self, way: Way, questions: Sequence[Question]) -> bool:
+    async def _try(self, way: ReminderWay, questions: Sequence[Question]) -> bool:
         tell = self._ways.get(way)
         if tell is None:
             return False

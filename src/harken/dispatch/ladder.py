@@ -21,7 +21,7 @@ SKEW: Final = timedelta(minutes=1)
 SENDING: Final = timedelta(minutes=1)  # how long an answer on its way is waited for before looking again
 
 
-class Way(StrEnum):
+class ReminderWay(StrEnum):
     """How somebody is reminded."""
 
     AGENT = "agent"
@@ -30,18 +30,18 @@ class Way(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Rung:
+class LadderStep:
     """One step of the ladder: a way, and how long after the question."""
 
-    way: Way
+    way: ReminderWay
     after: timedelta
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Ladder:
+class ReminderLadder:
     """The steps, in order of time, and the hours in which a person is left alone, by this clock."""
 
-    rungs: Sequence[Rung] = ()
+    rungs: Sequence[LadderStep] = ()
     quiet: QuietHours | None = None
     local: tzinfo | None = None  # None: the machine's own
 
@@ -52,22 +52,22 @@ class Ladder:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Move:
+class NextReminder:
     """What comes next for a question: go this way now (None: none), and look at it again then."""
 
-    way: Way | None
+    way: ReminderWay | None
     due_at: datetime
 
 
-def climbing(rungs: Sequence[Rung]) -> tuple[Rung, ...]:
+def climbing(rungs: Sequence[LadderStep]) -> tuple[LadderStep, ...]:
     """Return the rungs that are wanted, in order of time; one without a time is none."""
     return tuple(sorted((rung for rung in rungs if rung.after > timedelta(0)), key=lambda rung: rung.after))
 
 
-def next_move(question: Question, ladder: Ladder, now: datetime) -> Move:
+def next_move(question: Question, ladder: ReminderLadder, now: datetime) -> NextReminder:
     """Return what is to be done about an open question now: the first rung that is due and was not tried."""
     if question.has_reply:
-        return Move(way=None, due_at=now + SENDING)
+        return NextReminder(way=None, due_at=now + SENDING)
     asked_at = question.message.received_at
     # Asked in the future: the clock was set back since. When it really was, nobody knows: it is due.
     since = asked_at if asked_at <= now + SKEW else datetime.min.replace(tzinfo=UTC)
@@ -75,17 +75,17 @@ def next_move(question: Question, ladder: Ladder, now: datetime) -> Move:
         if rung.way in question.tried:
             continue
         if now - since < rung.after:
-            return Move(way=None, due_at=since + rung.after)
-        if rung.way is Way.AGENT and not question.is_seen:
+            return NextReminder(way=None, due_at=since + rung.after)
+        if rung.way is ReminderWay.AGENT and not question.is_seen:
             # No agent has it yet: there is nobody to remind, and delivering it is not our business.
             continue
-        if rung.way is not Way.AGENT and (until := _quiet_until(ladder, now)) is not None:
-            return Move(way=None, due_at=until)
-        return Move(way=rung.way, due_at=_after(ladder, number, question, since, now))
-    return Move(way=None, due_at=NEVER)
+        if rung.way is not ReminderWay.AGENT and (until := _quiet_until(ladder, now)) is not None:
+            return NextReminder(way=None, due_at=until)
+        return NextReminder(way=rung.way, due_at=_after(ladder, number, question, since, now))
+    return NextReminder(way=None, due_at=NEVER)
 
 
-def _after(ladder: Ladder, number: int, question: Question, since: datetime, now: datetime) -> datetime:
+def _after(ladder: ReminderLadder, number: int, question: Question, since: datetime, now: datetime) -> datetime:
     """Return when the rung after this one is due: not before its time has passed since this one, however late it is."""
     passed = ladder.rungs[number].after
     for rung in ladder.rungs[number + 1 :]:
@@ -95,7 +95,7 @@ def _after(ladder: Ladder, number: int, question: Question, since: datetime, now
     return NEVER
 
 
-def _quiet_until(ladder: Ladder, now: datetime) -> datetime | None:
+def _quiet_until(ladder: ReminderLadder, now: datetime) -> datetime | None:
     """Return when the quiet hours end, None outside of them."""
     if ladder.quiet is None:
         return None

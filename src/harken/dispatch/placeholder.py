@@ -63,7 +63,7 @@ class Placeholding(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class _Place:
+class _OpenPlaceholder:
     message: Message
     until: datetime  # then it is looked at again
     end: datetime  # then nobody waits for it any longer
@@ -77,7 +77,7 @@ class Placeholders:
         self._store = store
         self._clock = clock
         self._holders = holders
-        self._places: dict[MessageId, _Place] = {}
+        self._places: dict[MessageId, _OpenPlaceholder] = {}
         self._after: int | None = None
 
     async def run(self) -> None:
@@ -124,10 +124,10 @@ class Placeholders:
         now = self._clock.now()
         if await self._store.outbox.to_message(message.id):
             # What the earlier daemon put there may be on its way still.
-            self._places[message.id] = _Place(message, now + SETTLED, now + PATIENCE, is_answered=True)
+            self._places[message.id] = _OpenPlaceholder(message, now + SETTLED, now + PATIENCE, is_answered=True)
         else:
             end = _said_at(message) + PATIENCE
-            self._places[message.id] = _Place(message, end, end)
+            self._places[message.id] = _OpenPlaceholder(message, end, end)
 
     def _note_answers(self, events: Collection[Event]) -> None:
         for event in events:
@@ -147,7 +147,7 @@ class Placeholders:
             or await self._store.outbox.to_message(message.id)
         ):
             return
-        self._places[message.id] = _Place(message, now + PATIENCE, now + PATIENCE)
+        self._places[message.id] = _OpenPlaceholder(message, now + PATIENCE, now + PATIENCE)
         await self._try(self._holders[message.source].hold_place, message)
 
     def _is_held(self, message: Message) -> bool:
@@ -167,7 +167,7 @@ class Placeholders:
             else:
                 self._places[message_id] = replace(place, until=self._clock.now() + SETTLED)
 
-    async def _is_over(self, place: _Place, *, can_wait: bool) -> bool:
+    async def _is_over(self, place: _OpenPlaceholder, *, can_wait: bool) -> bool:
         """Say what is to be said in a place, and return whether that is all."""
         message, holder = place.message, self._holders[place.message.source]
         replies = await self._store.outbox.to_message(message.id)

@@ -18,7 +18,7 @@ from harken.model import Consumer, Mailbox, MessageId
 from harken.store.contract import Store
 from harken.store.contract.questions import Question, QuestionCount
 
-__all__ = ["Question", "QuestionCount", "Questions", "Waiting", "ago", "sentence"]
+__all__ = ["Question", "QuestionCount", "Questions", "WaitingSummary", "ago", "sentence"]
 
 MOST_LISTED: Final = 500
 BY_PERSON: Final = "you"
@@ -43,7 +43,7 @@ def sentence(count: int, oldest: datetime | None, now: datetime) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Waiting:
+class WaitingSummary:
     """How much waits for an answer: in total, since when, and where."""
 
     count: int = 0
@@ -63,12 +63,12 @@ class Questions:
         """Return what waits for an answer, the oldest first."""
         return await self._store.questions.open(bounded(limit, MOST_LISTED, "limit"), mailboxes=mailboxes)
 
-    async def waiting(self, among: Collection[Mailbox] | None = None) -> Waiting:
+    async def waiting(self, among: Collection[Mailbox] | None = None) -> WaitingSummary:
         """Return how much waits, in some mailboxes or in all."""
         counts = [each for each in await self._store.questions.counts() if among is None or each.mailbox in among]
         count, oldest = sum(each.count for each in counts), min((each.oldest for each in counts), default=None)
         said = sentence(count, oldest, self._clock.now())
-        return Waiting(count=count, oldest=oldest, mailboxes=counts, sentence=said)
+        return WaitingSummary(count=count, oldest=oldest, mailboxes=counts, sentence=said)
 
     async def of(self, messages: Collection[MessageId]) -> Sequence[Question]:
         """Return those of some messages that wait for an answer, the oldest first."""

@@ -36,8 +36,8 @@ from harken.reaction import (
 )
 from harken.rules.book import InForce, RuleBook
 from harken.rules.engine import decide
-from harken.rules.fault import Fault
-from harken.rules.judge import Judge
+from harken.rules.fault import RuleFault
+from harken.rules.judge import RuleJudge
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TOOLS, DEFAULT_TURNS, Rule
 from harken.store.contract import Store
@@ -91,7 +91,7 @@ class Overview:
     """The rules in force, and how things stand."""
 
     cards: Sequence[RuleCard]
-    warnings: Sequence[Fault]
+    warnings: Sequence[RuleFault]
     path: str
     loaded_at: datetime
     problem: str
@@ -170,7 +170,7 @@ class Reactions:
         self,
         store: Store,
         book: RuleBook,
-        judge: Judge,
+        judge: RuleJudge,
         clock: Clock,
         *,
         runs: Runs,
@@ -386,10 +386,10 @@ class Reactions:
     def _card(self, rule: Rule, count: RuleCount) -> RuleCard:
         return RuleCard(rule=rule, count=count, fit=self._fit_of(rule.agent, rule.allowed) if rule.is_run else None)
 
-    def _unanswerable(self, current: InForce) -> Iterator[Fault]:
+    def _unanswerable(self, current: InForce) -> Iterator[RuleFault]:
         for rule in current.rules:
             if rule.has_reply and rule.server in self._announcers:
-                yield Fault(rule.name, "reply", "true", f"what {rule.server} announces cannot be answered")
+                yield RuleFault(rule.name, "reply", "true", f"what {rule.server} announces cannot be answered")
 
     def _named(self, name: str) -> Rule:
         rule = self._book.current.by_name.get(name)

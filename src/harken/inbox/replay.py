@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from harken.inbox.replay_lines import Line, arrived
+from harken.inbox.replay_lines import ReplayLine, arrived
 from harken.model import AGENT, NOT_AGENTS, RULES, RUN, TASK, WATCH, State
 
 # The places are what a byte in a row means; queued is what a row is filled with.
@@ -63,7 +63,7 @@ class MailboxThen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class UntoldPart:
     """What the events do not tell.
 
     `missing` events have no line; `nameless` messages were received, and all that is left of them is that; `strange`
@@ -77,7 +77,7 @@ class Unknown:
 
 
 @dataclass(slots=True)
-class _Row:
+class _ConsumerRow:
     """One consumer in one mailbox: a byte for each message, by its number."""
 
     states: bytearray = field(default_factory=bytearray)
@@ -94,7 +94,7 @@ class _Row:
 
 
 @dataclass(slots=True)
-class _Box:
+class _MailboxRows:
     """One mailbox."""
 
     newest: deque[tuple[int, msgspec.Raw]]
@@ -103,12 +103,12 @@ class _Box:
     stored: bytearray = field(default_factory=lambda: bytearray(1))  # by number: 1 while a message is there
     ids: list[str] = field(default_factory=lambda: [""])  # by number
     since: bytearray = field(default_factory=bytearray)  # by number: 1 for what was removed after the time
-    rows: dict[str, _Row] = field(default_factory=dict[str, _Row])
+    rows: dict[str, _ConsumerRow] = field(default_factory=dict[str, _ConsumerRow])
 
-    def row(self, consumer: str) -> _Row:
+    def row(self, consumer: str) -> _ConsumerRow:
         found = self.rows.get(consumer)
         if found is None:
-            found = self.rows[consumer] = _Row()
+            found = self.rows[consumer] = _ConsumerRow()
         return found
 
     def add(self, seq: int, name: str, record: msgspec.Raw) -> None:
@@ -123,20 +123,20 @@ class _Box:
         return seq < len(self.stored) and self.stored[seq] == 1
 
 
-class Replay:
+class JournalReplay:
     """Adds up events. `mailbox` and `consumer` leave out all others; `most` is how many messages are kept of each."""
 
     def __init__(self, *, mailbox: str = "", consumer: str = "", most: int = 50) -> None:
         self._mailbox = mailbox
         self._consumer = consumer
         self._most = most
-        self._boxes: dict[str, _Box] = {}
-        self._order: list[_Box] = []
+        self._boxes: dict[str, _MailboxRows] = {}
+        self._order: list[_MailboxRows] = []
         self._places: dict[str, int] = {}  # of each message that is there: its number, and that of its mailbox
         self._offers: dict[str, dict[str, str]] = {}  # by message and consumer: the session of an unproven offer
         self._authors: dict[str, str] = {}  # of replies that have not left
         self._last = 0
-        self._acts: Mapping[str, Callable[[Line], None]] = {
+        self._acts: Mapping[str, Callable[[ReplayLine], None]] = {
             "received": self._receive,
             "consumer": self._enroll,
             "offered": self._offer,
@@ -151,14 +151,14 @@ class Replay:
         }
         self._missing = self._nameless = self._strange = self._removed = 0
 
-    def add(self, line: Line) -> None:
+    def add(self, line: ReplayLine) -> None:
         """Take in the event that follows."""
         self._missing += max(0, line.n - self._last - 1)
         self._last = max(self._last, line.n)
         if act := self._acts.get(line.kind):
             act(line)
 
-    def add_later(self, line: Line) -> None:
+    def add_later(self, line: ReplayLine) -> None:
         """Take in an event from after the time: only what retention took since matters."""
         if line.kind != "pruned":
             return
@@ -177,13 +177,13 @@ class Replay:
             if name == self._mailbox or not name.startswith("trial:")
         ]
 
-    def unknown(self) -> Unknown:
+    def unknown(self) -> UntoldPart:
         """Return what the events do not tell."""
-        return Unknown(missing=self._missing, nameless=self._nameless, strange=self._strange, removed=self._removed)
+        return UntoldPart(missing=self._missing, nameless=self._nameless, strange=self._strange, removed=self._removed)
 
     # -- events -----------------------------------------------------------------------------------------------
 
-    def _receive(self, line: Line) -> None:
+    def _receive(self, line: ReplayLine) -> None:
         found = arrived(line)
         if found is None:
             self._nameless += 1
@@ -196,7 +196,7 @@ class Replay:
         box.row(WATCH).has_cursor = True
         self._places[found.id] = found.seq * _MOST_MAILBOXES + box.number
 
-    def _enroll(self, line: Line) -> None:
+    def _enroll(self, line: ReplayLine) -> None:
         if not self._is_wanted(line.mailbox):
             return
         box = self._box(line.mailbox)
@@ -209,12 +209,12 @@ class Replay:
                 if row.states[seq] in (_SEEN, _ANSWERED) and box.is_stored(seq) and mine.get(seq) == _QUEUED:
                     mine.put(seq, _EXPIRED)
 
-    def _offer(self, line: Line) -> None:
+    def _offer(self, line: ReplayLine) -> None:
         for message in line.deliveries.values():
             if self._put(line.consumer, message, _OFFERED):
                 self._offers.setdefault(message, {})[line.consumer] = line.session
 
-    def _see(self, line: Line) -> None:
+    def _see(self, line: ReplayLine) -> None:
         for message in line.deliveries.values():
             if (place := self._place(message)) is not None:
                 row = place[0].row(line.consumer)
@@ -222,7 +222,7 @@ class Replay:
                 row.has_cursor |= row.get(place[1]) == _QUEUED
             self._put(line.consumer, message, _SEEN)
 
-    def _withdraw(self, line: Line) -> None:
+    def _withdraw(self, line: ReplayLine) -> None:
         for message in line.messages:
             offers = self._offers.get(message, {})
             # A session that got another name meanwhile took its offers along, and no line says so.
@@ -230,24 +230,24 @@ class Replay:
             if named:
                 self._put(named[-1], message, _QUEUED)
 
-    def _end(self, line: Line, state: int) -> None:
+    def _end(self, line: ReplayLine, state: int) -> None:
         for message in line.ids:
             self._put(line.consumer, message, state)
 
-    def _answer(self, line: Line) -> None:
+    def _answer(self, line: ReplayLine) -> None:
         if line.reply:
             self._authors[line.reply] = line.author
         if (place := self._place(line.message_id)) is not None and line.consumer != RULES:
             place[0].row(line.consumer).has_cursor = True
         self._put(line.consumer, line.message_id, _ANSWERED)
 
-    def _leave(self, line: Line) -> None:
+    def _leave(self, line: ReplayLine) -> None:
         author = self._authors.pop(line.reply, "")
         # What the person answered to someone on this machine is a message there, which they need not be told.
         if author and not author.startswith(_PROGRAMS) and line.upstream_id in self._places:
             self._put(WATCH, line.upstream_id, _SEEN)
 
-    def _prune(self, line: Line) -> None:
+    def _prune(self, line: ReplayLine) -> None:
         self._removed += line.deleted if not line.ranges else 0
         for name, ranges in line.ranges.items():
             if box := self._boxes.get(name):
@@ -256,7 +256,7 @@ class Replay:
                     self._offers.pop(box.ids[seq], None)
                     box.stored[seq], box.ids[seq] = 0, ""
 
-    def _recover(self, line: Line) -> None:
+    def _recover(self, line: ReplayLine) -> None:
         # The database knew of no event at all: it is another one, and nothing is in its mailboxes.
         if line.events_lost >= line.n - 1:
             for found in (self._boxes, self._order, self._places, self._offers, self._authors):
@@ -275,7 +275,7 @@ class Replay:
                 del self._offers[message]
         return True
 
-    def _place(self, message: str) -> tuple[_Box, int] | None:
+    def _place(self, message: str) -> tuple[_MailboxRows, int] | None:
         place = self._places.get(message)
         if place is None:
             return None
@@ -285,15 +285,15 @@ class Replay:
     def _is_wanted(self, mailbox: str) -> bool:
         return self._mailbox in ("", mailbox)
 
-    def _box(self, name: str) -> _Box:
+    def _box(self, name: str) -> _MailboxRows:
         if name not in self._boxes:
-            self._boxes[name] = _Box(deque(maxlen=max(1, self._most)), number=len(self._order))
+            self._boxes[name] = _MailboxRows(deque(maxlen=max(1, self._most)), number=len(self._order))
             self._order.append(self._boxes[name])
         return self._boxes[name]
 
     # -- what it comes to -------------------------------------------------------------------------------------
 
-    def _then(self, name: str, box: _Box) -> MailboxThen:
+    def _then(self, name: str, box: _MailboxRows) -> MailboxThen:
         rows = {who: row for who, row in sorted(box.rows.items()) if self._consumer in ("", who)}
         return MailboxThen(
             name=name,
@@ -318,7 +318,7 @@ def _numbers(ranges: Iterable[tuple[int, int]], end: int) -> Iterable[int]:
         yield from range(max(1, first), min(last + 1, end))
 
 
-def _states(rows: Mapping[str, _Row], seq: int) -> Iterable[tuple[str, str]]:
+def _states(rows: Mapping[str, _ConsumerRow], seq: int) -> Iterable[tuple[str, str]]:
     for who, row in rows.items():
         state = row.get(seq)
         # What lies before a reader's beginning was never for it, and whoever has no cursor waits for nothing.
@@ -326,7 +326,7 @@ def _states(rows: Mapping[str, _Row], seq: int) -> Iterable[tuple[str, str]]:
             yield who, _STATES[state].value
 
 
-def _consumer(who: str, row: _Row, box: _Box) -> ConsumerThen:
+def _consumer(who: str, row: _ConsumerRow, box: _MailboxRows) -> ConsumerThen:
     begin, end = row.begins_after + 1, box.head + 1
     states = _of_stored(bytes(row.states[begin:end]), bytes(box.stored[begin:end]))
     counts = {state: states.count(code) for code, state in enumerate(_STATES, start=1)}

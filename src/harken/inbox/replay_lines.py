@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 
-class Line(msgspec.Struct, kw_only=True):
+class ReplayLine(msgspec.Struct, kw_only=True):
     """One event. Fields that its kind does not have are empty."""
 
     n: int
@@ -32,7 +32,7 @@ class Line(msgspec.Struct, kw_only=True):
     message: msgspec.Raw = msgspec.Raw()
 
 
-class Arrived(msgspec.Struct):
+class ArrivedMessage(msgspec.Struct):
     """What replay keeps of every message."""
 
     id: str
@@ -40,7 +40,7 @@ class Arrived(msgspec.Struct):
     seq: int
 
 
-class _Head(msgspec.Struct):
+class _LineHead(msgspec.Struct):
     n: int
     at: str
     kind: str
@@ -63,12 +63,12 @@ KINDS = frozenset(
 )
 """The kinds that change what a mailbox or a consumer looks like."""
 
-_LINE = msgspec.json.Decoder(Line)
-_HEAD = msgspec.json.Decoder(_Head)
-_ARRIVED = msgspec.json.Decoder(Arrived)
+_LINE = msgspec.json.Decoder(ReplayLine)
+_HEAD = msgspec.json.Decoder(_LineHead)
+_ARRIVED = msgspec.json.Decoder(ArrivedMessage)
 
 
-def read_line(data: bytes) -> Line | None:
+def read_line(data: bytes) -> ReplayLine | None:
     """Return an event from a line of a file; None for what is no line of a journal."""
     try:
         return _LINE.decode(data)
@@ -79,10 +79,10 @@ def read_line(data: bytes) -> Line | None:
     except (msgspec.DecodeError, RecursionError):
         return None
     # Kinds that replay does not ask for may use a name for something else.
-    return None if head.kind in KINDS else Line(n=head.n, at=head.at, kind=head.kind)
+    return None if head.kind in KINDS else ReplayLine(n=head.n, at=head.at, kind=head.kind)
 
 
-def arrived(line: Line) -> Arrived | None:
+def arrived(line: ReplayLine) -> ArrivedMessage | None:
     """Return what arrived; None when the line does not say it, because the message is no longer stored."""
     if not line.message:
         return None

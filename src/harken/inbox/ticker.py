@@ -19,7 +19,7 @@ import anyio
 from harken.inbox.ticker_events import (
     MOST_NAMED,
     SESSION_CHANGED,
-    Step,
+    TickerStep,
     TimelineScope,
     mentioned,
     reset,
@@ -46,7 +46,7 @@ class Ticker:
         self._events: EventStore | None = None
         self._messages: MessageStore | None = None
         self._newest = 0
-        self._recent: deque[Step] = deque(maxlen=RECENT)  # without gaps
+        self._recent: deque[TickerStep] = deque(maxlen=RECENT)  # without gaps
         self._reading = anyio.Lock()
         self._catching_up = anyio.Semaphore(MOST_READS)
         self._bell = anyio.Event()
@@ -134,7 +134,7 @@ class Ticker:
         """How often each thing that is not in the journal happened."""
         return dict(self._pokes)
 
-    async def steps(self, after: int) -> Sequence[Step]:
+    async def steps(self, after: int) -> Sequence[TickerStep]:
         """Return what follows a number, as much as is read at once; the first is its successor unless some are gone."""
         if after >= self._newest:
             return ()
@@ -147,20 +147,20 @@ class Ticker:
             # Whoever waited here finds what the first one read.
             return self._kept(after) or self._keep(after, await self._read(after))
 
-    def _kept(self, after: int) -> Sequence[Step]:
+    def _kept(self, after: int) -> Sequence[TickerStep]:
         if not self._recent:
             return ()
         place = after + 1 - self._recent[0].n
         return list(islice(self._recent, place, place + BATCH)) if place >= 0 else ()
 
-    def _keep(self, after: int, steps: Sequence[Step]) -> Sequence[Step]:
+    def _keep(self, after: int, steps: Sequence[TickerStep]) -> Sequence[TickerStep]:
         for each in steps:
             if self._recent and self._recent[-1].n + 1 != each.n:
                 self._recent.clear()
             self._recent.append(each)
         return self._kept(after) or steps
 
-    async def _read(self, after: int) -> Sequence[Step]:
+    async def _read(self, after: int) -> Sequence[TickerStep]:
         if self._events is None or self._messages is None:
             return ()
         events = await self._events.after(after, BATCH)
@@ -184,7 +184,7 @@ class Follower:
         self._asked = after
         self.position = ticker.newest if after is None else min(after, ticker.newest)
 
-    async def next(self, seconds: float) -> Sequence[Step]:
+    async def next(self, seconds: float) -> Sequence[TickerStep]:
         """Return what is new as soon as something is; nothing when the seconds are over or the ticker has ended.
 
         `position` is then how far everything was told, and where to follow on. Raises what reading the store raises.
@@ -201,8 +201,8 @@ class Follower:
                 await bell.wait()
         return []
 
-    async def _look(self) -> Sequence[Step]:
-        told: list[Step] = []
+    async def _look(self) -> Sequence[TickerStep]:
+        told: list[TickerStep] = []
         while not told and (steps := await self._ticker.steps(self.position)):
             # No wait from here on: what the position has passed must be returned.
             for each in steps:
@@ -216,7 +216,7 @@ class Follower:
         self._pokes = pokes
         return [*told, *(unnumbered(name) for name in new if not self._names or name in self._names)]
 
-    def _wanted(self, each: Step) -> Step | None:
+    def _wanted(self, each: TickerStep) -> TickerStep | None:
         if not self._names and not self._mailbox:
             return each if each.events else None
         events = [
@@ -225,4 +225,4 @@ class Follower:
             if (not self._names or event.name in self._names)
             and (not self._mailbox or event.mailbox in ("", self._mailbox))
         ]
-        return Step(n=each.n, events=events) if events else None
+        return TickerStep(n=each.n, events=events) if events else None

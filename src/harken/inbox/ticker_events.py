@@ -53,7 +53,7 @@ class TickerEvent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class TickerStep:
     """What one event of the journal, number `n`, became: none, one or several. 0: it is not in the journal."""
 
     n: int
@@ -67,20 +67,22 @@ def mentioned(events: Collection[Event]) -> set[MessageId]:
     }
 
 
-def step(event: Event, places: Mapping[MessageId, TimelineScope]) -> Step:
+def step(event: Event, places: Mapping[MessageId, TimelineScope]) -> TickerStep:
     """Return what an event of the journal is here. `places` are those of what it mentions, as far as stored."""
     head: _Fields = {"n": event.n, "at": timestamp(event.at)}
-    return Step(n=event.n, events=[_event(name, head | _placed(fields, places)) for name, fields in _parts(event)])
+    return TickerStep(
+        n=event.n, events=[_event(name, head | _placed(fields, places)) for name, fields in _parts(event)]
+    )
 
 
-def reset(n: int, after: int) -> Step:
+def reset(n: int, after: int) -> TickerStep:
     """Return the step that says: what happened after `after` cannot all be told, and the ticker goes on after `n`."""
-    return Step(n=n, events=[_event(RESET, {"n": n, "after": after})])
+    return TickerStep(n=n, events=[_event(RESET, {"n": n, "after": after})])
 
 
-def unnumbered(name: str) -> Step:
+def unnumbered(name: str) -> TickerStep:
     """Return the step of something that is not in the journal."""
-    return Step(n=0, events=[_event(name, {})])
+    return TickerStep(n=0, events=[_event(name, {})])
 
 
 def _event(name: str, fields: _Fields) -> TickerEvent:

@@ -16,7 +16,7 @@ _KEY_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class DraftIdentity:
     """A draft's own key (None: always new), the key of what it refers to, and its thread."""
 
     dedup_key: bytes | None
@@ -29,9 +29,9 @@ def dedup_key(source: str, upstream_id: str) -> bytes:
     return _key("message", source, upstream_id)
 
 
-def identify(draft: Draft) -> Identity:
+def identify(draft: Draft) -> DraftIdentity:
     """Return what a draft is and what it refers to."""
-    return Identity(
+    return DraftIdentity(
         dedup_key=_own_key(draft) if draft.upstream_id else None,
         refers_key=_refers_key(draft),
         thread=draft.thread or draft.conversation or draft.upstream_id,

@@ -45,27 +45,27 @@ _SIGNS = frozenset({"br", "customemoji", "emoji", "hr", "img"})
 _INHERITED = _PREFORMATTED | {"blockquote", "li"}
 
 
-class Rendered(NamedTuple):
+class MarkupText(NamedTuple):
     """The text of some markup, and how many characters of it were left out."""
 
     text: str
     cut: int
 
 
-def to_text(html: str, max_chars: int) -> Rendered:
+def to_text(html: str, max_chars: int) -> MarkupText:
     """Return what a person would read of this HTML, about `max_chars` of it at most."""
     whole = _DATA_URL.sub("data:", html)
     source = _FORMATTING.sub(r"<\1span", whole[:MAX_MARKUP])
     end = affordable(source)
-    writer = _Writer(max_chars)
+    writer = _LineWriter(max_chars)
     if body := LexborHTMLParser(source[:end]).body:
         _walk(body, writer)
     cut = max(0, len(whole) - MAX_MARKUP) + len(source) - end + writer.dropped
-    return Rendered(writer.finish(), cut)
+    return MarkupText(writer.finish(), cut)
 
 
 @dataclass(frozen=True, slots=True)
-class _Context:
+class _ElementContext:
     """What an element inherits: its place in quotes and lists, and how its text is shown."""
 
     quote: int = 0
@@ -74,7 +74,7 @@ class _Context:
     is_unseen: bool = False
 
 
-class _Writer:
+class _LineWriter:
     """Lines in the making: breaks are remembered and written only when more text follows."""
 
     def __init__(self, max_chars: int) -> None:
@@ -102,7 +102,7 @@ class _Writer:
         if not self._is_cell_start and not self._bullet:
             self._gap = max(self._gap, gap)
 
-    def hard_break(self, context: _Context) -> None:
+    def hard_break(self, context: _ElementContext) -> None:
         """End the line here, empty or not."""
         self._settle(context)
         if self._line:
@@ -154,7 +154,7 @@ class _Writer:
         self._linked = None
         return text
 
-    def write(self, text: str, context: _Context) -> None:
+    def write(self, text: str, context: _ElementContext) -> None:
         """Write text that belongs to the present line, its white space folded unless preformatted."""
         if context.is_unseen:
             return
@@ -174,7 +174,7 @@ class _Writer:
             folded = folded.removeprefix(" ")
         self._put(folded, context)
 
-    def _put(self, text: str, context: _Context) -> None:
+    def _put(self, text: str, context: _ElementContext) -> None:
         if not text:
             return
         self._settle(context)
@@ -183,7 +183,7 @@ class _Writer:
         if self._linked is not None:
             self._linked.append(text)
 
-    def _settle(self, context: _Context) -> None:
+    def _settle(self, context: _ElementContext) -> None:
         if self._gap and self._line:
             self._end_line()
         if self._gap > 1 and self._lines and self._lines[-1].strip("> "):
@@ -208,9 +208,9 @@ class _Writer:
         self._line = []
 
 
-def _walk(root: LexborNode, writer: _Writer) -> None:
+def _walk(root: LexborNode, writer: _LineWriter) -> None:
     """Write the tree below `root`: iterative, because nesting is the sender's choice."""
-    todo: list[tuple[LexborNode, _Context, bool]] = [(root, _Context(), False)]
+    todo: list[tuple[LexborNode, _ElementContext, bool]] = [(root, _ElementContext(), False)]
     while todo:
         node, context, is_leaving = todo.pop()
         tag = node.tag or ""
@@ -262,7 +262,7 @@ def _is_gone(tag: str, attributes: dict[str, str | None], style: dict[str, str])
     return tag == "dialog" and "open" not in attributes
 
 
-def _inherit(tag: str, style: dict[str, str], context: _Context) -> _Context:
+def _inherit(tag: str, style: dict[str, str], context: _ElementContext) -> _ElementContext:
     if not style and tag not in _INHERITED:
         return context
     is_unseen, is_pre = context.is_unseen, context.is_pre or tag in _PREFORMATTED
@@ -275,10 +275,12 @@ def _inherit(tag: str, style: dict[str, str], context: _Context) -> _Context:
         is_pre = white_space.startswith(("pre", "break-spaces"))
     quote = min(context.quote + (tag == "blockquote"), _MAX_LEVEL)
     level = min(context.level + (tag == "li"), _MAX_LEVEL)
-    return _Context(quote, level, is_pre, is_unseen)
+    return _ElementContext(quote, level, is_pre, is_unseen)
 
 
-def _enter(node: LexborNode, tag: str, attributes: dict[str, str | None], context: _Context, writer: _Writer) -> None:
+def _enter(
+    node: LexborNode, tag: str, attributes: dict[str, str | None], context: _ElementContext, writer: _LineWriter
+) -> None:
     if tag in _SIGNS:
         _write_sign(tag, attributes, context, writer)
     elif tag == "a":
@@ -296,7 +298,7 @@ def _enter(node: LexborNode, tag: str, attributes: dict[str, str | None], contex
         writer.break_line()
 
 
-def _write_sign(tag: str, attributes: dict[str, str | None], context: _Context, writer: _Writer) -> None:
+def _write_sign(tag: str, attributes: dict[str, str | None], context: _ElementContext, writer: _LineWriter) -> None:
     """Write an element that says something by itself."""
     if tag == "br":
         writer.hard_break(context)
@@ -310,7 +312,7 @@ def _write_sign(tag: str, attributes: dict[str, str | None], context: _Context, 
         writer.write(alt if tag == "emoji" else f":{alt}:", context)
 
 
-def _leave(node: LexborNode, tag: str, context: _Context, writer: _Writer) -> None:
+def _leave(node: LexborNode, tag: str, context: _ElementContext, writer: _LineWriter) -> None:
     if tag == "a":
         _finish_link(node.attributes.get("href") or "", context, writer)
     elif tag == "li":
@@ -323,7 +325,7 @@ def _leave(node: LexborNode, tag: str, context: _Context, writer: _Writer) -> No
         writer.break_line()
 
 
-def _finish_link(href: str, context: _Context, writer: _Writer) -> None:
+def _finish_link(href: str, context: _ElementContext, writer: _LineWriter) -> None:
     text = writer.end_link()
     url = "".join(href.split())[:_MAX_URL]
     if not text or not url.lower().startswith(("http://", "https://", "mailto:")):

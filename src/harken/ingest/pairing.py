@@ -51,7 +51,7 @@ class RefusedPairing:
 
 
 @dataclass(slots=True)
-class _Code:
+class _PairingCode:
     text: str
     until: datetime
     tries_left: int = MAX_TRIES
@@ -62,9 +62,9 @@ class Pairings:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: list[_Code] = []
+        self._open: list[_PairingCode] = []
         self._refused: tuple[RefusedPairing, ...] = ()
-        self._used: dict[SenderRule, _Code] = {}  # for rules that are not stored yet
+        self._used: dict[SenderRule, _PairingCode] = {}  # for rules that are not stored yet
 
     @property
     def refused(self) -> Sequence[RefusedPairing]:
@@ -73,7 +73,7 @@ class Pairings:
 
     def begin(self) -> tuple[str, datetime]:
         """Make a code; the oldest goes when there are too many."""
-        code = _Code(fresh_id(_PREFIX, _LETTERS), self._clock.now() + LIFETIME)
+        code = _PairingCode(fresh_id(_PREFIX, _LETTERS), self._clock.now() + LIFETIME)
         self._open = [*self._open, code][-MAX_CODES:]
         return code.text, code.until
 
@@ -102,7 +102,7 @@ class Pairings:
         if code is not None and not is_stored:
             self._open = [*self._open, code][-MAX_CODES:]
 
-    def _take(self, said: str) -> _Code | None:
+    def _take(self, said: str) -> _PairingCode | None:
         """Use up the code that is said, and return it; to all others it was a try."""
         for code in [code for code in self._open if code.tries_left > 0]:
             if hmac.compare_digest(code.text.encode(), said.encode()):

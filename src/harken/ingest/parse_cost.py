@@ -84,7 +84,7 @@ def affordable(html: str) -> int:
     return len(html)
 
 
-class _Tag(NamedTuple):
+class _TagCost(NamedTuple):
     """A start or end tag, up to where it goes, and what its attributes cost."""
 
     name: str
@@ -93,7 +93,7 @@ class _Tag(NamedTuple):
     attribute_cost: int
 
 
-def _tag_at(html: str, start: int) -> _Tag | None:
+def _tag_at(html: str, start: int) -> _TagCost | None:
     """Return the tag that begins here; none if it is no tag, or does not end."""
     head = _TAG_NAME.match(html, start)
     if head is None:
@@ -101,7 +101,7 @@ def _tag_at(html: str, start: int) -> _Tag | None:
     slash, name, bracket = head.groups()
     first = position = head.end()
     if bracket:
-        return _Tag(name.lower(), bool(slash), position, 0)
+        return _TagCost(name.lower(), bool(slash), position, 0)
     attributes = 0
     # Step by step, and never back: one expression for all of it would try every way to part a tag that does not end.
     while step := _STEP.match(html, position):
@@ -111,7 +111,7 @@ def _tag_at(html: str, start: int) -> _Tag | None:
         return None
     # Each attribute is compared with every earlier one of its element.
     cost = attributes**2 if position - first >= _FEW_ATTRIBUTES else 0
-    return _Tag(name.lower(), bool(slash), position + 1, cost)
+    return _TagCost(name.lower(), bool(slash), position + 1, cost)
 
 
 def _comment_end(html: str, mark: re.Match[str]) -> int | None:

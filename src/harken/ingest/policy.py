@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from datetime import datetime
 
-from harken.ingest.prepare import Policy
+from harken.ingest.prepare import IngestPolicy
 from harken.store.contract import Store
 from harken.store.contract.people import Mute
 
@@ -14,13 +14,13 @@ from harken.store.contract.people import Mute
 class PolicyBook:
     """Holds the policy that ingest uses; `refresh` after the person decided something."""
 
-    def __init__(self, store: Store, configured: Policy) -> None:
+    def __init__(self, store: Store, configured: IngestPolicy) -> None:
         self._store = store
         self._configured = configured
         self._current = configured
         self._mutes: tuple[Mute, ...] = ()
 
-    def current(self) -> Policy:
+    def current(self) -> IngestPolicy:
         """Return the policy in force."""
         return self._current
 

@@ -1,7 +1,7 @@
 """From a draft to a new message: the one door through which text enters the store.
 
-Composes sanitise, redact, identify, trust and route under a `Policy`. Everything a sender could have written is cleaned
-here, names and ids included. It stores nothing; the daemon hands the result to the store.
+Composes sanitise, redact, identify, trust and route under an `IngestPolicy`. Everything a sender could have written is
+cleaned here, names and ids included. It stores nothing; the daemon hands the result to the store.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from harken.ingest.identify import identify
 from harken.ingest.lengths import utf8_bytes
 from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route, attention, route
-from harken.ingest.sanitise import Cleaned, bare, clean, is_plain_line, one_line, visible
+from harken.ingest.sanitise import CleanText, bare, clean, is_plain_line, one_line, visible
 from harken.ingest.trust import judge
 from harken.model import (
     CUT_FROM,
@@ -54,7 +54,7 @@ _MAILBOX = re.compile(r"inbox|replies|(?:task|project|trial):\w[\w.\-]{0,99}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class IngestPolicy:
     """The owner's decisions about what comes in; the mappings are by source."""
 
     decisions: Sequence[SenderRule] = ()  # made by the person at run time; they come before what is configured
@@ -66,7 +66,7 @@ class Policy:
     max_bytes: int = MAX_TEXT_BYTES
 
 
-def prepare(draft: Draft, policy: Policy) -> NewMessage:
+def prepare(draft: Draft, policy: IngestPolicy) -> NewMessage:
     """Return the draft as a message that is safe to store. Raises `UserError` for a mailbox that cannot be."""
     identity = identify(draft)
     known = _with_clean_names(draft)
@@ -148,7 +148,7 @@ def _nothing(kind: Kind) -> str:
     return "[message deleted]" if kind is Kind.DELETION else "[empty message]"
 
 
-def _cut_fact(cleaned: Cleaned) -> dict[str, str]:
+def _cut_fact(cleaned: CleanText) -> dict[str, str]:
     """Return the fact that says how long a text was, if it was cut: no sender can say it."""
     return {CUT_FROM: str(cleaned.length)} if cleaned.cut else {}
 

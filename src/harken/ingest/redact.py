@@ -22,14 +22,14 @@ MIN_LETTERS = 4  # a date has one
 
 
 @dataclass(frozen=True, slots=True)
-class Redacted:
+class RedactedText:
     """A text without secrets, and how many there were."""
 
     text: str
     count: int
 
 
-class _Pattern(NamedTuple):
+class _SecretPattern(NamedTuple):
     """A shape and what to call it; group `value` is the secret, else the whole match.
 
     One of the hints (in lower case) is in every text that has the shape: most texts need no closer look. `is_secret`
@@ -85,46 +85,50 @@ _VALUE = r"(?P<value>[^\s\"'`,;&<>)}\]]{%d,})"
 _START = r"(?<![A-Za-z0-9])"
 
 _PATTERNS = (
-    _Pattern(
+    _SecretPattern(
         "github token",
         ("ghp_", "gho_", "ghu_", "ghs_", "ghr_", "github_pat_"),
         re.compile(_START + r"(?:gh[pousr]_[A-Za-z0-9]{20,}|github_pat_[A-Za-z0-9_]{20,})"),
     ),
-    _Pattern(
+    _SecretPattern(
         "gitlab token",
         ("glpat-", "gldt-", "glrt-", "glptt-", "glft-", "glsoat-", "glcbt-", "glimt-", "glagent-"),
         re.compile(_START + r"gl(?:pat|dt|rt|ptt|ft|soat|cbt|imt|agent)-[A-Za-z0-9_.\-]{20,}"),
     ),
-    _Pattern("slack token", ("xox", "xapp-"), re.compile(_START + r"(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,}"), _is_mixed),
-    _Pattern(
+    _SecretPattern(
+        "slack token", ("xox", "xapp-"), re.compile(_START + r"(?:xox[a-z]|xapp)-[A-Za-z0-9\-]{10,}"), _is_mixed
+    ),
+    _SecretPattern(
         "slack webhook", ("hooks.slack.com",), re.compile(r"hooks\.slack\.com/services/(?P<value>[A-Za-z0-9/]{20,})")
     ),
-    _Pattern(
+    _SecretPattern(
         "aws access key", ("akia", "asia"), re.compile(r"(?<![A-Za-z0-9])(?:AKIA|ASIA)[A-Z0-9]{16}(?![A-Za-z0-9])")
     ),
-    _Pattern(
+    _SecretPattern(
         "aws secret key",
         ("secret",),
         re.compile(
             r"(?i:secret[_-]?(?:access[_-]?)?key)" + _ASSIGN + r"(?P<value>[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])"
         ),
     ),
-    _Pattern("google api key", ("aiza",), re.compile(_START + r"AIza[A-Za-z0-9_\-]{35}(?![A-Za-z0-9])")),
-    _Pattern("google token", ("ya29.", "gocspx-"), re.compile(_START + r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_.\-]{20,}")),
-    _Pattern("api key", ("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_\-]{20,}"), _is_key),
-    _Pattern(
+    _SecretPattern("google api key", ("aiza",), re.compile(_START + r"AIza[A-Za-z0-9_\-]{35}(?![A-Za-z0-9])")),
+    _SecretPattern(
+        "google token", ("ya29.", "gocspx-"), re.compile(_START + r"(?:ya29\.|GOCSPX-)[A-Za-z0-9_.\-]{20,}")
+    ),
+    _SecretPattern("api key", ("sk-",), re.compile(_START + r"sk-[A-Za-z0-9_\-]{20,}"), _is_key),
+    _SecretPattern(
         "stripe key",
         ("k_live_", "k_test_", "whsec_"),
         re.compile(_START + r"(?:[sr]k_(?:live|test)_|whsec_)[A-Za-z0-9]{10,}"),
     ),
-    _Pattern("npm token", ("npm_",), re.compile(_START + r"npm_[A-Za-z0-9]{30,}")),
-    _Pattern("pypi token", ("pypi-",), re.compile(_START + r"pypi-[A-Za-z0-9_\-]{40,}")),
-    _Pattern(
+    _SecretPattern("npm token", ("npm_",), re.compile(_START + r"npm_[A-Za-z0-9]{30,}")),
+    _SecretPattern("pypi token", ("pypi-",), re.compile(_START + r"pypi-[A-Za-z0-9_\-]{40,}")),
+    _SecretPattern(
         "jwt",
         ("eyj",),
         re.compile(r"(?<![A-Za-z0-9_\-])eyJ[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]{8,}\.[A-Za-z0-9_\-]*"),
     ),
-    _Pattern(
+    _SecretPattern(
         "authorization",
         ("authorization",),
         re.compile(
@@ -133,30 +137,32 @@ _PATTERNS = (
         ),
         _is_mixed,
     ),
-    _Pattern(
+    _SecretPattern(
         "authorization", ("authorization",), re.compile(r"(?i:authorization)" + _ASSIGN + _VALUE % MIN_TOKEN), _is_token
     ),
-    _Pattern(
+    _SecretPattern(
         "bearer token",
         ("bearer",),
         re.compile(_START + r"(?i:bearer)[ \t]{1,8}(?P<value>[A-Za-z0-9\-._~+/]{16,}=*)"),
         _is_mixed,
     ),
-    _Pattern("azure key", ("key=",), re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,}=*)")),
-    _Pattern("signature", ("sig=",), re.compile(r"[?&;]sig=(?P<value>[A-Za-z0-9%+/=_\-]{20,})")),
-    _Pattern(
+    _SecretPattern(
+        "azure key", ("key=",), re.compile(r"(?:AccountKey|SharedAccessKey)=(?P<value>[A-Za-z0-9+/]{40,}=*)")
+    ),
+    _SecretPattern("signature", ("sig=",), re.compile(r"[?&;]sig=(?P<value>[A-Za-z0-9%+/=_\-]{20,})")),
+    _SecretPattern(
         "password",
         ("@",),
         re.compile(_START + r"[A-Za-z][A-Za-z0-9+.\-]{1,30}://[^\s:/@\"'<>]{0,256}:(?P<value>[^\s@/\"'<>]{1,256})@"),
         _is_given,
     ),
-    _Pattern(
+    _SecretPattern(
         "password",
         ("passw", "passphrase", "pwd"),
         re.compile(r"(?i:passw(?:or)?d|passphrase|pwd)" + _ASSIGN + _VALUE % MIN_PASSWORD),
         _is_password,
     ),
-    _Pattern(
+    _SecretPattern(
         "secret",
         ("secret", "key", "token"),
         re.compile(
@@ -181,12 +187,12 @@ _KEY_HINT = "-----begin "
 _ANY_HINT = _any_of({_KEY_HINT, *(hint for pattern in _PATTERNS for hint in pattern.hints)})
 
 
-def redact(text: str) -> Redacted:
+def redact(text: str) -> RedactedText:
     """Replace every secret by `[redacted: kind]`. Idempotent, and linear in the length of the text."""
     count, lowered = 0, text.lower()
     # Looked for at once: asking for each hint by itself was a tenth of what accepting a message cost.
     if _ANY_HINT.search(lowered) is None:
-        return Redacted(text, 0)
+        return RedactedText(text, 0)
     if _KEY_HINT in lowered:
         # First, because whatever else is found inside a key belongs to it.
         text, count = _replace(text, "private key", find_private_keys(text))
@@ -194,10 +200,10 @@ def redact(text: str) -> Redacted:
         if any(hint in lowered for hint in pattern.hints):
             text, found = _replace(text, pattern.kind, _find(pattern, text))
             count += found
-    return Redacted(text, count)
+    return RedactedText(text, count)
 
 
-def _find(pattern: _Pattern, text: str) -> list[tuple[int, int]]:
+def _find(pattern: _SecretPattern, text: str) -> list[tuple[int, int]]:
     group = "value" if "value" in pattern.shape.groupindex else 0
     return [
         match.span(group)

@@ -162,7 +162,7 @@ _OWN_WORDS = ("begins", "ends", "message", "harken", "treat", "trust", "(d-", "(
 
 
 @dataclass(frozen=True, slots=True)
-class Cleaned:
+class CleanText:
     """A text that is safe to store and show, how many characters of it were cut, and how many it had before."""
 
     text: str
@@ -170,7 +170,7 @@ class Cleaned:
     length: int
 
 
-def clean(text: str, text_format: TextFormat, max_bytes: int = MAX_TEXT_BYTES, *, left_out: int = 0) -> Cleaned:
+def clean(text: str, text_format: TextFormat, max_bytes: int = MAX_TEXT_BYTES, *, left_out: int = 0) -> CleanText:
     """Return the readable text; what is over `max_bytes` of UTF-8 is cut, and a last line says so.
 
     `left_out` counts the characters that are missing already; of markup that is cut, those of the markup count too.
@@ -186,7 +186,7 @@ def clean(text: str, text_format: TextFormat, max_bytes: int = MAX_TEXT_BYTES, *
     # Made harmless before it is measured, because that takes more bytes and never fewer; and again after a cut, which
     # can make a look-alike.
     kept, cut = _cap(neutralise(tidy[:fits]), cut + len(tidy) - fits, max_bytes)
-    return Cleaned(neutralise(kept) if cut else kept, cut, length)
+    return CleanText(neutralise(kept) if cut else kept, cut, length)
 
 
 def one_line(text: str, max_chars: int) -> str:

@@ -18,9 +18,9 @@ from typing import Final
 
 from harken.clock import Clock
 from harken.errors import HarkenError, UserError
-from harken.rules.fault import Fault
+from harken.rules.fault import RuleFault
 from harken.rules.load import MOST_BYTES, RuleFile, load
-from harken.rules.match import Matcher
+from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
 
 REFIT_AFTER: Final = timedelta(seconds=20)
@@ -36,8 +36,8 @@ class InForce:
     """A set of rules, ready to be matched."""
 
     rules: tuple[Rule, ...]
-    matcher: Matcher
-    warnings: tuple[Fault, ...]
+    matcher: RuleMatcher
+    warnings: tuple[RuleFault, ...]
     loaded_at: datetime
     text: str  # as they were written
 
@@ -53,7 +53,7 @@ class InForce:
 
     def only(self, rule: Rule) -> InForce:
         """Return this with one of its rules."""
-        return replace(self, rules=(rule,), matcher=Matcher((rule,)))
+        return replace(self, rules=(rule,), matcher=RuleMatcher((rule,)))
 
 
 class RuleBook:
@@ -100,7 +100,7 @@ class RuleBook:
         """Return rules that were written as a text, ready to be matched. Raises what is wrong with them."""
         data = text.encode("utf-8", "surrogateescape")
         file = load(data) if data.strip() else RuleFile(rules=(), warnings=())
-        return InForce(file.rules, Matcher(file.rules), file.warnings, self._clock.now(), text)
+        return InForce(file.rules, RuleMatcher(file.rules), file.warnings, self._clock.now(), text)
 
     def take(self, rules: InForce) -> None:
         """Put rules in force."""

@@ -15,7 +15,7 @@ from typing import Final
 from harken.model import Message, MessageId, Trust
 from harken.reaction import DEEPEST_CHAIN, MOST_WAITING, Fired, Mode, Order, Outcome, RuleState, Verdict
 from harken.rules.durations import format_duration
-from harken.rules.match import Candidate
+from harken.rules.match import RuleMatch
 from harken.rules.prompt import render_prompt
 from harken.rules.rule import Rule
 
@@ -23,7 +23,7 @@ _TRUSTED: Final[Mapping[Trust, int]] = {Trust.UNKNOWN: 0, Trust.KNOWN: 1, Trust.
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HoldReason:
     """Why a rule that fits does not fire."""
 
     outcome: Outcome
@@ -32,7 +32,7 @@ class _Held:
 
 
 def decide(
-    candidates: Sequence[tuple[Message, Sequence[Candidate]]],
+    candidates: Sequence[tuple[Message, Sequence[RuleMatch]]],
     standing: RuleState,
     ancestry: Mapping[MessageId, tuple[str, ...]],
     unable: Mapping[str, str],
@@ -46,7 +46,7 @@ def decide(
     `ancestry` are the rules that led to a message, nearest first; `unable` says by name which rules cannot run, and
     why; `nonce` is asked for each prompt. In a replay nothing that fires waits: nobody knows when it would have ended.
     """
-    deciding = _Deciding(standing, ancestry, unable, local, is_replay=is_replay)
+    deciding = _DecisionState(standing, ancestry, unable, local, is_replay=is_replay)
     verdicts = []
     for message, fitting in candidates:
         for candidate in fitting:
@@ -69,7 +69,7 @@ def decide(
     return verdicts
 
 
-class _Deciding:
+class _DecisionState:
     """The standing, as it becomes while verdicts are found."""
 
     def __init__(
@@ -90,7 +90,7 @@ class _Deciding:
         self._local = local
         self._is_replay = is_replay
 
-    def held(self, message: Message, candidate: Candidate) -> _Held | None:
+    def held(self, message: Message, candidate: RuleMatch) -> _HoldReason | None:
         """Return why a rule does not fire, or None when it does: the first reason counts."""
         rule = candidate.rule
         return (
@@ -102,44 +102,44 @@ class _Deciding:
             or self._by_queue(rule)
         )
 
-    def fire(self, message: Message, candidate: Candidate) -> None:
+    def fire(self, message: Message, candidate: RuleMatch) -> None:
         """Begin the windows of a rule that fires, and let its action wait."""
         rule, fired = candidate.rule, Fired(message.id, message.received_at)
         self._fired[rule.name] = fired
         self._duplicates[rule.name, candidate.digest] = fired
         self._waiting += rule.is_run and not self._is_replay
 
-    def _by_person(self, message: Message, rule: Rule) -> _Held | None:
+    def _by_person(self, message: Message, rule: Rule) -> _HoldReason | None:
         if reason := self._unable.get(rule.name, ""):
-            return _Held(Outcome.CANNOT_RUN, reason)
+            return _HoldReason(Outcome.CANNOT_RUN, reason)
         if self._is_paused:
-            return _Held(Outcome.PAUSED, "rules are paused")
+            return _HoldReason(Outcome.PAUSED, "rules are paused")
         quiet = rule.quiet_hours
         if quiet is not None and quiet.covers(message.received_at.astimezone(self._local)):
-            return _Held(Outcome.QUIET, f"inside the quiet hours {quiet.begin:%H:%M}-{quiet.end:%H:%M}")
+            return _HoldReason(Outcome.QUIET, f"inside the quiet hours {quiet.begin:%H:%M}-{quiet.end:%H:%M}")
         return None
 
-    def _by_duplicate(self, message: Message, candidate: Candidate) -> _Held | None:
+    def _by_duplicate(self, message: Message, candidate: RuleMatch) -> _HoldReason | None:
         rule = candidate.rule
         fired = self._duplicates.get((rule.name, candidate.digest))
         if fired is None or not _is_inside(message, fired, rule.dedup_window):
             return None
         window = format_duration(rule.dedup_window)
         reason = f"the same as {fired.message} {self._when(fired, message)}, less than {window} apart"
-        return _Held(Outcome.DUPLICATE, reason, fired.message)
+        return _HoldReason(Outcome.DUPLICATE, reason, fired.message)
 
-    def _by_limit(self, message: Message, rule: Rule) -> _Held | None:
+    def _by_limit(self, message: Message, rule: Rule) -> _HoldReason | None:
         fired = self._fired.get(rule.name)
         if fired is None or not _is_inside(message, fired, rule.rate_limit):
             return None
         limit = format_duration(rule.rate_limit)
         reason = f"inside the rate limit of {limit} since {fired.message} {self._when(fired, message)}"
-        return _Held(Outcome.LIMITED, reason, fired.message)
+        return _HoldReason(Outcome.LIMITED, reason, fired.message)
 
-    def _by_queue(self, rule: Rule) -> _Held | None:
+    def _by_queue(self, rule: Rule) -> _HoldReason | None:
         if rule.mode is Mode.NOTIFY or self._waiting < MOST_WAITING:
             return None
-        return _Held(Outcome.FULL, f"{MOST_WAITING} actions wait already: answer or decline some")
+        return _HoldReason(Outcome.FULL, f"{MOST_WAITING} actions wait already: answer or decline some")
 
     def _when(self, fired: Fired, message: Message) -> str:
         at = fired.at.astimezone(self._local)
@@ -147,17 +147,17 @@ class _Deciding:
         return f"at {at:%H:%M}" if is_same_day else f"on {at:%Y-%m-%d at %H:%M}"
 
 
-def _by_trust(message: Message, rule: Rule) -> _Held | None:
+def _by_trust(message: Message, rule: Rule) -> _HoldReason | None:
     if _TRUSTED[message.trust] >= _TRUSTED[rule.trust]:
         return None
-    return _Held(Outcome.UNTRUSTED, f"its sender is {message.trust}, the rule asks for {rule.trust}")
+    return _HoldReason(Outcome.UNTRUSTED, f"its sender is {message.trust}, the rule asks for {rule.trust}")
 
 
-def _by_chain(rule: Rule, ancestry: Sequence[str]) -> _Held | None:
+def _by_chain(rule: Rule, ancestry: Sequence[str]) -> _HoldReason | None:
     if rule.name in ancestry:
-        return _Held(Outcome.LOOP, "a run of this rule led to it")
+        return _HoldReason(Outcome.LOOP, "a run of this rule led to it")
     if rule.mode is not Mode.NOTIFY and len(ancestry) >= DEEPEST_CHAIN:
-        return _Held(
+        return _HoldReason(
             Outcome.TOO_DEEP, f"{len(ancestry)} runs led to it, at most {DEEPEST_CHAIN} may follow one another"
         )
     return None

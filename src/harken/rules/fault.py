@@ -20,7 +20,7 @@ HINT: Final = "Correct the file, then look again: harken rules check. Until then
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class RuleFault:
     """One thing that is wrong, or that is probably not meant."""
 
     rule: str  # its name, or `#3`; empty: about the file
@@ -39,15 +39,15 @@ class Fault:
         return f"{where}{subject} is {self.found}; {self.accepted}."
 
 
-class RulesFault(UserError):
+class InvalidRules(UserError):
     """A file of rules that cannot be used, with everything that is wrong with it."""
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    def __init__(self, faults: Sequence[RuleFault]) -> None:
         super().__init__("\n".join(fault.sentence for fault in faults), HINT)
         self.faults = tuple(faults)
 
 
-class Misfit(ValueError):
+class FieldMisfit(ValueError):
     """A value that does not fit its field; the text says what would."""
 
 

@@ -1,6 +1,7 @@
-"""What each field of a rule accepts. Every reader takes what the file says and returns the value, or raises `Misfit`.
+"""What each field of a rule accepts.
 
-Pure. Which fields a rule needs together is `load`'s business; the same limits, for editors, are in `schema`.
+Every reader takes what the file says and returns the value, or raises `FieldMisfit`. Pure. Which fields a rule needs
+together is `load`'s business; the same limits, for editors, are in `schema`.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from harken.model import Trust
 from harken.reaction import Mode
 from harken.rules import pattern
 from harken.rules.durations import DurationFault, format_duration, parse_duration
-from harken.rules.fault import Misfit, closest
+from harken.rules.fault import FieldMisfit, closest
 from harken.rules.pattern import PatternFault, compile_pattern
 from harken.rules.rule import QuietHours
 
@@ -50,18 +51,18 @@ def name(value: object, most: int = NAME_CHARS) -> str:
     """Return a name: something that can be seen, on one line."""
     found = line(value, most)
     if not found.strip():
-        raise Misfit(f"it needs 1 to {most} characters that can be seen")
+        raise FieldMisfit(f"it needs 1 to {most} characters that can be seen")
     return found
 
 
 def line(value: object, most: int = LINE_CHARS) -> str:
     """Return a text on one line."""
     if not isinstance(value, str):
-        raise Misfit("it must be a text in quotes")
+        raise FieldMisfit("it must be a text in quotes")
     if len(value) > most:
-        raise Misfit(f"it may have at most {most:,} characters, and has {len(value):,}")
+        raise FieldMisfit(f"it may have at most {most:,} characters, and has {len(value):,}")
     if found := _LINE.search(value):
-        raise Misfit(f"it may have no control or invisible characters, and has U+{ord(found[0]):04X}")
+        raise FieldMisfit(f"it may have no control or invisible characters, and has U+{ord(found[0]):04X}")
     return value
 
 
@@ -79,7 +80,7 @@ def content_regex(value: object) -> str:
     except PatternFault as exc:
         place = f", at character {exc.position}" if exc.position else ""
         said = _LINE.sub("?", exc.reason)[:LINE_CHARS]
-        raise Misfit(
+        raise FieldMisfit(
             f"it must be a regular expression of RE2 ({said}{place}); in JSON each backslash is written twice"
         ) from exc
     return found
@@ -91,29 +92,29 @@ def mode(value: object) -> Mode:
         return Mode.NOTIFY
     if isinstance(value, str) and value in list(Mode):
         return Mode(value)
-    raise Misfit(_one_of([item.value for item in Mode], value))
+    raise FieldMisfit(_one_of([item.value for item in Mode], value))
 
 
 def trust(value: object) -> Trust:
     """Return the least trust of a sender."""
     if isinstance(value, str) and value in list(Trust):
         return Trust(value)
-    raise Misfit(_one_of([item.value for item in Trust], value))
+    raise FieldMisfit(_one_of([item.value for item in Trust], value))
 
 
 def tools(value: object) -> tuple[str, ...]:
     """Return the tools that a run may use."""
     if isinstance(value, str):
-        raise Misfit("it must be a list: put the tool in brackets")
+        raise FieldMisfit("it must be a list: put the tool in brackets")
     if not isinstance(value, list):
-        raise Misfit("it must be a list of tools")
+        raise FieldMisfit("it must be a list of tools")
     if len(value) > MOST_TOOLS:
-        raise Misfit(f"it may have at most {MOST_TOOLS} tools, and has {len(value)}")
+        raise FieldMisfit(f"it may have at most {MOST_TOOLS} tools, and has {len(value)}")
     for number, item in enumerate(value, 1):
         try:
             name(item, LINE_CHARS)
-        except Misfit as exc:
-            raise Misfit(f"of number {number}: {exc}") from exc
+        except FieldMisfit as exc:
+            raise FieldMisfit(f"of number {number}: {exc}") from exc
     return tuple(value)
 
 
@@ -122,21 +123,21 @@ def duration(value: object) -> timedelta:
     if not isinstance(value, str):
         number = value if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**9 else None
         meant = "" if number is None else f'write "{number}s" or "{number}m": '
-        raise Misfit(f"{meant}it must be {_GO_DURATION}, in quotes")
+        raise FieldMisfit(f"{meant}it must be {_GO_DURATION}, in quotes")
     if not value:
         return timedelta(0)
     try:
         return parse_duration(value)
     except DurationFault as exc:
         meant = f"write {exc.suggestion}: " if exc.suggestion else ""
-        raise Misfit(f"{meant}it must be {_GO_DURATION}") from exc
+        raise FieldMisfit(f"{meant}it must be {_GO_DURATION}") from exc
 
 
 def timeout(value: object) -> timedelta:
     """Return how long a run may take."""
     found = duration(value)
     if not timedelta(seconds=1) <= found <= LONGEST_RUN:
-        raise Misfit(f"it must be from 1s to {format_duration(LONGEST_RUN)}")
+        raise FieldMisfit(f"it must be from 1s to {format_duration(LONGEST_RUN)}")
     return found
 
 
@@ -144,14 +145,14 @@ def max_turns(value: object) -> int:
     """Return how many turns a run may take."""
     is_whole = isinstance(value, int | float) and not isinstance(value, bool) and value == value // 1
     if not is_whole or not isinstance(value, int | float) or not 1 <= value <= MOST_TURNS:
-        raise Misfit(f"it must be a whole number from 1 to {MOST_TURNS}")
+        raise FieldMisfit(f"it must be a whole number from 1 to {MOST_TURNS}")
     return int(value)
 
 
 def truth(value: object) -> bool:
     """Return a yes or no."""
     if not isinstance(value, bool):
-        raise Misfit("it must be true or false")
+        raise FieldMisfit("it must be true or false")
     return value
 
 
@@ -159,7 +160,7 @@ def workdir(value: object) -> str:
     """Return a folder, written in full."""
     found = line(value, 4096)
     if found and not _WORKDIR.match(found):
-        raise Misfit("it must be a folder written in full, beginning with / or ~/")
+        raise FieldMisfit("it must be a folder written in full, beginning with / or ~/")
     return found
 
 
@@ -170,10 +171,10 @@ def quiet_hours(value: object) -> QuietHours | None:
         return None
     parts = _QUIET.fullmatch(found)
     if parts is None:
-        raise Misfit(f'{_meant_hours(found)}it must be two times of the day, such as "22:00-07:00"')
+        raise FieldMisfit(f'{_meant_hours(found)}it must be two times of the day, such as "22:00-07:00"')
     begin, end = time(int(parts[1]), int(parts[2])), time(int(parts[3]), int(parts[4]))
     if begin == end:
-        raise Misfit("begin and end must differ; to silence a rule, take it out")
+        raise FieldMisfit("begin and end must differ; to silence a rule, take it out")
     return QuietHours(begin, end)
 
 
@@ -187,11 +188,11 @@ LEAST_TRUST: Final[Mapping[Mode, Trust]] = {Mode.AUTO: Trust.KNOWN}
 
 def _text(value: object, most: int) -> str:
     if not isinstance(value, str):
-        raise Misfit("it must be a text in quotes")
+        raise FieldMisfit("it must be a text in quotes")
     if len(value) > most:
-        raise Misfit(f"it may have at most {most:,} characters, and has {len(value):,}")
+        raise FieldMisfit(f"it may have at most {most:,} characters, and has {len(value):,}")
     if found := _TEXT.search(value):
-        raise Misfit(f"it may have no control or invisible characters, and has U+{ord(found[0]):04X}")
+        raise FieldMisfit(f"it may have no control or invisible characters, and has U+{ord(found[0]):04X}")
     return value
 
 

@@ -23,7 +23,7 @@ from harken.reaction import ACTIONS, RuleState, Verdict
 from harken.rules.book import RuleBook
 from harken.rules.chat import answer_in
 from harken.rules.engine import decide
-from harken.rules.match import Candidate
+from harken.rules.match import RuleMatch
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.contract.outbox import CallKey
@@ -39,10 +39,10 @@ KEEP_WINDOWS: Final = timedelta(days=60)
 
 _NOT_MAIL: Final = frozenset({ACTIONS, OUTBOX})
 
-Matched = Sequence[tuple[Message, Sequence[Candidate]]]
+Matched = Sequence[tuple[Message, Sequence[RuleMatch]]]
 
 
-class Judge:
+class RuleJudge:
     """Judges for one daemon."""
 
     def __init__(self, store: Store, book: RuleBook, clock: Clock) -> None:

@@ -18,8 +18,8 @@ from harken.model import INBOX, Trust
 from harken.reaction import Mode
 from harken.rules import fields
 from harken.rules.advice import advice
-from harken.rules.fault import Fault, Misfit, RulesFault, closest, shown
-from harken.rules.places import Places, position
+from harken.rules.fault import FieldMisfit, InvalidRules, RuleFault, closest, shown
+from harken.rules.places import RulePositions, position
 from harken.rules.quoting import plain_or_quoted
 from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TURNS, EDIT_FILE, EDIT_INSTRUCTIONS, Rule
 
@@ -30,7 +30,7 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _TOP_KEYS: Final = ("rules", "$schema")
 _Value = TypeVar("_Value")
 
-__all__ = ["MOST_BYTES", "MOST_KEYS", "MOST_RULES", "Fault", "RuleFile", "RulesFault", "load"]
+__all__ = ["MOST_BYTES", "MOST_KEYS", "MOST_RULES", "InvalidRules", "RuleFault", "RuleFile", "load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,19 +38,19 @@ class RuleFile:
     """The rules of a file, in its order, and what is probably not meant in it."""
 
     rules: tuple[Rule, ...] = ()
-    warnings: tuple[Fault, ...] = ()
+    warnings: tuple[RuleFault, ...] = ()
 
 
 def load(data: bytes) -> RuleFile:
-    """Return the rules of a file. Raises `RulesFault` with every fault in it."""
+    """Return the rules of a file. Raises `InvalidRules` with every fault in it."""
     text = _decoded(data)
     document = _parsed(text)
     raw_rules, faults, warnings = _top(document)
-    places = Places(text)
+    places = RulePositions(text)
     rules = list[Rule]()
     names = dict[str, int]()
     for number, raw in enumerate(raw_rules):
-        reading = _Reading(raw, number, names)
+        reading = _RuleReader(raw, number, names)
         rule = reading.rule()
         placed = [_placed(fault, places, number) for fault in reading.faults]
         faults += placed
@@ -59,28 +59,28 @@ def load(data: bytes) -> RuleFile:
             found = [*reading.warnings, *advice(rule, is_trust_given="trust" in reading.keys)]
             warnings += [_placed(fault, places, number) for fault in found]
     if faults:
-        raise RulesFault(faults)
+        raise InvalidRules(faults)
     return RuleFile(tuple(rules), tuple(warnings))
 
 
-class _Object(dict[str, object]):
+class _JsonObject(dict[str, object]):
     """A JSON object that remembers which keys it had twice."""
 
     repeated: tuple[str, ...] = ()
 
 
-class _Reading:
+class _RuleReader:
     """One rule being read, and what was found wrong with it so far."""
 
     def __init__(self, raw: object, number: int, names: dict[str, int]) -> None:
-        self._raw: Mapping[str, object] = raw if isinstance(raw, _Object) else {}
+        self._raw: Mapping[str, object] = raw if isinstance(raw, _JsonObject) else {}
         self._found = raw
         self._number = number
         self._names = names
         self._label = f"#{number + 1}"
         self._misfits = set[str]()
-        self.faults = list[Fault]()
-        self.warnings = list[Fault]()
+        self.faults = list[RuleFault]()
+        self.warnings = list[RuleFault]()
 
     @property
     def keys(self) -> frozenset[str]:
@@ -89,7 +89,7 @@ class _Reading:
 
     def rule(self) -> Rule | None:
         """Return the rule; it counts only when there are no faults."""
-        if not isinstance(self._found, _Object):
+        if not isinstance(self._found, _JsonObject):
             self._fault("", shown(self._found), "a rule is an object in braces")
             return None
         name = self._name()
@@ -136,7 +136,7 @@ class _Reading:
             return default
         try:
             return read(value)
-        except Misfit as exc:
+        except FieldMisfit as exc:
             self._misfits.add(key)
             self._fault(key, shown(value), str(exc))
             return default
@@ -162,7 +162,7 @@ class _Reading:
             accepted = f'add "{EDIT_FILE}": "{EDIT_INSTRUCTIONS}" alone lets nothing be edited'
             self._fault("tools", f'"{EDIT_INSTRUCTIONS}" without "{EDIT_FILE}"', accepted)
 
-    def _unknown_keys(self, raw: _Object) -> None:
+    def _unknown_keys(self, raw: _JsonObject) -> None:
         if len(raw) > MOST_KEYS:
             self._fault("", f"{len(raw):,} fields long", f"the fields are {', '.join(fields.KEYS)}")
             return
@@ -175,10 +175,10 @@ class _Reading:
                     self._fault(name, "not a field of a rule", f"write {near}")
                 else:
                     accepted = f"it has no effect; the fields are {', '.join(fields.KEYS)}"
-                    self.warnings.append(Fault(self._label, name, "not a field of a rule", accepted))
+                    self.warnings.append(RuleFault(self._label, name, "not a field of a rule", accepted))
 
     def _fault(self, field: str, found: str, accepted: str) -> None:
-        self.faults.append(Fault(self._label, field, found, accepted))
+        self.faults.append(RuleFault(self._label, field, found, accepted))
 
 
 def _decoded(data: bytes) -> str:
@@ -189,7 +189,7 @@ def _decoded(data: bytes) -> str:
         return data.decode()
     except UnicodeDecodeError as exc:
         line, column = position(data[: exc.start].decode(), exc.start)
-        raise RulesFault([Fault("", "", "not UTF-8", "save it as UTF-8", line, column)]) from exc
+        raise InvalidRules([RuleFault("", "", "not UTF-8", "save it as UTF-8", line, column)]) from exc
 
 
 def _parsed(text: str) -> object:
@@ -200,10 +200,10 @@ def _parsed(text: str) -> object:
         position = _position(text, exc)
         accepted = f'it must be JSON, such as {{"rules": []}}: {_cause(text, position) or said}'
         line, column = text.count("\n", 0, position) + 1, position - text.rfind("\n", 0, position)
-        raise RulesFault([Fault("", "", "not JSON", accepted, line, column)]) from exc
+        raise InvalidRules([RuleFault("", "", "not JSON", accepted, line, column)]) from exc
     except (RecursionError, ValueError) as exc:
         what = "nested too deeply" if isinstance(exc, RecursionError) else "one with a number that cannot be read"
-        raise RulesFault([Fault("", "", what, "it must be JSON as the documents describe it")]) from exc
+        raise InvalidRules([RuleFault("", "", what, "it must be JSON as the documents describe it")]) from exc
 
 
 def _position(text: str, exc: json.JSONDecodeError) -> int:
@@ -227,8 +227,8 @@ def _cause(text: str, position: int) -> str:
     return ""
 
 
-def _object(pairs: list[tuple[str, object]]) -> _Object:
-    found = _Object(pairs)
+def _object(pairs: list[tuple[str, object]]) -> _JsonObject:
+    found = _JsonObject(pairs)
     if len(found) < len(pairs):
         times = Counter(key for key, _ in pairs)
         found.repeated = tuple(key for key in found if times[key] > 1)
@@ -239,40 +239,40 @@ def _constant(name: str) -> NoReturn:
     raise ValueError(name)
 
 
-def _top(document: object) -> tuple[list[object], list[Fault], list[Fault]]:
+def _top(document: object) -> tuple[list[object], list[RuleFault], list[RuleFault]]:
     """Return the rules as the file has them, and what is wrong with what is around them."""
-    if not isinstance(document, _Object):
+    if not isinstance(document, _JsonObject):
         _refuse(shown(document), 'it must be an object: {"rules": [...]}')
     if len(document) > MOST_KEYS:
         _refuse(f"{len(document):,} keys long", f"the keys are {' and '.join(_TOP_KEYS)}")
-    faults, warnings = list[Fault](), list[Fault]()
+    faults, warnings = list[RuleFault](), list[RuleFault]()
     for key in document.repeated:
-        faults.append(Fault("", plain_or_quoted(key), "there twice", "write it once: it is not clear which counts"))
+        faults.append(RuleFault("", plain_or_quoted(key), "there twice", "write it once: it is not clear which counts"))
     for key in document:
         if key in _TOP_KEYS:
             continue
         if near := closest(key, _TOP_KEYS):
-            faults.append(Fault("", shown(key), "not known", f"write {near}"))
+            faults.append(RuleFault("", shown(key), "not known", f"write {near}"))
         else:
-            warnings.append(Fault("", shown(key), "not known", "it has no effect"))
+            warnings.append(RuleFault("", shown(key), "not known", "it has no effect"))
     schema = document.get("$schema")
     if schema is not None and not isinstance(schema, str):
-        faults.append(Fault("", "$schema", shown(schema), "it must be a text in quotes"))
+        faults.append(RuleFault("", "$schema", shown(schema), "it must be a text in quotes"))
     rules = document.get("rules")
     if rules is not None and not isinstance(rules, list):
-        faults.append(Fault("", "rules", shown(rules), "it must be a list of rules in brackets"))
+        faults.append(RuleFault("", "rules", shown(rules), "it must be a list of rules in brackets"))
     found: list[object] = rules if isinstance(rules, list) else []
     if len(found) > MOST_RULES:
-        faults.append(Fault("", "rules", f"{len(found):,} rules long", f"at most {MOST_RULES:,} are read"))
+        faults.append(RuleFault("", "rules", f"{len(found):,} rules long", f"at most {MOST_RULES:,} are read"))
         found = []
     return found, faults, warnings
 
 
 def _refuse(found: str, accepted: str) -> NoReturn:
-    raise RulesFault([Fault("", "", found, accepted)])
+    raise InvalidRules([RuleFault("", "", found, accepted)])
 
 
-def _placed(fault: Fault, places: Places, number: int) -> Fault:
+def _placed(fault: RuleFault, places: RulePositions, number: int) -> RuleFault:
     line, column = places.of(number, _unquoted(fault.field))
     return replace(fault, line=line, column=column)
 

@@ -21,14 +21,14 @@ _SHOWN_CHARS: Final = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class RuleMatch:
     """A rule that a message fits, and what duplicates of the message are told by."""
 
     rule: Rule
     digest: bytes
 
 
-class Matcher:
+class RuleMatcher:
     """Rules, made ready to be compared with messages."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
@@ -42,7 +42,7 @@ class Matcher:
         for number, rule in enumerate(rules):
             self._named.setdefault((rule.server or ANY, rule.channel or ANY), []).append(number)
 
-    def candidates(self, message: Message) -> Sequence[Candidate]:
+    def candidates(self, message: Message) -> Sequence[RuleMatch]:
         """Return the rules that a message fits, in their order."""
         if message.kind is Kind.DELETION:
             return ()
@@ -56,7 +56,7 @@ class Matcher:
         if not fitting:
             return ()
         digest = hashlib.sha256(text[:DIGEST_BYTES]).digest()
-        return [Candidate(self._rules[number], digest) for number in sorted(fitting)]
+        return [RuleMatch(self._rules[number], digest) for number in sorted(fitting)]
 
     def mismatch(self, rule: Rule, message: Message) -> str:
         """Return the first field that does not fit, and what was found instead; empty when the rule fits."""

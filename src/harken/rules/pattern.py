@@ -27,7 +27,7 @@ class PatternFault(ValueError):
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class TextPattern:
     """One regular expression, ready to search."""
 
     compiled: Any
@@ -37,14 +37,14 @@ class Pattern:
         return self.compiled.search(text) is not None
 
 
-def compile_pattern(text: str) -> Pattern:
+def compile_pattern(text: str) -> TextPattern:
     """Return a regular expression. Raises `PatternFault`."""
     if len(text) > MOST_CHARS:
         raise PatternFault(f"it has {len(text):,} characters, at most {MOST_CHARS:,} are allowed")
     reason = _fault(text)
     if reason:
         raise PatternFault(reason, _position(text, reason))
-    return Pattern(_RE2.compile(text, _options(_PATTERN_BYTES)))
+    return TextPattern(_RE2.compile(text, _options(_PATTERN_BYTES)))
 
 
 class PatternSet:
@@ -59,7 +59,7 @@ class PatternSet:
 
 
 @dataclass(frozen=True, slots=True)
-class _Together:
+class _PatternSet:
     first: int
     compiled: Any
 
@@ -68,9 +68,9 @@ class _Together:
 
 
 @dataclass(frozen=True, slots=True)
-class _Alone:
+class _SinglePattern:
     place: int
-    pattern: Pattern
+    pattern: TextPattern
 
     @property
     def size(self) -> int:
@@ -80,11 +80,11 @@ class _Alone:
         return [self.place] if self.pattern.is_in(text) else []
 
 
-def _parts(texts: Sequence[str]) -> Iterator[_Together | _Alone]:
+def _parts(texts: Sequence[str]) -> Iterator[_PatternSet | _SinglePattern]:
     """Yield sets as large as the memory allows: a set that could be compiled has room to search any text."""
-    group, size = list[_Alone](), 0
+    group, size = list[_SinglePattern](), 0
     for place, text in enumerate(texts):
-        alone = _Alone(place, compile_pattern(text))
+        alone = _SinglePattern(place, compile_pattern(text))
         if size + alone.size > _SET_STEPS:
             yield from _joined(group, texts)
             group, size = [], 0
@@ -93,7 +93,7 @@ def _parts(texts: Sequence[str]) -> Iterator[_Together | _Alone]:
     yield from _joined(group, texts)
 
 
-def _joined(group: Sequence[_Alone], texts: Sequence[str]) -> Sequence[_Together | _Alone]:
+def _joined(group: Sequence[_SinglePattern], texts: Sequence[str]) -> Sequence[_PatternSet | _SinglePattern]:
     if len(group) <= 1:
         return group
     together = _RE2.Set.SearchSet(_options(_SET_BYTES))
@@ -103,7 +103,7 @@ def _joined(group: Sequence[_Alone], texts: Sequence[str]) -> Sequence[_Together
         together.Compile()
     except _RE2.error:
         return group
-    return [_Together(group[0].place, together)]
+    return [_PatternSet(group[0].place, together)]
 
 
 def _options(most_bytes: int) -> object:

@@ -13,7 +13,7 @@ from typing import Final
 _SPACE: Final = re.compile(r"[ \t\n\r]*")
 
 
-class Places:
+class RulePositions:
     """The places of a text's rules, by their number from 0, and of their fields."""
 
     def __init__(self, text: str) -> None:

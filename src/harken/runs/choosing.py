@@ -19,7 +19,7 @@ ServerOf = Callable[[str], ToolServer | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Chosen:
+class ChosenHost:
     """A host that can do it, and the path of its program; or why none can."""
 
     jail: Jail | None
@@ -27,7 +27,7 @@ class Chosen:
     refusal: str = ""
 
 
-class Choosing:
+class HostChooser:
     """Chooses among the jails there are."""
 
     def __init__(
@@ -38,20 +38,20 @@ class Choosing:
         self._environ = environ
         self._preferred = preferred
 
-    def choose(self, agent: str, tools: Sequence[str]) -> Chosen:
+    def choose(self, agent: str, tools: Sequence[str]) -> ChosenHost:
         """Return the host for an order: the one it names, else the preferred one, else the first that can."""
         named = agent or self._preferred
         jails = [jail for jail in self._jails() if not named or jail.host == named]
         if not jails:
-            return Chosen(None, refusal=f"there is no way to fence {named}")
+            return ChosenHost(None, refusal=f"there is no way to fence {named}")
         wanted = [parse_tool(text) for text in tools]
         if missing := self._unknown_server(wanted):
-            return Chosen(None, refusal=missing)
+            return ChosenHost(None, refusal=missing)
         if short := next((tool for tool in wanted if is_too_short(tool)), None):
-            return Chosen(None, refusal=f"{short.text} allows any command: name more of it, or say shell")
+            return ChosenHost(None, refusal=f"{short.text} allows any command: name more of it, or say shell")
         abilities = {tool.ability for tool in wanted}
         if Ability.EDIT_INSTRUCTIONS in abilities and Ability.EDIT_FILE not in abilities:
-            return Chosen(None, refusal="edit_instructions edits nothing by itself: name edit_file too")
+            return ChosenHost(None, refusal="edit_instructions edits nothing by itself: name edit_file too")
         refusals = []
         for jail in jails:
             program = shutil.which(jail.program, path=self._environ.get("PATH", os.defpath))
@@ -60,8 +60,8 @@ class Choosing:
             elif refusal := jail.refusal(wanted):
                 refusals.append(f"{jail.host}: {refusal}")
             else:
-                return Chosen(jail, program)
-        return Chosen(None, refusal="; ".join(refusals))
+                return ChosenHost(jail, program)
+        return ChosenHost(None, refusal="; ".join(refusals))
 
     def servers(self, tools: Sequence[Tool]) -> dict[str, ToolServer]:
         """Return the servers that some tools are of."""

@@ -21,7 +21,7 @@ import msgspec
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
-from harken.runs.comparison import Difference, differences
+from harken.runs.comparison import FolderDifference, differences
 from harken.runs.diff import unified_diff
 from harken.runs.held import GIT, GIT_SETTINGS, HeldPaths, is_undone
 from harken.runs.output import RECORD
@@ -31,15 +31,15 @@ from harken.runs.snapshot import (
     MOST_TEXT_BYTES,
     PRIVATE_FILE,
     PRIVATE_FOLDER,
-    Snapshot,
+    FolderSnapshot,
     is_text,
     load,
     opened_top,
     take,
 )
 from harken.runs.tools import may_change, parse_tool, runs_git
-from harken.runs.tree import Kind, is_bulky, look_through, read_content
-from harken.runs.undo import Undoing
+from harken.runs.tree import EntryKind, is_bulky, look_through, read_content
+from harken.runs.undo import FolderUndo
 
 _log = logging.getLogger("harken.runs")
 
@@ -55,7 +55,7 @@ _ASIDE: Final = "-set-aside"
 _CUT: Final = "The folder has more than is looked at, or some that cannot be read: there may be more changes."
 
 
-class _Heading(msgspec.Struct, frozen=True):
+class _RecordHeading(msgspec.Struct, frozen=True):
     """The first line of a record."""
 
     more: int = 0
@@ -67,7 +67,7 @@ IsHarmless = Callable[[Path], bool]
 """Whether no setting in a file of git's could make git start a program."""
 
 
-class Folders:
+class RunFolders:
     """The folders of the runs of one home."""
 
     def __init__(self, place: Path, is_harmless: IsHarmless, held: HeldPaths) -> None:
@@ -101,7 +101,7 @@ class Folders:
         has_undo = is_undone(tools)
         try:
             with opened_top(Path(run.workdir)) as root:
-                comparing = _Comparing(
+                comparing = _FolderComparison(
                     root, snapshot, self.aside(run.id), self._is_harmless if runs_git(tools) else None
                 )
                 changes = comparing.compare()
@@ -121,7 +121,7 @@ class Folders:
         """Return what became of the folder of a run; None when nobody looked."""
         try:
             first, *rest = self._record(run).read_bytes().splitlines()
-            heading = msgspec.json.decode(first, type=_Heading)
+            heading = msgspec.json.decode(first, type=_RecordHeading)
             files = tuple(msgspec.json.decode(line, type=FileChange) for line in rest)
         except (OSError, ValueError):
             return None
@@ -143,7 +143,7 @@ class Folders:
                     shutil.rmtree(path, ignore_errors=True)
 
     def _keep(self, run: RunId, changes: FolderChanges) -> None:
-        heading = _Heading(changes.more, changes.note, changes.is_known)
+        heading = _RecordHeading(changes.more, changes.note, changes.is_known)
         lines = [json_bytes(heading), *map(json_bytes, changes.files)]
         path = self._record(run)
         temporary = path.with_suffix(".tmp")
@@ -219,17 +219,17 @@ def _with_earlier(changes: FolderChanges, earlier: FolderChanges) -> FolderChang
     return replace(changes, files=(*done, *changes.files))
 
 
-class _Comparing:
+class _FolderComparison:
     """One comparison of a folder with what it was."""
 
-    def __init__(self, root: int, snapshot: Snapshot, aside: Path, is_harmless: IsHarmless | None) -> None:
+    def __init__(self, root: int, snapshot: FolderSnapshot, aside: Path, is_harmless: IsHarmless | None) -> None:
         self._is_harmless = is_harmless
         self._root = root
         self._snapshot = snapshot
         self._aside = aside
         self._left = MOST_DIFFS_CHARS
         self._held: dict[bytes, FileChange] = {}
-        self._found: Sequence[Difference] = ()  # what is held, and not as it was
+        self._found: Sequence[FolderDifference] = ()  # what is held, and not as it was
         self._free: Sequence[FileChange] = ()
         self._more = 0
         self._is_cut = False
@@ -246,7 +246,7 @@ class _Comparing:
 
     def undo(self) -> FolderChanges:
         """Put back what is held; return everything that is or was not as it was."""
-        undoing = Undoing(self._root, self._snapshot, self._aside)
+        undoing = FolderUndo(self._root, self._snapshot, self._aside)
         for _ in range(MOST_PASSES):
             for each in self._found:
                 self._undo(undoing, each)
@@ -261,7 +261,7 @@ class _Comparing:
         self._held = {path: replace(change, is_undone=path not in left) for path, change in self._held.items()}
         return self._changes()
 
-    def _undo(self, undoing: Undoing, each: Difference) -> None:
+    def _undo(self, undoing: FolderUndo, each: FolderDifference) -> None:
         change = self._held.get(each.path) or self._described(each)
         try:
             aside = undoing.undo(each)
@@ -275,12 +275,12 @@ class _Comparing:
         more = self._more + len(self._held) - len(held)
         return FolderChanges(files=(*held, *self._free), more=more, note=_CUT if self._is_cut else "")
 
-    def _differences(self) -> list[Difference]:
+    def _differences(self) -> list[FolderDifference]:
         tree = look_through(self._root, self._snapshot.parts, self._snapshot.tree.ends)
         self._is_cut = tree.is_cut or self._snapshot.tree.is_cut
         return [self._let_go(each) for each in differences(self._snapshot, self._root, tree)]
 
-    def _let_go(self, each: Difference) -> Difference:
+    def _let_go(self, each: FolderDifference) -> FolderDifference:
         """Return a difference as one that is not held, if git itself may have made it and it starts nothing."""
         *above, name = each.name.split("/")
         is_settings = name in GIT_SETTINGS and GIT in above and each.kind is ChangeKind.CHANGED
@@ -293,11 +293,11 @@ class _Comparing:
         copy.write_bytes(content)
         return replace(each, is_held=False) if self._is_harmless(copy) else each
 
-    def _described(self, each: Difference) -> FileChange:
+    def _described(self, each: FolderDifference) -> FileChange:
         diff, note = self._diff(each)
         return FileChange(path=each.name, kind=each.kind, is_held=each.is_held, note=note, diff=diff)
 
-    def _diff(self, each: Difference) -> tuple[str, str]:
+    def _diff(self, each: FolderDifference) -> tuple[str, str]:
         """Return how something differs, or why that is not shown."""
         note = _what_it_is(each)
         if note or (is_bulky(each.path) and not each.is_held):
@@ -329,15 +329,15 @@ def _text(content: bytes) -> str:
     return content.decode()
 
 
-def _what_it_is(each: Difference) -> str:
+def _what_it_is(each: FolderDifference) -> str:
     """Return what something is or was, if it is no file; or that only its mode has changed."""
     before, after = each.before, each.after
-    if after is not None and after.kind is Kind.LINK:
+    if after is not None and after.kind is EntryKind.LINK:
         return f"a link to {after.target.decode('utf-8', 'backslashreplace')}"
     if before is not None and after is not None:
         if before.kind is not after.kind:
             return f"was a {before.kind.value}, is a {after.kind.value}"
         is_mode_only = (before.size, before.mtime_ns) == (after.size, after.mtime_ns) and before.mode != after.mode
         return f"mode {before.mode:o}, now {after.mode:o}" if is_mode_only else ""
-    kinds = {entry.kind for entry in (before, after) if entry is not None} - {Kind.FILE}
-    return "".join("neither file nor folder" if kind is Kind.OTHER else f"a {kind.value}" for kind in kinds)
+    kinds = {entry.kind for entry in (before, after) if entry is not None} - {EntryKind.FILE}
+    return "".join("neither file nor folder" if kind is EntryKind.OTHER else f"a {kind.value}" for kind in kinds)

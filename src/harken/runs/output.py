@@ -31,7 +31,7 @@ RECORD: Final = "-changes.jsonl"  # what a run changed is kept beside; see `fold
 PRIVATE: Final = 0o600
 
 
-class Output:
+class RunOutput:
     """The output of one run that is going on."""
 
     def __init__(self, path: Path) -> None:
@@ -80,20 +80,20 @@ class Output:
         self.wake()
 
 
-class Outputs:
+class RunOutputs:
     """The outputs of all runs of one home."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._live: dict[RunId, Output] = {}
+        self._live: dict[RunId, RunOutput] = {}
 
     def path(self, run: RunId) -> Path:
         """Return where a run's output is."""
         return self._folder / f"{run}{SUFFIX}"
 
-    def begin(self, run: RunId) -> Output:
+    def begin(self, run: RunId) -> RunOutput:
         """Begin the output of a run."""
-        output = self._live[run] = Output(self.path(run))
+        output = self._live[run] = RunOutput(self.path(run))
         return output
 
     def finish(self, run: RunId) -> None:

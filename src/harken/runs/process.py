@@ -41,7 +41,7 @@ ROUND_SECONDS: Final = 0.5
 _REAPER: Final = Path(__file__).with_name("reaper.py")
 
 
-class Child:
+class ChildProcess:
     """A started process."""
 
     def __init__(self, process: Process, mark: str, log_line: str = "") -> None:
@@ -136,13 +136,13 @@ class Child:
 
 
 @asynccontextmanager
-async def started(cell: Cell, workdir: Path, mark: str) -> AsyncIterator[Child]:
+async def started(cell: Cell, workdir: Path, mark: str) -> AsyncIterator[ChildProcess]:
     """Start a cell's program in a folder; whatever happens, it has ended when the context is left."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
             process = await _opened(cell, workdir, mark, theirs)
-        child = Child(process, mark, cell.log_line)
+        child = ChildProcess(process, mark, cell.log_line)
         try:
             if sys.platform == "linux" and (error := await _error_of(ours)):
                 raise _not_started(cell, os.strerror(error))

@@ -16,7 +16,7 @@ MOST_DENIED_CHARS: Final = 300
 MOST_REASON_CHARS: Final = 1_000
 
 
-class Record:
+class RunRecord:
     """What one run told."""
 
     def __init__(self, transcript: Transcript, max_turns: int, *, is_counted: bool) -> None:

@@ -36,14 +36,14 @@ from harken.reaction import (
     RunId,
     RunState,
 )
-from harken.runs.choosing import Choosing, Chosen
-from harken.runs.folders import Folders, judged, told_changes
+from harken.runs.choosing import ChosenHost, HostChooser
+from harken.runs.folders import RunFolders, judged, told_changes
 from harken.runs.furnish import furnished
 from harken.runs.jail import Cell, Jail, Told, Work
 from harken.runs.mark import LETTERS, PREFIX
-from harken.runs.output import Output, Outputs
+from harken.runs.output import RunOutput, RunOutputs
 from harken.runs.process import descendants, end_group, started
-from harken.runs.reading import Record
+from harken.runs.reading import RunRecord
 from harken.runs.tools import parse_tool
 from harken.store.contract import Store
 
@@ -56,7 +56,7 @@ ABORTED_WITHIN_SECONDS: Final = 20.0
 MOST_ANSWERED_AGAIN: Final = 50
 
 
-class Registry(Protocol):
+class AgentRegistry(Protocol):
     """Knows which processes are agents, so that nothing that a run starts passes for the person."""
 
     def run_began(self, run: RunId, pid: int) -> None:
@@ -80,18 +80,18 @@ Contain = Callable[[str, Awaitable[None]], Coroutine[None, None, None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Places:
+class RunPlaces:
     """Where runs live."""
 
     outputs: Path
     cells: Path  # private folders of runs that are going on
     work: Path  # folders of rules that name none
-    folders: Folders  # what became of them
+    folders: RunFolders  # what became of them
     kept_out: tuple[Path, ...]  # Harken's own: no run may have any of it in its folder; the first is its home
     workdir: str = ""  # for rules that name none, if the person chose one
 
 
-class _Live:
+class _LiveRun:
     """A run that is going on."""
 
     def __init__(self, run: Run) -> None:
@@ -101,18 +101,18 @@ class _Live:
         self.over = anyio.Event()
 
 
-class Runner:
+class RunExecutor:
     """The runs of one daemon."""
 
     def __init__(
         self,
         store: Store,
-        choosing: Choosing,
-        places: Places,
+        choosing: HostChooser,
+        places: RunPlaces,
         clock: Clock,
         *,
         environ: Mapping[str, str],
-        registry: Registry,
+        registry: AgentRegistry,
         answer: Answer,
         contain: Contain,
     ) -> None:
@@ -124,8 +124,8 @@ class Runner:
         self._registry = registry
         self._answer = answer
         self._contain = contain
-        self._live: dict[RunId, _Live] = {}
-        self.outputs = Outputs(places.outputs)
+        self._live: dict[RunId, _LiveRun] = {}
+        self.outputs = RunOutputs(places.outputs)
         self.folders = places.folders
 
     async def run(self) -> None:
@@ -179,7 +179,7 @@ class Runner:
             leader = self._registry.left_over(run.id)
             await anyio.to_thread.run_sync(end_group, leader, run.id, descendants(leader))
             end = RunEnd(state=RunState.INTERRUPTED, reason="the daemon ended while it ran")
-            end = await self._compared(run, Output(self.outputs.path(run.id)), end)
+            end = await self._compared(run, RunOutput(self.outputs.path(run.id)), end)
             await self._store.runs.end(run.id, end)
         await anyio.to_thread.run_sync(self._clear_cells)
         for run in await self._store.runs.list(limit=MOST_ANSWERED_AGAIN):
@@ -233,7 +233,7 @@ class Runner:
         with suppress(Conflict, NotFound):
             await self._store.actions.refuse(action.id, reason)
 
-    async def _start(self, runs: TaskGroup, action: Action, order: Order, chosen: Chosen, folder: Path) -> None:
+    async def _start(self, runs: TaskGroup, action: Action, order: Order, chosen: ChosenHost, folder: Path) -> None:
         jail = chosen.jail
         if jail is None:
             return
@@ -274,7 +274,7 @@ class Runner:
             # Another daemon was faster, or the person declined it meanwhile.
             shutil.rmtree(private, ignore_errors=True)
             return
-        live = self._live[run.id] = _Live(run)
+        live = self._live[run.id] = _LiveRun(run)
         runs.start_soon(self._contain, f"run {run.id}", self._see_through(live, order, jail, cell, private))
 
     def _folder(self, action: Action, order: Order) -> Path:
@@ -302,10 +302,10 @@ class Runner:
 
     # -- one run -----------------------------------------------------------------------------------------------
 
-    async def _see_through(self, live: _Live, order: Order, jail: Jail, cell: Cell, private: Path) -> None:
+    async def _see_through(self, live: _LiveRun, order: Order, jail: Jail, cell: Cell, private: Path) -> None:
         """Run one to its end, whatever that is, and store how it went."""
         run = live.run
-        record = Record(jail.transcript(), order.max_turns, is_counted=not cell.is_turn_limited)
+        record = RunRecord(jail.transcript(), order.max_turns, is_counted=not cell.is_turn_limited)
         end = RunEnd(state=RunState.FAILED, reason="Harken itself failed; its log says how")
         output = self.outputs.begin(run.id)
         try:
@@ -329,7 +329,7 @@ class Runner:
             with anyio.CancelScope(shield=True):
                 await self._finish(live, output, end, private)
 
-    async def _execute(self, live: _Live, cell: Cell, private: Path, record: Record, output: Output) -> None:
+    async def _execute(self, live: _LiveRun, cell: Cell, private: Path, record: RunRecord, output: RunOutput) -> None:
         await anyio.to_thread.run_sync(furnished, cell.furnishings, private)
         await anyio.to_thread.run_sync(self.folders.before, live.run)
         async with started(cell, Path(live.run.workdir), live.run.id) as child:
@@ -346,11 +346,11 @@ class Runner:
             if record.exit_code and child.stderr:
                 output.add(self._clock.now(), "stderr", child.stderr)
 
-    def _keep(self, output: Output, told: Sequence[Told]) -> None:
+    def _keep(self, output: RunOutput, told: Sequence[Told]) -> None:
         for each in told:
             output.add(self._clock.now(), each.kind, each.text, each.tool)
 
-    async def _finish(self, live: _Live, output: Output, end: RunEnd, private: Path) -> None:
+    async def _finish(self, live: _LiveRun, output: RunOutput, end: RunEnd, private: Path) -> None:
         run = live.run
         self._registry.run_ended(run.id)
         await anyio.to_thread.run_sync(lambda: shutil.rmtree(private, ignore_errors=True))
@@ -366,7 +366,7 @@ class Runner:
             self.outputs.finish(run.id)
             live.over.set()
 
-    async def _compared(self, run: Run, output: Output, end: RunEnd) -> RunEnd:
+    async def _compared(self, run: Run, output: RunOutput, end: RunEnd) -> RunEnd:
         """Return how a run ended, once its folder is looked at, what is held is put back, and both are told."""
         changes = await anyio.to_thread.run_sync(self.folders.after, run)
         for kind, text in told_changes(changes):

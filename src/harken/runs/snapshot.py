@@ -18,9 +18,9 @@ import msgspec
 from harken.runs.tree import (
     IN_FOLDER,
     NEW_FILE,
-    Entry,
-    Kind,
-    Tree,
+    EntryKind,
+    FolderTree,
+    TreeEntry,
     content_of,
     ends_of_links,
     is_bulky,
@@ -39,10 +39,10 @@ _CONTENTS: Final = "contents"
 _LOOKED_AT: Final = 8_000  # bytes, to tell a text by
 
 
-class _Index(msgspec.Struct, frozen=True):
+class _SnapshotIndex(msgspec.Struct, frozen=True):
     """A snapshot without the contents."""
 
-    entries: list[Entry]
+    entries: list[TreeEntry]
     listed: list[bytes]
     ends: list[bytes]
     parts: list[str]
@@ -50,10 +50,10 @@ class _Index(msgspec.Struct, frozen=True):
 
 
 @dataclass(frozen=True, slots=True)
-class Snapshot:
+class FolderSnapshot:
     """What a folder was like."""
 
-    tree: Tree
+    tree: FolderTree
     parts: tuple[str, ...]
     contents: Mapping[bytes, tuple[int, int]]  # where the content of a path is
     place: Path
@@ -88,7 +88,7 @@ def opened_top(folder: Path) -> Iterator[int]:
         os.close(top)
 
 
-def take(folder: Path, parts: tuple[str, ...], place: Path) -> Snapshot:
+def take(folder: Path, parts: tuple[str, ...], place: Path) -> FolderSnapshot:
     """Keep what a folder is like now, with some parts of paths held. Raises `OSError` where that cannot be."""
     place.mkdir(mode=PRIVATE_FOLDER, parents=True)
     with opened_top(folder) as root:
@@ -96,32 +96,32 @@ def take(folder: Path, parts: tuple[str, ...], place: Path) -> Snapshot:
         if ends := ends_of_links(tree, os.fsencode(folder)):
             tree = look_through(root, parts, ends)
         with _new_file(place / _CONTENTS) as to:
-            contents = _Copying(root, tree, to).copy()
+            contents = _ContentCopier(root, tree, to).copy()
     entries = list(tree.entries.values())
-    index = _Index(entries, list(tree.listed), list(tree.ends), list(parts), tree.is_cut)
+    index = _SnapshotIndex(entries, list(tree.listed), list(tree.ends), list(parts), tree.is_cut)
     # The index comes last: without it there is no snapshot.
     with _new_file(place / f"{_INDEX}~") as to:
         to.write(msgspec.msgpack.encode((index, contents)))
     (place / f"{_INDEX}~").rename(place / _INDEX)
-    return Snapshot(tree, parts, contents, place)
+    return FolderSnapshot(tree, parts, contents, place)
 
 
-def load(place: Path) -> Snapshot | None:
+def load(place: Path) -> FolderSnapshot | None:
     """Return the snapshot in a folder; None when there is none, or not all of it."""
     try:
         data = (place / _INDEX).read_bytes()
-        index, contents = msgspec.msgpack.decode(data, type=tuple[_Index, dict[bytes, tuple[int, int]]])
+        index, contents = msgspec.msgpack.decode(data, type=tuple[_SnapshotIndex, dict[bytes, tuple[int, int]]])
     except (OSError, msgspec.MsgspecError):
         return None
     entries = {entry.path: entry for entry in index.entries}
-    tree = Tree(entries, frozenset(index.listed), index.is_cut, frozenset(index.ends))
-    return Snapshot(tree, tuple(index.parts), contents, place)
+    tree = FolderTree(entries, frozenset(index.listed), index.is_cut, frozenset(index.ends))
+    return FolderSnapshot(tree, tuple(index.parts), contents, place)
 
 
-class _Copying:
+class _ContentCopier:
     """Copies the contents of a folder into one file."""
 
-    def __init__(self, root: int, tree: Tree, to: BinaryIO) -> None:
+    def __init__(self, root: int, tree: FolderTree, to: BinaryIO) -> None:
         self._root = root
         self._tree = tree
         self._to = to
@@ -131,7 +131,7 @@ class _Copying:
 
     def copy(self) -> dict[bytes, tuple[int, int]]:
         """Copy what is to be kept; return where it is."""
-        by_folder = dict[bytes, list[Entry]]()
+        by_folder = dict[bytes, list[TreeEntry]]()
         for entry in self._tree.entries.values():
             if self._is_wanted(entry):
                 by_folder.setdefault(entry.parent, []).append(entry)
@@ -144,14 +144,14 @@ class _Copying:
                 continue  # somebody else's doing, a moment ago
         return self._contents
 
-    def _is_wanted(self, entry: Entry) -> bool:
-        if entry.kind is not Kind.FILE:
+    def _is_wanted(self, entry: TreeEntry) -> bool:
+        if entry.kind is not EntryKind.FILE:
             return False
         if entry.is_held:
             return entry.size <= MOST_HELD_BYTES
         return entry.size <= MOST_TEXT_BYTES and not is_bulky(entry.path)
 
-    def _keep(self, folder: int, entry: Entry) -> None:
+    def _keep(self, folder: int, entry: TreeEntry) -> None:
         is_held = entry.is_held
         if entry.size > self._left[is_held]:
             return

@@ -51,7 +51,7 @@ def is_bulky(path: bytes) -> bool:
     return not _BULKY.isdisjoint(path.split(b"/"))
 
 
-class Kind(StrEnum):
+class EntryKind(StrEnum):
     """What something in a folder is."""
 
     FILE = "file"
@@ -60,7 +60,7 @@ class Kind(StrEnum):
     OTHER = "other"  # sockets, pipes, devices
 
 
-class Hold(StrEnum):
+class HeldState(StrEnum):
     """Whether something is held."""
 
     FREE = ""
@@ -69,18 +69,18 @@ class Hold(StrEnum):
     OLD = "old"  # whole, but with nothing in it that is new: nobody uses a new worktree that no folder names
 
 
-class Entry(Struct, frozen=True, array_like=True, gc=False):
+class TreeEntry(Struct, frozen=True, array_like=True, gc=False):
     """One thing in a folder. Folders have no times: these say only that something in them changed."""
 
     path: bytes  # relative, with slashes
-    kind: Kind
+    kind: EntryKind
     mode: int
     size: int = 0
     mtime_ns: int = 0
     ctime_ns: int = 0
     inode: int = 0
     target: bytes = b""  # of a link
-    hold: Hold = Hold.FREE
+    hold: HeldState = HeldState.FREE
 
     @property
     def parent(self) -> bytes:
@@ -90,9 +90,9 @@ class Entry(Struct, frozen=True, array_like=True, gc=False):
     @property
     def is_held(self) -> bool:
         """Whether it must be as it was."""
-        return self.hold in (Hold.WHOLE, Hold.OLD)
+        return self.hold in (HeldState.WHOLE, HeldState.OLD)
 
-    def looks_like(self, other: Entry) -> bool:
+    def looks_like(self, other: TreeEntry) -> bool:
         """Whether the system says the same about both."""
         return (
             self.kind is other.kind
@@ -103,16 +103,16 @@ class Entry(Struct, frozen=True, array_like=True, gc=False):
 
 
 @dataclass(frozen=True, slots=True)
-class Tree:
+class FolderTree:
     """Everything in a folder, as far as it was looked at."""
 
-    entries: Mapping[bytes, Entry]
+    entries: Mapping[bytes, TreeEntry]
     listed: Collection[bytes]  # folders whose names are all known
     is_cut: bool = False  # it has more than is looked at, or some that cannot be
     ends: Collection[bytes] = ()  # where links that are held lead, in the folder
 
 
-class _Inside(StrEnum):
+class _FolderPlace(StrEnum):
     """Where a folder is, which says what of it is looked at."""
 
     PLAIN = "plain"
@@ -125,50 +125,53 @@ class _Inside(StrEnum):
     JJ = "jj"
 
 
-_INTO: Final[Mapping[str, _Inside]] = MappingProxyType(
+_INTO: Final[Mapping[str, _FolderPlace]] = MappingProxyType(
     {
-        **dict.fromkeys(BARE_LIVE, _Inside.HELD),
-        "info": _Inside.INFO,
-        "modules": _Inside.MODULES,
-        "worktrees": _Inside.WORKTREES,
+        **dict.fromkeys(BARE_LIVE, _FolderPlace.HELD),
+        "info": _FolderPlace.INFO,
+        "modules": _FolderPlace.MODULES,
+        "worktrees": _FolderPlace.WORKTREES,
     }
 )
 # What is looked at of some folders, by folded name.
-_LOOKED_AT: Final[Mapping[_Inside, Mapping[str, _Inside]]] = MappingProxyType(
+_LOOKED_AT: Final[Mapping[_FolderPlace, Mapping[str, _FolderPlace]]] = MappingProxyType(
     {
-        _Inside.GIT: _INTO,
-        _Inside.INFO: {"attributes": _Inside.HELD},
-        _Inside.OTHERS: {**dict.fromkeys(("hgrc", "hgrc-not-shared", "sharedpath"), _Inside.HELD), "repo": _Inside.JJ},
-        _Inside.JJ: {"config.toml": _Inside.HELD},
+        _FolderPlace.GIT: _INTO,
+        _FolderPlace.INFO: {"attributes": _FolderPlace.HELD},
+        _FolderPlace.OTHERS: {
+            **dict.fromkeys(("hgrc", "hgrc-not-shared", "sharedpath"), _FolderPlace.HELD),
+            "repo": _FolderPlace.JJ,
+        },
+        _FolderPlace.JJ: {"config.toml": _FolderPlace.HELD},
     }
 )
 _LARGE: Final = frozenset({"logs", "objects", "refs"})
 
 
 @dataclass(slots=True)
-class _Walk:
+class _FolderWalk:
     """One look through a folder."""
 
     root: int
     parts: frozenset[str]
     ends: frozenset[bytes]
     most: int
-    entries: dict[bytes, Entry] = field(default_factory=dict[bytes, Entry])
+    entries: dict[bytes, TreeEntry] = field(default_factory=dict[bytes, TreeEntry])
     listed: set[bytes] = field(default_factory=set[bytes])
     is_cut: bool = False
 
     def look(self) -> None:
-        waiting, bulky = deque([(b"", _Inside.PLAIN, 0)]), deque[tuple[bytes, _Inside, int]]()
+        waiting, bulky = deque([(b"", _FolderPlace.PLAIN, 0)]), deque[tuple[bytes, _FolderPlace, int]]()
         while waiting or bulky:
             path, inside, depth = (waiting or bulky).popleft()
             if depth > MOST_DEPTH or len(self.entries) > self.most:
                 self.is_cut = True
                 continue
             for entry, below in self._list(path, inside):
-                if entry.kind is Kind.FOLDER:
+                if entry.kind is EntryKind.FOLDER:
                     (bulky if is_bulky(entry.path) else waiting).append((entry.path, below, depth + 1))
 
-    def _list(self, path: bytes, inside: _Inside) -> Sequence[tuple[Entry, _Inside]]:
+    def _list(self, path: bytes, inside: _FolderPlace) -> Sequence[tuple[TreeEntry, _FolderPlace]]:
         try:
             with opened_folder(self.root, path) as folder, os.scandir(folder) as names:
                 found = [(entry.name, entry.stat(follow_symlinks=False)) for entry in names]
@@ -178,41 +181,43 @@ class _Walk:
             return ()
         self.listed.add(path)
         folds = {name: fold(name) for name, _ in found}
-        is_bare = inside is _Inside.PLAIN and is_repository(folds.values())
-        if inside is _Inside.MODULES and is_repository(folds.values()):
-            inside = _Inside.GIT
+        is_bare = inside is _FolderPlace.PLAIN and is_repository(folds.values())
+        if inside is _FolderPlace.MODULES and is_repository(folds.values()):
+            inside = _FolderPlace.GIT
         above = fold(os.fsdecode(path.rpartition(b"/")[2]))
         beginning = path + b"/" if path else b""
-        kept = list[tuple[Entry, _Inside]]()
+        kept = list[tuple[TreeEntry, _FolderPlace]]()
         for name, status in found:
             below = _below(inside, folds[name], is_folder=stat.S_ISDIR(status.st_mode))
             if below is None:
                 continue
             whole = beginning + os.fsencode(name)
-            hold = Hold.OLD if _Inside.WORKTREES in (inside, below) else Hold.WHOLE
-            if inside is _Inside.PLAIN:
+            hold = HeldState.OLD if _FolderPlace.WORKTREES in (inside, below) else HeldState.WHOLE
+            if inside is _FolderPlace.PLAIN:
                 hold = self._hold(whole, above, folds[name], is_bare=is_bare)
-                below = _first_inside(folds[name], is_bare=is_bare) if hold is Hold.WHOLE else below
+                below = _first_inside(folds[name], is_bare=is_bare) if hold is HeldState.WHOLE else below
             entry = self.entries[whole] = _entry(whole, status, targets.get(name, b""), hold)
             kept.append((entry, below))
         return kept
 
-    def _hold(self, path: bytes, above: str, own: str, *, is_bare: bool) -> Hold:
+    def _hold(self, path: bytes, above: str, own: str, *, is_bare: bool) -> HeldState:
         if own in self.parts or f"{above}/{own}" in self.parts or path in self.ends or (is_bare and own in BARE_LIVE):
-            return Hold.WHOLE
-        return Hold.NEW if is_bare and own in BARE_SIGNS else Hold.FREE
+            return HeldState.WHOLE
+        return HeldState.NEW if is_bare and own in BARE_SIGNS else HeldState.FREE
 
 
-def look_through(root: int, parts: Sequence[str], ends: Collection[bytes] = (), *, most: int = MOST_ENTRIES) -> Tree:
+def look_through(
+    root: int, parts: Sequence[str], ends: Collection[bytes] = (), *, most: int = MOST_ENTRIES
+) -> FolderTree:
     """Return what is in an open folder, and which of it is one of some held parts or of these ends of held links."""
-    walk = _Walk(root, frozenset(folded(parts)), frozenset(ends), most)
+    walk = _FolderWalk(root, frozenset(folded(parts)), frozenset(ends), most)
     walk.look()
-    return Tree(walk.entries, frozenset(walk.listed), walk.is_cut, frozenset(ends))
+    return FolderTree(walk.entries, frozenset(walk.listed), walk.is_cut, frozenset(ends))
 
 
-def ends_of_links(tree: Tree, top: bytes) -> frozenset[bytes]:
+def ends_of_links(tree: FolderTree, top: bytes) -> frozenset[bytes]:
     """Return where held links lead, as long as that is in the folder `top`: what is there is held by another name."""
-    links = [entry for entry in tree.entries.values() if entry.is_held and entry.kind is Kind.LINK]
+    links = [entry for entry in tree.entries.values() if entry.is_held and entry.kind is EntryKind.LINK]
     ends = set[bytes]()
     for link in links[:MOST_LINKS]:
         at = link
@@ -221,9 +226,9 @@ def ends_of_links(tree: Tree, top: bytes) -> frozenset[bytes]:
             if end is None or end in ends or end not in tree.entries:
                 break
             at = tree.entries[end]
-            if at.hold is Hold.FREE:
+            if at.hold is HeldState.FREE:
                 ends.add(end)
-            if at.kind is not Kind.LINK:
+            if at.kind is not EntryKind.LINK:
                 break
     return frozenset(ends)
 
@@ -271,40 +276,40 @@ def content_of(folder: int, name: bytes, most: int) -> bytes | None:
         os.close(file)
 
 
-def _entry(path: bytes, status: os.stat_result, target: bytes, hold: Hold) -> Entry:
+def _entry(path: bytes, status: os.stat_result, target: bytes, hold: HeldState) -> TreeEntry:
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISDIR(status.st_mode):
-        return Entry(path, Kind.FOLDER, mode, hold=hold)
+        return TreeEntry(path, EntryKind.FOLDER, mode, hold=hold)
     times = (status.st_mtime_ns, status.st_ctime_ns)
-    return Entry(path, _kind(status.st_mode), mode, status.st_size, *times, status.st_ino, target, hold)
+    return TreeEntry(path, _kind(status.st_mode), mode, status.st_size, *times, status.st_ino, target, hold)
 
 
-def _kind(mode: int) -> Kind:
+def _kind(mode: int) -> EntryKind:
     if stat.S_ISREG(mode):
-        return Kind.FILE
-    return Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER
+        return EntryKind.FILE
+    return EntryKind.LINK if stat.S_ISLNK(mode) else EntryKind.OTHER
 
 
 def _target(folder: int, name: str) -> bytes:
     return os.fsencode(os.readlink(name, dir_fd=folder))
 
 
-def _first_inside(own: str, *, is_bare: bool) -> _Inside:
+def _first_inside(own: str, *, is_bare: bool) -> _FolderPlace:
     """Return what of a folder is looked at that is held, in one that is not."""
     if own == ".git":
-        return _Inside.GIT
+        return _FolderPlace.GIT
     if own in REPOSITORIES:
-        return _Inside.OTHERS
-    return _INTO.get(own, _Inside.HELD) if is_bare else _Inside.HELD
+        return _FolderPlace.OTHERS
+    return _INTO.get(own, _FolderPlace.HELD) if is_bare else _FolderPlace.HELD
 
 
-def _below(inside: _Inside, own: str, *, is_folder: bool) -> _Inside | None:
+def _below(inside: _FolderPlace, own: str, *, is_folder: bool) -> _FolderPlace | None:
     """Return where one is inside of something with a folded name; None for what is not looked at."""
-    if inside is _Inside.HELD:
+    if inside is _FolderPlace.HELD:
         return _first_inside(own, is_bare=False)
-    if inside is _Inside.WORKTREES:
-        return _Inside.GIT
-    if inside is _Inside.MODULES:
+    if inside is _FolderPlace.WORKTREES:
+        return _FolderPlace.GIT
+    if inside is _FolderPlace.MODULES:
         # The name of a module may have slashes: what is no repository leads to some.
         return (None if own in _LARGE else inside) if is_folder else _INTO.get(own)
     names = _LOOKED_AT.get(inside)

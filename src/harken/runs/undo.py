@@ -19,10 +19,10 @@ from pathlib import Path
 from typing import Final
 
 from harken.reaction import ChangeKind
-from harken.runs.comparison import Difference
+from harken.runs.comparison import FolderDifference
 from harken.runs.held import GIT, HEAD, fold, is_repository
-from harken.runs.snapshot import PRIVATE_FILE, PRIVATE_FOLDER, Snapshot
-from harken.runs.tree import FILE_TO_READ, IN_FOLDER, MOST_DEPTH, NEW_FILE, Entry, Kind, opened_folder
+from harken.runs.snapshot import PRIVATE_FILE, PRIVATE_FOLDER, FolderSnapshot
+from harken.runs.tree import FILE_TO_READ, IN_FOLDER, MOST_DEPTH, NEW_FILE, EntryKind, TreeEntry, opened_folder
 
 MOST_ASIDE_BYTES: Final = 64_000_000  # that are copied where they cannot be moved
 _FOLDER_MODE: Final = 0o755
@@ -31,10 +31,10 @@ _DISARMED: Final = ".set-aside"
 _IN_THE_WAY: Final = (errno.ENOTDIR, errno.ELOOP, errno.EMLINK)
 
 
-class Undoing:
+class FolderUndo:
     """Undoes differences in one folder."""
 
-    def __init__(self, root: int, snapshot: Snapshot, aside: Path) -> None:
+    def __init__(self, root: int, snapshot: FolderSnapshot, aside: Path) -> None:
         self._root = root
         self._snapshot = snapshot
         self._aside = aside
@@ -43,7 +43,7 @@ class Undoing:
             sum(1 for _ in aside.iterdir()) if aside.exists() else 0
         )  # a daemon that was killed may have begun
 
-    def undo(self, each: Difference) -> str:
+    def undo(self, each: FolderDifference) -> str:
         """Make something as it was; return where what was there is now, if it was anything. Raises `OSError`."""
         if each.before is not None and each.after is not None and _is_mode_of_folder(each.before, each.after):
             with opened_folder(self._root, each.before.parent) as folder:
@@ -54,15 +54,15 @@ class Undoing:
             self._put_back(each.before)
         return aside
 
-    def _put_back(self, entry: Entry) -> None:
+    def _put_back(self, entry: TreeEntry) -> None:
         name = _own(entry.path)
         with self._made_folder(entry.parent) as folder:
-            if entry.kind is Kind.FOLDER:
+            if entry.kind is EntryKind.FOLDER:
                 os.mkdir(name, dir_fd=folder)
                 _set_mode(folder, name, entry.mode)
-            elif entry.kind is Kind.LINK:
+            elif entry.kind is EntryKind.LINK:
                 os.symlink(entry.target, name, dir_fd=folder)
-            elif entry.kind is Kind.FILE:
+            elif entry.kind is EntryKind.FILE:
                 content = self._snapshot.content(entry.path)
                 if content is None:
                     raise OSError(errno.EFBIG, "its content was too large to be kept")
@@ -97,7 +97,7 @@ class Undoing:
         was = self._snapshot.tree.entries.get(whole)
         os.mkdir(part, dir_fd=folder)
         below = os.open(part, IN_FOLDER, dir_fd=folder)
-        os.fchmod(below, was.mode if was is not None and was.kind is Kind.FOLDER else _FOLDER_MODE)
+        os.fchmod(below, was.mode if was is not None and was.kind is EntryKind.FOLDER else _FOLDER_MODE)
         return below
 
     def _set_aside(self, path: bytes) -> str:
@@ -141,7 +141,7 @@ class Undoing:
                 os.close(there)
 
 
-def _write(folder: int, name: bytes, entry: Entry, content: bytes) -> None:
+def _write(folder: int, name: bytes, entry: TreeEntry, content: bytes) -> None:
     """Make a file anew: what is there by that name may be another name of something else."""
     # The same name every time: who was killed before it had its own is cleared away by whoever does it again.
     temporary = f".harken-{hashlib.sha256(entry.path).hexdigest()[:16]}"
@@ -215,8 +215,8 @@ def _set_mode(folder: int, name: bytes, mode: int) -> None:
         os.close(place)
 
 
-def _is_mode_of_folder(before: Entry, after: Entry) -> bool:
-    return before.kind is Kind.FOLDER and after.kind is Kind.FOLDER
+def _is_mode_of_folder(before: TreeEntry, after: TreeEntry) -> bool:
+    return before.kind is EntryKind.FOLDER and after.kind is EntryKind.FOLDER
 
 
 def _own(path: bytes) -> bytes:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from harken.config.settings import Settings
-from harken.rules.fault import RulesFault
+from harken.rules.fault import InvalidRules
 from harken.rules.load import load
 from harken.store.sqlite.decisions import StoredDecisions, decided_in, forget_decisions
 
@@ -114,7 +114,7 @@ def _of_rules(path: Path, in_force: str) -> Iterator[Power]:
         rules = load(in_force.encode() or path.read_bytes()).rules
     except FileNotFoundError:
         return
-    except RulesFault:
+    except InvalidRules:
         yield ("?", f"{RULES} {UNREADABLE}")
         return
     for rule in rules:

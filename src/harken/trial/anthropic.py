@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from harken.trial.exchange import Asked, Call, Say, Tool, Turn
+from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelCall, ModelRequest, ModelTool
 from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, events, row, table, texts, word
 
 NAME: Final = "anthropic"
@@ -19,12 +19,12 @@ _USAGE: Final[Mapping[str, int]] = {
 _PING_TOKENS: Final = 1
 
 
-def asked(body: Mapping[str, object]) -> Asked:
+def asked(body: Mapping[str, object]) -> ModelRequest:
     """Return what a request of `POST /v1/messages` asks."""
-    tools = tuple(Tool(name) for part in row(body.get("tools")) if (name := word(table(part).get("name"))))
+    tools = tuple(ModelTool(name) for part in row(body.get("tools")) if (name := word(table(part).get("name"))))
     wanted = table(table(body.get("output_config")).get("format")) or table(body.get("output_format"))
     schema = table(wanted.get("schema")) or None
-    return Asked(
+    return ModelRequest(
         protocol=NAME,
         model=word(body.get("model")),
         turns=tuple(_turns(body)),
@@ -36,26 +36,26 @@ def asked(body: Mapping[str, object]) -> Asked:
     )
 
 
-def _turns(body: Mapping[str, object]) -> Iterator[Turn]:
+def _turns(body: Mapping[str, object]) -> Iterator[ConversationTurn]:
     if body.get("system"):
-        yield Turn("system", texts(body["system"]))
+        yield ConversationTurn("system", texts(body["system"]))
     for message in map(table, row(body.get("messages"))):
         role, content = word(message.get("role")), message.get("content")
         for block in (content,) if isinstance(content, str) else row(content):
             yield _turn(role, block)
 
 
-def _turn(role: str, block: object) -> Turn:
+def _turn(role: str, block: object) -> ConversationTurn:
     match table(block).get("type"):
         case "tool_result":
-            return Turn("tool", texts(table(block).get("content")))
+            return ConversationTurn("tool", texts(table(block).get("content")))
         case "tool_use":
-            return Turn("call", f"{word(table(block).get('name'))} {compact(table(block).get('input'))}")
+            return ConversationTurn("call", f"{word(table(block).get('name'))} {compact(table(block).get('input'))}")
         case _:
-            return Turn(role, texts(block))
+            return ConversationTurn(role, texts(block))
 
 
-def answer(say: Say, request: Asked) -> tuple[str, bytes]:
+def answer(say: ModelAnswer, request: ModelRequest) -> tuple[str, bytes]:
     """Return the content type and the bytes of an answer."""
     blocks = _blocks(say, request.number)
     reason = "tool_use" if say.calls else "end_turn"
@@ -80,19 +80,19 @@ def answer(say: Say, request: Asked) -> tuple[str, bytes]:
     return EVENT_STREAM, events(*parts)
 
 
-def count(request: Asked) -> tuple[str, bytes]:
+def count(request: ModelRequest) -> tuple[str, bytes]:
     """Return the answer to `count_tokens`."""
     return PLAIN_JSON, compact({"input_tokens": len(request.text) // 4 + 1}).encode()
 
 
-def _blocks(say: Say, number: int) -> list[dict[str, object]]:
+def _blocks(say: ModelAnswer, number: int) -> list[dict[str, object]]:
     blocks: list[dict[str, object]] = [{"type": "text", "text": say.words}] if say.words or not say.calls else []
     for index, call in enumerate(say.calls):
         blocks.append(_tool_use(call, f"toolu_{number:06}_{index}"))
     return blocks
 
 
-def _tool_use(call: Call, name: str) -> dict[str, object]:
+def _tool_use(call: ModelCall, name: str) -> dict[str, object]:
     return {"type": "tool_use", "id": name, "name": call.tool, "input": dict(call.arguments)}
 
 

@@ -1,8 +1,8 @@
 """One exchange between a host and its model, in words that all protocols share.
 
-Pure values. A request becomes `Asked`, what a script answers is a `Say`. Hosts name their tools differently, so a
-script names a tool by the ending of its name, or asks for whatever runs a shell command; `resolve` finds the tool
-that this request offers. Protocol modules are beside this one and know nothing of each other.
+Pure values. A request becomes a `ModelRequest`, what a script answers is a `ModelAnswer`. Hosts name their tools
+differently, so a script names a tool by the ending of its name, or asks for whatever runs a shell command; `resolve`
+finds the tool that this request offers. Protocol modules are beside this one and know nothing of each other.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SHELLS: Final[Mapping[str, str]] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Turn:
+class ConversationTurn:
     """One piece of a conversation. Roles: system, developer, user, assistant, call (of a tool), tool (its result)."""
 
     role: str
@@ -40,7 +40,7 @@ class Turn:
 
 
 @dataclass(frozen=True, slots=True)
-class Tool:
+class ModelTool:
     """A tool that the model may call."""
 
     name: str
@@ -54,13 +54,13 @@ class Tool:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Asked:
+class ModelRequest:
     """One request of a host to its model."""
 
     protocol: str
     model: str
-    turns: tuple[Turn, ...]
-    tools: tuple[Tool, ...]
+    turns: tuple[ConversationTurn, ...]
+    tools: tuple[ModelTool, ...]
     is_side: bool  # not the conversation itself: a title, a summary, a check
     is_stream: bool
     schema: Mapping[str, object] | None = None  # the JSON that the answer has to be, where the host wants JSON
@@ -84,7 +84,7 @@ class Asked:
         """The names of the tools offered."""
         return tuple(tool.full_name for tool in self.tools)
 
-    def holding(self, marker: str) -> tuple[Turn, ...]:
+    def holding(self, marker: str) -> tuple[ConversationTurn, ...]:
         """Return the pieces that contain a marker."""
         return tuple(turn for turn in self.turns if marker in turn.text)
 
@@ -92,7 +92,7 @@ class Asked:
         """Return how often a marker occurs in what the model gets to read, its own words left out."""
         return sum(turn.text.count(marker) for turn in self.turns if turn.role not in {"assistant", "call"})
 
-    def tool(self, ending: str) -> Tool | None:
+    def tool(self, ending: str) -> ModelTool | None:
         """Return the tool whose name is, or ends with, the given one."""
         exact = [tool for tool in self.tools if ending in {tool.name, tool.full_name}]
         if exact:
@@ -102,7 +102,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Call:
+class ModelCall:
     """A tool call of the model. `tool` is an ending until `resolve` found the tool."""
 
     tool: str
@@ -113,66 +113,66 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class Say:
+class ModelAnswer:
     """What the model answers: a text, or tool calls, or first the one and then the others."""
 
     words: str = ""
-    calls: tuple[Call, ...] = ()
+    calls: tuple[ModelCall, ...] = ()
 
     @classmethod
-    def text(cls, words: str) -> Say:
+    def text(cls, words: str) -> ModelAnswer:
         """Return an answer that ends the turn."""
         return cls(words=words)
 
     @classmethod
-    def call(cls, tool: str, arguments: Mapping[str, object] | None = None) -> Say:
+    def call(cls, tool: str, arguments: Mapping[str, object] | None = None) -> ModelAnswer:
         """Return one tool call; the tool is named by the ending of its name."""
-        return cls(calls=(Call(tool, arguments or {}),))
+        return cls(calls=(ModelCall(tool, arguments or {}),))
 
     @classmethod
-    def literal(cls, tool: str, arguments: Mapping[str, object] | None = None) -> Say:
+    def literal(cls, tool: str, arguments: Mapping[str, object] | None = None) -> ModelAnswer:
         """Return a call of a tool by its whole name, whether it is offered or not: what a model may invent."""
-        return cls(calls=(Call(tool, arguments or {}, is_literal=True),))
+        return cls(calls=(ModelCall(tool, arguments or {}, is_literal=True),))
 
     @classmethod
-    def shell(cls, command: str) -> Say:
+    def shell(cls, command: str) -> ModelAnswer:
         """Return a call of the host's own shell tool."""
-        return cls(calls=(Call(_SHELL, {"command": command}),))
+        return cls(calls=(ModelCall(_SHELL, {"command": command}),))
 
-    def beside(self, other: Say) -> Say:
+    def beside(self, other: ModelAnswer) -> ModelAnswer:
         """Return an answer with the calls of both, made in parallel."""
-        return Say(words=self.words or other.words, calls=self.calls + other.calls)
+        return ModelAnswer(words=self.words or other.words, calls=self.calls + other.calls)
 
 
-Script: TypeAlias = Callable[[Asked], Say]
+Script: TypeAlias = Callable[[ModelRequest], ModelAnswer]
 
 
-def in_order(*says: Say, then: str = "done") -> Script:
+def in_order(*says: ModelAnswer, then: str = "done") -> Script:
     """Return a script that gives one answer after the other, and a text ever after; side requests use none up."""
     left = iter(says)
 
-    def script(asked: Asked) -> Say:
-        return side(asked) if asked.is_side else next(left, Say.text(then))
+    def script(asked: ModelRequest) -> ModelAnswer:
+        return side(asked) if asked.is_side else next(left, ModelAnswer.text(then))
 
     return script
 
 
-def side(asked: Asked) -> Say:
+def side(asked: ModelRequest) -> ModelAnswer:
     """Return a harmless answer to a side request, in the form it asks for."""
-    return Say.text(SIDE_TEXT if asked.schema is None else json.dumps(sample(asked.schema)))
+    return ModelAnswer.text(SIDE_TEXT if asked.schema is None else json.dumps(sample(asked.schema)))
 
 
-def resolve(say: Say, asked: Asked) -> Say:
+def resolve(say: ModelAnswer, asked: ModelRequest) -> ModelAnswer:
     """Return the answer with the names of the tools that this request offers; a text where it offers none."""
     calls = [_resolved(call, asked) for call in say.calls]
     missing = [call.tool for call, found in zip(say.calls, calls, strict=True) if found is None]
     if missing:
         named = ", ".join("a shell" if tool == _SHELL else tool for tool in missing)
-        return Say.text(f"no such tool here: {named}")
-    return Say(words=say.words, calls=tuple(call for call in calls if call is not None))
+        return ModelAnswer.text(f"no such tool here: {named}")
+    return ModelAnswer(words=say.words, calls=tuple(call for call in calls if call is not None))
 
 
-def _resolved(call: Call, asked: Asked) -> Call | None:
+def _resolved(call: ModelCall, asked: ModelRequest) -> ModelCall | None:
     if call.is_literal:
         return call
     if call.tool == _SHELL:
@@ -181,29 +181,29 @@ def _resolved(call: Call, asked: Asked) -> Call | None:
     return _plain_call(call, asked) or _program_call(call, asked) or _hidden_call(call, asked)
 
 
-def _plain_call(call: Call, asked: Asked) -> Call | None:
+def _plain_call(call: ModelCall, asked: ModelRequest) -> ModelCall | None:
     tool = asked.tool(call.tool)
-    return None if tool is None else Call(tool.name, call.arguments, tool.namespace, tool.takes_text)
+    return None if tool is None else ModelCall(tool.name, call.arguments, tool.namespace, tool.takes_text)
 
 
-def _hidden_call(call: Call, asked: Asked) -> Call | None:
+def _hidden_call(call: ModelCall, asked: ModelRequest) -> ModelCall | None:
     """Return a call of a tool that is only named in a text: hosts that hide tools behind a search let it be called."""
     hidden = re.search(rf"\bmcp__[A-Za-z0-9_-]*?{re.escape(call.tool)}\b", asked.text)
-    return Call(hidden.group(), call.arguments) if hidden else None
+    return ModelCall(hidden.group(), call.arguments) if hidden else None
 
 
-def _shell_call(call: Call, asked: Asked) -> Call | None:
+def _shell_call(call: ModelCall, asked: ModelRequest) -> ModelCall | None:
     for name, argument in _SHELLS.items():
         tool = next((tool for tool in asked.tools if tool.name == name), None)
         if tool is not None:
             # Some hosts insist on a description; where none is asked for, it is refused. Codex would return from a
             # command after ten seconds, and go on with it beside the turn.
             extra = {"yield_time_ms": _YIELD_MS} if argument == "cmd" else {"description": "a step of the trial"}
-            return Call(tool.name, {argument: call.arguments["command"], **extra}, tool.namespace)
+            return ModelCall(tool.name, {argument: call.arguments["command"], **extra}, tool.namespace)
     return None
 
 
-def _program_call(call: Call, asked: Asked) -> Call | None:
+def _program_call(call: ModelCall, asked: ModelRequest) -> ModelCall | None:
     """Return a call through the tool that takes a program and lets it call all the others."""
     wrapper = next((tool for tool in asked.tools if tool.name == "exec" and tool.takes_text), None)
     if wrapper is None:
@@ -216,7 +216,7 @@ def _program_call(call: Call, asked: Asked) -> Call | None:
         f"const name = ALL_TOOLS.map((tool) => tool.name).find((name) => name.endsWith({json.dumps(ending)}));\n"
         f"text(await tools[name]({arguments}));"
     )
-    return Call(wrapper.name, {"input": program}, wrapper.namespace, takes_text=True)
+    return ModelCall(wrapper.name, {"input": program}, wrapper.namespace, takes_text=True)
 
 
 def sample(schema: object, depth: int = _DEPTH) -> object:

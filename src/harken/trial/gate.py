@@ -17,7 +17,7 @@ from typing import Final, Self
 JOIN_SECONDS: Final = 5.0
 
 
-class Gate:
+class RequestGate:
     """Use it as a context manager; at the end the gate is open."""
 
     def __init__(self, path: Path) -> None:

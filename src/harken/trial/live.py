@@ -14,16 +14,16 @@ from contextlib import contextmanager
 from typing import Final
 
 from harken.trial.exchange import in_order
-from harken.trial.outcome import Outcome, Verdict
-from harken.trial.post import Guest
+from harken.trial.outcome import TrialResult, TrialVerdict
+from harken.trial.post import TrialSession
 from harken.trial.rerun import run_again, untried
-from harken.trial.running import Headless, Running, last_lines
-from harken.trial.screen import Screen
+from harken.trial.running import HeadlessProgram, RunningProgram, last_lines
+from harken.trial.screen import TerminalProgram
 from harken.trial.turn import (
     LAST_WORD,
     LOOK_SECONDS,
     STEP_SECONDS,
-    Played,
+    PlayedTurn,
     Trial,
     explained,
     follows,
@@ -47,17 +47,17 @@ TERMINAL: Final = "xterm-256color"
 _QUESTION: Final = re.compile(r"^\W*[\u276f\u203a\u25cf\u25b6>]\s*(?:\d+[.)]\s|(?:Yes|No)(?:,| *\(| *$))", re.MULTILINE)
 
 
-def check(trial: Trial) -> list[Outcome]:
+def check(trial: Trial) -> list[TrialResult]:
     """Try every surface of a host, and return what came of each. Raises `HostFailed` when it cannot be run."""
     outcomes = in_a_turn(trial)
     if all(outcome.is_good for outcome in outcomes):
         return [*outcomes, when_idle(trial), *run_again(trial)]
     # Every wake needs them too. And a host that has something to ask about its hooks asks when it starts.
     reason = "What is missing above is needed for this too."
-    return [*outcomes, Outcome(surface=WAKE, verdict=Verdict.NOT_TRIED, reason=reason), *untried(reason)]
+    return [*outcomes, TrialResult(surface=WAKE, verdict=TrialVerdict.NOT_TRIED, reason=reason), *untried(reason)]
 
 
-def in_a_turn(trial: Trial) -> list[Outcome]:
+def in_a_turn(trial: Trial) -> list[TrialResult]:
     """Run the host headless for one turn, and return what came of each surface that a turn has."""
     marker, prompt = new_marker(), new_prompt()
     message = trial.send(marker)
@@ -66,8 +66,8 @@ def in_a_turn(trial: Trial) -> list[Outcome]:
         argv = recipe.headless(trial.program, prompt, recipe.overrides(trial.model.url))
         trial.tell("starting it …")
         began = time.monotonic()
-        with Headless(argv, trial.environment, trial.folder) as running:
-            played = Played(
+        with HeadlessProgram(argv, trial.environment, trial.folder) as running:
+            played = PlayedTurn(
                 trial=trial,
                 running=running,
                 gate=gate,
@@ -82,11 +82,11 @@ def in_a_turn(trial: Trial) -> list[Outcome]:
     return outcomes
 
 
-def when_idle(trial: Trial) -> Outcome:
+def when_idle(trial: Trial) -> TrialResult:
     """Run the host until it is idle, send it a message, and return whether that started a turn."""
     if not has_wake(trial.hooks):
         reason = f"{trial.title} has no way to be woken: what arrives while it is idle comes with the next prompt."
-        return Outcome(surface=WAKE, verdict=Verdict.NOT_OFFERED, reason=reason)
+        return TrialResult(surface=WAKE, verdict=TrialVerdict.NOT_OFFERED, reason=reason)
     trial.model.follow(in_order(then=LAST_WORD))
     trial.tell("starting it once more, to leave it idle …")
     prompt = new_prompt()
@@ -96,46 +96,46 @@ def when_idle(trial: Trial) -> Outcome:
     with shown(trial) as screen:
         asked = question(trial, screen)
         if asked is not None:
-            return Outcome(
+            return TrialResult(
                 surface=WAKE,
-                verdict=Verdict.NOT_TRIED,
+                verdict=TrialVerdict.NOT_TRIED,
                 reason=f"{trial.title} did not wait for a prompt: {asked}",
                 hint=f"Run: harken probe {trial.name} --dir A_FOLDER_YOU_TRUST",
             )
         if not entered(screen, prompt):
             reason = f"{trial.title} did not take a prompt: {last_lines(screen.text())}"
-            return Outcome(surface=WAKE, verdict=Verdict.NOT_TRIED, reason=reason)
+            return TrialResult(surface=WAKE, verdict=TrialVerdict.NOT_TRIED, reason=reason)
         return woken(trial, screen, prompt)
 
 
-def woken(trial: Trial, running: Running, prompt: str) -> Outcome:
+def woken(trial: Trial, running: RunningProgram, prompt: str) -> TrialResult:
     """Return whether a message starts a turn in a session that has got its first prompt and becomes idle."""
     if trial.wait(follows(prompt), STEP_SECONDS, running) is None:
         reason = f"{trial.title} did not come so far: {last_lines(running.text())}"
-        return Outcome(surface=WAKE, verdict=Verdict.NOT_TRIED, reason=reason)
+        return TrialResult(surface=WAKE, verdict=TrialVerdict.NOT_TRIED, reason=reason)
     guest = idle(trial, frozenset())
     if guest is not None and not guest.can_wake and trial.is_connected:
         reason = "No way to wake it is connected: a message waits for the next prompt."
         hint = f"See what there is, and what it costs: harken connect {trial.name} --dry-run"
-        return Outcome(surface=WAKE, verdict=Verdict.NOT_TRIED, reason=reason, hint=hint)
+        return TrialResult(surface=WAKE, verdict=TrialVerdict.NOT_TRIED, reason=reason, hint=hint)
     trial.tell("sending a message while it is idle …")
     return nudged(trial, running, guest)
 
 
-def nudged(trial: Trial, running: Running, guest: Guest | None) -> Outcome:
+def nudged(trial: Trial, running: RunningProgram, guest: TrialSession | None) -> TrialResult:
     """Send a message to an idle session, and return whether it started a turn."""
     marker = new_marker()
     after = len(trial.model.requests)
     message = trial.send(marker)
     began = time.monotonic()
     asked = trial.wait(lambda one: not one.is_side and one.count(marker) > 0, WAKE_SECONDS, running, after=after)
-    verdict = Verdict.MISSING if asked is None else Verdict.ARRIVED
+    verdict = TrialVerdict.MISSING if asked is None else TrialVerdict.ARRIVED
     seconds = None if asked is None else round(time.monotonic() - began, 2)
-    outcome = Outcome(surface=WAKE, verdict=verdict, seconds=seconds, marker=marker, message=message)
+    outcome = TrialResult(surface=WAKE, verdict=verdict, seconds=seconds, marker=marker, message=message)
     return explained(trial, outcome, guest)
 
 
-def idle(trial: Trial, others: frozenset[str]) -> Guest | None:
+def idle(trial: Trial, others: frozenset[str]) -> TrialSession | None:
     """Return the session once Harken knows that it is idle and can be woken; else as it is when the time is up."""
     end = time.monotonic() + IDLE_SECONDS
     while True:
@@ -146,14 +146,14 @@ def idle(trial: Trial, others: frozenset[str]) -> Guest | None:
 
 
 @contextmanager
-def shown(trial: Trial) -> Iterator[Screen]:
+def shown(trial: Trial) -> Iterator[TerminalProgram]:
     """The host in a terminal of its own."""
     argv = trial.recipe.interactive(trial.program, trial.recipe.overrides(trial.model.url))
-    with Screen(argv, {**trial.environment, "TERM": TERMINAL}, trial.folder) as screen:
+    with TerminalProgram(argv, {**trial.environment, "TERM": TERMINAL}, trial.folder) as screen:
         yield screen
 
 
-def question(trial: Trial, screen: Screen) -> str | None:
+def question(trial: Trial, screen: TerminalProgram) -> str | None:
     """Wait until the host takes a prompt, and return None; else what it shows instead."""
     ready = trial.recipe.ready
     try:
@@ -165,7 +165,7 @@ def question(trial: Trial, screen: Screen) -> str | None:
     return None if ready in text and not asks(text) else last_lines(text) or "nothing"
 
 
-def entered(screen: Screen, prompt: str) -> bool:
+def entered(screen: TerminalProgram, prompt: str) -> bool:
     """Type a prompt and press Enter, unless the host does not show it, or asks something instead."""
     screen.type(prompt)
     try:
@@ -184,12 +184,12 @@ def asks(text: str) -> bool:
 
 
 @contextmanager
-def _fed(trial: Trial, prompt: str) -> Iterator[Headless]:
+def _fed(trial: Trial, prompt: str) -> Iterator[HeadlessProgram]:
     argv: Sequence[str] = (
         str(trial.program),
         *trial.recipe.overrides(trial.model.url).argv,
         *trial.recipe.fed_argv,
     )
-    with Headless(argv, trial.environment, trial.folder, is_fed=True) as running:
+    with HeadlessProgram(argv, trial.environment, trial.folder, is_fed=True) as running:
         running.feed(json.dumps({"type": "user", "message": {"role": "user", "content": prompt}}))
         yield running

@@ -23,7 +23,7 @@ from urllib.parse import urlsplit
 
 from harken.clock import Clock, SystemClock
 from harken.trial import anthropic, google, openai_chat, openai_responses
-from harken.trial.exchange import Asked, Say, Script, in_order, resolve
+from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, resolve
 from harken.trial.shape import PLAIN_JSON, compact
 
 MAX_BYTES: Final = 64 << 20
@@ -32,36 +32,36 @@ POLL_SECONDS: Final = 0.05  # how soon the server notices that it should end
 _MODELS: Final = ("mock-model",)
 _GOOGLE_PATH: Final = re.compile(r"/v1(?:beta|alpha)?/models/([^/:]+):([A-Za-z]+)")
 
-Predicate: TypeAlias = Callable[[Asked], bool]
+Predicate: TypeAlias = Callable[[ModelRequest], bool]
 
 
 @dataclass(frozen=True, slots=True)
-class _Route:
+class _ModelRoute:
     """How one path is answered."""
 
-    asked: Callable[[Mapping[str, object]], Asked]
-    answer: Callable[[Say, Asked], tuple[str, bytes]]
-    count: Callable[[Asked], tuple[str, bytes]] | None = None  # set: it only counts tokens
+    asked: Callable[[Mapping[str, object]], ModelRequest]
+    answer: Callable[[ModelAnswer, ModelRequest], tuple[str, bytes]]
+    count: Callable[[ModelRequest], tuple[str, bytes]] | None = None  # set: it only counts tokens
 
 
-_ROUTES: Final[Mapping[str, _Route]] = {
-    "/v1/messages": _Route(anthropic.asked, anthropic.answer),
-    "/v1/messages/count_tokens": _Route(anthropic.asked, anthropic.answer, anthropic.count),
-    "/v1/chat/completions": _Route(openai_chat.asked, openai_chat.answer),
-    "/v1/responses": _Route(openai_responses.asked, openai_responses.answer),
+_ROUTES: Final[Mapping[str, _ModelRoute]] = {
+    "/v1/messages": _ModelRoute(anthropic.asked, anthropic.answer),
+    "/v1/messages/count_tokens": _ModelRoute(anthropic.asked, anthropic.answer, anthropic.count),
+    "/v1/chat/completions": _ModelRoute(openai_chat.asked, openai_chat.answer),
+    "/v1/responses": _ModelRoute(openai_responses.asked, openai_responses.answer),
 }
 
 
-class Hold:
+class HeldRequests:
     """Requests that are kept waiting for their answer."""
 
     def __init__(self, predicate: Predicate) -> None:
         self._predicate = predicate
         self._reached = threading.Event()
         self._released = threading.Event()
-        self._asked: Asked | None = None
+        self._asked: ModelRequest | None = None
 
-    def wait(self, seconds: float) -> Asked:
+    def wait(self, seconds: float) -> ModelRequest:
         """Return the first request that is kept; raises `TimeoutError` when none comes."""
         if not self._reached.wait(seconds) or self._asked is None:
             raise TimeoutError("no such request reached the model in time")
@@ -71,7 +71,7 @@ class Hold:
         """Let them be answered, and all later ones."""
         self._released.set()
 
-    def stop_at(self, asked: Asked) -> None:
+    def stop_at(self, asked: ModelRequest) -> None:
         """Keep a request back while it has to wait. Called by the model."""
         if self._released.is_set() or not self._predicate(asked):
             return
@@ -80,17 +80,17 @@ class Hold:
         self._released.wait(HOLD_SECONDS)
 
 
-class Model:
+class MockModel:
     """The server. Use it as a context manager; `url` is what hosts are told."""
 
     def __init__(self, script: Script | None = None, clock: Clock | None = None) -> None:
         self._clock = clock or SystemClock()
         self._script = script or in_order(then="hello from the trial")
         self._changed = threading.Condition()
-        self._requests: list[Asked] = []
+        self._requests: list[ModelRequest] = []
         self._strays: list[str] = []
-        self._holds: list[Hold] = []
-        self._server = _Server(("127.0.0.1", 0), partial(_Handler, self), bind_and_activate=False)
+        self._holds: list[HeldRequests] = []
+        self._server = _ModelServer(("127.0.0.1", 0), partial(_ModelHandler, self), bind_and_activate=False)
         self._thread = threading.Thread(
             target=self._server.serve_forever, args=(POLL_SECONDS,), name="trial-model", daemon=True
         )
@@ -118,13 +118,13 @@ class Model:
         return f"http://127.0.0.1:{self._server.server_address[1]}"
 
     @property
-    def requests(self) -> tuple[Asked, ...]:
+    def requests(self) -> tuple[ModelRequest, ...]:
         """Everything asked so far, in order of arrival."""
         with self._changed:
             return tuple(self._requests)
 
     @property
-    def conversation(self) -> tuple[Asked, ...]:
+    def conversation(self) -> tuple[ModelRequest, ...]:
         """The same without side requests."""
         return tuple(asked for asked in self.requests if not asked.is_side)
 
@@ -139,10 +139,10 @@ class Model:
         with self._changed:
             self._script = script
 
-    def wait_for(self, predicate: Predicate, seconds: float, *, after: int = 0) -> Asked:
+    def wait_for(self, predicate: Predicate, seconds: float, *, after: int = 0) -> ModelRequest:
         """Return the first request, from number `after` on, that fits; raises `TimeoutError` with what came instead."""
 
-        def found() -> Asked | None:
+        def found() -> ModelRequest | None:
             return next((asked for asked in self._requests[after:] if predicate(asked)), None)
 
         with self._changed:
@@ -152,9 +152,9 @@ class Model:
             return asked
 
     @contextmanager
-    def hold(self, predicate: Predicate) -> Iterator[Hold]:
+    def hold(self, predicate: Predicate) -> Iterator[HeldRequests]:
         """Keep the answers to some requests back until they are released, at the latest at the end of the block."""
-        hold = Hold(predicate)
+        hold = HeldRequests(predicate)
         with self._changed:
             self._holds.append(hold)
         try:
@@ -179,7 +179,7 @@ class Model:
             return 200, *route.count(route.asked(body))
         return 200, *self._answer(route, replace(route.asked(body), initiator=initiator))
 
-    def _answer(self, route: _Route, asked: Asked) -> tuple[str, bytes]:
+    def _answer(self, route: _ModelRoute, asked: ModelRequest) -> tuple[str, bytes]:
         with self._changed:
             asked = replace(asked, number=len(self._requests), arrived_at=self._clock.now())
             self._requests.append(asked)
@@ -197,7 +197,7 @@ class Model:
         return "; ".join((f"{len(seen)} requests came", *seen[-5:], *(f"404: {stray}" for stray in self._strays[-5:])))
 
 
-def _route(path: str) -> _Route | None:
+def _route(path: str) -> _ModelRoute | None:
     fixed = _ROUTES.get(path) or _ROUTES.get(f"/v1{path}")
     if fixed is not None:
         return fixed
@@ -208,9 +208,9 @@ def _route(path: str) -> _Route | None:
     match verb:
         case "generateContent" | "streamGenerateContent":
             is_stream = verb == "streamGenerateContent"
-            return _Route(lambda body: google.asked(body, model, is_stream=is_stream), google.answer)
+            return _ModelRoute(lambda body: google.asked(body, model, is_stream=is_stream), google.answer)
         case "countTokens":
-            return _Route(lambda body: google.asked(body, model), google.answer, google.count)
+            return _ModelRoute(lambda body: google.asked(body, model), google.answer, google.count)
         case _:
             return None
 
@@ -228,7 +228,7 @@ def _models() -> bytes:
     return compact({"object": "list", "data": models, "models": []}).encode()
 
 
-class _Server(ThreadingHTTPServer):
+class _ModelServer(ThreadingHTTPServer):
     """The server, which does not complain about hosts that are ended in the middle of something."""
 
     def handle_error(self, request: socket.socket | tuple[bytes, socket.socket], client_address: object) -> None:
@@ -237,12 +237,14 @@ class _Server(ThreadingHTTPServer):
             super().handle_error(request, client_address)
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _ModelHandler(BaseHTTPRequestHandler):
     """One connection of a host."""
 
     protocol_version = "HTTP/1.1"
 
-    def __init__(self, model: Model, request: socket.socket, address: object, server: socketserver.BaseServer) -> None:
+    def __init__(
+        self, model: MockModel, request: socket.socket, address: object, server: socketserver.BaseServer
+    ) -> None:
         self._model = model
         super().__init__(request, address, server)
 

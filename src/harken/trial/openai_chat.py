@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from harken.trial.exchange import Asked, Say, Tool, Turn
+from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelRequest, ModelTool
 from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, lines, row, table, texts, word
 
 NAME: Final = "openai-chat"
@@ -13,11 +13,11 @@ _USAGE: Final[Mapping[str, int]] = {"prompt_tokens": 10, "completion_tokens": 10
 _END: Final = b"data: [DONE]\n\n"
 
 
-def asked(body: Mapping[str, object]) -> Asked:
+def asked(body: Mapping[str, object]) -> ModelRequest:
     """Return what a request of `POST /v1/chat/completions` asks."""
     tools = tuple(tool for part in row(body.get("tools")) if (tool := _tool(table(part))).name)
     wanted = table(table(body.get("response_format")).get("json_schema"))
-    return Asked(
+    return ModelRequest(
         protocol=NAME,
         model=word(body.get("model")),
         turns=tuple(_turns(body)),
@@ -29,23 +29,23 @@ def asked(body: Mapping[str, object]) -> Asked:
     )
 
 
-def _tool(part: Mapping[str, object]) -> Tool:
+def _tool(part: Mapping[str, object]) -> ModelTool:
     if part.get("type") == "custom":
-        return Tool(word(table(part.get("custom")).get("name")), takes_text=True)
-    return Tool(word(table(part.get("function")).get("name")))
+        return ModelTool(word(table(part.get("custom")).get("name")), takes_text=True)
+    return ModelTool(word(table(part.get("function")).get("name")))
 
 
-def _turns(body: Mapping[str, object]) -> Iterator[Turn]:
+def _turns(body: Mapping[str, object]) -> Iterator[ConversationTurn]:
     for message in map(table, row(body.get("messages"))):
         role = word(message.get("role"))
         if message.get("content"):
-            yield Turn(role, texts(message["content"]))
+            yield ConversationTurn(role, texts(message["content"]))
         for call in map(table, row(message.get("tool_calls"))):
             function = table(call.get("function"))
-            yield Turn("call", f"{word(function.get('name'))} {word(function.get('arguments'))}")
+            yield ConversationTurn("call", f"{word(function.get('name'))} {word(function.get('arguments'))}")
 
 
-def answer(say: Say, request: Asked) -> tuple[str, bytes]:
+def answer(say: ModelAnswer, request: ModelRequest) -> tuple[str, bytes]:
     """Return the content type and the bytes of an answer."""
     message: dict[str, object] = {"role": "assistant", "content": say.words or None}
     if say.calls:
@@ -65,7 +65,7 @@ def answer(say: Say, request: Asked) -> tuple[str, bytes]:
     return EVENT_STREAM, lines(*chunks) + _END
 
 
-def _calls(say: Say, number: int) -> list[dict[str, object]]:
+def _calls(say: ModelAnswer, number: int) -> list[dict[str, object]]:
     return [
         {
             "index": index,

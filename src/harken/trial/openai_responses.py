@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from harken.trial.exchange import Asked, Call, Say, Tool, Turn
+from harken.trial.exchange import ConversationTurn, ModelAnswer, ModelCall, ModelRequest, ModelTool
 from harken.trial.shape import EVENT_STREAM, PLAIN_JSON, compact, events, row, table, texts, word
 
 NAME: Final = "openai-responses"
@@ -23,11 +23,11 @@ _USAGE: Final[Mapping[str, object]] = {
 _CALLS: Final = frozenset({"function_call", "custom_tool_call", "local_shell_call", "tool_search_call"})
 
 
-def asked(body: Mapping[str, object]) -> Asked:
+def asked(body: Mapping[str, object]) -> ModelRequest:
     """Return what a request of `POST /v1/responses` asks."""
     tools = tuple(_tools(body))
     wanted = table(table(body.get("text")).get("format"))
-    return Asked(
+    return ModelRequest(
         protocol=NAME,
         model=word(body.get("model")),
         turns=tuple(_turns(body)),
@@ -39,45 +39,45 @@ def asked(body: Mapping[str, object]) -> Asked:
     )
 
 
-def _tools(body: Mapping[str, object]) -> Iterator[Tool]:
+def _tools(body: Mapping[str, object]) -> Iterator[ModelTool]:
     yield from _listed(body.get("tools"))
     for item in map(table, row(body.get("input"))):
         if item.get("type") == "additional_tools":
             yield from _listed(item.get("tools"))
 
 
-def _listed(tools: object, namespace: str = "") -> Iterator[Tool]:
+def _listed(tools: object, namespace: str = "") -> Iterator[ModelTool]:
     for part in map(table, row(tools)):
         name = word(part.get("name"))
         if part.get("type") == "namespace" and not namespace:
             yield from _listed(part.get("tools"), name)
         elif name:
-            yield Tool(name, namespace=namespace, takes_text=part.get("type") == "custom")
+            yield ModelTool(name, namespace=namespace, takes_text=part.get("type") == "custom")
 
 
-def _turns(body: Mapping[str, object]) -> Iterator[Turn]:
+def _turns(body: Mapping[str, object]) -> Iterator[ConversationTurn]:
     if body.get("instructions"):
-        yield Turn("system", texts(body["instructions"]))
+        yield ConversationTurn("system", texts(body["instructions"]))
     given = body.get("input")
     if isinstance(given, str):
-        yield Turn("user", given)
+        yield ConversationTurn("user", given)
         return
     for item in map(table, row(given)):
         kind = word(item.get("type"))
         if kind in _CALLS:
             arguments = item.get("arguments", item.get("input", item.get("action")))
-            yield Turn("call", f"{word(item.get('name'))} {texts(arguments)}")
+            yield ConversationTurn("call", f"{word(item.get('name'))} {texts(arguments)}")
         elif kind.endswith("_output"):
-            yield Turn("tool", texts(item.get("output", item.get("tools"))))
+            yield ConversationTurn("tool", texts(item.get("output", item.get("tools"))))
         elif item.get("content"):
-            yield from (Turn(word(item.get("role")), texts(part)) for part in _parts(item["content"]))
+            yield from (ConversationTurn(word(item.get("role")), texts(part)) for part in _parts(item["content"]))
 
 
 def _parts(content: object) -> tuple[object, ...]:
     return tuple(row(content)) or (content,)
 
 
-def answer(say: Say, request: Asked) -> tuple[str, bytes]:
+def answer(say: ModelAnswer, request: ModelRequest) -> tuple[str, bytes]:
     """Return the content type and the bytes of an answer."""
     items = list(_items(say, request.number))
     head: dict[str, object] = {
@@ -102,7 +102,7 @@ def answer(say: Say, request: Asked) -> tuple[str, bytes]:
     return EVENT_STREAM, events(*numbered)
 
 
-def _items(say: Say, number: int) -> Iterator[dict[str, object]]:
+def _items(say: ModelAnswer, number: int) -> Iterator[dict[str, object]]:
     if say.words or not say.calls:
         part = {"type": "output_text", "text": say.words, "annotations": []}
         name = f"msg_{number:06}"
@@ -111,7 +111,7 @@ def _items(say: Say, number: int) -> Iterator[dict[str, object]]:
         yield _call(call, f"{number:06}_{index}")
 
 
-def _call(call: Call, name: str) -> dict[str, object]:
+def _call(call: ModelCall, name: str) -> dict[str, object]:
     item: dict[str, object] = {"call_id": f"call_{name}", "name": call.tool, "status": "completed"}
     if call.namespace:
         item["namespace"] = call.namespace

@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
-from harken.trial.post import Guest, Line
+from harken.trial.post import TrialLedgerLine, TrialSession
 
 
-class Verdict(StrEnum):
+class TrialVerdict(StrEnum):
     """How a surface did."""
 
     ARRIVED = "arrived"
@@ -21,11 +21,11 @@ class Verdict(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class TrialResult:
     """One surface, tried."""
 
     surface: str  # as the ledger calls it
-    verdict: Verdict
+    verdict: TrialVerdict
     seconds: float | None = None  # from when it could be given until the model had it
     ledger: str = ""
     reason: str = ""
@@ -36,21 +36,21 @@ class Outcome:
     @property
     def is_good(self) -> bool:
         """Whether nothing is wrong with it."""
-        return self.verdict is not Verdict.MISSING
+        return self.verdict is not TrialVerdict.MISSING
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Circumstances:
+class TrialCircumstances:
     """What is known about a host when a text did not arrive."""
 
     host: str  # its name on the command line
     title: str
     is_connected: bool
-    guest: Guest | None  # the session of the trial, as Harken saw it while it ran
+    guest: TrialSession | None  # the session of the trial, as Harken saw it while it ran
     hook_hint: str = ""  # why this host may leave a hook out, and what to do
 
 
-def diagnose(surface: str, line: Line, known: Circumstances) -> tuple[str, str]:
+def diagnose(surface: str, line: TrialLedgerLine, known: TrialCircumstances) -> tuple[str, str]:
     """Return why a text that was sent did not reach the model through a surface, and what to do about it."""
     look = f"Run: harken doctor {known.host}"
     if not known.is_connected:
@@ -66,7 +66,7 @@ def diagnose(surface: str, line: Line, known: Circumstances) -> tuple[str, str]:
     return why, known.hook_hint or look
 
 
-def _by_ledger(surface: str, line: Line, title: str) -> str:
+def _by_ledger(surface: str, line: TrialLedgerLine, title: str) -> str:
     if not line.surface:
         return "It is still queued: nothing asked for it."
     if line.surface == surface or (surface == "wake" and line.surface.startswith("wake")):

@@ -25,7 +25,7 @@ _LONGEST: Final = 1 << 16
 _LINES: Final = 20_000
 
 
-class _Screen(pyte.Screen):
+class _AnsweringScreen(pyte.Screen):
     """The screen, which keeps what it would answer."""
 
     def __init__(self, columns: int, rows: int) -> None:
@@ -37,11 +37,11 @@ class _Screen(pyte.Screen):
         self.answers.append(data)
 
 
-class Picture:
+class TerminalPicture:
     """One screen, painted by bytes that may come in any pieces."""
 
     def __init__(self, columns: int, rows: int) -> None:
-        self._screen = _Screen(columns, rows)
+        self._screen = _AnsweringScreen(columns, rows)
         self._stream = pyte.ByteStream(self._screen)
         self._rest = b""
         self._lines: dict[str, None] = {}

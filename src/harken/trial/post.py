@@ -14,7 +14,7 @@ PROVEN: Final = frozenset({"seen", "answered"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Line:
+class TrialLedgerLine:
     """What the ledger says about one message and the host under trial."""
 
     state: str = "queued"
@@ -35,7 +35,7 @@ class Line:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Guest:
+class TrialSession:
     """A session as Harken knows it."""
 
     key: str
@@ -52,18 +52,18 @@ class Guest:
         return any(surface.startswith("hook: ") for surface in self.surfaces)
 
 
-class Post(Protocol):
+class TrialDaemon(Protocol):
     """A running Harken. Every method asks it anew; each raises `HarkenError` when it cannot be asked."""
 
     def send(self, text: str, mailbox: str, *, is_quiet: bool = False) -> str:
         """Send a message of the person's own and return its id; a quiet one wakes nobody."""
         ...
 
-    def line(self, message: str, consumer: str) -> Line:
+    def line(self, message: str, consumer: str) -> TrialLedgerLine:
         """Return what the ledger says about a message for a consumer."""
         ...
 
-    def sessions(self) -> Sequence[Guest]:
+    def sessions(self) -> Sequence[TrialSession]:
         """Return who is here now."""
         ...
 

@@ -19,15 +19,15 @@ from harken.hosts.registry import push_channels
 from harken.hosts.wake import PushChannel
 from harken.trial.exchange import in_order
 from harken.trial.live import entered, idle, nudged, question, shown
-from harken.trial.outcome import Outcome, Verdict
-from harken.trial.post import Guest
+from harken.trial.outcome import TrialResult, TrialVerdict
+from harken.trial.post import TrialSession
 from harken.trial.running import last_lines
-from harken.trial.screen import Screen
+from harken.trial.screen import TerminalProgram
 from harken.trial.turn import (
     LAST_WORD,
     START_SECONDS,
     HostFailed,
-    Played,
+    PlayedTurn,
     Trial,
     follows,
     new_marker,
@@ -39,7 +39,7 @@ NOTICE_SECONDS: Final = 2.0  # after this a host has ignored a notification
 LOOK_SECONDS: Final = 0.1
 
 
-class Reach(StrEnum):
+class ProbeReach(StrEnum):
     """Whether and when something reached the model."""
 
     AT_ONCE = "yes"  # an idle session was asked at once, a busy one with its next step
@@ -49,20 +49,20 @@ class Reach(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Traced:
+class TracedProbe:
     """One thing that was sent, and where it turned up."""
 
     kind: str  # notification, wake, hook, tool
     what: str
     on_screen: bool | None  # None: it was not sent
-    at_model: Reach
+    at_model: ProbeReach
     marker: str = ""
     ledger: str = ""
     note: str = ""
 
 
 @dataclass(frozen=True, slots=True)
-class _Fired:
+class _SentProbe:
     what: str
     marker: str
     is_sent: bool
@@ -115,7 +115,7 @@ def _notifications() -> Iterator[tuple[str, str, _Maker]]:
     yield _UNKNOWN
 
 
-def trace(trial: Trial) -> list[Traced]:
+def trace(trial: Trial) -> list[TracedProbe]:
     """Send everything to an idle session of a host, and return where each turned up.
 
     Raises `NeedsPerson` when the host asks something first, `HostFailed` when it cannot be run.
@@ -141,7 +141,7 @@ def trace(trial: Trial) -> list[Traced]:
         ]
 
 
-def _begin(trial: Trial, screen: Screen) -> None:
+def _begin(trial: Trial, screen: TerminalProgram) -> None:
     asked = question(trial, screen)
     if asked is not None and not screen.is_running:
         raise HostFailed(f"{trial.title} ended at once.", f"The last thing it said: {asked}", retry_after=1.0)
@@ -158,7 +158,7 @@ def _begin(trial: Trial, screen: Screen) -> None:
     screen.wait_quiet(seconds=NOTICE_SECONDS)
 
 
-def _enter(trial: Trial, screen: Screen, prompt: str) -> None:
+def _enter(trial: Trial, screen: TerminalProgram, prompt: str) -> None:
     if not entered(screen, prompt):
         raise _asked(trial, last_lines(screen.text()))
 
@@ -172,17 +172,17 @@ def _asked(trial: Trial, what: str) -> NeedsPerson:
     )
 
 
-def _fire(trial: Trial, screen: Screen, guest: Guest | None) -> Iterator[_Fired]:
+def _fire(trial: Trial, screen: TerminalProgram, guest: TrialSession | None) -> Iterator[_SentProbe]:
     for what, method, params in _notifications():
         trial.tell(f"sending {what} …")
         marker = new_marker()
         is_sent = guest is not None and trial.post.probe(guest.key, method, params(marker))
         if is_sent:
             _watch(trial, screen, marker)
-        yield _Fired(what, marker, is_sent, len(trial.model.requests))
+        yield _SentProbe(what, marker, is_sent, len(trial.model.requests))
 
 
-def _watch(trial: Trial, screen: Screen, marker: str) -> None:
+def _watch(trial: Trial, screen: TerminalProgram, marker: str) -> None:
     """Give a host time to do something with a notification; less when it has done everything it could."""
     end = time.monotonic() + NOTICE_SECONDS
     while time.monotonic() < end and screen.is_running:
@@ -192,13 +192,13 @@ def _watch(trial: Trial, screen: Screen, marker: str) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _notification(trial: Trial, screen: Screen, fired: _Fired) -> Traced:
+def _notification(trial: Trial, screen: TerminalProgram, fired: _SentProbe) -> TracedProbe:
     if not fired.is_sent:
         note = "There is no MCP connection of this session."
-        return Traced(kind="notification", what=fired.what, on_screen=None, at_model=Reach.UNKNOWN, note=note)
+        return TracedProbe(kind="notification", what=fired.what, on_screen=None, at_model=ProbeReach.UNKNOWN, note=note)
     holding = [asked.number for asked in trial.model.requests if fired.marker in asked.text]
-    reach = Reach.NO if not holding else Reach.AT_ONCE if holding[0] < fired.until else Reach.LATER
-    return Traced(
+    reach = ProbeReach.NO if not holding else ProbeReach.AT_ONCE if holding[0] < fired.until else ProbeReach.LATER
+    return TracedProbe(
         kind="notification",
         what=fired.what,
         on_screen=screen.seen(fired.marker),
@@ -207,15 +207,15 @@ def _notification(trial: Trial, screen: Screen, fired: _Fired) -> Traced:
     )
 
 
-def _wake(trial: Trial, screen: Screen, guest: Guest | None) -> Outcome:
+def _wake(trial: Trial, screen: TerminalProgram, guest: TrialSession | None) -> TrialResult:
     if guest is None or not guest.can_wake:
         reason = "Harken knows no way to wake this session: a message waits for the next prompt."
-        return Outcome(surface="wake", verdict=Verdict.NOT_TRIED, reason=reason)
+        return TrialResult(surface="wake", verdict=TrialVerdict.NOT_TRIED, reason=reason)
     trial.tell("sending a message while it is idle …")
     return nudged(trial, screen, guest)
 
 
-def _turn(trial: Trial, screen: Screen, others: frozenset[str]) -> list[Outcome]:
+def _turn(trial: Trial, screen: TerminalProgram, others: frozenset[str]) -> list[TrialResult]:
     idle(trial, others)
     screen.wait_quiet(seconds=NOTICE_SECONDS)
     marker, prompt = new_marker(), new_prompt()
@@ -223,7 +223,7 @@ def _turn(trial: Trial, screen: Screen, others: frozenset[str]) -> list[Outcome]
     message = trial.send(marker, is_quiet=True)
     with staged(trial, prompt) as (gate, hold):
         _enter(trial, screen, prompt)
-        played = Played(
+        played = PlayedTurn(
             trial=trial,
             running=screen,
             gate=gate,
@@ -238,10 +238,12 @@ def _turn(trial: Trial, screen: Screen, others: frozenset[str]) -> list[Outcome]
     return outcomes
 
 
-def _outcome(screen: Screen, outcome: Outcome) -> Traced:
+def _outcome(screen: TerminalProgram, outcome: TrialResult) -> TracedProbe:
     kind, _, _ = outcome.surface.partition(":")
-    reach = {Verdict.ARRIVED: Reach.AT_ONCE, Verdict.MISSING: Reach.NO}.get(outcome.verdict, Reach.UNKNOWN)
-    return Traced(
+    reach = {TrialVerdict.ARRIVED: ProbeReach.AT_ONCE, TrialVerdict.MISSING: ProbeReach.NO}.get(
+        outcome.verdict, ProbeReach.UNKNOWN
+    )
+    return TracedProbe(
         kind=kind,
         what=outcome.surface,
         on_screen=screen.seen(outcome.marker) if outcome.marker else None,

@@ -14,10 +14,10 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Final
 
-from harken.trial.exchange import Asked, Say
-from harken.trial.gate import Gate
-from harken.trial.outcome import Outcome, Verdict
-from harken.trial.running import Headless
+from harken.trial.exchange import ModelAnswer, ModelRequest
+from harken.trial.gate import RequestGate
+from harken.trial.outcome import TrialResult, TrialVerdict
+from harken.trial.running import HeadlessProgram
 from harken.trial.turn import (
     LOOK_SECONDS,
     START_SECONDS,
@@ -41,7 +41,7 @@ GONE_SECONDS: Final = 15.0  # until Harken has noticed that a host was ended
 END_SECONDS: Final = 15.0
 
 
-def run_again(trial: Trial) -> list[Outcome]:
+def run_again(trial: Trial) -> list[TrialResult]:
     """Send a message to a host that was ended, start it again, and return what came of that and of the other cases."""
     marker, prompt = new_marker(), new_prompt()
     trial.tell("sending a message after it was ended …")
@@ -50,50 +50,52 @@ def run_again(trial: Trial) -> list[Outcome]:
     unasked = _began_unasked(trial, marker)
     with ExitStack() as stack:
         # In the folder of the host, because some refuse paths outside it.
-        gates = [stack.enter_context(Gate(trial.folder / f".harken-gate-{secrets.token_hex(4)}")) for _ in range(2)]
+        gates = [
+            stack.enter_context(RequestGate(trial.folder / f".harken-gate-{secrets.token_hex(4)}")) for _ in range(2)
+        ]
         steps = gates if trial.restart is not None else gates[:1]
-        trial.model.follow(stepwise(prompt, *(Say.shell(gate.command) for gate in steps)))
+        trial.model.follow(stepwise(prompt, *(ModelAnswer.shell(gate.command) for gate in steps)))
         argv = trial.recipe.headless(trial.program, prompt, trial.recipe.overrides(trial.model.url))
         trial.tell("starting it again …")
         began = time.monotonic()
-        running = stack.enter_context(Headless(argv, trial.environment, trial.folder))
+        running = stack.enter_context(HeadlessProgram(argv, trial.environment, trial.folder))
         first = trial.wait(follows(prompt), START_SECONDS, running)
         if first is None:
             raise last_words(trial, running)
         reopened = unasked or judged(REOPENED, (marker, message), first, began)
-        turn = _Turn(trial, running, prompt, first)
+        turn = _SecondTurn(trial, running, prompt, first)
         outcomes = [reopened, *turn.play(*gates)]
         # Its last hooks run now. Only then is everything proven that can be.
         running.wait(END_SECONDS)
     return [explained(trial, outcome, turn.guest) for outcome in outcomes]
 
 
-def untried(reason: str) -> list[Outcome]:
+def untried(reason: str) -> list[TrialResult]:
     """Return that none of the cases was tried."""
-    return [Outcome(surface=case, verdict=Verdict.NOT_TRIED, reason=reason) for case in CASES]
+    return [TrialResult(surface=case, verdict=TrialVerdict.NOT_TRIED, reason=reason) for case in CASES]
 
 
-class _Turn:
+class _SecondTurn:
     """The turn of the second run."""
 
-    def __init__(self, trial: Trial, running: Headless, prompt: str, first: Asked) -> None:
+    def __init__(self, trial: Trial, running: HeadlessProgram, prompt: str, first: ModelRequest) -> None:
         self._trial = trial
         self._running = running
         self._prompt = prompt
         self._asked = first
         self.guest = trial.guest()
 
-    def play(self, long: Gate, restarted: Gate) -> Iterator[Outcome]:
+    def play(self, long: RequestGate, restarted: RequestGate) -> Iterator[TrialResult]:
         """Go through the rest of the turn."""
         yield self._during(LONG_TOOL, long)
         if self._trial.restart is None:
             reason = "It ends your Harken for a moment, and whoever else uses it would notice."
             hint = f"Run: harken doctor --live {self._trial.name} --restart"
-            yield Outcome(surface=RESTART, verdict=Verdict.NOT_TRIED, reason=reason, hint=hint)
+            yield TrialResult(surface=RESTART, verdict=TrialVerdict.NOT_TRIED, reason=reason, hint=hint)
         else:
             yield self._during(RESTART, restarted)
 
-    def _during(self, case: str, gate: Gate) -> Outcome:
+    def _during(self, case: str, gate: RequestGate) -> TrialResult:
         """Send a message while a tool runs, in the case's own way, and look for it in the request that follows."""
         refusal = closed_tool(self._trial, self._running, gate, self._prompt, self._asked)
         if refusal is not None:
@@ -137,11 +139,11 @@ def _until_gone(trial: Trial) -> None:
         time.sleep(LOOK_SECONDS)
 
 
-def _began_unasked(trial: Trial, marker: str) -> Outcome | None:
+def _began_unasked(trial: Trial, marker: str) -> TrialResult | None:
     """Return that a message began a turn, although the host was ended; None when all stays quiet."""
     try:
         trial.model.wait_for(lambda asked: asked.count(marker) > 0, trial.pauses.still_seconds)
     except TimeoutError:
         return None
     reason = f"{trial.title} was ended, and the message began a turn that no terminal shows."
-    return Outcome(surface=REOPENED, verdict=Verdict.MISSING, reason=reason, marker=marker)
+    return TrialResult(surface=REOPENED, verdict=TrialVerdict.MISSING, reason=reason, marker=marker)

@@ -22,8 +22,8 @@ LAST_SECONDS: Final = 1.0
 LINE_CHARS: Final = 200
 
 
-class Running(Protocol):
-    """A program that was started: `Headless` and `Screen`."""
+class RunningProgram(Protocol):
+    """A program that was started: `HeadlessProgram` and `Screen`."""
 
     @property
     def is_running(self) -> bool:
@@ -35,7 +35,7 @@ class Running(Protocol):
         ...
 
 
-class Headless:
+class HeadlessProgram:
     """A program without a terminal. Use it as a context manager; at the end everything it started is ended."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path, *, is_fed: bool = False) -> None:

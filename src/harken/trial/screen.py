@@ -23,7 +23,7 @@ from types import MappingProxyType, TracebackType
 from typing import Final, Self
 
 from harken.trial.ending import MARK, STOP_SECONDS, end, new_mark
-from harken.trial.picture import Picture
+from harken.trial.picture import TerminalPicture
 
 ROWS: Final = 50
 COLUMNS: Final = 160
@@ -50,7 +50,7 @@ _TAKE_TERMINAL: Final = (
 )
 
 
-class Screen:
+class TerminalProgram:
     """A program in a terminal. Use it as a context manager; at the end everything it started is ended."""
 
     def __init__(self, argv: Sequence[str], environ: Mapping[str, str], cwd: Path) -> None:
@@ -60,7 +60,7 @@ class Screen:
         self._environ = {**environ, MARK: self._mark}
         self._cwd = cwd
         self._changed = threading.Condition()
-        self._picture = Picture(COLUMNS, ROWS)
+        self._picture = TerminalPicture(COLUMNS, ROWS)
         self._main = -1
         self._process: subprocess.Popen[bytes] | None = None
         self._reader = threading.Thread(target=self._read, name="trial-screen", daemon=True)

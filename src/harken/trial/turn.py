@@ -21,12 +21,12 @@ from harken.errors import Unavailable
 from harken.hosts.hook import HookHost, Moment
 from harken.hosts.host import Host
 from harken.hosts.trial_recipe import TrialRecipe
-from harken.trial.exchange import Asked, Say, resolve, side
-from harken.trial.gate import Gate
-from harken.trial.model import Hold, Model, Predicate
-from harken.trial.outcome import Circumstances, Outcome, Verdict, diagnose
-from harken.trial.post import Guest, Line, Post
-from harken.trial.running import Running, last_lines
+from harken.trial.exchange import ModelAnswer, ModelRequest, resolve, side
+from harken.trial.gate import RequestGate
+from harken.trial.model import HeldRequests, MockModel, Predicate
+from harken.trial.outcome import TrialCircumstances, TrialResult, TrialVerdict, diagnose
+from harken.trial.post import TrialDaemon, TrialLedgerLine, TrialSession
+from harken.trial.running import RunningProgram, last_lines
 
 _NO_ANSWER: Final = "BFHLMRWZ"
 STATS: Final = "inbound_queue_stats"
@@ -46,7 +46,7 @@ class HostFailed(Unavailable):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pauses:
+class TrialPauses:
     """How long something has to be left alone until what should not happen would have happened."""
 
     long_tool_seconds: float = 25.0  # longer than a busy session is left in peace, shorter than any host's limit
@@ -65,12 +65,12 @@ class Trial:
     environ: dict[str, str]  # the person's own, whole
     folder: Path
     mailbox: str  # where its markers go
-    model: Model
-    post: Post
+    model: MockModel
+    post: TrialDaemon
     tell: Callable[[str], None]  # says to the person what is being done
     is_connected: bool = True
     restart: Callable[[], None] | None = None  # ends Harken and starts it again; None: the person did not ask for that
-    pauses: Pauses = field(default_factory=Pauses)
+    pauses: TrialPauses = field(default_factory=TrialPauses)
     sent: list[str] = field(default_factory=list[str])
 
     @property
@@ -95,7 +95,7 @@ class Trial:
         self.sent.append(message)
         return message
 
-    def guest(self, others: frozenset[str] = frozenset()) -> Guest | None:
+    def guest(self, others: frozenset[str] = frozenset()) -> TrialSession | None:
         """Return the session of this trial, as Harken knows it; `others` were there before."""
         here = [
             guest
@@ -105,14 +105,16 @@ class Trial:
         # A connection may be known apart from the conversation that its hooks tell of.
         return max(here, key=lambda guest: (guest.can_wake, guest.is_hooked, len(guest.surfaces)), default=None)
 
-    def proof(self, message: str, seconds: float = PROOF_SECONDS) -> Line:
+    def proof(self, message: str, seconds: float = PROOF_SECONDS) -> TrialLedgerLine:
         """Return the ledger's line once it holds proof, else what it says when the time is up."""
         end = time.monotonic() + seconds
         while not (line := self.post.line(message, self.name)).is_proven and time.monotonic() < end:
             time.sleep(LOOK_SECONDS)
         return line
 
-    def wait(self, predicate: Predicate, seconds: float, running: Running, *, after: int = 0) -> Asked | None:
+    def wait(
+        self, predicate: Predicate, seconds: float, running: RunningProgram, *, after: int = 0
+    ) -> ModelRequest | None:
         """Return the first request that fits; None when the host ended, or the time is up, without one."""
         end = time.monotonic() + seconds
         while True:
@@ -141,25 +143,25 @@ def follows(prompt: str) -> Predicate:
     return lambda asked: not asked.is_side and asked.count(prompt) > 0
 
 
-def script(prompt: str, command: str) -> Callable[[Asked], Say]:
+def script(prompt: str, command: str) -> Callable[[ModelRequest], ModelAnswer]:
     """Return what the model says: a shell command first, then a tool of Harken's, then it ends the turn.
 
     A step for which a host has no tool is left out.
     """
-    return stepwise(prompt, Say.shell(command), Say.call(STATS, {}))
+    return stepwise(prompt, ModelAnswer.shell(command), ModelAnswer.call(STATS, {}))
 
 
-def stepwise(prompt: str, *steps: Say) -> Callable[[Asked], Say]:
+def stepwise(prompt: str, *steps: ModelAnswer) -> Callable[[ModelRequest], ModelAnswer]:
     """Return what the model says to a prompt: one step after the other, those left out that a host has no tool for."""
     is_ours = follows(prompt)
 
-    def say(asked: Asked) -> Say:
+    def say(asked: ModelRequest) -> ModelAnswer:
         if asked.is_side:
             return side(asked)
         # The conversation is sent whole each time, so how far it got can be read from it.
         done = sum(turn.role == "tool" for turn in asked.turns)
         possible = [step for step in steps if resolve(step, asked).calls]
-        return possible[done] if is_ours(asked) and done < len(possible) else Say.text(LAST_WORD)
+        return possible[done] if is_ours(asked) and done < len(possible) else ModelAnswer.text(LAST_WORD)
 
     return say
 
@@ -171,20 +173,20 @@ def is_last(prompt: str, command: str) -> Predicate:
 
 
 @dataclass(slots=True, kw_only=True)
-class Played:
+class PlayedTurn:
     """A turn while it is played: what was sent, what the model was asked, what Harken saw."""
 
     trial: Trial
-    running: Running
-    gate: Gate
-    hold: Hold
+    running: RunningProgram
+    gate: RequestGate
+    hold: HeldRequests
     prompt: str
     told: tuple[str, str]  # what was sent before: the marker, and its message
     began: float
-    guest: Guest | None = None
+    guest: TrialSession | None = None
     others: frozenset[str] = frozenset()
 
-    def play(self) -> list[Outcome]:
+    def play(self) -> list[TrialResult]:
         """Go through the turn, and return what came of each surface in it."""
         trial = self.trial
         trial.tell("waiting for its first request …")
@@ -199,7 +201,7 @@ class Played:
         by_stop = self._stop(held)
         return [self._explained(outcome) for outcome in (by_prompt, by_tool_hook, by_stop, by_tool)]
 
-    def _tool_hook(self, first: Asked) -> Outcome:
+    def _tool_hook(self, first: ModelRequest) -> TrialResult:
         trial = self.trial
         trial.tell("sending a message while a tool runs …")
         refusal = closed_tool(trial, self.running, self.gate, self.prompt, first)
@@ -212,7 +214,7 @@ class Played:
         self.gate.open()
         return judged("hook: tool", (marker, message), self._next(first), began)
 
-    def _held(self) -> Asked | None:
+    def _held(self) -> ModelRequest | None:
         """Return the request whose answer will end the turn; it is kept waiting."""
         end = time.monotonic() + STEP_SECONDS
         while time.monotonic() < end:
@@ -222,26 +224,26 @@ class Played:
                 return None
         return None
 
-    def _tool(self, first: Asked, held: Asked | None) -> Outcome:
+    def _tool(self, first: ModelRequest, held: ModelRequest | None) -> TrialResult:
         is_named = PULL in json.dumps(first.body)
         answers = [turn.text for turn in held.turns if turn.role == "tool"] if held else []
         if any(STATS_SIGN in answer for answer in answers):
-            return Outcome(surface="tool", verdict=Verdict.ARRIVED)
+            return TrialResult(surface="tool", verdict=TrialVerdict.ARRIVED)
         said = last_lines(answers[-1], 2) if answers else "no answer"
         reason = f"Harken's tools are there, and a call of one was not answered: {said}" if is_named else ""
-        return Outcome(surface="tool", verdict=Verdict.MISSING, reason=reason)
+        return TrialResult(surface="tool", verdict=TrialVerdict.MISSING, reason=reason)
 
-    def _stop(self, held: Asked | None) -> Outcome:
+    def _stop(self, held: ModelRequest | None) -> TrialResult:
         trial = self.trial
         if not trial.hooks.most_stops:
             self.hold.release()
             reason = (
                 f"{trial.title} ends its turns whatever waits: the message comes as a wake, or with the next prompt."
             )
-            return Outcome(surface="hook: stop", verdict=Verdict.NOT_OFFERED, reason=reason)
+            return TrialResult(surface="hook: stop", verdict=TrialVerdict.NOT_OFFERED, reason=reason)
         if held is None:
             reason = "The turn did not come to its end."
-            return Outcome(surface="hook: stop", verdict=Verdict.NOT_TRIED, reason=reason)
+            return TrialResult(surface="hook: stop", verdict=TrialVerdict.NOT_TRIED, reason=reason)
         trial.tell("sending a message at the end of the turn …")
         marker = new_marker()
         message = trial.send(marker)
@@ -249,27 +251,29 @@ class Played:
         self.hold.release()
         return judged("hook: stop", (marker, message), self._next(held), began)
 
-    def _next(self, asked: Asked) -> Asked | None:
+    def _next(self, asked: ModelRequest) -> ModelRequest | None:
         return next_request(self.trial, self.running, self.prompt, asked)
 
     def _look(self) -> None:
         """Remember the session as it is now: it is gone when the host has ended."""
         self.guest = self.trial.guest(self.others) or self.guest
 
-    def _explained(self, outcome: Outcome) -> Outcome:
+    def _explained(self, outcome: TrialResult) -> TrialResult:
         return explained(self.trial, outcome, self.guest)
 
 
-def next_request(trial: Trial, running: Running, prompt: str, asked: Asked) -> Asked | None:
+def next_request(trial: Trial, running: RunningProgram, prompt: str, asked: ModelRequest) -> ModelRequest | None:
     """Return the request of a turn that follows another one; None when none comes."""
     return trial.wait(follows(prompt), STEP_SECONDS, running, after=asked.number + 1)
 
 
-def closed_tool(trial: Trial, running: Running, gate: Gate, prompt: str, asked: Asked) -> Outcome | None:
+def closed_tool(
+    trial: Trial, running: RunningProgram, gate: RequestGate, prompt: str, asked: ModelRequest
+) -> TrialResult | None:
     """Wait until the shell command that a request asked for runs, and return None; else why nothing could be tried."""
-    if not resolve(Say.shell(gate.command), asked).calls:
+    if not resolve(ModelAnswer.shell(gate.command), asked).calls:
         reason = "The model is offered no shell here, so no tool could be kept running."
-        return Outcome(surface="", verdict=Verdict.NOT_TRIED, reason=reason)
+        return TrialResult(surface="", verdict=TrialVerdict.NOT_TRIED, reason=reason)
     end = time.monotonic() + STEP_SECONDS
     while time.monotonic() < end and running.is_running:
         with contextlib.suppress(TimeoutError):
@@ -281,23 +285,23 @@ def closed_tool(trial: Trial, running: Running, gate: Gate, prompt: str, asked: 
     said = last_lines(answer.turns[-1].text if answer else running.text(), 2)
     reason = f"The shell command of the trial did not run: {said or 'no answer'}"
     hint = "Its sandbox or a policy may refuse it."
-    return Outcome(surface="", verdict=Verdict.NOT_TRIED, reason=reason, hint=hint)
+    return TrialResult(surface="", verdict=TrialVerdict.NOT_TRIED, reason=reason, hint=hint)
 
 
-def judged(surface: str, marked: tuple[str, str], asked: Asked | None, began: float) -> Outcome:
+def judged(surface: str, marked: tuple[str, str], asked: ModelRequest | None, began: float) -> TrialResult:
     """Return whether a request holds a marker, which is that of a message; `began` is when it could be given."""
     marker, message = marked
     has_arrived = asked is not None and asked.count(marker) > 0
-    return Outcome(
+    return TrialResult(
         surface=surface,
-        verdict=Verdict.ARRIVED if has_arrived else Verdict.MISSING,
+        verdict=TrialVerdict.ARRIVED if has_arrived else TrialVerdict.MISSING,
         seconds=round(time.monotonic() - began, 2) if has_arrived else None,
         marker=marker,
         message=message,
     )
 
 
-def last_words(trial: Trial, running: Running) -> HostFailed:
+def last_words(trial: Trial, running: RunningProgram) -> HostFailed:
     """Return the error of a host that asked its model nothing."""
     said = last_lines(running.text()) or "nothing"
     return HostFailed(
@@ -306,24 +310,24 @@ def last_words(trial: Trial, running: Running) -> HostFailed:
 
 
 @contextmanager
-def staged(trial: Trial, prompt: str) -> Iterator[tuple[Gate, Hold]]:
+def staged(trial: Trial, prompt: str) -> Iterator[tuple[RequestGate, HeldRequests]]:
     """The model follows the script of the turn that a prompt begins, and keeps its last answer back."""
     # In the folder of the host, because some refuse paths outside it.
     path = trial.folder / f".harken-gate-{secrets.token_hex(4)}"
-    with Gate(path) as gate, trial.model.hold(is_last(prompt, gate.command)) as hold:
+    with RequestGate(path) as gate, trial.model.hold(is_last(prompt, gate.command)) as hold:
         trial.model.follow(script(prompt, gate.command))
         yield gate, hold
 
 
-def explained(trial: Trial, outcome: Outcome, guest: Guest | None) -> Outcome:
+def explained(trial: Trial, outcome: TrialResult, guest: TrialSession | None) -> TrialResult:
     """Return an outcome with what the ledger says, and with why and what to do where something did not arrive."""
-    is_arrived = outcome.verdict is Verdict.ARRIVED
-    line = trial.proof(outcome.message, PROOF_SECONDS if is_arrived else 0.0) if outcome.message else Line()
+    is_arrived = outcome.verdict is TrialVerdict.ARRIVED
+    line = trial.proof(outcome.message, PROOF_SECONDS if is_arrived else 0.0) if outcome.message else TrialLedgerLine()
     if outcome.message:
         outcome = replace(outcome, ledger=line.sentence)
-    if outcome.verdict is not Verdict.MISSING:
+    if outcome.verdict is not TrialVerdict.MISSING:
         return outcome
-    known = Circumstances(
+    known = TrialCircumstances(
         host=trial.name,
         title=trial.title,
         hook_hint=trial.host.hook_hint,

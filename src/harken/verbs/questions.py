@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from harken.inbox.questions import Question, Waiting
+from harken.inbox.questions import Question, WaitingSummary
 from harken.model import Mailbox, MessageId
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about
@@ -23,7 +23,7 @@ class SettleQuestions(Arguments):
     refs: Annotated[list[str], about("The messages.")]
 
 
-def waiting(value: Waiting) -> dict[str, object]:
+def waiting(value: WaitingSummary) -> dict[str, object]:
     """Return how much waits for an answer."""
     return {
         "count": value.count,

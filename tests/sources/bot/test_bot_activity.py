@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Draft, Kind, Priority, Sender, TextFormat
 from harken.sources.bot.activity import ID, KINDS, ConversationReference, draft_of, read_activity, upstream_id
 from tests.sources.bot.service import ANN, BOT, TENANT, Json, Service
@@ -100,7 +100,7 @@ def test_ids_of_the_service_are_stored_unchanged(conversation: str) -> None:
     activity = posted(id="1485983408511", conversation={"id": conversation, "isGroup": True})
     activity |= {"from": {"id": USER}, "serviceUrl": f"https://smba.trafficmanager.net/emea/{TENANT}/"}
     draft = drafted(activity)
-    stored = prepare(draft, Policy())
+    stored = prepare(draft, IngestPolicy())
     assert (stored.conversation, stored.upstream_id, stored.meta) == (conversation, draft.upstream_id, draft.meta)
     reference = ConversationReference.of(stored.meta)
     assert (reference.user, reference.bot, reference.is_group) == (USER, BOT["id"], True)
@@ -184,7 +184,7 @@ def test_any_activity_is_read_or_is_a_mistake_of_the_poster(kind: str, changes: 
         return
     if draft is None:
         return
-    stored = prepare(draft, Policy())
+    stored = prepare(draft, IngestPolicy())
     assert stored.conversation == draft.conversation
     assert stored.upstream_id == draft.upstream_id
     assert all(isinstance(value, str) for value in draft.meta.values())
@@ -197,5 +197,5 @@ def test_ids_go_through_the_store_as_they_are(conversation: str, activity: str) 
         source="desk", sender=Sender("x"), text="x", conversation=conversation,
         upstream_id=upstream_id(conversation, activity),
     )  # fmt: skip
-    stored = prepare(draft, Policy())
+    stored = prepare(draft, IngestPolicy())
     assert (stored.conversation, stored.upstream_id) == (conversation, draft.upstream_id)

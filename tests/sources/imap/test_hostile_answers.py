@@ -11,7 +11,7 @@ from typing import Final
 import pytest
 
 from harken.errors import Refused
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import INBOX, Message, MessageId, Outgoing
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import compose
@@ -34,7 +34,7 @@ NO_LETTER: Final = b"=?utf-8?b?" + base64.b64encode("=?utf?q?ü\x1d=Fe".encode()
 
 def answer_to(raw: bytes) -> bytes:
     """Return the answer to a mail as it leaves."""
-    new = prepare(draft_of(ArrivedMail(raw=raw, received_at=NOW), source="mail", folder="INBOX"), Policy())
+    new = prepare(draft_of(ArrivedMail(raw=raw, received_at=NOW), source="mail", folder="INBOX"), IngestPolicy())
     message = Message(
         id=MessageId("m1"),
         mailbox=INBOX,

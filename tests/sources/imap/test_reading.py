@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Draft, NewMessage, Sender, TextFormat
 from harken.sources.imap.messages import (
     BY_MACHINE,
@@ -95,7 +95,7 @@ def drafted(raw: bytes, authserv_id: str = "", *, trusts_from: bool = False) -> 
 
 def stored(draft: Draft) -> NewMessage:
     """Return a draft as it would be stored."""
-    return prepare(draft, Policy())
+    return prepare(draft, IngestPolicy())
 
 
 @pytest.mark.parametrize("name", [case.stem for case in CASES])

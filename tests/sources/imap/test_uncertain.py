@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from harken.dispatch.outbox import Outbox
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import WATCH
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import LOOKED_FOR, SmtpSender
@@ -45,7 +45,7 @@ async def answering(folder: Path) -> AsyncIterator[Answering]:
     with serving() as server, sinking() as sink:
         async with open_store(folder / "harken.db", clock) as store:
             draft = draft_of(ArrivedMail(raw=mail("Well?")), source=NAME, folder="INBOX")
-            message = (await store.messages.append([prepare(draft, Policy())]))[0].message
+            message = (await store.messages.append([prepare(draft, IngestPolicy())]))[0].message
             await store.outbox.add(message.id, "Yes.", author="agent:x", consumer=WATCH)
             sink.is_cut = True
             yield Answering(store, clock, server, sink)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import SenderRule, Trust
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import read_settings
@@ -100,7 +100,7 @@ async def test_a_forged_sender_is_nobody_whom_a_rule_knows(
     *, result: str, trusts_from: bool, sender: str, trust: Trust
 ) -> None:
     """Whoever writes the owner's address into a mail would give orders to the owner's agents."""
-    policy, listener = Policy(sender_rules=[SenderRule(NAME, OWNER, Trust.OWNER)]), Listener()
+    policy, listener = IngestPolicy(sender_rules=[SenderRule(NAME, OWNER, Trust.OWNER)]), Listener()
     with serving(seed=5) as graph:
         graph.clock.freeze()
         async with calling(graph) as client:

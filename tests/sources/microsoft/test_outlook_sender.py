@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from harken.errors import HarkenError, NotFound, Refused, Unavailable, Uncertain, UserError
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import INBOX, OWNER_ID, Attention, Message, MessageId, Outgoing, Sender, Trust
 from harken.sources.microsoft.client import MOST_TRIES, GraphClient
 from harken.sources.microsoft.sent import SentMessages, reference
@@ -344,7 +344,7 @@ async def heard(graph: Graph, mail: Mail) -> Message:
     async with calling(graph) as client:
         await listener.look(feed_of(graph, client, since=mail.received))
     (draft,) = [each for each in listener.heard if each.meta["graph_id"] == mail_id(mail, is_immutable=True)]
-    new = prepare(draft, Policy())
+    new = prepare(draft, IngestPolicy())
     changes = {"upstream_id": new.upstream_id, "conversation": new.conversation, "sender": new.sender.id}
     return replace(stored(mail, **changes), meta=new.meta)
 

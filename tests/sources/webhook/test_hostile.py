@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.prepare import Policy, prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Draft
 from harken.sources.door import PostedRequest
 from harken.sources.webhook.payload import decoded
@@ -93,7 +93,7 @@ def test_no_payload_breaks_a_preset(name: str, payload: Json, data: st.DataObjec
             sent_at=found.sent_at,
             meta=found.meta,
         )
-        prepare(draft, Policy()).text.encode()
+        prepare(draft, IngestPolicy()).text.encode()
 
 
 @given(st.binary(max_size=300) | values.map(lambda value: json.dumps(value).encode()))

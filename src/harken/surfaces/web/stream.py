@@ -18,7 +18,7 @@ from starlette.types import Receive, Scope, Send
 
 from harken.errors import HarkenError, UserError
 from harken.inbox.ticker import Follower, Ticker
-from harken.inbox.ticker_events import NAMES, RESET, Step
+from harken.inbox.ticker_events import NAMES, RESET, TickerStep
 from harken.surfaces.web.answers import error_answer
 from harken.surfaces.web.guard import IS_OPEN
 
@@ -98,7 +98,7 @@ class EventStream:
             frame = frames(steps) if steps else b": still here\n" + _here(follower)
 
 
-def frames(steps: Iterable[Step]) -> bytes:
+def frames(steps: Iterable[TickerStep]) -> bytes:
     """Return steps as they are sent. Only the last event of a step has its number: half a step is told again."""
     parts: list[bytes] = []
     for step in steps:
