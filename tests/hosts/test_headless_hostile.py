@@ -9,7 +9,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -21,9 +21,10 @@ from harken.errors import UserError
 from harken.hosts.registry import sandboxes
 from harken.hosts.trial_recipe import MODEL
 from harken.runs.jail import Jail, ToolServer
-from harken.trial.exchange import ModelAnswer, ModelCall, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.cells import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
+from tests.hosts.planting import INSTRUCTIONS, MADE, WRITES
 from tests.hosts.stage import Stage
 
 _SERVER: Final = Path(__file__).parent / "toolserver.py"
@@ -40,37 +41,8 @@ _HELD: Final = (
     ".github/hooks/x.json",
     ".vscode/tasks.json",
 )
-_INSTRUCTIONS: Final = (
-    "AGENTS.md",
-    "deep/down/CLAUDE.md",
-    "docs/GEMINI.md",
-    "QWEN.md",
-    ".github/agents/x.agent.md",
-    ".github/copilot-instructions.md",
-    ".husky/pre-commit",
-    ".envrc",
-    ".devcontainer/devcontainer.json",
-    "sub/.git",
-    "lib/.git/config",
-)
-_MADE: Final = "made.txt"
-
-
-def _patch(path: str) -> ModelAnswer:
-    text = f"*** Begin Patch\n*** Add File: {path}\n+evil\n*** End Patch"
-    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": text}, takes_text=True, is_literal=True),))
-
-
-# How each host writes a file.
-_WRITES: Final[Mapping[str, Callable[[str], ModelAnswer]]] = MappingProxyType(
-    {
-        "claude-code": lambda path: ModelAnswer.literal("Write", {"file_path": path, "content": "evil"}),
-        "copilot-cli": lambda path: ModelAnswer.literal("create", {"path": path, "file_text": "evil"}),
-        "gemini-cli": lambda path: ModelAnswer.literal("write_file", {"file_path": path, "content": "evil"}),
-        "opencode": lambda path: ModelAnswer.literal("write", {"filePath": path, "content": "evil"}),
-        "codex": _patch,
-    }
-)
+_LATER: Final = (*INSTRUCTIONS, "sub/.git", "lib/.git/config")
+_EDITING: Final = tuple(name for name in WRITES if name != "qwen-code")  # which cannot be fenced to edits
 # How the shell of a host is called, and where it can be told to run.
 _COMMANDS: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
     {"gemini-cli": ("run_shell_command", "dir_path"), "opencode": ("bash", "workdir")}
@@ -146,31 +118,31 @@ def _write(stage: Stage, jail: Jail, tools: Sequence[str], *paths: str) -> Ran:
     for name in ("deep/down", "docs", "sub"):
         (stage.project / name).mkdir(parents=True, exist_ok=True)
     folder = Path() if jail.host == "codex" else stage.project
-    calls = [_WRITES[jail.host](str(folder / path)) for path in paths]
+    calls = [WRITES[jail.host](str(folder / path), "evil") for path in paths]
     return ask(jail, stage, tools, *calls, max_turns=len(calls) + 1)
 
 
-@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
+@pytest.mark.parametrize("host", _EDITING, indirect=True)
 def test_settings_of_agents_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
     """A run that may edit could else give the next session of any agent a program to run."""
-    ran = _write(stage, jail, ["edit_file"], *_HELD, _MADE)
-    assert (stage.project / _MADE).read_text(encoding="utf-8").strip() == "evil"
+    ran = _write(stage, jail, ["edit_file"], *_HELD, MADE)
+    assert (stage.project / MADE).read_text(encoding="utf-8").strip() == "evil"
     assert [path for path in _HELD if (stage.project / path).exists()] == []
     assert len(ran.denied) == len(_HELD)
     matrix.note(jail.host, "edit: settings of agents", "denied")
 
 
-@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
+@pytest.mark.parametrize("host", _EDITING, indirect=True)
 def test_instructions_for_the_next_session_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
     """What a message talks a run into writing there, every later session obeys; in any folder, also one that is new."""
-    ran = _write(stage, jail, ["edit_file"], *_INSTRUCTIONS, _MADE)
-    assert (stage.project / _MADE).read_text(encoding="utf-8").strip() == "evil"
-    assert [path for path in _INSTRUCTIONS if (stage.project / path).exists()] == []
-    assert len(ran.denied) == len(_INSTRUCTIONS)
+    ran = _write(stage, jail, ["edit_file"], *_LATER, MADE)
+    assert (stage.project / MADE).read_text(encoding="utf-8").strip() == "evil"
+    assert [path for path in _LATER if (stage.project / path).exists()] == []
+    assert len(ran.denied) == len(_LATER)
     matrix.note(jail.host, "edit: instructions of agents", "denied")
 
 
-@pytest.mark.parametrize("host", tuple(_WRITES), indirect=True)
+@pytest.mark.parametrize("host", _EDITING, indirect=True)
 def test_instructions_are_changed_where_the_rule_says_so(stage: Stage, jail: Jail, matrix: Matrix) -> None:
     """Somebody has to write them; git and settings stay held."""
     ran = _write(stage, jail, ["edit_file", "edit_instructions"], "AGENTS.md", "docs/CLAUDE.md", "sub/.git")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from types import MappingProxyType
@@ -22,9 +22,10 @@ from harken.hosts.trial_recipe import MODEL
 from harken.runs.tools import parse_tool
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
-from harken.trial.exchange import ModelAnswer, ModelCall, in_order
+from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts.cells import ANSWER, results
 from tests.hosts.matrix import Matrix
+from tests.hosts.planting import INSTRUCTIONS, MADE, WRITES
 from tests.hosts.stage import Stage
 from tests.hosts.story import marker, send
 from tests.hosts.test_runs import PATCHING, RULE, RUN_SECONDS, WORDS, assert_nothing_left, ruled, shown
@@ -59,41 +60,15 @@ HELD: Final = (
     ".git/config",
     ".git/modules/sub/config",
     ".git/hooks/post-checkout",
-    "AGENTS.md",
-    "deep/down/CLAUDE.md",
-    "docs/GEMINI.md",
-    "QWEN.md",
-    ".github/agents/x.agent.md",
-    ".github/copilot-instructions.md",
-    ".husky/pre-commit",
-    ".envrc",
-    ".devcontainer/devcontainer.json",
+    *INSTRUCTIONS,
 )
 # Makes a repository of a folder, under names that no host knows.
 PLAIN: Final = ("evil/HEAD", "evil/config")
-MADE: Final = "made.txt"
 # The exit codes of what is refused, and of what does not reach the daemon.
 REFUSED: Final = "7"
 UNREACHED: Final = "5"
 
 
-def _patch(path: str, text: str) -> ModelAnswer:
-    lines = text.replace("\n", "\n+")
-    patch = f"*** Begin Patch\n*** Add File: {path}\n+{lines}\n*** End Patch"
-    return ModelAnswer(calls=(ModelCall("apply_patch", {"input": patch}, takes_text=True, is_literal=True),))
-
-
-# How each host writes a file.
-WRITES: Final[Mapping[str, Callable[[str, str], ModelAnswer]]] = MappingProxyType(
-    {
-        "claude-code": lambda path, text: ModelAnswer.literal("Write", {"file_path": path, "content": text}),
-        "copilot-cli": lambda path, text: ModelAnswer.literal("create", {"path": path, "file_text": text}),
-        "gemini-cli": lambda path, text: ModelAnswer.literal("write_file", {"file_path": path, "content": text}),
-        "opencode": lambda path, text: ModelAnswer.literal("write", {"filePath": path, "content": text}),
-        "codex": _patch,
-        "qwen-code": lambda path, text: ModelAnswer.literal("write_file", {"file_path": path, "content": text}),
-    }
-)
 # What else the shell of a host wants to be told; some refuse a call with more.
 BESIDE: Final[Mapping[str, Mapping[str, object]]] = MappingProxyType(
     {
