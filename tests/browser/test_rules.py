@@ -15,18 +15,12 @@ from tests.browser.test_accessibility import axe, in_both_schemes, violations
 from tests.browser.test_live import is_the_same, stays
 from tests.loss.rig import Nursery
 from tests.web import rules_rig as rig
+from tests.web.rules_rig import machine
 
-__all__ = ["axe"]
+__all__ = ["axe", "machine"]
 
 HALF_AN_HOUR_MS = 30 * 60 * 1000
 PLACE = "(it) => { const box = it.getBoundingClientRect(); return [box.x, box.y, box.width, box.height]; }"
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Daemons on a machine where Gemini CLI seems to be installed."""
-    with rig.machine(tmp_path_factory.mktemp("g")) as nursery:
-        yield nursery
 
 
 @pytest.fixture

@@ -22,6 +22,7 @@ from harken.store.sqlite.connection import migrations
 from harken.testing import CallFailed
 from tests.cli.rig import Json, Rig
 from tests.cli.test_backup import contents, rewritten
+from tests.fake_host import nursery_with_host
 from tests.loss.rig import Nursery, Served, until
 
 PROGRAM: Final = """#!{python}
@@ -77,15 +78,9 @@ def machine(tmp_path: Path) -> Iterator[Machine]:
     folder = tmp_path / "bin"
     folder.mkdir()
     os.mkfifo(folder / "gate")
-    program = folder / "gemini"
-    text = PROGRAM.format(python=sys.executable, ran=str(folder / "ran"), gate=str(folder / "gate"))
-    program.write_text(text, encoding="utf-8")
-    program.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{folder}{os.pathsep}{os.environ['PATH']}")
-        nursery = Nursery()
-    yield Machine(nursery, folder)
-    nursery.close()
+    program = PROGRAM.format(python=sys.executable, ran=str(folder / "ran"), gate=str(folder / "gate"))
+    with nursery_with_host(folder, program) as nursery:
+        yield Machine(nursery, folder)
 
 
 def with_rules(home: Path) -> Path:

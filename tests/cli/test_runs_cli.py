@@ -16,6 +16,7 @@ import pytest
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_rules_cli import until, write
+from tests.fake_host import fake_host
 
 NOT_DONE, WRONG, CONFLICT, REFUSED, INTERRUPTED = 1, 2, 4, 7, 130
 # Says what Gemini CLI prints; a message with `hold` keeps it running until it is ended.
@@ -42,16 +43,10 @@ ASK = {"name": "ask", "channel": "incidents", "mode": "confirm", "prompt": "Look
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A home whose rule asks before it runs, on a machine where Gemini CLI seems to be installed."""
     folder = tmp_path_factory.mktemp("runs")
-    program = folder / "bin" / "gemini"
-    program.parent.mkdir()
-    program.write_text(PROGRAM, encoding="utf-8")
-    program.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        with serving(folder / "home") as served:
-            write(served, json.dumps({"rules": [ASK]}))
-            served.ok("rules", "reload")
-            yield served
+    with fake_host(folder, PROGRAM), serving(folder / "home") as served:
+        write(served, json.dumps({"rules": [ASK]}))
+        served.ok("rules", "reload")
+        yield served
 
 
 def asked(rig: Rig, text: str) -> str:

@@ -25,6 +25,7 @@ from tests.cli.sitting import CTRL_C, DOWN, ENTER, ESC, UP, Sitting
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_rules_cli import until, write
 from tests.cli.test_runs_cli import ASK, PROGRAM
+from tests.fake_host import fake_host
 
 TELL = {"name": "tell", "channel": "alerts/*", "mode": "notify"}
 TERMINATED = 128 + signal.SIGTERM
@@ -35,17 +36,10 @@ READY = "q leave"
 def rig(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     """A home with a rule that asks and one that tells, on a machine where two hosts seem to be installed."""
     folder = tmp_path_factory.mktemp("watch")
-    programs = folder / "bin"
-    programs.mkdir()
-    for name in ("gemini", "qwen"):
-        (programs / name).write_text(PROGRAM, encoding="utf-8")
-        (programs / name).chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{programs}{os.pathsep}{os.environ['PATH']}")
-        with serving(folder / "home") as served:
-            write(served, json.dumps({"rules": [ASK, TELL]}))
-            served.ok("rules", "reload")
-            yield served
+    with fake_host(folder, PROGRAM, ["gemini", "qwen"]), serving(folder / "home") as served:
+        write(served, json.dumps({"rules": [ASK, TELL]}))
+        served.ok("rules", "reload")
+        yield served
 
 
 @pytest.fixture(autouse=True)

@@ -6,7 +6,6 @@ The agent is a program that prints what Gemini CLI prints; what the real hosts d
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ import pytest
 
 from harken.testing import CallFailed
 from harken.testing.daemon import Json
+from tests.fake_host import nursery_with_host
 from tests.loss.rig import Nursery, Served, until
 
 # Does what the prompt says: `run WORDS` runs harken with them, `hold` waits for ever.
@@ -52,14 +52,8 @@ WORDS: Final = {
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Daemons on a machine where Gemini CLI seems to be installed."""
-    program = tmp_path_factory.mktemp("machine") / "gemini"
-    program.write_text(PROGRAM, encoding="utf-8")
-    program.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        nursery = Nursery()
-    yield nursery
-    nursery.close()
+    with nursery_with_host(tmp_path_factory.mktemp("machine"), PROGRAM) as nursery:
+        yield nursery
 
 
 @contextmanager

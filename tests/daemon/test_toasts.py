@@ -27,6 +27,7 @@ from dbus_fast.aio import MessageBus
 from harken.dispatch.desktop import MOST_KEPT, NO_SERVICE, NO_SESSION, NOT_TRIED, SHOWN, Desktop
 from harken.dispatch.toast import Toast
 from harken.testing import DaemonProcess
+from tests.fake_host import fake_host
 from tests.loss.rig import until
 
 NAME: Final = "org.freedesktop.Notifications"
@@ -177,16 +178,12 @@ async def test_rule_that_tells_makes_one_toast_with_the_text(home: Path, bus: st
 
 
 async def test_question_is_shown_again_by_the_next_daemon_and_has_no_buttons(
-    home: Path, bus: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: Path, bus: str, tmp_path: Path
 ) -> None:
     """What waits must not be forgotten with a restart, and a toast under the pointer must not answer it."""
-    # A rule that no agent can run asks nothing: there is one, which is never started.
-    agent = tmp_path / "gemini"
-    agent.write_text("#!/bin/false\n", encoding="utf-8")
-    agent.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{tmp_path}{os.pathsep}{os.environ['PATH']}")
     async with Screen(bus) as screen:
-        with ruled(home, TELL, ASK) as daemon:
+        # A rule that no agent can run asks nothing: there is one, which is never started.
+        with fake_host(tmp_path, "#!/bin/false\n"), ruled(home, TELL, ASK) as daemon:
             await send(daemon, "may I?", "incidents")
             assert await screen.titles(1) == ["ask: may I?"]
             await aside(daemon.kill)

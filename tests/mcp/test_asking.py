@@ -24,20 +24,17 @@ from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import question
 from harken.testing import FakeClock
 from harken.trial.screen import TerminalProgram
+from tests.fake_host import fake_host
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, QWEN, Kind
 from tests.mcp.asking_rig import LATER, NO, OWNER, SOON, YES, Person, Room, open_room
 
 
 @pytest.fixture
-async def room(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> AsyncIterator[Room]:
+async def room(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Room]:
     """A machine on which Gemini CLI seems to be installed, and a rule that asks whether to run it."""
-    program = tmp_path / "bin" / "gemini"
-    program.parent.mkdir()
-    program.write_text("#!/bin/sh\n")
-    program.chmod(0o700)
-    monkeypatch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-    async with open_room(tmp_path / "home", has_person=getattr(request, "param", True)) as opened:
-        yield opened
+    with fake_host(tmp_path, "#!/bin/sh\n"):
+        async with open_room(tmp_path / "home", has_person=getattr(request, "param", True)) as opened:
+            yield opened
 
 
 async def asked(person: Person) -> None:

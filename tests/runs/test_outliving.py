@@ -24,6 +24,7 @@ from harken.daemon.agents import Agents
 from harken.hosts.process import identity_of
 from harken.reaction import RunId
 from harken.testing.daemon import Json
+from tests.fake_host import nursery_with_host
 from tests.loss.rig import Nursery, Served, until
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="elsewhere a run is known by group, descent and marks")
@@ -94,7 +95,7 @@ answer = link.recv(65536)
 with open(note + "~", "wb") as file: file.write(answer)
 os.rename(note + "~", note)
 """
-SUPERVISOR = "$(cut -d' ' -f4 /proc/$PPID/stat)"  # of whoever has started this shell
+REAPER = "$(cut -d' ' -f4 /proc/$PPID/stat)"  # of whoever has started this shell
 
 # How a script is left behind. Each of them leaves the group and the session of the run, and has none of its variables.
 ATTACKS: Final[Mapping[str, str]] = MappingProxyType(
@@ -104,9 +105,9 @@ ATTACKS: Final[Mapping[str, str]] = MappingProxyType(
         "deaf to signals": "trap '' TERM HUP INT; (env -i setsid bash {script} &)",
         "daemonised, without descriptors": "{python} -I -S {folder}/daemonise.py {script}",
         "one of very many": "{python} -I -S {folder}/burst.py {script}",
-        "its supervisor is stopped": "setsid -f env -i bash {script}; kill -STOP {supervisor}",
-        "its supervisor is killed": "setsid -f env -i bash {script}; until test -e {folder}/pid; do sleep 0.05; done; "
-        "kill -KILL {supervisor}",
+        "its reaper is stopped": "setsid -f env -i bash {script}; kill -STOP {reaper}",
+        "its reaper is killed": "setsid -f env -i bash {script}; until test -e {folder}/pid; do sleep 0.05; done; "
+        "kill -KILL {reaper}",
     }
 )
 
@@ -114,14 +115,8 @@ ATTACKS: Final[Mapping[str, str]] = MappingProxyType(
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
     """Daemons on a machine where Gemini CLI seems to be installed."""
-    program = tmp_path_factory.mktemp("machine") / "gemini"
-    program.write_text(PROGRAM, encoding="utf-8")
-    program.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        nursery = Nursery()
-    yield nursery
-    nursery.close()
+    with nursery_with_host(tmp_path_factory.mktemp("machine"), PROGRAM) as nursery:
+        yield nursery
 
 
 @contextmanager
@@ -151,7 +146,7 @@ def set_up(folder: Path, home: Path, attack: str) -> str:
     )
     (folder / "daemonise.py").write_text(DAEMONISE)
     (folder / "burst.py").write_text(BURST)
-    return "sh " + attack.format(folder=folder, script=script, python=sys.executable, supervisor=SUPERVISOR)
+    return "sh " + attack.format(folder=folder, script=script, python=sys.executable, reaper=REAPER)
 
 
 def left_in(folder: Path) -> list[psutil.Process]:
@@ -189,7 +184,7 @@ def noted_agents(home: Path) -> Json:
     return until(lambda: file.exists() and json.loads(file.read_text()), "a note")
 
 
-def supervisor_of(home: Path) -> psutil.Process:
+def reaper_of(home: Path) -> psutil.Process:
     """Return the process that the only run of a home has, next to the daemon."""
     (agent,) = noted_agents(home)
     return psutil.Process(agent["pid"])
@@ -285,9 +280,9 @@ def test_everything_of_a_run_is_gone_soon_after_its_daemon_was_killed(
         fire(daemon)
         run = the_run(daemon, "running")
         until((tmp_path / "pid").exists, "the script", END_SECONDS)
-        supervisor = supervisor_of(home)
+        reaper = reaper_of(home)
         daemon.kill()
-        until(lambda: left_in(tmp_path) == [] and not supervisor.is_running(), "its end", END_SECONDS)
+        until(lambda: left_in(tmp_path) == [] and not reaper.is_running(), "its end", END_SECONDS)
         daemon.start()
         assert the_run(daemon, "interrupted")["id"] == run["id"]
         assert senders(daemon) == {"bot"}
@@ -296,17 +291,17 @@ def test_everything_of_a_run_is_gone_soon_after_its_daemon_was_killed(
 def test_what_stayed_of_a_killed_daemons_run_is_an_agents_and_ended_by_the_next(
     machine: Nursery, home: Path, tmp_path: Path
 ) -> None:
-    """A supervisor that was killed first cannot end anything; who is left must not be the person for that."""
+    """A reaper that was killed first cannot end anything; who is left must not be the person for that."""
     line = set_up(tmp_path, home, ATTACKS["a session of its own"])
     with ruled(machine, home, line, "hold") as daemon:
         fire(daemon)
         run = the_run(daemon, "running")
         left = int(until(lambda: (tmp_path / "pid").exists() and (tmp_path / "pid").read_text(), "the script"))
-        supervisor = supervisor_of(home)
-        supervisor.suspend()
+        reaper = reaper_of(home)
+        reaper.suspend()
         daemon.kill()
-        supervisor.kill()
-        supervisor.wait(END_SECONDS)
+        reaper.kill()
+        reaper.wait(END_SECONDS)
         assert Agents(home / "run" / "agents.json").run_of(left) == run["id"]
         daemon.start()
         the_run(daemon, "interrupted")

@@ -8,15 +8,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 import pytest
 
+from tests.fake_host import nursery_with_host
 from tests.loss.rig import Nursery, Served, until
 
 Json: TypeAlias = Any
@@ -78,18 +77,11 @@ EDITS: Final = {**BACK, "name": "edits", "channel": "edits", "tools": ["edit_fil
 RULES: Final = (ASK, TELL, CANNOT, BACK)
 
 
-@contextmanager
-def machine(folder: Path) -> Iterator[Nursery]:
-    """Start daemons on whose machine the program is installed."""
-    program = folder / "bin" / "gemini"
-    program.parent.mkdir()
-    program.write_text(PROGRAM, encoding="utf-8")
-    program.chmod(0o700)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PATH", f"{program.parent}{os.pathsep}{os.environ['PATH']}")
-        nursery = Nursery()
-    yield nursery
-    nursery.close()
+@pytest.fixture(scope="module")
+def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
+    """Daemons on a machine where Gemini CLI seems to be installed."""
+    with nursery_with_host(tmp_path_factory.mktemp("g"), PROGRAM) as nursery:
+        yield nursery
 
 
 def write(daemon: Served, rules: Sequence[Json]) -> None:

@@ -15,7 +15,10 @@ from harken.testing import Agent, edge_command
 from tests.loss.rig import Nursery, Served, until
 from tests.web import rules_rig as rig
 from tests.web.rig import NAVIGATION, Web
+from tests.web.rules_rig import machine
 from tests.web.test_page import Browser, one, said
+
+__all__ = ["machine"]
 
 SEE_OTHER, UNAUTHORIZED, FORBIDDEN, NOT_FOUND, CONFLICT, WRONG = 303, 401, 403, 404, 409, 422
 DEEDS = ("/do/answer", "/do/pause", "/do/resume", "/do/reload", "/do/abort", "/do/run")
@@ -24,13 +27,6 @@ FOREIGN = (
     {"Origin": "http://attacker.example", "Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-origin"},
 )
-
-
-@pytest.fixture(scope="module")
-def machine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Nursery]:
-    """Daemons on a machine where Gemini CLI seems to be installed."""
-    with rig.machine(tmp_path_factory.mktemp("g")) as nursery:
-        yield nursery
 
 
 @pytest.fixture
