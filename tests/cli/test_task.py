@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from harken.cli.task_start import quoted
 from harken.config.home import Home
 from harken.control.client import Daemon
+from harken.workspaces.agent_command import quoted
 from tests.cli.repos import PERSON, commit, filtered, git, repository
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting

@@ -55,9 +55,10 @@ def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: o
     """
     import msgspec
 
-    from harken.cli.task_new import Wanted, make_task
+    from harken.cli.task_new import make_task
+    from harken.workspaces.tasks import TaskRequest
 
-    make_task(asked, msgspec.convert({"title": " ".join(title), "id": task_id, **options}, Wanted, strict=False))
+    make_task(asked, msgspec.convert({"title": " ".join(title), "id": task_id, **options}, TaskRequest, strict=False))
 
 
 @verb("start")

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import click
@@ -17,33 +16,11 @@ from harken.cli.task_show import as_json, has_folder
 from harken.cli.verbs import Invocation
 from harken.control.client import Daemon, Result
 from harken.display import one_line
-from harken.errors import Conflict, HarkenError, UserError
+from harken.errors import Conflict, UserError
 from harken.hosts.names import short
 from harken.hosts.place import local_place
-from harken.hosts.repository import starts_at_checkout
-from harken.workspaces.seeding import Seeded, seeded_names, unseed
-from harken.workspaces.worktree import Losses, drop_branch, is_worktree, losses, remove_worktree
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Outlook:
-    """What would be lost with a worktree, and what else speaks against removing it."""
-
-    folder: Path
-    losses: Losses = field(default_factory=Losses)
-    obstacle: str = ""  # one sentence
-
-    @property
-    def reason(self) -> str:
-        """Why it has to stay; nothing when it may go."""
-        if self.obstacle:
-            return self.obstacle
-        return f"It has changes: {self.losses.sentence}." if self.losses.is_work else ""
-
-    @property
-    def by_hand(self) -> str:
-        """How a person removes it all the same."""
-        return f"Look at it; to remove it all the same: git worktree remove --force {short(self.folder)}"
+from harken.workspaces.seeding import Seeded, unseed
+from harken.workspaces.tasks import WorktreeOutlook, remove_task_worktree, worktree_outlook
 
 
 def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> None:
@@ -53,11 +30,13 @@ def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> Non
         outlook = None
         if task["has_worktree"]:
             others = [each for each in daemon.ask("task_list")["tasks"] if each["id"] != task["id"]]
-            outlook = _outlook(asked, task, others, is_looked_at=is_removed is not False)
+            outlook = WorktreeOutlook(folder=Path(task["dir"]))
+            if is_removed is not False:
+                outlook = worktree_outlook(asked.home.path, task, others)
         can_go = _decide(asked, task, outlook, is_removed=is_removed)
         done = daemon.ask("task_done", task=task["id"])
     seeded = unseed(local_place(asked.home.path), task["id"])
-    notes = [*seeded.notes, *(_remove(task) if can_go else _kept(outlook))]
+    notes = [*seeded.notes, *(remove_task_worktree(task) if can_go else _kept(outlook))]
     gone = bool(task["has_worktree"]) and not has_folder(task)
     if asked.as_json:
         told = {"unseeded": list(seeded.files), "is_worktree_removed": gone, "notes": notes}
@@ -81,7 +60,7 @@ def remove_task(asked: Invocation, name: str) -> None:
             f"{refused} message(s) that it had not seen are refused. See: harken list --mailbox {task['mailbox']}"
         )
     if task["has_worktree"] and is_lost:
-        notes += _remove(task)
+        notes += remove_task_worktree(task)
     elif task["has_worktree"]:
         notes.append(f"Its worktree stays: {short(Path(task['dir']))}")
     if asked.as_json:
@@ -92,40 +71,7 @@ def remove_task(asked: Invocation, name: str) -> None:
         asked.screen.text(note)
 
 
-def _outlook(asked: Invocation, task: Result, others: Sequence[Result], *, is_looked_at: bool) -> Outlook:
-    folder = Path(task["dir"])
-    if not folder.is_dir() or not is_looked_at:
-        return Outlook(folder=folder)
-    try:
-        obstacle = _obstacle(folder, task, others)
-        if obstacle:
-            return Outlook(folder=folder, obstacle=obstacle)
-        return Outlook(folder=folder, losses=losses(folder, apart_from=seeded_names(asked.home.path, task["id"])))
-    except HarkenError as exc:  # a repository that is broken must not keep a task from being done
-        return Outlook(folder=folder, obstacle=f"{exc.message} {exc.hint}".strip())
-
-
-def _obstacle(folder: Path, task: Result, others: Sequence[Result]) -> str:
-    inside = [each["id"] for each in others if Path(each["dir"]).is_relative_to(folder)]
-    if inside:
-        return f"Another task is in it: {inside[0]}."
-    if task["sessions"]:
-        return "A session runs in it."
-    if _is_in(folder):
-        return "You are in it."
-    if found := starts_at_checkout(folder):
-        return f"The settings of its repository could make git run programs: {found}."
-    return "" if is_worktree(folder) else "git does not know it as a worktree."
-
-
-def _is_in(folder: Path) -> bool:
-    try:
-        return Path.cwd().is_relative_to(folder)
-    except OSError:
-        return False  # where this runs is gone itself
-
-
-def _decide(asked: Invocation, task: Result, outlook: Outlook | None, *, is_removed: bool | None) -> bool:
+def _decide(asked: Invocation, task: Result, outlook: WorktreeOutlook | None, *, is_removed: bool | None) -> bool:
     if outlook is None:
         if is_removed:
             raise UserError(f"Harken did not make {task['dir']}, and does not remove it.", "Leave out the option.")
@@ -144,7 +90,7 @@ def _decide(asked: Invocation, task: Result, outlook: Outlook | None, *, is_remo
     return click.confirm(question, default=not outlook.losses.ignored)
 
 
-def _without_asking(outlook: Outlook, *, is_removed: bool) -> bool:
+def _without_asking(outlook: WorktreeOutlook, *, is_removed: bool) -> bool:
     if not is_removed:
         return False
     reason = outlook.reason or (f"It has {outlook.losses.sentence} files." if outlook.losses.ignored else "")
@@ -153,23 +99,10 @@ def _without_asking(outlook: Outlook, *, is_removed: bool) -> bool:
     return True
 
 
-def _kept(outlook: Outlook | None) -> list[str]:
+def _kept(outlook: WorktreeOutlook | None) -> list[str]:
     if outlook is None:
         return []
     return [f"The worktree stays: {short(outlook.folder)}. {outlook.reason}".strip()]
-
-
-def _remove(task: Result) -> list[str]:
-    """Remove a worktree, and its branch where another has all its commits; return what to say."""
-    folder, repository, branch = Path(task["dir"]), Path(task["repo"]), task["branch"]
-    was_there = folder.exists()
-    try:
-        remove_worktree(repository, folder)
-        reason = drop_branch(repository, branch) if branch else ""
-    except HarkenError as exc:
-        return [f"{exc.message} {exc.hint}".strip()]
-    told = [f"The worktree is removed: {short(folder)}."] if was_there else []
-    return [*told, f"The branch {branch} stays: {reason}."] if reason else told
 
 
 def _say_done(asked: Invocation, done: Result, seeded: Seeded, notes: Sequence[str]) -> None:

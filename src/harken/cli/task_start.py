@@ -7,14 +7,10 @@ prompt hook brings it; what is in the mail stands in no command, where everybody
 from __future__ import annotations
 
 import os
-import shlex
-import shutil
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Final, NoReturn
+from collections.abc import Sequence
+from typing import NoReturn
 
 from harken.cli.edge import become
 from harken.cli.output import note_to_person
@@ -22,43 +18,12 @@ from harken.cli.task_new import seed_task
 from harken.cli.task_show import as_json, has_folder, missing_hint
 from harken.cli.verbs import Invocation
 from harken.control.client import Daemon, Result
-from harken.errors import Conflict, NotFound, Unavailable, UserError
-from harken.hosts.marks import names_of_marks, without_marks
+from harken.errors import Conflict, NotFound, UserError
+from harken.hosts.marks import names_of_marks
 from harken.hosts.names import title_of
 from harken.hosts.record import records
 from harken.hosts.registry import host_marks, host_name, host_names, interactive
-
-OPENING: Final = "Begin with the messages that wait for this task."
-TMUX_SESSION: Final = "harken"
-TMUX_SECONDS: Final = 10.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
-    """What starts an agent."""
-
-    host: str
-    folder: Path
-    argv: tuple[str, ...]
-    is_installed: bool
-
-    @property
-    def line(self) -> str:
-        """The command for a shell."""
-        return f"cd {quoted(str(self.folder))} && {' '.join(map(quoted, self.argv))}"
-
-
-def quoted(word: str) -> str:
-    """Return a word for a shell that does nothing to a terminal: what cannot be printed is written as its bytes."""
-    if word.isprintable():
-        return shlex.quote(word)
-    return "$'" + "".join(map(_shown, word)) + "'"
-
-
-def _shown(char: str) -> str:
-    if char in "\\'":
-        return f"\\{char}"
-    return char if char.isprintable() else "".join(f"\\x{byte:02x}" for byte in os.fsencode(char))
+from harken.workspaces.agent_command import AgentCommand, command_of, run_in_tmux
 
 
 def start_task(
@@ -97,21 +62,6 @@ def start_task(
             note_to_person(f"{title_of(host)} is not installed here: {interactive(host).install}")
 
 
-def command_of(task: Result, host: str, extra: Sequence[str]) -> Command:
-    """Return what starts a host in a task's folder, with a first prompt when mail waits and nobody is there for it."""
-    fact = interactive(host)
-    found = shutil.which(fact.program)
-    beside = shutil.which(fact.program, path=str(Path.home() / ".local" / "bin"))
-    program = fact.program if found else beside or fact.program
-    prompt = OPENING if task["pending"] and task["state"] != "running" else ""
-    return Command(
-        host=host,
-        folder=Path(task["dir"]),
-        argv=fact.command(program, prompt, extra),
-        is_installed=bool(found or beside),
-    )
-
-
 def _host(asked: Invocation, task: Result, agent: str) -> str:
     """Return the host that is meant: named now, named when the task was made, or the only one that is connected."""
     if agent or task["agent"]:
@@ -122,7 +72,7 @@ def _host(asked: Invocation, task: Result, agent: str) -> str:
     raise UserError("Which agent?", f"Say --agent with one of: {', '.join(connected or host_names())}.")
 
 
-def _become(command: Command) -> NoReturn:
+def _become(command: AgentCommand) -> NoReturn:
     """Let the agent take the place of this command."""
     sys.stdout.flush()
     try:
@@ -135,48 +85,3 @@ def _become(command: Command) -> NoReturn:
         become(command.argv)
     except OSError as exc:
         raise UserError(f"{command.argv[0]} cannot be started: {exc.strerror}.", "Try it by hand: --print") from exc
-
-
-def run_in_tmux(name: str, command: Command) -> str:
-    """Run the agent in a new window of tmux, and return where that is."""
-    program = shutil.which("tmux")
-    if program is None:
-        raise NotFound("tmux is not installed.", "Install it, or leave out --tmux.")
-    has_session = not _tmux(program, "has-session", "-t", f"={TMUX_SESSION}").returncode
-    words = tmux_words(os.environ, name, command, has_session=has_session)
-    done = _tmux(program, *words)
-    if done.returncode:
-        raise UserError("tmux did not open a window.", done.stderr.decode("utf-8", "replace").strip())
-    return done.stdout.decode("utf-8", "replace").strip()
-
-
-def tmux_words(environ: Mapping[str, str], name: str, command: Command, *, has_session: bool) -> tuple[str, ...]:
-    """Return what tmux is told: a window where the person is, else in a session of ours."""
-    # Of a single word tmux makes a line for a shell; of several, the arguments of a program.
-    argv = command.argv if len(command.argv) > 1 else (shlex.quote(command.argv[0]),)
-    window = ("-n", _literal(name), "-c", _literal(str(command.folder)), "-P", "-F", "#{session_name}:#{window_name}")
-    if environ.get("TMUX"):
-        return ("new-window", *window, "--", *argv)
-    if has_session:
-        return ("new-window", "-d", "-t", f"={TMUX_SESSION}:", *window, "--", *argv)
-    return ("new-session", "-d", "-s", TMUX_SESSION, *window, "--", *argv)
-
-
-def _literal(text: str) -> str:
-    """Return a text in which tmux finds nothing to fill in."""
-    return text.replace("#", "##")
-
-
-def _tmux(program: str, *words: str) -> subprocess.CompletedProcess[bytes]:
-    try:
-        return subprocess.run(
-            [program, *words],
-            # A server that begins here gives it to every window that a person opens later.
-            env=without_marks(os.environ, host_marks()),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=TMUX_SECONDS,
-            check=False,
-        )
-    except (OSError, subprocess.TimeoutExpired) as exc:
-        raise Unavailable("tmux does not answer.", "Look at it by hand: tmux list-sessions") from exc
