@@ -309,6 +309,20 @@ async def play_question_verbs(scene: Scene) -> None:
     await scene.verb("outbox_retry", replies=[row.id])
 
 
+async def play_task_make(scene: Scene) -> None:
+    """Make a task with its folder, which is a real one; on the pages it is the person's."""
+    folder = scene.daemon.home.path / "shop"
+    folder.mkdir()
+    desk = scene.daemon.desk(Caller(role=Role.OWNER), SessionKey("cli:9f2c41d07ab35e68"), "1")
+    arguments: Json = {"title": "Plan the release", "folder": str(folder), "is_here": True}
+    result = msgspec.json.encode(await call(desk, "task_make", arguments)).decode()
+    shown: Json = json.loads(result.replace(str(folder), "/home/you/code/shop"))
+    scene.taken["task_make"] = {**arguments, "folder": "/home/you/code/shop"}, shown
+    for verb in ("task_done", "task_rm"):
+        await call(desk, verb, {"task": "plan-release"})
+    folder.rmdir()
+
+
 async def play_task_verbs(scene: Scene) -> None:
     """Run every verb of tasks once."""
     await scene.verb("task_id", title="Fix the login page")
@@ -327,6 +341,7 @@ async def play_task_verbs(scene: Scene) -> None:
     await scene.verb("task_unlink", task="fix-login-page", other="backend")
     await scene.verb("task_done", task="backend")
     await scene.verb("task_rm", task="backend")
+    await play_task_make(scene)
     await scene.verb("sign_in")
     browser = scene.daemon.sign_ins.sessions.begin("127.0.0.1:8780", "Firefox 140 on Linux")
     await scene.verb("browsers")

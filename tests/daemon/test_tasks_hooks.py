@@ -263,6 +263,7 @@ def test_what_an_agent_runs_in_its_shell_is_the_agents_word(inn: Inn, tmp_path: 
     before = inn.daemon.call("task_list", all=True)
     for verb, asked in (
         ("task_new", {"title": "More", "dir": str(tmp_path / "more")}),
+        ("task_make", {"title": "More", "folder": str(tmp_path), "is_here": True}),
         ("task_link", {"task": "api", "other": "web"}),
         ("task_unlink", {"task": "api", "other": "web"}),
         ("task_done", {"task": "web"}),

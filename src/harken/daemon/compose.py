@@ -63,6 +63,7 @@ from harken.dispatch.push import Push
 from harken.dispatch.toast import Toasts
 from harken.errors import UserError
 from harken.hosts.hello import Hello
+from harken.hosts.place import local_place
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
@@ -190,6 +191,7 @@ class Daemon:
             request=request,
             daemon=self.facts,
             sources=self.sources,
+            place=partial(local_place, self.home.path),
             sign_in=lambda: self.sign_ins.link(self.url),
             browsers=self.sign_ins.sessions,
         )

@@ -2,16 +2,38 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Annotated, Final
 
 import msgspec
+from anyio import CancelScope, to_thread
 
+from harken.errors import HarkenError, NotFound, UserError
+from harken.hosts.registry import host_name
+from harken.inbox.results import TaskStanding
 from harken.inbox.tasks import NewTask
+from harken.model import TaskId
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about
+from harken.workspaces.seeding import Seeded, seed
+from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
+from harken.workspaces.worktree import add_worktree
 
 _OWN = "the caller's own when empty."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MadeTask:
+    """A task with its folder: what was written there for its agent, and what the person has to know."""
+
+    task: TaskStanding
+    folder: Path
+    seeded: Seeded
+    notes: Sequence[str]
 
 
 class ProposeTaskId(Arguments):
@@ -32,6 +54,21 @@ class TaskNew(Arguments):
     has_worktree: Annotated[bool, about("The folder is a git worktree made for it.")] = False
     links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
     prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
+
+
+class TaskMake(Arguments):
+    """Make a task with its folder: a worktree on a new branch, or a folder as it is, with its agent connected there."""
+
+    title: Annotated[str, about("What it is about.")]
+    folder: Annotated[str, about("The repository or folder, as a whole path; ~ is your home.")]
+    id: Annotated[str, about("Its id; made from the title when empty.")] = ""
+    agent: Annotated[str, about("The agent host that is meant to do it.")] = ""
+    links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
+    prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
+    branch: Annotated[str, about("The new branch; task/ID when empty.")] = ""
+    start: Annotated[str, about("Where the branch begins; at HEAD when empty.")] = ""
+    is_here: Annotated[bool, about("Use the folder as it is, without a worktree.")] = False
+    is_trusted: Annotated[bool, about("Let git run programs that its settings name.")] = False
 
 
 class TaskList(Arguments):
@@ -116,6 +153,70 @@ async def _task_new(context: CallContext, a: TaskNew) -> object:
     return shapes.task(await context.tasks.new(context.caller, NewTask(**msgspec.structs.asdict(a))))
 
 
+async def make_task(context: CallContext, a: TaskMake) -> MadeTask:
+    """Make a task and its folder. A task whose worktree git cannot make is taken back."""
+    context.caller.require_owner("make tasks")
+    agent = host_name(a.agent) if a.agent else ""
+    name = a.id or context.tasks.propose(a.title)
+    wanted = TaskRequest(
+        title=a.title,
+        folder=_named_folder(a.folder),
+        branch=a.branch,
+        start=a.start,
+        is_here=a.is_here,
+        is_trusted=a.is_trusted,
+    )
+    ground = await to_thread.run_sync(find_ground, wanted, name)
+    new = NewTask(
+        title=a.title,
+        dir=str(ground.folder),
+        id=name,
+        repo=ground.repo,
+        branch=ground.branch,
+        agent=agent,
+        has_worktree=ground.has_worktree,
+        links=a.links,
+        prompt=a.prompt,
+    )
+    made = await context.tasks.new(context.caller, new)
+    if ground.spot and ground.repository:
+        await _check_out(context, made.task.id, partial(add_worktree, ground.repository, ground.spot))
+    seeded = Seeded()
+    if agent:
+        # Only the owner comes this far, and they may connect hosts.
+        connect = partial(seed, context.place(), made.task.id, ground.folder, agent, lambda: None)
+        seeded = await to_thread.run_sync(connect)
+    return MadeTask(task=made, folder=ground.folder, seeded=seeded, notes=[*ground_notes(ground), *seeded.notes])
+
+
+async def _check_out(context: CallContext, task: TaskId, add: Callable[[], None]) -> None:
+    is_made = False
+    try:
+        await to_thread.run_sync(add)
+        is_made = True
+    finally:
+        if not is_made:
+            # What git said is the reason; a task that stays is shown without its folder.
+            with CancelScope(shield=True), suppress(HarkenError):
+                await context.tasks.finish(context.caller, task)
+                await context.tasks.remove(context.caller, task)
+
+
+def _named_folder(text: str) -> Path:
+    folder = Path.home() / text[1:].lstrip("/") if text == "~" or text.startswith("~/") else Path(text)
+    if not text.strip() or not folder.is_absolute():
+        raise UserError("A task needs a folder.", "Give the whole path, such as ~/src/app.")
+    if not folder.is_dir():
+        raise NotFound(f"There is no folder {text[:200]}.", "Name a git repository or another folder.")
+    return folder
+
+
+async def _task_make(context: CallContext, a: TaskMake) -> object:
+    made = await make_task(context, a)
+    notes = [*made.notes, *made.seeded.about]
+    return {**shapes.task(made.task), "has_folder": True, "seeded": list(made.seeded.files), "notes": notes}
+
+
 async def _task_list(context: CallContext, a: TaskList) -> object:
     return {"tasks": [shapes.task(item) for item in await context.tasks.list(with_done=a.all)]}
 
@@ -180,6 +281,7 @@ async def _inbox_status(context: CallContext, a: InboxStatus) -> object:
 TASK_VERBS: Final = (
     Verb("task_id", ProposeTaskId, _task_id),
     Verb("task_new", TaskNew, _task_new),
+    Verb("task_make", TaskMake, _task_make),
     Verb("task_list", TaskList, _task_list),
     Verb("task_show", TaskShow, _task_show),
     Verb("task_link", TaskLink, _task_link),

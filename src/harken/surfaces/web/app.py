@@ -17,6 +17,7 @@ from harken.surfaces.web.api import api_routes
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.guard import ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
+from harken.surfaces.web.page.new_task import new_task_routes
 from harken.surfaces.web.page.panels import panel_routes
 from harken.surfaces.web.page.routes import page_routes
 from harken.surfaces.web.page.static_files import static_files
@@ -46,6 +47,7 @@ def create_app(
         *panel_routes(front),
         *automation_routes(front),
         *waiting_routes(front),
+        *new_task_routes(front),
     ]
     handlers = {HTTPException: partial(_refused, style), HarkenError: partial(_failed, style)}
     app = Starlette(routes=routes, exception_handlers=handlers)
