@@ -34,6 +34,7 @@ HOOK: Final = HARKEN / "edge" / "hook.py"
 LOOP: Final = "harken-"  # begins the name that the supervisor gives to the task of a loop
 WAIT_SECONDS: Final = 30.0
 TEXT: Final = "the build is red"
+SHOWN: Final = 3  # functions of a file that people are shown
 
 
 class CallRecorder:
@@ -41,7 +42,7 @@ class CallRecorder:
 
     def __init__(self, notes: Path) -> None:
         self._notes = notes
-        self._files: set[str] = set()
+        self._calls: set[str] = set()
         self._is_on = False
         self._is_aside = ContextVar("is_aside", default=False)  # a thread that works for a task inherits it
         self._tasks: set[asyncio.Task[object]] = set()  # that were there before: loops
@@ -74,14 +75,14 @@ class CallRecorder:
             self._made_by_loops |= made
         elif self._is_on and self._is_on_the_way(frame):
             self._made_here |= made
-            self._note(code.co_filename)
+            self._note(f"{code.co_filename}\t{code.co_qualname.partition('.<locals>')[0]}\n")
 
-    def _note(self, file: str) -> None:
-        """Write the name of a file down at once: a hook ends without a chance to do anything else."""
-        if file not in self._files:
-            self._files.add(file)
+    def _note(self, call: str) -> None:
+        """Write a file and its function down at once: a hook ends without a chance to do anything else."""
+        if call not in self._calls:
+            self._calls.add(call)
             with self._notes.open("a") as notes:
-                notes.write(f"{file}\n")
+                notes.write(call)
 
     def _is_of_a_loop(self) -> bool:
         """Whether a task that was there before calls, or a thread that works for one."""
@@ -134,8 +135,8 @@ class TracedHome:
         self._orders = folder / "orders"
         os.mkfifo(self._orders)
 
-    def trace(self) -> frozenset[Path]:
-        """Send a message to a Claude Code at work and let it be proven; return the files on the way."""
+    def trace(self) -> Mapping[Path, Sequence[str]]:
+        """Send a message to a Claude Code at work and let it be proven; return the files on the way, with functions."""
         options = ("--orders", str(self._orders), "--")
         daemon = DaemonProcess(self._home, (*self._recorded("daemon", *options), "-m", "harken", "serve", *self._at()))
         daemon.start()
@@ -154,7 +155,12 @@ class TracedHome:
             daemon.stop()
         if "seen" not in [line["state"] for line in ledger if line["consumer"] == "claude-code"]:
             raise RuntimeError("the message was not proven")
-        return frozenset(Path(line) for notes in self._notes.glob("*.txt") for line in notes.read_text().splitlines())
+        found: dict[Path, list[str]] = {}
+        for notes in sorted(self._notes.glob("*.txt")):
+            for line in notes.read_text().splitlines():
+                file, function = line.split("\t")
+                found.setdefault(Path(file), []).append(function)
+        return {file: sorted(set(functions)) for file, functions in sorted(found.items())}
 
     def _at(self) -> tuple[str, ...]:
         return ("--home", str(self._home))
@@ -186,14 +192,15 @@ class TracedHome:
             select.select([], [], [], 0.01)
 
 
-def report(files: frozenset[Path], *, is_json: bool) -> str:
-    """Return the files with their lines, and the figures."""
-    lines = {file.relative_to(HARKEN).as_posix(): len(file.read_text().splitlines()) for file in sorted(files)}
+def report(files: Mapping[Path, Sequence[str]], *, is_json: bool) -> str:
+    """Return the files with their lines and what is called in them, and the figures."""
+    lines = {file.relative_to(HARKEN).as_posix(): len(file.read_text().splitlines()) for file in files}
+    functions = dict(zip(lines, files.values(), strict=True))
     if is_json:
-        return json.dumps({"count": len(lines), "lines": sum(lines.values()), "files": lines}, indent=2)
-    return "\n".join(
-        [*(f"{each:>6}  {name}" for name, each in lines.items()), f"{len(lines)} files, {sum(lines.values()):,} lines"]
-    )
+        figures = {"count": len(lines), "lines": sum(lines.values())}
+        return json.dumps({**figures, "files": lines, "functions": functions}, indent=2)
+    shown = [f"{lines[name]:>6}  {name:<36}  {', '.join(called[:SHOWN])}" for name, called in functions.items()]
+    return "\n".join([*shown, f"{len(lines)} files, {sum(lines.values()):,} lines"])
 
 
 def main() -> None:
