@@ -101,7 +101,7 @@ def test_question_is_shown_and_answered_by_keys(ruled: Stage, daemon: DaemonProc
         send(ruled, body, "--from", "ci-bot", "--channel", "ci")
         shown = terminal.wait_for(ASKED, SHOWN_SECONDS)
         (action,) = daemon.call("actions")["actions"]
-        wanted = (f"Run gemini-cli? Rule incident, {action['id']}", "Folder: one of its own", f"ci: “{body}”")
+        wanted = (f"Run gemini-cli? Rule incident, {action['id']}", "Folder: one of its own", f"“ci”: “{body}”")
         assert [line for line in wanted if line not in shown] == []
         say_yes(ruled, terminal)
         eventually(lambda: daemon.call("actions", state="waiting")["actions"] == [], "answer")

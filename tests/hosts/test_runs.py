@@ -397,7 +397,7 @@ def test_run_that_never_comes_to_an_end_is_ended_by_its_turns(bare_stage: Stage)
         run = ended(stage, daemon)
         assert (run["state"], run["message_id"]) == ("failed", message)
         assert "turns" in run["reason"]
-        assert 2 <= len(stage.model.conversation) <= 4  # one that is counted is on its way when it is ended
+        assert 2 <= len(stage.model.conversation) <= 8  # some more on a busy machine: it takes a moment to end it
         assert_nothing_left(stage, daemon)
         assert daemon.call("list", mailbox="replies")["messages"] == []
 
