@@ -14,7 +14,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
-from harken.trial.picture import TerminalPicture
+from harken.trial.screen import TerminalPicture
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
 UP, DOWN, ESC, ENTER, CTRL_C = b"\x1b[A", b"\x1b[B", b"\x1b", b"\r", b"\x03"

@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.ingest.identify import DraftIdentity, dedup_key, identify
+from harken.ingest.prepare import DraftIdentity, dedup_key, identify
 from harken.model import Draft, Kind, Sender
 
 DRAFT = Draft(source="teams", sender=Sender("ann"), text="hello", upstream_id="m1", conversation="c1")

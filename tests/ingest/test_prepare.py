@@ -13,8 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.ingest.identify import dedup_key
-from harken.ingest.prepare import MAX_META_ENTRIES, IngestPolicy, check_mailbox, prepare, safe_id
+from harken.ingest.prepare import MAX_META_ENTRIES, IngestPolicy, check_mailbox, dedup_key, prepare, safe_id
 from harken.ingest.redact import redact
 from harken.ingest.route import AttentionRule, Route
 from harken.model import (

@@ -15,10 +15,9 @@ from harken.trial.exchange import ConversationTurn, ModelRequest, ModelTool, res
 from harken.trial.live import asks, entered, in_a_turn
 from harken.trial.model import MockModel
 from harken.trial.outcome import TrialCircumstances, TrialVerdict, diagnose
-from harken.trial.picture import TerminalPicture
 from harken.trial.post import TrialLedgerLine, TrialSession
 from harken.trial.running import HeadlessProgram, last_lines
-from harken.trial.screen import TerminalProgram
+from harken.trial.screen import TerminalPicture, TerminalProgram
 from harken.trial.turn import LAST_WORD, STATS, HostFailed, Trial, is_last, new_prompt, script
 from tests.trial.rig import MAILBOX, trial_in
 

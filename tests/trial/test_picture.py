@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from harken.trial.picture import TerminalPicture
+from harken.trial.screen import TerminalPicture
 
 ESC = b"\x1b"
 pieces = st.lists(

@@ -1,15 +1,16 @@
 """Reading `triggers.json`: every rule of it, or everything that is wrong with it. There is nothing in between.
 
 Pure: bytes in, rules out. A file written for the older tool is read as it is. What each field accepts is in `fields`,
-what is only advised against in `advice`, the same for editors in `schema`. Who reads the file from disk, and keeps the
-previous rules when this fails, is above.
+the same for editors in `schema`. Faults and warnings name the line of their rule and field. The caller reads the file
+from disk, and keeps the previous rules when this fails.
 """
 
 from __future__ import annotations
 
 import json
+import re
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, NoReturn, TypeVar
@@ -17,11 +18,10 @@ from typing import Final, NoReturn, TypeVar
 from harken.model import INBOX, Trust
 from harken.reaction import Mode
 from harken.rules import fields
-from harken.rules.advice import advice
 from harken.rules.fault import FieldMisfit, InvalidRules, RuleFault, closest, shown
-from harken.rules.places import RulePositions, position
+from harken.rules.prompt import WORDS, words_in
 from harken.rules.quoting import plain_or_quoted
-from harken.rules.rule import DEFAULT_TIMEOUT, DEFAULT_TURNS, EDIT_FILE, EDIT_INSTRUCTIONS, Rule
+from harken.rules.rule import ANY, DEFAULT_TIMEOUT, DEFAULT_TURNS, EDIT_FILE, EDIT_INSTRUCTIONS, Rule
 
 MOST_BYTES: Final = 1_000_000
 MOST_RULES: Final = 1_000
@@ -279,3 +279,114 @@ def _placed(fault: RuleFault, places: RulePositions, number: int) -> RuleFault:
 
 def _unquoted(field: str) -> str:
     return str(json.loads(field)) if field.startswith('"') else field
+
+
+def advice(rule: Rule, *, is_trust_given: bool = False) -> Iterator[RuleFault]:
+    """Yield what its author should look at again."""
+    label = plain_or_quoted(rule.name)
+    if rule.mode is Mode.AUTO:
+        yield from _of_auto(rule, label, is_trust_given=is_trust_given)
+    if rule.mode is Mode.CONFIRM and rule.trust is Trust.UNKNOWN and not rule.rate_limit:
+        found = 'missing, and trust is "unknown"'
+        yield RuleFault(label, "rateLimit", found, "anybody who can write to you can fill the queue: give one of them")
+    if rule.mode is Mode.NOTIFY and rule.tools:
+        yield RuleFault(label, "tools", "given, and never used", 'a rule of mode "notify" runs nothing')
+    if rule.mode is Mode.NOTIFY and rule.has_reply:
+        yield RuleFault(label, "reply", "given, and has no effect", 'a rule of mode "notify" runs nothing')
+    yield from _of_tools(rule, label)
+    if rule.mode is Mode.AUTO and EDIT_INSTRUCTIONS in rule.tools:
+        accepted = "every later session of an agent obeys what a message talks a run into writing there"
+        yield RuleFault(label, "tools", shown(EDIT_INSTRUCTIONS), accepted)
+    for field, value in (("server", rule.server), ("channel", rule.channel)):
+        fits_below = field == "channel" and value.endswith("/*") and ANY not in value[:-1]
+        if ANY in value and value != ANY and not fits_below:
+            accepted = "it stands for itself here; * alone fits any" + (
+                ", and prefix/* what is below prefix" if field == "channel" else ""
+            )
+            yield RuleFault(label, field, shown(value), accepted)
+    for word in words_in(rule.prompt):
+        if word not in WORDS:
+            near = closest(word.strip(), WORDS)
+            meant = f"write {{{{{near}}}}}" if near else f"known are {', '.join(WORDS)}"
+            yield RuleFault(label, "prompt", f"a text with {shown('{{' + word + '}}')}, which stays as it is", meant)
+
+
+def _of_tools(rule: Rule, label: str) -> Iterator[RuleFault]:
+    for tool in rule.tools:
+        if tool.startswith("shell:"):
+            accepted = (
+                "the rest of the line is not limited: many commands can write files or run others by their options"
+            )
+            yield RuleFault(label, "tools", shown(tool), accepted)
+
+
+def _of_auto(rule: Rule, label: str, *, is_trust_given: bool) -> Iterator[RuleFault]:
+    if not rule.rate_limit and not rule.dedup_window:
+        found = "missing, and dedupWindow too"
+        yield RuleFault(label, "rateLimit", found, "every message that matches starts a run: give one of them")
+    if rule.server in ("", ANY) and rule.channel in ("", ANY) and not rule.content_regex:
+        found = "without server, channel and contentRegex"
+        yield RuleFault(label, "", found, "it runs for every message: name at least one of them")
+    if is_trust_given and rule.trust is Trust.UNKNOWN:
+        yield RuleFault(label, "trust", '"unknown"', "anybody who can write to you can start this run")
+
+
+_SPACE: Final = re.compile(r"[ \t\n\r]*")
+
+
+class RulePositions:
+    """The places of a text's rules, by their number from 0, and of their fields."""
+
+    def __init__(self, text: str) -> None:
+        self._text = text
+        self._found: Mapping[tuple[int, str], int] = dict(_rules(text))
+
+    def of(self, rule: int, field: str = "") -> tuple[int, int]:
+        """Return line and column, from 1, of a field's value, else of its rule; zeros when there is no such rule."""
+        place = self._found.get((rule, field), self._found.get((rule, "")))
+        return (0, 0) if place is None else position(self._text, place)
+
+
+def position(text: str, place: int) -> tuple[int, int]:
+    """Return the line and column, from 1, of a place in a text."""
+    return text.count("\n", 0, place) + 1, place - text.rfind("\n", 0, place)
+
+
+def _rules(text: str) -> Iterator[tuple[tuple[int, str], int]]:
+    for key, place in _members(text, _skip(text, 0)):
+        if key == "rules" and text[place] == "[":
+            for number, begin in enumerate(_items(text, place)):
+                yield (number, ""), begin
+                if text[begin] == "{":
+                    yield from (((number, field), value) for field, value in _members(text, begin) if field)
+
+
+def _members(text: str, place: int) -> Iterator[tuple[str, int]]:
+    """Yield the keys of the object that begins at a place, each with where its value begins."""
+    decoder = json.JSONDecoder()
+    place = _skip(text, place + 1)
+    while text[place] != "}":
+        key, place = decoder.raw_decode(text, place)
+        place = _skip(text, _skip(text, place) + 1)
+        yield key, place
+        place = _next(text, decoder.raw_decode(text, place)[1])
+
+
+def _items(text: str, place: int) -> Iterator[int]:
+    """Yield where the items of the list begin that begins at a place."""
+    decoder = json.JSONDecoder()
+    place = _skip(text, place + 1)
+    while text[place] != "]":
+        yield place
+        place = _next(text, decoder.raw_decode(text, place)[1])
+
+
+def _next(text: str, place: int) -> int:
+    """Return where the next member begins, or the end of what it is a member of."""
+    place = _skip(text, place)
+    return _skip(text, place + 1) if text[place] == "," else place
+
+
+def _skip(text: str, place: int) -> int:
+    found = _SPACE.match(text, place)
+    return found.end() if found else place

@@ -17,7 +17,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harken.ingest.identify import identify
+from harken.ingest.prepare import identify
 from harken.model import Draft
 from harken.sources.base import Batch
 from harken.sources.microsoft.client import GraphClient, GraphTiming
