@@ -16,9 +16,9 @@ from bench.plan import Plan
 from bench.processes import BARE, serving, time_to_end
 from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
-from harken.hosts.command import hook_line
+from harken.hosts.connect.command import hook_line
+from harken.hosts.connect.plan import Place
 from harken.hosts.hook import Moment
-from harken.hosts.plan import Place
 from harken.testing.daemon import DaemonProcess
 
 HOST: Final = "claude-code"

@@ -14,9 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.apply import apply
+from harken.hosts.connect.apply import apply
+from harken.hosts.connect.plan import Wishes
 from harken.hosts.place import local_place
-from harken.hosts.plan import Wishes
 from harken.hosts.registry import connector
 from harken.setup.connect import targets
 from harken.setup.doctor import health_of

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.command import hook_line
+from harken.hosts.connect.command import hook_line
+from harken.hosts.connect.plan import Place
 from harken.hosts.hook import Moment
-from harken.hosts.plan import Place
 from tests.hooks.rig import CLAUDE, CONFIG, COPILOT, KINDS, SCRIPT, Conversation, Inn, Kind, Printed, hook_process
 from tests.loss.rig import Nursery
 

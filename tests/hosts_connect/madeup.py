@@ -13,9 +13,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harken.hosts.edits import block_put, block_remove, json_remove, json_set, json_value
-from harken.hosts.files import read
-from harken.hosts.plan import CommandStep, FileChange, Finding, Found, Place, Plan, Step, Wishes
+from harken.hosts.connect.edits import block_put, block_remove, json_remove, json_set, json_value
+from harken.hosts.connect.files import read
+from harken.hosts.connect.plan import CommandStep, FileChange, Finding, Found, Place, Plan, Step, Wishes
 
 NAME = "made-up"
 

@@ -14,9 +14,9 @@ from time import monotonic
 import pytest
 
 from harken.errors import Conflict, Unavailable, UserError
-from harken.hosts.apply import Fate, Undone, apply, fates, is_change, undo, verify
-from harken.hosts.plan import FileChange, Place, Plan, Wishes
-from harken.hosts.record import load, locked, records
+from harken.hosts.connect.apply import Fate, Undone, apply, fates, is_change, undo, verify
+from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
+from harken.hosts.connect.record import load, locked, records
 from tests.hosts_connect.madeup import MadeUp, killed_at, place_in
 
 HOST = MadeUp()

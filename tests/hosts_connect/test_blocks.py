@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.edits import block_put, block_remove, block_text
+from harken.hosts.connect.edits import block_put, block_remove, block_text
 
 FILE = Path("AGENTS.md")
 contents = st.binary(min_size=1, max_size=40) | st.text("a# \n\r", min_size=1, max_size=20).map(str.encode)

@@ -11,12 +11,12 @@ from pathlib import Path
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.apply import Fate, apply, fates, undo
-from harken.hosts.edits import block_put, block_text
-from harken.hosts.files import read
+from harken.hosts.connect.apply import Fate, apply, fates, undo
+from harken.hosts.connect.edits import block_put, block_text
+from harken.hosts.connect.files import read
+from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
+from harken.hosts.connect.record import load, shared_blocks
 from harken.hosts.instructions import ANY_HOST, agent_instructions
-from harken.hosts.plan import FileChange, Place, Plan, Wishes
-from harken.hosts.record import load, shared_blocks
 from harken.hosts.registry import connector
 from tests.hosts_connect.madeup import place_in
 

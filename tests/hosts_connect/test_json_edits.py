@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from inline_snapshot import snapshot
 
 from harken.errors import UserError
-from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 
 FILE = Path("settings.json")
 SERVER = {"command": "python", "args": ["-I", "mcp.py"]}

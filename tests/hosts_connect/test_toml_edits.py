@@ -10,7 +10,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.edits import toml_remove, toml_set, toml_value
+from harken.hosts.connect.edits import toml_remove, toml_set, toml_value
 
 FILE = Path("config.toml")
 SERVER = {"command": "python", "args": ["-I", 'a"b\\'], "env": {"A b": "c\n"}}

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from harken.hosts.apply import apply, undo
-from harken.hosts.files import read
-from harken.hosts.plan import FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.apply import apply, undo
+from harken.hosts.connect.files import read
+from harken.hosts.connect.plan import FileChange, Finding, Found, Place, Plan, Wishes
 from tests.hosts_connect.madeup import place_in
 
 

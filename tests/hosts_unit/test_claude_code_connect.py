@@ -15,12 +15,12 @@ from pathlib import Path
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
 from harken.hosts.claude_code.hooks import EVENTS, MOST_CHARS
+from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.plan import CommandStep, FileChange, Place, Wishes
 from harken.hosts.instructions import Abilities, agent_instructions
-from harken.hosts.plan import CommandStep, FileChange, Place, Wishes
 
 
 @pytest.fixture

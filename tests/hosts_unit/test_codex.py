@@ -30,9 +30,9 @@ from harken.hosts.codex.appserver import AppServer
 from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
+from harken.hosts.connect.plan import FileChange, Place, Wishes
 from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
-from harken.hosts.plan import FileChange, Place, Wishes
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
 TRANSCRIPT = "/home/ann/.codex/sessions/rollout.jsonl"

@@ -16,12 +16,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
 from harken.hosts.copilot import plugin
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
-from harken.hosts.plan import FileChange, Place, Plan, Wishes
 from harken.surfaces.mcp.tools import TOOLS
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.files import State, glance, look
-from harken.hosts.record import Record, forget, load, save
+from harken.hosts.connect.files import State, glance, look
+from harken.hosts.connect.record import Record, forget, load, save
 
 Way = Callable[[Iterable[Path]], dict[str, State]]
 

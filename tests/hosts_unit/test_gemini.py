@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.hosts.connect.plan import FileChange, Place, Wishes
 from harken.hosts.gemini.connect import CONNECTOR
 from harken.hosts.gemini.entries import RULES, obstacles, with_entries, without_entries
 from harken.hosts.gemini.hooks import EVENTS, HOOKS
@@ -18,7 +19,6 @@ from harken.hosts.gemini.lines import hook_lines
 from harken.hosts.gemini.transcript import recorded
 from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
-from harken.hosts.plan import FileChange, Place, Wishes
 
 HELLO = Hello(cwd="/from/the/hook")
 FILE = Path("settings.json")

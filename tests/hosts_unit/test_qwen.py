@@ -19,9 +19,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.hosts.connect.plan import FileChange, Place, Wishes
 from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Moment, Voice
-from harken.hosts.plan import FileChange, Place, Wishes
 from harken.hosts.qwen.connect import CONNECTOR
 from harken.hosts.qwen.entries import hook_lines, obstacles, with_entries, without_entries
 from harken.hosts.qwen.hooks import EVENTS, HOOKS

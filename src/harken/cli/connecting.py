@@ -1,7 +1,7 @@
 """Connecting and disconnecting as a person sees it: shown, asked about, done, verified.
 
 It starts no daemon: the first session of a connected host does. An agent may do neither (`authority.py`). How a
-host is connected is its module's business, doing and undoing that of `hosts/apply.py`.
+host is connected is its module's business, doing and undoing that of `hosts/connect/apply.py`.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.display import one_line
 from harken.errors import HarkenError, UserError
-from harken.hosts.apply import Undone, apply, fates, is_change, undo, verify
+from harken.hosts.connect.apply import Undone, apply, fates, is_change, undo, verify
+from harken.hosts.connect.plan import CommandStep, Finding, Plan, Step
+from harken.hosts.connect.record import shared_blocks
 from harken.hosts.names import short
-from harken.hosts.plan import CommandStep, Finding, Plan, Step
-from harken.hosts.record import shared_blocks
 from harken.setup.connect import ConnectJob, ConnectTarget, job_of, targets
 
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be

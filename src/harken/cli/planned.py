@@ -15,9 +15,9 @@ from harken.cli.hints import at_home
 from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen
 from harken.control.client import Result
 from harken.display import one_line, visible
-from harken.hosts.apply import is_change
+from harken.hosts.connect.apply import is_change
+from harken.hosts.connect.plan import CommandStep, FileChange, Finding, Found, Plan
 from harken.hosts.names import short, title_of
-from harken.hosts.plan import CommandStep, FileChange, Finding, Found, Plan
 
 GREEN = "32"
 CONTEXT_LINES = 2

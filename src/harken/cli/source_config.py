@@ -29,8 +29,8 @@ from harken.config.values import is_source_name, reference_in
 from harken.control.stop import stop
 from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, UserError
-from harken.hosts.edits import toml_remove, toml_set, toml_value
-from harken.hosts.files import read
+from harken.hosts.connect.edits import toml_remove, toml_set, toml_value
+from harken.hosts.connect.files import read
 from harken.ingest.redact import redact
 from harken.model import LOCAL
 from harken.sources.bot.settings import KIND as BOT

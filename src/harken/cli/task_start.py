@@ -19,9 +19,9 @@ from harken.cli.task_show import as_json, has_folder, missing_hint
 from harken.cli.verbs import Invocation
 from harken.control.client import Daemon, Result
 from harken.errors import Conflict, NotFound, UserError
+from harken.hosts.connect.record import records
 from harken.hosts.marks import names_of_marks
 from harken.hosts.names import title_of
-from harken.hosts.record import records
 from harken.hosts.registry import host_marks, host_name, host_names, interactive
 from harken.workspaces.agent_command import AgentCommand, command_of, run_in_tmux
 

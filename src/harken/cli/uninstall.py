@@ -2,7 +2,7 @@
 
 Nothing that was received is deleted unless that is said, twice: by a flag, and by typing the home's name. Then only
 what Harken knows to be its own goes; a file of somebody else's keeps its place. How a host is disconnected is in
-`hosts/apply.py`, what there is to take back is found and done in `setup/uninstall.py`.
+`hosts/connect/apply.py`, what there is to take back is found and done in `setup/uninstall.py`.
 """
 
 from __future__ import annotations

@@ -17,8 +17,8 @@ from typing import Final
 
 from harken.errors import HarkenError
 from harken.hosts import edit_guard, repository, shell_guard
-from harken.hosts.edits import json_value
-from harken.hosts.files import read
+from harken.hosts.connect.edits import json_value
+from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts
 from harken.runs.held import folded
 from harken.runs.jail import ToolServer, Work

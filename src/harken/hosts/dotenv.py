@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
-from harken.hosts.files import read
+from harken.hosts.connect.files import read
 
 
 def written(files: Iterable[Path], names: Collection[str]) -> dict[str, str]:

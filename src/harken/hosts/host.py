@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Final, Generic, Literal, TypeVar
 from harken.hosts.marks import UNMARKED, HostMarks
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
+    from harken.hosts.connect.plan import Connector
     from harken.hosts.hook import HookHost
-    from harken.hosts.plan import Connector
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
     from harken.runs.jail import Jail

@@ -6,7 +6,7 @@ import os
 import sys
 from pathlib import Path
 
-from harken.hosts.plan import Place
+from harken.hosts.connect.plan import Place
 
 
 def local_place(harken: Path, project: Path | None = None) -> Place:

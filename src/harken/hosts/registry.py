@@ -22,8 +22,8 @@ from harken.hosts.marks import HostMarks
 from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
 
 if TYPE_CHECKING:  # imported when they are asked for: a verb about one host does not pay for the others
+    from harken.hosts.connect.plan import Connector
     from harken.hosts.hook import HookHost
-    from harken.hosts.plan import Connector
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import PushChannel
     from harken.runs.jail import Jail

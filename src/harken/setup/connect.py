@@ -1,6 +1,6 @@
 """Connecting hosts: which are meant, what is known of them, and what is to be done to each. Writes nothing.
 
-How a host is connected is its module's business, doing and undoing that of `hosts/apply.py`.
+How a host is connected is its module's business, doing and undoing that of `hosts/connect/apply.py`.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from harken.errors import HarkenError, NotFound, UserError
-from harken.hosts.apply import is_change
+from harken.hosts.connect.apply import is_change
+from harken.hosts.connect.plan import CommandStep, Connector, Found, Place, Plan, Wishes
+from harken.hosts.connect.record import Record, load, records
 from harken.hosts.names import short, title_of
 from harken.hosts.place import local_place
-from harken.hosts.plan import CommandStep, Connector, Found, Place, Plan, Wishes
-from harken.hosts.record import Record, load, records
 from harken.hosts.registry import connector
 
 

@@ -18,10 +18,10 @@ from harken.config.home import Home
 from harken.config.load import load
 from harken.control.client import Daemon, NoDaemon, Result
 from harken.errors import HarkenError, UserError
-from harken.hosts.apply import is_change, verify
+from harken.hosts.connect.apply import is_change, verify
+from harken.hosts.connect.plan import CommandStep, Finding, Wishes
+from harken.hosts.connect.record import records
 from harken.hosts.names import short
-from harken.hosts.plan import CommandStep, Finding, Wishes
-from harken.hosts.record import records
 from harken.setup.connect import ConnectTarget
 
 ASK_SECONDS: Final = 10.0

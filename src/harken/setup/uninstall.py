@@ -18,9 +18,9 @@ from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.control.stop import stop_all
 from harken.errors import HarkenError
-from harken.hosts.apply import undo
+from harken.hosts.connect.apply import undo
+from harken.hosts.connect.record import FOLDER, records
 from harken.hosts.place import local_place
-from harken.hosts.record import FOLDER, records
 from harken.setup.connect import ConnectTarget, targets
 from harken.setup.service import Service, installed, remove, service_of, written
 from harken.workspaces.seed_removal import SeedRemoval, plan_seeds, take_back

@@ -15,8 +15,8 @@ import msgspec
 
 from harken.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
 from harken.errors import NotFound, Refused, UserError
+from harken.hosts.connect.plan import Place
 from harken.hosts.host import GENERIC
-from harken.hosts.plan import Place
 from harken.hosts.registry import host_named
 from harken.inbox import Caller, Inbox, Pulled, Role
 from harken.inbox.access import Access

@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from harken.errors import HarkenError
-from harken.hosts.apply import Fate, fates
-from harken.hosts.files import glance
+from harken.hosts.connect.apply import Fate, fates
+from harken.hosts.connect.files import glance
+from harken.hosts.connect.plan import Place
+from harken.hosts.connect.record import load
 from harken.hosts.names import short, title_of
-from harken.hosts.plan import Place
-from harken.hosts.record import load
 from harken.workspaces.seeding import Seed, host_of, refuse_moved, still_connected, unseed_all
 
 SeedRecord = dict[str, Any]

@@ -1,7 +1,8 @@
 """Seeding a task's folder: the agent's host is connected there, where it is not connected for the person anyway.
 
 What is written is what `connect --project` would write, only into files that git does not track, and git is told to
-leave the new ones alone. `hosts/apply.py` writes and takes back; this decides whether, and remembers for which task.
+leave the new ones alone. `hosts/connect/apply.py` writes and takes back; this decides whether, and remembers for which
+task.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ import msgspec
 
 from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
-from harken.hosts.apply import apply, is_change, undo
-from harken.hosts.files import PRIVATE_FILE, read, trouble, write
+from harken.hosts.connect.apply import apply, is_change, undo
+from harken.hosts.connect.files import PRIVATE_FILE, read, trouble, write
+from harken.hosts.connect.plan import CommandStep, Connector, Place, Plan, Step, Wishes
+from harken.hosts.connect.record import load, locked
 from harken.hosts.names import short, title_of
-from harken.hosts.plan import CommandStep, Connector, Place, Plan, Step, Wishes
-from harken.hosts.record import load, locked
 from harken.hosts.registry import connector, interactive
 from harken.workspaces.exclude_file import pattern, with_block, without_block
 from harken.workspaces.git import git

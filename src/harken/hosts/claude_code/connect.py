@@ -18,11 +18,11 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
-from harken.hosts.plan import CommandStep, Connector, FileChange, Finding, Found, Place, Plan, Step, Wishes
-from harken.hosts.program import version_numbers
+from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.plan import CommandStep, Connector, FileChange, Finding, Found, Place, Plan, Step, Wishes
+from harken.hosts.connect.program import version_numbers
 
 PROGRAM: Final = "claude"
 OLDEST: Final = (2, 1, 197)  # the oldest that was seen to wake for a watched file

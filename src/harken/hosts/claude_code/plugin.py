@@ -17,12 +17,12 @@ from pathlib import Path
 from typing import Final
 
 from harken import __version__
-from harken.hosts.approval import UNASKED
 from harken.hosts.claude_code.hooks import EVENTS
-from harken.hosts.command import hook_line, mcp_command
+from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.plan import Place
 from harken.hosts.hook import Moment
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
-from harken.hosts.plan import Place
 
 HOST: Final = "claude-code"
 PLUGIN: Final = "harken"

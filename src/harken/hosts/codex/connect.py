@@ -16,14 +16,14 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import Unavailable
-from harken.hosts.briefing import AGENTS_FILE, telling_notes, told, untold
 from harken.hosts.codex import entries
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.verdict import Judge
-from harken.hosts.command import mcp_command
-from harken.hosts.files import read
+from harken.hosts.connect.command import mcp_command
+from harken.hosts.connect.files import read
+from harken.hosts.connect.instructions_block import AGENTS_FILE, telling_notes, told, untold
+from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 from harken.hosts.instructions import ANY_HOST, Abilities
-from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "codex"
 CONFIG: Final = "config.toml"

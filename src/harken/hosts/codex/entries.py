@@ -12,10 +12,18 @@ from pathlib import Path
 from typing import Final
 
 from harken.hosts.codex.hooks import EVENTS, NAME
-from harken.hosts.command import hook_line, mcp_command
-from harken.hosts.edits import json_append, json_remove_items, json_set, json_value, toml_remove, toml_set, toml_value
+from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.edits import (
+    json_append,
+    json_remove_items,
+    json_set,
+    json_value,
+    toml_remove,
+    toml_set,
+    toml_value,
+)
+from harken.hosts.connect.plan import Place
 from harken.hosts.hook import Moment
-from harken.hosts.plan import Place
 
 SERVER: Final = "harken"
 # Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.

@@ -25,7 +25,7 @@ from harken.errors import HarkenError, UserError
 from harken.hosts.cell import GUARD_SECONDS, edit_guard_command, environment, plain, table, unfit, word
 from harken.hosts.codex.hooks import NAME
 from harken.hosts.codex.output import EDIT, EVENT_SOURCES, LOG_LINE, SHELL, Output
-from harken.hosts.files import read
+from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts, held_paths
 from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
 from harken.runs.tools import Ability, Tool

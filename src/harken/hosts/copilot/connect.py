@@ -3,7 +3,7 @@
 Copilot has commands that write the same two entries. They are not used: they drop every comment in the file, and what
 they leave behind when asked to remove them is not what was there. Its settings are changed in place instead, and
 Copilot is asked afterwards whether it sees the plugin. What a server says of itself does not reach its model, so
-agents are told by a block in the instructions that it reads. Nothing is written here; plans are, see `hosts/plan.py`.
+agents are told by a block in the instructions that it reads. Nothing is written here: see `hosts/connect/plan.py`.
 """
 
 from __future__ import annotations
@@ -20,20 +20,13 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.briefing import AGENTS_FILE, is_told, told, untold, with_block
+from harken.hosts.connect.edits import block_remove, json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.files import read
+from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold, with_block
+from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 from harken.hosts.copilot import plugin
 from harken.hosts.copilot.hooks import NAME
-from harken.hosts.edits import (
-    block_remove,
-    json_append,
-    json_remove,
-    json_remove_items,
-    json_set,
-    json_value,
-)
-from harken.hosts.files import read
 from harken.hosts.instructions import ANY_HOST, Abilities
-from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "copilot"
 

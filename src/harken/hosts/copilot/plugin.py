@@ -17,11 +17,11 @@ from types import MappingProxyType
 from typing import Final
 
 from harken import __version__
-from harken.hosts.command import hook_line, mcp_command
+from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.plan import Place
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.hook import Moment
 from harken.hosts.instructions import SKILLS, Abilities, skill_text
-from harken.hosts.plan import Place
 
 MARKETPLACE: Final = "harken-copilot"
 PLUGIN: Final = "harken"

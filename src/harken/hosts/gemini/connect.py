@@ -16,14 +16,14 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.briefing import context_file, telling_notes, told, untold
-from harken.hosts.files import read
+from harken.hosts.connect.files import read
+from harken.hosts.connect.instructions_block import context_file, telling_notes, told, untold
+from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.program import find_program, output_of, version_numbers
+from harken.hosts.connect.record import key_of, records
 from harken.hosts.gemini import entries
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.instructions import ANY_HOST, Abilities
-from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
-from harken.hosts.program import find_program, output_of, version_numbers
-from harken.hosts.record import key_of, records
 
 PROGRAM: Final = "gemini"
 OLDEST: Final = (0, 61)  # the oldest that was seen to do all that is used here

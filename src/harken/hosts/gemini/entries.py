@@ -10,11 +10,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.approval import UNASKED
-from harken.hosts.command import mcp_command
-from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.command import mcp_command
+from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.plan import Place
 from harken.hosts.gemini.lines import HookLine, hook_lines
-from harken.hosts.plan import Place
 
 SERVER: Final = "harken"
 # Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.

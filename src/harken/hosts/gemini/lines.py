@@ -13,10 +13,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from harken.hosts.command import hook_line
+from harken.hosts.connect.command import hook_line
+from harken.hosts.connect.plan import Place
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
 from harken.hosts.hook import Moment
-from harken.hosts.plan import Place
 
 SUBAGENT_TOOL: Final = "invoke_agent"
 MARK_EVENT: Final = "BeforeTool"

@@ -5,7 +5,7 @@ file that OPENCODE_CONFIG names. The entries go where one of ours stands already
 agent is told by a file of its own, named under `instructions`: an AGENTS.md that we made would hide a CLAUDE.md, which
 opencode reads only where there is no other. A project needs none where the person's own has the block, or an AGENTS.md
 that is there for another host. To be asked anything, opencode is run in a folder of its own: it leaves traces in every
-home. Nothing is written here; plans are, see `hosts/plan.py`.
+home. Nothing is written here; plans are, see `hosts/connect/plan.py`.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.briefing import AGENTS_FILE, is_told, told, untold
-from harken.hosts.command import mcp_command
-from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
-from harken.hosts.files import read
+from harken.hosts.connect.command import mcp_command
+from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.files import read
+from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold
+from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.opencode.hooks import NAME
-from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
 
 PROGRAM: Final = "opencode"
 ENTRY: Final = ("mcp", "harken")

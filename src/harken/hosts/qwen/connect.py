@@ -16,11 +16,11 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.briefing import AGENTS_FILE, context_file, telling_notes, told, untold
-from harken.hosts.files import read
+from harken.hosts.connect.files import read
+from harken.hosts.connect.instructions_block import AGENTS_FILE, context_file, telling_notes, told, untold
+from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.program import find_program, output_of, version_numbers
 from harken.hosts.instructions import ANY_HOST, Abilities
-from harken.hosts.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
-from harken.hosts.program import find_program, output_of, version_numbers
 from harken.hosts.qwen import entries
 from harken.hosts.qwen.hooks import NAME
 

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.approval import UNASKED
-from harken.hosts.command import hook_line, mcp_command
-from harken.hosts.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
+from harken.hosts.connect.plan import Place
 from harken.hosts.hook import Moment
-from harken.hosts.plan import Place
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
 
 SERVER: Final = "harken"

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.edits.text import BOM, fault
+from harken.hosts.connect.edits.text import BOM, fault
 
 MAX_DEPTH: Final = 200
 _STRING: Final = re.compile(r'"(?:[^"\\\x00-\x1f]|\\(?:["\\/bfnrt]|u[0-9a-fA-F]{4}))*"')

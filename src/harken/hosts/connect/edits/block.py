@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.edits.text import fault
+from harken.hosts.connect.edits.text import fault
 
 BEGIN: Final = "<!-- harken:begin -->"
 END: Final = "<!-- harken:end -->"

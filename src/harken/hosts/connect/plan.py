@@ -1,4 +1,4 @@
-"""What `connect` would do to a host, as values: shown, asked about, done, and undone by `hosts/apply.py`.
+"""What `connect` would do to a host, as values: shown, asked about, done, and undone by `hosts/connect/apply.py`.
 
 Pure. A host module makes the plan from what it finds; it writes nothing itself. A plan for a host that is connected
 already and current has no steps that change anything.

@@ -9,8 +9,8 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from harken.hosts.edits.scan import Document, Node
-from harken.hosts.edits.text import BOM, newline_of
+from harken.hosts.connect.edits.scan import Document, Node
+from harken.hosts.connect.edits.text import BOM, newline_of
 
 _INDENT: Final = "  "
 _SPACES: Final = " \t\r\n"

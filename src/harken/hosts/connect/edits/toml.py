@@ -17,8 +17,8 @@ import tomlkit
 from tomlkit.exceptions import ParseError, TOMLKitError
 
 from harken.errors import UserError
-from harken.hosts.edits.statements import Statement, statements
-from harken.hosts.edits.text import BOM, decode, fault_at, newline_of
+from harken.hosts.connect.edits.statements import Statement, statements
+from harken.hosts.connect.edits.text import BOM, decode, fault_at, newline_of
 
 Table = dict[str, Any]
 

@@ -11,8 +11,8 @@ import shlex
 from subprocess import list2cmdline
 from typing import Final
 
+from harken.hosts.connect.plan import Place
 from harken.hosts.hook import Moment
-from harken.hosts.plan import Place
 
 IN_TASK: Final = "--in-task"
 

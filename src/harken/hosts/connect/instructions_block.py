@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.edits import block_put, block_remove, block_text, json_value
-from harken.hosts.files import read
+from harken.hosts.connect.edits import block_put, block_remove, block_text, json_value
+from harken.hosts.connect.files import read
+from harken.hosts.connect.plan import FileChange, Place
+from harken.hosts.connect.record import key_of, load, shared_blocks
 from harken.hosts.instructions import ANY_HOST, Abilities, agent_instructions
-from harken.hosts.plan import FileChange, Place
-from harken.hosts.record import key_of, load, shared_blocks
 
 AGENTS_FILE: Final = "AGENTS.md"
 """What several hosts read in a project."""

@@ -12,9 +12,9 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harken.hosts.edits.scan import Document, Entry, Node, scan
-from harken.hosts.edits.style import Style, indent_at, space_before, style_of, written
-from harken.hosts.edits.text import BOM, decode, fault, newline_of
+from harken.hosts.connect.edits.scan import Document, Entry, Node, scan
+from harken.hosts.connect.edits.style import Style, indent_at, space_before, style_of, written
+from harken.hosts.connect.edits.text import BOM, decode, fault, newline_of
 
 Where = Sequence[str | int]
 """The keys, and numbers of items, that lead from the root to a value."""

@@ -1,7 +1,7 @@
 """What `connect` did, step by step, kept in Harken's home: the ground on which `disconnect` takes it back.
 
 A step is recorded before it is done, with what its files were; a crash leaves a record that can be undone. Contents
-are kept beside it. This module keeps records; what to do with them is `hosts/apply.py`'s business.
+are kept beside it. This module keeps records; what to do with them is `hosts/connect/apply.py`'s business.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from harken.errors import Conflict, UserError
-from harken.hosts.files import PRIVATE_FILE, PRIVATE_FOLDER, State, read, trouble, write
-from harken.hosts.plan import Place
+from harken.hosts.connect.files import PRIVATE_FILE, PRIVATE_FOLDER, State, read, trouble, write
+from harken.hosts.connect.plan import Place
 
 FOLDER: Final = "connected"
 VERSION: Final = 1

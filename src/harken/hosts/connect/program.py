@@ -9,7 +9,7 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harken.hosts.plan import Place
+from harken.hosts.connect.plan import Place
 
 RUN_SECONDS = 30.0
 

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import Conflict, Unavailable, UserError
-from harken.hosts.edits import block_remove, block_text
-from harken.hosts.files import (
+from harken.hosts.connect.edits import block_remove, block_text
+from harken.hosts.connect.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
     State,
@@ -34,8 +34,8 @@ from harken.hosts.files import (
     unfinished,
     write,
 )
-from harken.hosts.plan import CommandStep, Connector, FileChange, Finding, Place, Plan, Step, Wishes
-from harken.hosts.record import Deed, Record, forget, kept, load, locked, save, shared_blocks
+from harken.hosts.connect.plan import CommandStep, Connector, FileChange, Finding, Place, Plan, Step, Wishes
+from harken.hosts.connect.record import Deed, Record, forget, kept, load, locked, save, shared_blocks
 
 COMMAND_SECONDS: Final = 90.0
 SAID_CHARS: Final = 400
