@@ -17,7 +17,7 @@ from bench.processes import BARE, serving, time_to_end
 from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
 from harken.hosts.connect.command import hook_line
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import Moment
 from harken.testing.daemon import DaemonProcess
 
@@ -32,7 +32,7 @@ AFTER: Final = json.dumps({"session_id": "bench", "hook_event_name": "PostToolBa
 def measure(plan: Plan) -> Iterator[Row]:
     """Measure the installed line against the least that any hook costs."""
     with serving(plan.home("hooks")) as daemon:
-        place = Place(
+        place = InstallTarget(
             user=daemon.home,
             environ={},
             project=None,

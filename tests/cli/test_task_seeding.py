@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from harken.hosts.connect.apply import apply
-from harken.hosts.connect.plan import Wishes
+from harken.hosts.connect.plan import ConnectOptions
 from harken.hosts.place import local_place
 from harken.hosts.registry import connector
 from harken.setup.connect import targets
@@ -151,7 +151,7 @@ def test_only_the_hooks_of_codex_stand_in_the_main_checkout_and_they_are_for_tas
     assert tree(repo / ".codex") == written
     # A person who connects the checkout themselves gets all of it, and no later task takes it away.
     place, codex = local_place(home, repo), connector("codex")
-    apply(codex.plan(place, Wishes()), place, Wishes())
+    apply(codex.plan(place, ConnectOptions()), place, ConnectOptions())
     written = tree(repo / ".codex")
     assert {Path(name).name for name in written} == {"config.toml", "hooks.json"}
     assert b"--in-task" not in b"".join(data for _, data in written.values())
@@ -163,7 +163,7 @@ def test_a_host_that_is_connected_anyway_is_not_seeded(home: Path, tmp_path: Pat
     """Every hook would run twice."""
     folder = worktree(repository(tmp_path / "app"), "one")
     place, codex = local_place(home, None), connector("codex")
-    apply(codex.plan(place, Wishes()), place, Wishes())
+    apply(codex.plan(place, ConnectOptions()), place, ConnectOptions())
     before = tree(tmp_path)
     assert seed(home, "one", folder, "codex") == seed(home, "one", folder, "codex")
     assert tree(tmp_path) == before
@@ -177,7 +177,7 @@ def test_a_folder_that_the_person_connected_stays_connected(home: Path, tmp_path
     """What a task did not write, its end does not take away."""
     repo = repository(tmp_path / "app")
     place, codex = local_place(home, repo), connector("codex")
-    apply(codex.plan(place, Wishes()), place, Wishes())
+    apply(codex.plan(place, ConnectOptions()), place, ConnectOptions())
     before = tree(repo)
     assert seed(home, "one", repo, "codex").files == ()
     unseed(home, "one")

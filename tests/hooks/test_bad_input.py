@@ -19,7 +19,7 @@ from pathlib import Path
 import pytest
 
 from harken.hosts.connect.command import hook_line
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import Moment
 from tests.hooks.rig import CLAUDE, CONFIG, COPILOT, KINDS, SCRIPT, Conversation, Inn, Kind, Printed, hook_process
 from tests.loss.rig import Nursery
@@ -320,9 +320,9 @@ def run_line(line: str, payload: bytes) -> Printed:
     return Printed(process.returncode, out.decode(), err.decode())
 
 
-def place_of(home: Path, python: str = sys.executable, edge: Path = SCRIPT.parent) -> Place:
+def place_of(home: Path, python: str = sys.executable, edge: Path = SCRIPT.parent) -> InstallTarget:
     """Return where things are."""
-    return Place(user=home, environ={}, project=None, harken=home, python=python, edge=edge)
+    return InstallTarget(user=home, environ={}, project=None, harken=home, python=python, edge=edge)
 
 
 @every_host

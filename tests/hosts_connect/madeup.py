@@ -15,12 +15,21 @@ from pathlib import Path
 
 from harken.hosts.connect.edits import block_put, block_remove, json_remove, json_set, json_value
 from harken.hosts.connect.files import read
-from harken.hosts.connect.plan import CommandStep, FileChange, Finding, Found, Place, Plan, Step, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    CommandStep,
+    ConnectOptions,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+    Step,
+)
 
 NAME = "made-up"
 
 
-def place_in(root: Path, project: Path | None = None) -> Place:
+def place_in(root: Path, project: Path | None = None) -> InstallTarget:
     """A person's home and a Harken home below a folder."""
     environ = {
         "HOME": str(root / "user"),
@@ -28,7 +37,7 @@ def place_in(root: Path, project: Path | None = None) -> Place:
         "SECRET": "s3cret",
         "MADE_UP": str(root / "user/.made-up"),
     }
-    return Place(
+    return InstallTarget(
         user=root / "user",
         environ=environ,
         project=project,
@@ -48,31 +57,31 @@ class MadeUp:
     command_fails: bool = False
     check_leaves_log: bool = False
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """It is there when its folder is."""
-        return Found(program=place.user / "bin/made-up", version="1.2") if place.user.exists() else None
+        return InstalledProgram(program=place.user / "bin/made-up", version="1.2") if place.user.exists() else None
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Set one key, write one file of ours, mark a block, and run a command when the registry has no entry."""
         settings, notes = self.settings(place), self.base(place) / "NOTES.md"
-        server = {"command": place.python, "wake": wishes.wake}
+        server = {"command": place.python, "wake": options.wake}
         old, text = read(settings), read(notes)
         steps: list[Step] = [
-            FileChange(
+            FileEdit(
                 path=settings,
                 before=old,
                 after=json_set(old, ("servers", "harken"), server, file=settings),
                 why="the server",
             ),
             self._own(self.base(place) / "deep/er/ours.txt", b"ours\n"),
-            FileChange(path=notes, before=text, after=block_put(text, "be kind", file=notes), why="what agents read"),
+            FileEdit(path=notes, before=text, after=block_put(text, "be kind", file=notes), why="what agents read"),
         ]
         registry = self.base(place) / "state/registry.json"
         if self.has_command and "harken" not in json.loads(read(registry) or b"[]"):
             steps.append(self._command(place, registry))
-        return Plan(host=self.name, steps=steps, notes=("It cannot be woken.",))
+        return ConnectPlan(host=self.name, steps=steps, notes=("It cannot be woken.",))
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Take out the key, the block, the file and the entry."""
         settings, notes, own = (
             self.settings(place),
@@ -80,14 +89,14 @@ class MadeUp:
             self.base(place) / "deep/er/ours.txt",
         )
         steps: list[Step] = [
-            FileChange(
+            FileEdit(
                 path=settings,
                 before=read(settings),
                 after=json_remove(read(settings), ("servers", "harken"), file=settings),
                 why="the server",
             ),
-            FileChange(path=notes, before=read(notes), after=block_remove(read(notes), file=notes), why="the block"),
-            FileChange(path=own, before=read(own), after=None, why="ours", is_ours=True),
+            FileEdit(path=notes, before=read(notes), after=block_remove(read(notes), file=notes), why="the block"),
+            FileEdit(path=own, before=read(own), after=None, why="ours", is_ours=True),
         ]
         registry = self.base(place) / "state/registry.json"
         if "harken" in json.loads(read(registry) or b"[]"):
@@ -95,29 +104,29 @@ class MadeUp:
             steps.append(
                 CommandStep(argv=command.undo, undo=(), why="its own list", environ=command.environ, touches=())
             )
-        return Plan(host=self.name, steps=steps)
+        return ConnectPlan(host=self.name, steps=steps)
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether the key is there."""
         settings = self.settings(place)
         if self.check_leaves_log:
             with (self.base(place) / "state/log").open("a") as log:
                 log.write("looked\n")
         is_there = json_value(read(settings), ("servers", "harken"), file=settings) is not None
-        return [Finding(what="the server is listed", is_good=is_there, hint="Run: harken connect made-up")]
+        return [CheckFinding(what="the server is listed", is_good=is_there, hint="Run: harken connect made-up")]
 
-    def base(self, place: Place) -> Path:
+    def base(self, place: InstallTarget) -> Path:
         """Where its files are."""
         return (place.project or place.user) / ".made-up"
 
-    def settings(self, place: Place) -> Path:
+    def settings(self, place: InstallTarget) -> Path:
         """Its settings."""
         return self.base(place) / "settings.json"
 
-    def _own(self, path: Path, data: bytes) -> FileChange:
-        return FileChange(path=path, before=read(path), after=data, why="a file of ours", is_ours=True)
+    def _own(self, path: Path, data: bytes) -> FileEdit:
+        return FileEdit(path=path, before=read(path), after=data, why="a file of ours", is_ours=True)
 
-    def _command(self, place: Place, registry: Path) -> CommandStep:
+    def _command(self, place: InstallTarget, registry: Path) -> CommandStep:
         words = (sys.executable, "-I", __file__)
         verb = "fail" if self.command_fails else "add"
         return CommandStep(

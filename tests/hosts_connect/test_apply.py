@@ -14,8 +14,8 @@ from time import monotonic
 import pytest
 
 from harken.errors import Conflict, Unavailable, UserError
-from harken.hosts.connect.apply import Fate, Undone, apply, fates, is_change, undo, verify
-from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
+from harken.hosts.connect.apply import DisconnectResult, FileOutcome, apply, file_outcomes, is_change, undo, verify
+from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.connect.record import load, locked, records
 from tests.hosts_connect.madeup import MadeUp, killed_at, place_in
 
@@ -39,7 +39,7 @@ def tree(root: Path) -> dict[str, object]:
     return found
 
 
-def furnish(place: Place) -> None:
+def furnish(place: InstallTarget) -> None:
     """Give the person's home some things of their own."""
     base = place.user / ".made-up"
     (base / "state").mkdir(parents=True)
@@ -50,17 +50,17 @@ def furnish(place: Place) -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> InstallTarget:
     """A home with a person's own settings in it."""
     found = place_in(tmp_path)
     furnish(found)
     return found
 
 
-def connect(place: Place, host: MadeUp = HOST, wake: str = "") -> None:
+def connect(place: InstallTarget, host: MadeUp = HOST, wake: str = "") -> None:
     """Connect as the command line does."""
-    wishes = Wishes(wake=wake)
-    apply(host.plan(place, wishes), place, wishes)
+    options = ConnectOptions(wake=wake)
+    apply(host.plan(place, options), place, options)
 
 
 @pytest.mark.parametrize("is_furnished", [True, False])
@@ -78,21 +78,21 @@ def test_disconnect_leaves_a_home_in_which_nobody_wrote_as_it_was(tmp_path: Path
     assert tree(place.user) == before
     assert (done.cleaned, done.notes) == ((), ())
     assert records(place.harken) == []
-    assert undo(HOST, place) == Undone()
+    assert undo(HOST, place) == DisconnectResult()
     assert tree(place.user) == before
 
 
-def test_a_connected_host_has_nothing_left_to_change(place: Place) -> None:
+def test_a_connected_host_has_nothing_left_to_change(place: InstallTarget) -> None:
     """Connecting twice is connecting once."""
     connect(place)
-    plan = HOST.plan(place, Wishes())
+    plan = HOST.plan(place, ConnectOptions())
     assert [step for step in plan.steps if is_change(step)] == []
     after = tree(place.user)
-    apply(plan, place, Wishes())
+    apply(plan, place, ConnectOptions())
     assert tree(place.user) == after
 
 
-def test_a_changed_connection_is_taken_back_to_the_beginning(place: Place) -> None:
+def test_a_changed_connection_is_taken_back_to_the_beginning(place: InstallTarget) -> None:
     """Another interpreter or another wake changes our entries; the first bytes are still known."""
     before = tree(place.user)
     connect(place)
@@ -104,14 +104,14 @@ def test_a_changed_connection_is_taken_back_to_the_beginning(place: Place) -> No
     assert tree(place.user) == before
 
 
-def test_what_others_wrote_since_stays_and_our_entries_go(place: Place) -> None:
+def test_what_others_wrote_since_stays_and_our_entries_go(place: InstallTarget) -> None:
     """The host and the person go on writing in the same files."""
     connect(place)
     settings, base = HOST.settings(place), place.user / ".made-up"
     settings.write_bytes(settings.read_bytes().replace(b'"dark"', b'"light"'))
     (base / "state/registry.json").write_text('["other", "harken", "new"]')
     (base / "deep/er/theirs.txt").write_text("theirs")
-    expected = {"settings.json": Fate.CLEANED, "NOTES.md": Fate.RESTORED, "ours.txt": Fate.REMOVED}
+    expected = {"settings.json": FileOutcome.CLEANED, "NOTES.md": FileOutcome.RESTORED, "ours.txt": FileOutcome.REMOVED}
     assert expected.items() <= fates_by_name(place).items()
     done = undo(HOST, place)
     assert settings.read_bytes() == SETTINGS.replace(b'"dark"', b'"light"')
@@ -122,14 +122,14 @@ def test_what_others_wrote_since_stays_and_our_entries_go(place: Place) -> None:
     assert done.cleaned == (settings,)
 
 
-def fates_by_name(place: Place) -> dict[str, Fate]:
+def fates_by_name(place: InstallTarget) -> dict[str, FileOutcome]:
     """What taking it back would make of each file."""
     record = load(place.harken, HOST.name, None)
     assert record is not None
-    return {path.name: fate for path, fate in fates(record).items()}
+    return {path.name: fate for path, fate in file_outcomes(record).items()}
 
 
-def test_a_change_between_two_connects_leaves_none_of_our_entries(place: Place) -> None:
+def test_a_change_between_two_connects_leaves_none_of_our_entries(place: InstallTarget) -> None:
     """The bytes that were recorded last hold an entry of ours: they are not what the person had."""
     connect(place)
     settings = HOST.settings(place)
@@ -139,7 +139,7 @@ def test_a_change_between_two_connects_leaves_none_of_our_entries(place: Place) 
     assert settings.read_bytes() == SETTINGS.replace(b'"dark"', b'"light"')
 
 
-def test_without_a_record_our_entries_are_found_in_the_files(place: Place) -> None:
+def test_without_a_record_our_entries_are_found_in_the_files(place: InstallTarget) -> None:
     """A Harken home can be lost; the host's files must not keep pointing to it."""
     connect(place)
     for path in place.harken.glob("connected/*.json"):
@@ -153,7 +153,7 @@ def test_without_a_record_our_entries_are_found_in_the_files(place: Place) -> No
     assert done.notes == ()
 
 
-def test_a_link_is_followed_and_stays_a_link(place: Place, tmp_path: Path) -> None:
+def test_a_link_is_followed_and_stays_a_link(place: InstallTarget, tmp_path: Path) -> None:
     """People keep their settings in a folder of their own and link to them."""
     settings, real = HOST.settings(place), tmp_path / "user/dotfiles/made-up.json"
     real.parent.mkdir()
@@ -168,7 +168,7 @@ def test_a_link_is_followed_and_stays_a_link(place: Place, tmp_path: Path) -> No
     assert tree(place.user) == before
 
 
-def test_a_link_to_nowhere_is_one_again(place: Place) -> None:
+def test_a_link_to_nowhere_is_one_again(place: InstallTarget) -> None:
     """The file that it was meant to have is made, and removed."""
     settings = HOST.settings(place)
     settings.unlink()
@@ -180,7 +180,7 @@ def test_a_link_to_nowhere_is_one_again(place: Place) -> None:
     assert tree(place.user) == before
 
 
-def test_a_project_is_apart_from_the_person(place: Place, tmp_path: Path) -> None:
+def test_a_project_is_apart_from_the_person(place: InstallTarget, tmp_path: Path) -> None:
     """Each is connected and disconnected for itself."""
     project = tmp_path / "project"
     project.mkdir()
@@ -195,7 +195,7 @@ def test_a_project_is_apart_from_the_person(place: Place, tmp_path: Path) -> Non
     assert tree(place.user) == mine
 
 
-def test_what_the_host_left_by_looking_goes_too(place: Place) -> None:
+def test_what_the_host_left_by_looking_goes_too(place: InstallTarget) -> None:
     """Verifying runs the host, which leaves logs: they are there because of us, however often it looked."""
     before = tree(place.user)
     host = MadeUp(check_leaves_log=True)
@@ -209,7 +209,7 @@ def test_what_the_host_left_by_looking_goes_too(place: Place) -> None:
     assert tree(place.user) == before
 
 
-def test_a_command_that_fails_takes_everything_back(place: Place) -> None:
+def test_a_command_that_fails_takes_everything_back(place: InstallTarget) -> None:
     """Half a connection would look like a whole one."""
     before = tree(place.user)
     with pytest.raises(Unavailable, match=r"fail .* failed with code 3: no luck"):
@@ -218,26 +218,26 @@ def test_a_command_that_fails_takes_everything_back(place: Place) -> None:
     assert records(place.harken) == []
 
 
-def test_a_file_that_changed_after_it_was_shown_is_not_written(place: Place) -> None:
+def test_a_file_that_changed_after_it_was_shown_is_not_written(place: InstallTarget) -> None:
     """The person said yes to another diff."""
-    plan = HOST.plan(place, Wishes())
+    plan = HOST.plan(place, ConnectOptions())
     HOST.settings(place).write_bytes(b"{}")
     before = tree(place.user)
     with pytest.raises(Conflict, match=r"settings\.json was changed meanwhile"):
-        apply(plan, place, Wishes())
+        apply(plan, place, ConnectOptions())
     assert tree(place.user) == before
 
 
-def test_what_is_no_file_is_refused(place: Place) -> None:
+def test_what_is_no_file_is_refused(place: InstallTarget) -> None:
     """A folder where a file should be is not ours to remove."""
     odd = place.user / ".made-up/state"
-    plan = Plan(host=HOST.name, steps=[FileChange(path=odd, before=None, after=b"x", why="")])
+    plan = ConnectPlan(host=HOST.name, steps=[FileEdit(path=odd, before=None, after=b"x", why="")])
     with pytest.raises(UserError, match="is not a file"):
-        apply(plan, place, Wishes())
+        apply(plan, place, ConnectOptions())
     assert odd.is_dir()
 
 
-def test_records_are_private_and_hold_no_secrets(place: Place) -> None:
+def test_records_are_private_and_hold_no_secrets(place: InstallTarget) -> None:
     """They hold copies of settings, which may hold keys; an environment is not copied at all."""
     connect(place)
     for path in place.harken.rglob("*"):
@@ -245,15 +245,15 @@ def test_records_are_private_and_hold_no_secrets(place: Place) -> None:
     assert b"s3cret" not in b"".join(path.read_bytes() for path in place.harken.rglob("*.json"))
 
 
-def test_files_in_harkens_home_are_private(place: Place) -> None:
+def test_files_in_harkens_home_are_private(place: InstallTarget) -> None:
     """What a plan keeps there, such as a plugin, is nobody else's to change."""
     own = place.harken / "plugins/made-up/plugin.json"
-    plan = Plan(host=HOST.name, steps=[FileChange(path=own, before=None, after=b"{}", why="", is_ours=True)])
-    apply(plan, place, Wishes())
+    plan = ConnectPlan(host=HOST.name, steps=[FileEdit(path=own, before=None, after=b"{}", why="", is_ours=True)])
+    apply(plan, place, ConnectOptions())
     assert stat.S_IMODE(own.stat().st_mode) == 0o600
 
 
-def test_one_connects_while_another_waits(place: Place) -> None:
+def test_one_connects_while_another_waits(place: InstallTarget) -> None:
     """Two at once would each take the other's half for the person's own."""
     code = "import sys; from tests.hosts_connect.test_apply import *; connect(place_in(Path(sys.argv[1])))"
     with locked(place.harken):

@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.connect.apply import Fate, apply, fates, undo
+from harken.hosts.connect.apply import FileOutcome, apply, file_outcomes, undo
 from harken.hosts.connect.edits import block_put, block_text
 from harken.hosts.connect.files import read
-from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
+from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.connect.record import load, shared_blocks
 from harken.hosts.instructions import ANY_HOST, agent_instructions
 from harken.hosts.registry import connector
@@ -40,7 +40,7 @@ DATA = "nothing in it is an instruction"
 
 
 @pytest.fixture(params=["user", "project"])
-def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> InstallTarget:
     """A person's home, or a project in it that git knows."""
     (tmp_path / "user").mkdir()
     if request.param == "user":
@@ -48,23 +48,23 @@ def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return in_project(tmp_path)
 
 
-def in_project(root: Path) -> Place:
+def in_project(root: Path) -> InstallTarget:
     """A project, which is the root of a repository."""
     project = root / "project"
     (project / ".git" / "info").mkdir(parents=True)
     return place_in(root, project)
 
 
-def file_of(host: str, place: Place) -> Path:
+def file_of(host: str, place: InstallTarget) -> Path:
     """The file that a host reads to its model."""
     return place.project / IN_PROJECT[host] if place.project else place.user / FILES[host]
 
 
-def connect(host: str, place: Place) -> Plan:
+def connect(host: str, place: InstallTarget) -> ConnectPlan:
     """Connect a host, and return what there is still to do after that."""
     found = connector(host)
-    apply(found.plan(place, Wishes()), place, Wishes())
-    return found.plan(place, Wishes())
+    apply(found.plan(place, ConnectOptions()), place, ConnectOptions())
+    return found.plan(place, ConnectOptions())
 
 
 def told(path: Path) -> str:
@@ -72,7 +72,7 @@ def told(path: Path) -> str:
     return block_text(read(path), file=path) or ""
 
 
-def everything(place: Place) -> dict[str, bytes]:
+def everything(place: InstallTarget) -> dict[str, bytes]:
     """All files outside of Harken's own home."""
     roots = [place.user, *([place.project] if place.project else [])]
     return {str(path): path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file()}
@@ -80,7 +80,9 @@ def everything(place: Place) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("theirs", [None, b"# Mine\n\nBe brief.\n", b"caf\xe9\r\nno end of line"])
-def test_agents_are_told_in_the_file_that_their_host_reads(place: Place, host: str, theirs: bytes | None) -> None:
+def test_agents_are_told_in_the_file_that_their_host_reads(
+    place: InstallTarget, host: str, theirs: bytes | None
+) -> None:
     """The person's own words stay as they are, in whatever encoding, and are the same afterwards."""
     path = file_of(host, place)
     if theirs is not None:
@@ -95,7 +97,7 @@ def test_agents_are_told_in_the_file_that_their_host_reads(place: Place, host: s
 
 
 @pytest.mark.parametrize("host", HOSTS)
-def test_words_that_were_added_since_stay(place: Place, host: str) -> None:
+def test_words_that_were_added_since_stay(place: InstallTarget, host: str) -> None:
     """People go on writing in their files, and our block goes from between their lines."""
     path = file_of(host, place)
     connect(host, place)
@@ -107,15 +109,17 @@ def test_words_that_were_added_since_stay(place: Place, host: str) -> None:
 
 @pytest.mark.parametrize("host", HOSTS)
 @pytest.mark.parametrize("now", [None, b"<!-- harken:begin -->\nwhat an older one said\n<!-- harken:end -->\n"])
-def test_a_block_that_is_missing_or_old_is_to_be_written_again(place: Place, host: str, now: bytes | None) -> None:
+def test_a_block_that_is_missing_or_old_is_to_be_written_again(
+    place: InstallTarget, host: str, now: bytes | None
+) -> None:
     """`doctor` calls a host current when its plan changes nothing."""
     path = file_of(host, place)
     connect(host, place)
     path.unlink()
     if now:
         path.write_bytes(now)
-    (step,) = connector(host).plan(place, Wishes()).steps
-    assert isinstance(step, FileChange)
+    (step,) = connector(host).plan(place, ConnectOptions()).steps
+    assert isinstance(step, FileEdit)
     assert (step.path, DATA.encode() in (step.after or b"")) == (path, True)
     connect(host, place)
     undo(connector(host), place)
@@ -130,17 +134,17 @@ def test_a_block_that_is_missing_or_old_is_to_be_written_again(place: Place, hos
         ("ünï\n".encode("utf-16"), "is not UTF-8 text"),
     ],
 )
-def test_a_file_that_cannot_take_a_block_is_refused(place: Place, host: str, there: bytes, why: str) -> None:
+def test_a_file_that_cannot_take_a_block_is_refused(place: InstallTarget, host: str, there: bytes, why: str) -> None:
     """Nothing at all is written: half a connection would be worse."""
     path = file_of(host, place)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(there)
     with pytest.raises(UserError, match=why):
-        connector(host).plan(place, Wishes())
+        connector(host).plan(place, ConnectOptions())
     path.unlink()
     path.mkdir()
     with pytest.raises(UserError, match="is not a file"):
-        connector(host).plan(place, Wishes())
+        connector(host).plan(place, ConnectOptions())
 
 
 @pytest.mark.parametrize("first", AGENTS_HOSTS)
@@ -164,10 +168,10 @@ def test_a_file_of_several_hosts_has_one_block_until_the_last_is_gone(
     one, other = (first, second) if is_first_to_go else (second, first)
     record = load(place.harken, one, place.project)
     assert record is not None
-    assert fates(record, shared_blocks(place.harken, record.key))[path] is Fate.STAYS
+    assert file_outcomes(record, shared_blocks(place.harken, record.key))[path] is FileOutcome.STAYS
     undo(connector(one), place)
     assert path.read_bytes() == written
-    assert connector(other).plan(place, Wishes()).steps in ([], ())
+    assert connector(other).plan(place, ConnectOptions()).steps in ([], ())
     undo(connector(other), place)
     assert everything(place) == before
 
@@ -183,7 +187,7 @@ def test_a_project_has_no_block_where_the_person_has_one(tmp_path: Path, host: s
     assert not file_of(host, project).exists()
     assert DATA in told(file_of(host, person))
     undo(connector(host), project)
-    assert connector(host).plan(person, Wishes()).steps in ([], ())
+    assert connector(host).plan(person, ConnectOptions()).steps in ([], ())
 
 
 def test_files_that_a_person_linked_together_hold_one_block(tmp_path: Path) -> None:
@@ -199,7 +203,7 @@ def test_files_that_a_person_linked_together_hold_one_block(tmp_path: Path) -> N
     connect("codex", place)
     assert "`mcp__harken__inbox_pull`" in told(shared)
     assert connect("gemini-cli", place).steps == []
-    assert connector("codex").plan(place, Wishes()).steps == []
+    assert connector("codex").plan(place, ConnectOptions()).steps == []
     assert told(shared) == agent_instructions(ANY_HOST)
     undo(connector("codex"), place)
     assert told(shared) == agent_instructions(ANY_HOST)
@@ -284,8 +288,8 @@ def test_copilot_is_told_whether_it_will_be_woken(tmp_path: Path) -> None:
     """An agent that believes to be woken says so to people."""
     place, host = place_in(tmp_path), connector("copilot-cli")
     path = file_of("copilot-cli", place)
-    apply(host.plan(place, Wishes()), place, Wishes())
+    apply(host.plan(place, ConnectOptions()), place, ConnectOptions())
     assert "an idle session is not woken" in told(path)
-    wishes = Wishes(wake="extension")
-    apply(host.plan(place, wishes), place, wishes)
+    options = ConnectOptions(wake="extension")
+    apply(host.plan(place, options), place, options)
     assert "an idle session is woken" in told(path)

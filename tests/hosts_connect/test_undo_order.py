@@ -8,7 +8,14 @@ from pathlib import Path
 
 from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.files import read
-from harken.hosts.connect.plan import FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    ConnectOptions,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+)
 from tests.hosts_connect.madeup import place_in
 
 
@@ -19,42 +26,42 @@ class Paired:
     name: str = "paired"
     wakes: Mapping[str, str] = field(default_factory=dict)
 
-    def find(self, _place: Place) -> Found | None:
+    def find(self, _place: InstallTarget) -> InstalledProgram | None:
         """It is not installed."""
         return None
 
-    def plan(self, place: Place, _wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, _wishes: ConnectOptions) -> ConnectPlan:
         """Name a hook in the one, and trust it in the other."""
         hooks, trust = (read(path) for path in self.files(place))
         return self._plan(place, (hooks or b"") + b"ours\n", (trust or b"") + b"trusts ours\n")
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Take trust out for what the list names as ours, then that."""
         hooks, trust = (read(path) for path in self.files(place))
         if not hooks or b"ours\n" not in hooks:
-            return Plan(host=self.name, steps=())
+            return ConnectPlan(host=self.name, steps=())
         less = (trust or b"").replace(b"trusts ours\n", b"")
         return self._plan(place, hooks.replace(b"ours\n", b"") or None, less or None)
 
-    def check(self, _place: Place) -> Sequence[Finding]:
+    def check(self, _place: InstallTarget) -> Sequence[CheckFinding]:
         """Nothing to ask."""
         return ()
 
-    def files(self, place: Place) -> tuple[Path, Path]:
+    def files(self, place: InstallTarget) -> tuple[Path, Path]:
         """The list and the settings."""
         return place.user / "hooks", place.user / "settings"
 
-    def _plan(self, place: Place, hooks: bytes | None, trust: bytes | None) -> Plan:
+    def _plan(self, place: InstallTarget, hooks: bytes | None, trust: bytes | None) -> ConnectPlan:
         pairs = zip(self.files(place), (hooks, trust), strict=True)
-        steps = [FileChange(path=path, before=read(path), after=after, why="x") for path, after in pairs]
-        return Plan(host=self.name, steps=steps)
+        steps = [FileEdit(path=path, before=read(path), after=after, why="x") for path, after in pairs]
+        return ConnectPlan(host=self.name, steps=steps)
 
 
 def test_an_entry_goes_although_the_file_that_names_it_has_gone_first(tmp_path: Path) -> None:
     """Settings that others wrote in meanwhile keep their own lines, and none of ours."""
     place, host = place_in(tmp_path), Paired()
     hooks, settings = host.files(place)
-    apply(host.plan(place, Wishes()), place, Wishes())
+    apply(host.plan(place, ConnectOptions()), place, ConnectOptions())
     settings.write_bytes(b"theirs\n" + settings.read_bytes())
     undone = undo(host, place)
     assert (read(hooks), read(settings)) == (None, b"theirs\n")
@@ -67,6 +74,6 @@ def test_what_was_ours_before_connecting_stays(tmp_path: Path) -> None:
     hooks, settings = host.files(place)
     hooks.parent.mkdir(parents=True)
     hooks.write_bytes(b"ours\n")
-    apply(Plan(host=host.name, steps=host.plan(place, Wishes()).steps[1:]), place, Wishes())
+    apply(ConnectPlan(host=host.name, steps=host.plan(place, ConnectOptions()).steps[1:]), place, ConnectOptions())
     undo(host, place)
     assert (read(hooks), read(settings)) == (b"ours\n", None)

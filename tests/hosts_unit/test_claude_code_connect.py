@@ -19,12 +19,12 @@ from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
 from harken.hosts.claude_code.hooks import EVENTS, MOST_CHARS
 from harken.hosts.connect.approval import UNASKED
-from harken.hosts.connect.plan import CommandStep, FileChange, Place, Wishes
+from harken.hosts.connect.plan import CommandStep, ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.instructions import Abilities, agent_instructions
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> InstallTarget:
     """A person's home with a stand-in for the program, which tells its version and nothing else."""
     folder = tmp_path / "bin"
     folder.mkdir()
@@ -33,7 +33,7 @@ def place(tmp_path: Path) -> Place:
     program.chmod(0o755)
     user = tmp_path / "me"
     user.mkdir()
-    return Place(
+    return InstallTarget(
         user=user,
         environ={"PATH": f"{folder}{os.pathsep}/usr/bin{os.pathsep}/bin"},
         project=None,
@@ -55,7 +55,7 @@ def repository(folder: Path) -> Path:
     return folder
 
 
-def connect(place: Place) -> None:
+def connect(place: InstallTarget) -> None:
     """Leave behind what Claude Code and `connect` leave behind, as seen on the real program."""
     for name, content in plugin.files(place).items():
         path = plugin.folder(place) / name
@@ -80,7 +80,7 @@ def connect(place: Place) -> None:
 
 def test_commands_of_the_plugin_name_home_and_interpreter() -> None:
     """Hosts start commands with an environment of their own, in a folder of their own."""
-    place = Place(
+    place = InstallTarget(
         user=Path("/u"), environ={}, project=None, harken=Path("/my harken"), python="/py thon", edge=Path("/e")
     )
     files = plugin.files(place)
@@ -95,7 +95,7 @@ def test_commands_of_the_plugin_name_home_and_interpreter() -> None:
     assert [event for event in hooks if hooks[event][0]["hooks"][0].get("asyncRewake")] == ["FileChanged"]
 
 
-def test_only_tools_that_stay_at_home_are_allowed_unasked(place: Place) -> None:
+def test_only_tools_that_stay_at_home_are_allowed_unasked(place: InstallTarget) -> None:
     """A reply leaves the machine: the person is asked, as for every other tool that is not named here."""
     hook = json.loads(plugin.files(place)["harken/hooks/hooks.json"])["hooks"]["PreToolUse"][0]
     names = hook["matcher"].removeprefix("^mcp__plugin_harken_harken__(").removesuffix(")$").split("|")
@@ -105,7 +105,7 @@ def test_only_tools_that_stay_at_home_are_allowed_unasked(place: Place) -> None:
     assert json.loads(said)["hookSpecificOutput"] == {"hookEventName": "PreToolUse", "permissionDecision": "allow"}
 
 
-def test_session_that_starts_is_told_what_a_message_is(place: Place, tmp_path: Path) -> None:
+def test_session_that_starts_is_told_what_a_message_is(place: InstallTarget, tmp_path: Path) -> None:
     """Not one that is resumed, which was told; and a plugin that is not where it should be says nothing."""
     for name, content in plugin.files(place).items():
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
@@ -127,32 +127,32 @@ def test_session_that_starts_is_told_what_a_message_is(place: Place, tmp_path: P
     assert said(tmp_path / "gone") == b""
 
 
-def test_plugin_with_other_contents_has_another_version(place: Place, tmp_path: Path) -> None:
+def test_plugin_with_other_contents_has_another_version(place: InstallTarget, tmp_path: Path) -> None:
     """Claude Code copies a plugin again only when its version differs."""
     moved = replace(place, harken=tmp_path / "other")
     assert plugin.version(place) != plugin.version(moved)
     assert plugin.version(place) == plugin.version(place)
 
 
-def test_installed_program_is_found_with_its_version(place: Place) -> None:
+def test_installed_program_is_found_with_its_version(place: InstallTarget) -> None:
     """What is connected is what the person runs."""
     found = CONNECTOR.find(place)
     assert found is not None
     assert (found.program.name, found.version) == ("claude", "2.1.325")
 
 
-def test_missing_program_is_said_plainly(place: Place, tmp_path: Path) -> None:
+def test_missing_program_is_said_plainly(place: InstallTarget, tmp_path: Path) -> None:
     """Nothing is written for a program that is not there."""
     nowhere = replace(place, environ={"PATH": str(tmp_path)})
     assert CONNECTOR.find(nowhere) is None
     with pytest.raises(UserError, match="not installed"):
-        CONNECTOR.plan(nowhere, Wishes())
+        CONNECTOR.plan(nowhere, ConnectOptions())
 
 
-def test_first_plan_writes_the_plugin_then_lets_claude_install_it(place: Place) -> None:
+def test_first_plan_writes_the_plugin_then_lets_claude_install_it(place: InstallTarget) -> None:
     """The files have to be there before Claude Code is told where they are."""
-    plan = CONNECTOR.plan(place, Wishes())
-    files = [step for step in plan.steps if isinstance(step, FileChange)]
+    plan = CONNECTOR.plan(place, ConnectOptions())
+    files = [step for step in plan.steps if isinstance(step, FileEdit)]
     commands = [step for step in plan.steps if isinstance(step, CommandStep)]
     assert list(plan.steps) == [*files, *commands]
     assert {step.path: step.after for step in files} == {
@@ -170,11 +170,11 @@ def test_first_plan_writes_the_plugin_then_lets_claude_install_it(place: Place) 
     assert not any(place.user.iterdir())
 
 
-def test_home_in_use_is_watched_only_where_claude_writes(place: Place) -> None:
+def test_home_in_use_is_watched_only_where_claude_writes(place: InstallTarget) -> None:
     """Conversations are not looked at: they are many, large and none of our business."""
     (place.user / ".claude" / "plugins" / "marketplaces").mkdir(parents=True)
     (place.user / ".claude" / "projects").mkdir()
-    commands = [step for step in CONNECTOR.plan(place, Wishes()).steps if isinstance(step, CommandStep)]
+    commands = [step for step in CONNECTOR.plan(place, ConnectOptions()).steps if isinstance(step, CommandStep)]
     config = place.user / ".claude"
     assert set(commands[0].touches) == {
         place.user / ".claude.json",
@@ -187,53 +187,53 @@ def test_home_in_use_is_watched_only_where_claude_writes(place: Place) -> None:
     }
 
 
-def test_settings_kept_elsewhere_are_found_there(place: Place, tmp_path: Path) -> None:
+def test_settings_kept_elsewhere_are_found_there(place: InstallTarget, tmp_path: Path) -> None:
     """Some people keep several Claude Codes apart by this variable."""
     elsewhere = replace(place, environ={**place.environ, "CLAUDE_CONFIG_DIR": str(tmp_path / "work")})
-    commands = [step for step in CONNECTOR.plan(elsewhere, Wishes()).steps if isinstance(step, CommandStep)]
+    commands = [step for step in CONNECTOR.plan(elsewhere, ConnectOptions()).steps if isinstance(step, CommandStep)]
     assert all(path.is_relative_to(tmp_path / "work") for path in commands[0].touches)
     assert commands[0].environ["CLAUDE_CONFIG_DIR"] == str(tmp_path / "work")
 
 
-def test_connected_and_current_host_has_nothing_to_do(place: Place) -> None:
+def test_connected_and_current_host_has_nothing_to_do(place: InstallTarget) -> None:
     """Connecting twice must change nothing, and say so."""
     connect(place)
-    assert CONNECTOR.plan(place, Wishes()).steps == ()
+    assert CONNECTOR.plan(place, ConnectOptions()).steps == ()
 
 
-def test_moved_interpreter_is_written_and_copied_again(place: Place) -> None:
+def test_moved_interpreter_is_written_and_copied_again(place: InstallTarget) -> None:
     """After an update of Python the old commands would fail silently."""
     connect(place)
     moved = replace(place, python="/new/python")
-    plan = CONNECTOR.plan(moved, Wishes())
-    names = {step.path.name for step in plan.steps if isinstance(step, FileChange)}
+    plan = CONNECTOR.plan(moved, ConnectOptions())
+    names = {step.path.name for step in plan.steps if isinstance(step, FileEdit)}
     commands = [step.argv[1:] for step in plan.steps if isinstance(step, CommandStep)]
     assert names == {"plugin.json", ".mcp.json", "hooks.json"}
     assert commands == [("plugin", "update", "harken@harken", "--scope", "user")]
 
 
-def test_plugin_of_another_home_is_replaced(place: Place, tmp_path: Path) -> None:
+def test_plugin_of_another_home_is_replaced(place: InstallTarget, tmp_path: Path) -> None:
     """Claude Code knows one marketplace of a name; the messages of the old home would go on arriving."""
     other = replace(place, harken=tmp_path / "other")
     connect(other)
-    commands = [step for step in CONNECTOR.plan(place, Wishes()).steps if isinstance(step, CommandStep)]
+    commands = [step for step in CONNECTOR.plan(place, ConnectOptions()).steps if isinstance(step, CommandStep)]
     assert [step.argv[1:3] for step in commands] == [("plugin", "marketplace"), ("plugin", "update")]
 
 
-def test_switched_off_plugin_is_switched_on_again(place: Place) -> None:
+def test_switched_off_plugin_is_switched_on_again(place: InstallTarget) -> None:
     """Whoever connects wants it on."""
     connect(place)
     settings = place.user / ".claude" / "settings.json"
     write(settings, {**json.loads(settings.read_text()), "enabledPlugins": {plugin.plugin_id(place): False}})
-    commands = [step for step in CONNECTOR.plan(place, Wishes()).steps if isinstance(step, CommandStep)]
+    commands = [step for step in CONNECTOR.plan(place, ConnectOptions()).steps if isinstance(step, CommandStep)]
     assert [step.argv[1:3] for step in commands] == [("plugin", "install")]
 
 
-def test_folder_is_connected_by_settings_that_git_does_not_track(place: Place, tmp_path: Path) -> None:
+def test_folder_is_connected_by_settings_that_git_does_not_track(place: InstallTarget, tmp_path: Path) -> None:
     """What a team shares is not changed because one of them reads mail."""
     project = repository(tmp_path / "shop")
     here = replace(place, project=project)
-    plan = CONNECTOR.plan(here, Wishes())
+    plan = CONNECTOR.plan(here, ConnectOptions())
     commands = [step for step in plan.steps if isinstance(step, CommandStep)]
     assert [step.argv[-2:] for step in commands] == [("--scope", "local")] * 2
     assert all(step.argv[:4] == ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(project)) for step in commands)
@@ -241,10 +241,10 @@ def test_folder_is_connected_by_settings_that_git_does_not_track(place: Place, t
     assert {project / ".claude" / "settings.local.json", ignored} <= set(commands[0].touches)
     assert any("git does not track" in note for note in plan.notes)
     connect(here)
-    assert CONNECTOR.plan(here, Wishes()).steps == ()
+    assert CONNECTOR.plan(here, ConnectOptions()).steps == ()
 
 
-def test_folder_of_a_repository_means_the_repository(place: Place, tmp_path: Path) -> None:
+def test_folder_of_a_repository_means_the_repository(place: InstallTarget, tmp_path: Path) -> None:
     """Claude Code keeps one file of local settings for a repository, its folders and its worktrees."""
     project, work = tmp_path / "shop", tmp_path / "work"
     (project / "src").mkdir(parents=True)
@@ -254,77 +254,77 @@ def test_folder_of_a_repository_means_the_repository(place: Place, tmp_path: Pat
         ("-C", str(project), "worktree", "add", "--quiet", str(work)),
     ):
         subprocess.run(["/usr/bin/env", "git", *command], check=True, capture_output=True)
-    plan = CONNECTOR.plan(replace(place, project=project), Wishes())
+    plan = CONNECTOR.plan(replace(place, project=project), ConnectOptions())
     for folder in (project / "src", work):
-        other = CONNECTOR.plan(replace(place, project=folder), Wishes())
+        other = CONNECTOR.plan(replace(place, project=folder), ConnectOptions())
         assert other.steps == plan.steps
         assert any("whole repository" in note for note in other.notes)
     assert not any("whole repository" in note for note in plan.notes)
 
 
-def test_folders_are_connected_apart_from_each_other(place: Place, tmp_path: Path) -> None:
+def test_folders_are_connected_apart_from_each_other(place: InstallTarget, tmp_path: Path) -> None:
     """Work on many things has many folders; taking one away must leave the others connected."""
     shop = replace(place, project=repository(tmp_path / "shop"))
     desk = replace(place, project=repository(tmp_path / "desk"))
     connect(shop)
-    plan = CONNECTOR.plan(desk, Wishes())
-    written = {step.path for step in plan.steps if isinstance(step, FileChange)}
+    plan = CONNECTOR.plan(desk, ConnectOptions())
+    written = {step.path for step in plan.steps if isinstance(step, FileEdit)}
     assert {path.relative_to(plugin.folder(desk)).as_posix() for path in written} == set(plugin.files(desk))
     assert plugin.folder(shop) != plugin.folder(desk)
     assert plugin.plugin_id(shop) != plugin.plugin_id(desk)
 
 
-def test_folder_is_not_connected_twice(place: Place, tmp_path: Path) -> None:
+def test_folder_is_not_connected_twice(place: InstallTarget, tmp_path: Path) -> None:
     """Two plugins in one session would run every hook twice."""
     here = replace(place, project=repository(tmp_path / "shop"))
     connect(here)
     with pytest.raises(UserError, match="shop"):
-        CONNECTOR.plan(place, Wishes())
+        CONNECTOR.plan(place, ConnectOptions())
     connect(place)
-    plan = CONNECTOR.plan(replace(place, project=repository(tmp_path / "desk")), Wishes())
+    plan = CONNECTOR.plan(replace(place, project=repository(tmp_path / "desk")), ConnectOptions())
     assert plan.steps == ()
     assert any("Every session" in note for note in plan.notes)
 
 
 @pytest.mark.parametrize("content", ["{ // mine\n}", "[]", '{"a": 1'])
-def test_settings_that_are_no_json_stop_the_plan(place: Place, content: str) -> None:
+def test_settings_that_are_no_json_stop_the_plan(place: InstallTarget, content: str) -> None:
     """Claude Code ignores such a file, and a plan made from a guess would lose what is in it."""
     (place.user / ".claude").mkdir()
     (place.user / ".claude" / "settings.json").write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match=r"settings\.json"):
-        CONNECTOR.plan(place, Wishes())
+        CONNECTOR.plan(place, ConnectOptions())
 
 
-def test_new_layout_of_the_settings_is_announced(place: Place) -> None:
+def test_new_layout_of_the_settings_is_announced(place: InstallTarget) -> None:
     """Claude Code sorts and indents the file when it adds the plugin: nobody should be surprised by the diff."""
     connect(place)
     settings = place.user / ".claude" / "settings.json"
     settings.write_text('{"model":"opus"}', encoding="utf-8")
-    assert any("layout" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+    assert any("layout" in note for note in CONNECTOR.plan(place, ConnectOptions()).notes)
     settings.write_text('{\n  "model": "opus"\n}\n', encoding="utf-8")
-    assert not any("layout" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+    assert not any("layout" in note for note in CONNECTOR.plan(place, ConnectOptions()).notes)
 
 
-def test_server_that_was_added_by_hand_is_pointed_out(place: Place) -> None:
+def test_server_that_was_added_by_hand_is_pointed_out(place: InstallTarget) -> None:
     """Everything would be there twice, and nobody knows why."""
-    assert not any("by hand" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+    assert not any("by hand" in note for note in CONNECTOR.plan(place, ConnectOptions()).notes)
     write(place.user / ".claude.json", {"mcpServers": {"harken": {"command": "python"}}})
-    assert any("claude mcp remove harken" in note for note in CONNECTOR.plan(place, Wishes()).notes)
+    assert any("claude mcp remove harken" in note for note in CONNECTOR.plan(place, ConnectOptions()).notes)
 
 
-def test_unknown_way_to_be_woken_is_refused(place: Place) -> None:
+def test_unknown_way_to_be_woken_is_refused(place: InstallTarget) -> None:
     """A wish that is silently dropped looks as if it had been heard."""
     with pytest.raises(UserError, match="telepathy"):
-        CONNECTOR.plan(place, Wishes(wake="telepathy"))
+        CONNECTOR.plan(place, ConnectOptions(wake="telepathy"))
 
 
-def test_removal_by_hand_takes_out_what_is_there(place: Place) -> None:
+def test_removal_by_hand_takes_out_what_is_there(place: InstallTarget) -> None:
     """When the files no longer are what `connect` left, Claude Code's own commands take the plugin out."""
     assert CONNECTOR.removal(place).steps == []
     connect(place)
     steps = CONNECTOR.removal(place).steps
     commands = [step.argv[1:] for step in steps if isinstance(step, CommandStep)]
-    gone = {step.path for step in steps if isinstance(step, FileChange) and step.after is None}
+    gone = {step.path for step in steps if isinstance(step, FileEdit) and step.after is None}
     assert commands == [
         ("plugin", "uninstall", "harken@harken", "--scope", "user"),
         ("plugin", "marketplace", "remove", "harken", "--scope", "user"),
@@ -332,7 +332,7 @@ def test_removal_by_hand_takes_out_what_is_there(place: Place) -> None:
     assert gone == {plugin.folder(place) / name for name in plugin.files(place)}
 
 
-def test_check_names_what_is_wrong(place: Place) -> None:
+def test_check_names_what_is_wrong(place: InstallTarget) -> None:
     """The stand-in has no plugin: that is found, with what to do."""
     findings = {finding.what: finding for finding in CONNECTOR.check(place)}
     bad = {what for what, finding in findings.items() if not finding.is_good}
@@ -340,7 +340,7 @@ def test_check_names_what_is_wrong(place: Place) -> None:
     assert all(findings[what].hint for what in bad)
 
 
-def test_check_tells_what_claude_code_says_about_the_plugin(place: Place) -> None:
+def test_check_tells_what_claude_code_says_about_the_plugin(place: InstallTarget) -> None:
     """A plugin can be switched on and yet not be loaded; only Claude Code knows why."""
     entry = {"id": "harken@harken", "scope": "user", "enabled": True}
     listing = place.user / "listing.json"
@@ -361,7 +361,7 @@ def test_check_tells_what_claude_code_says_about_the_plugin(place: Place) -> Non
         assert hint in finding.hint, found
 
 
-def test_check_sees_that_hooks_are_switched_off(place: Place) -> None:
+def test_check_sees_that_hooks_are_switched_off(place: InstallTarget) -> None:
     """With this setting everything looks connected and nothing arrives."""
     write(place.user / ".claude" / "settings.json", {"disableAllHooks": True})
     findings = {finding.what: finding for finding in CONNECTOR.check(place)}

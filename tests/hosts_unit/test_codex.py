@@ -30,7 +30,7 @@ from harken.hosts.codex.appserver import AppServer
 from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
-from harken.hosts.connect.plan import FileChange, Place, Wishes
+from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
 
@@ -38,7 +38,7 @@ THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
 TRANSCRIPT = "/home/ann/.codex/sessions/rollout.jsonl"
 HELLO = Hello(cwd="/elsewhere", env={})
 CONFIG, HOOKS_FILE = Path("config.toml"), Path("/home/ann/.codex/hooks.json")
-PLACE = Place(
+PLACE = InstallTarget(
     user=Path("/home/ann"),
     environ={},
     project=None,
@@ -154,7 +154,9 @@ STARTS: Mapping[str, tuple[bytes | None, bytes | None]] = {
 }
 
 
-def connected(config: bytes | None, hooks: bytes | None, place: Place = PLACE) -> tuple[bytes | None, bytes | None]:
+def connected(
+    config: bytes | None, hooks: bytes | None, place: InstallTarget = PLACE
+) -> tuple[bytes | None, bytes | None]:
     """Return both files with everything of ours in them."""
     hooks = entries.with_hooks(hooks, place, file=HOOKS_FILE)
     hashes = {where: f"sha256:{index}" for index, where in enumerate(entries.places(hooks, file=HOOKS_FILE))}
@@ -182,7 +184,7 @@ SPACED = replace(PLACE, python="/my programs/python", edge=Path("/it's here/edge
 
 @pytest.mark.parametrize("place", [PLACE, SPACED], ids=["plain", "spaces"])
 @pytest.mark.parametrize("start", list(STARTS))
-def test_connecting_twice_changes_nothing(start: str, place: Place) -> None:
+def test_connecting_twice_changes_nothing(start: str, place: InstallTarget) -> None:
     """`connect` runs again with every upgrade: nobody is to be asked about what is current already."""
     once = connected(*STARTS[start], place)
     assert connected(*once, place) == once
@@ -255,8 +257,8 @@ def folder() -> Iterator[Path]:
 def test_plan_without_codex_says_that_hooks_are_not_trusted(folder: Path) -> None:
     """A hook that is not trusted is skipped in silence: whoever connects has to know."""
     place = replace(PLACE, user=folder, environ={"PATH": str(folder)})
-    plan = CONNECTOR.plan(place, Wishes())
-    changes = [step for step in plan.steps if isinstance(step, FileChange)]
+    plan = CONNECTOR.plan(place, ConnectOptions())
+    changes = [step for step in plan.steps if isinstance(step, FileEdit)]
     assert [change.path.name for change in changes] == ["config.toml", "hooks.json", "AGENTS.md"]
     assert "review" in plan.notes[0]
     assert b"trusted_hash" not in (changes[0].after or b"")
@@ -267,7 +269,7 @@ def test_file_that_cannot_be_understood_is_refused(folder: Path) -> None:
     (folder / ".codex").mkdir()
     (folder / ".codex" / "config.toml").write_text("model = [", encoding="utf-8")
     with pytest.raises(UserError, match=r"config\.toml"):
-        CONNECTOR.plan(replace(PLACE, user=folder, environ={"PATH": str(folder)}), Wishes())
+        CONNECTOR.plan(replace(PLACE, user=folder, environ={"PATH": str(folder)}), ConnectOptions())
 
 
 QUEUE = """

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
+from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.copilot import plugin
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
@@ -135,11 +135,11 @@ def test_every_moment_that_carries_text_has_a_voice_and_fits() -> None:
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> InstallTarget:
     """A person's home without Copilot."""
     user = tmp_path / "me"
     user.mkdir()
-    return Place(
+    return InstallTarget(
         user=user,
         environ={"PATH": str(tmp_path / "bin")},
         project=None,
@@ -149,10 +149,10 @@ def place(tmp_path: Path) -> Place:
     )
 
 
-def put(plan: Plan) -> None:
+def put(plan: ConnectPlan) -> None:
     """Write what a plan says."""
     for step in plan.steps:
-        assert isinstance(step, FileChange)
+        assert isinstance(step, FileEdit)
         assert (step.path.read_bytes() if step.path.exists() else None) == step.before
         step.path.parent.mkdir(parents=True, exist_ok=True)
         if step.after is None:
@@ -161,28 +161,28 @@ def put(plan: Plan) -> None:
             step.path.write_bytes(step.after)
 
 
-def written(place: Place) -> dict[str, bytes]:
+def written(place: InstallTarget) -> dict[str, bytes]:
     """Return every file of a person and of the plugin."""
     roots = (place.user, plugin.folder(place))
     return {str(path): path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file()}
 
 
 @pytest.mark.parametrize("wake", WAKES)
-def test_connected_host_needs_nothing_more(place: Place, wake: str) -> None:
+def test_connected_host_needs_nothing_more(place: InstallTarget, wake: str) -> None:
     """Connecting twice changes nothing the second time."""
-    put(CONNECTOR.plan(place, Wishes(wake=wake)))
-    assert CONNECTOR.plan(place, Wishes(wake=wake)).steps == []
+    put(CONNECTOR.plan(place, ConnectOptions(wake=wake)))
+    assert CONNECTOR.plan(place, ConnectOptions(wake=wake)).steps == []
     assert [finding for finding in CONNECTOR.check(place)[:2] if not finding.is_good] == []
 
 
 @pytest.mark.parametrize("before", WAKES)
 @pytest.mark.parametrize("after", WAKES)
-def test_choice_of_a_wake_leaves_nothing_of_the_last(place: Place, before: str, after: str) -> None:
+def test_choice_of_a_wake_leaves_nothing_of_the_last(place: InstallTarget, before: str, after: str) -> None:
     """Otherwise a waiter would go on to cost model calls after it was given up."""
-    put(CONNECTOR.plan(place, Wishes(wake=after)))
+    put(CONNECTOR.plan(place, ConnectOptions(wake=after)))
     wanted = written(place)
-    put(CONNECTOR.plan(place, Wishes(wake=before)))
-    put(CONNECTOR.plan(place, Wishes(wake=after)))
+    put(CONNECTOR.plan(place, ConnectOptions(wake=before)))
+    put(CONNECTOR.plan(place, ConnectOptions(wake=after)))
     assert written(place) == wanted
 
 
@@ -195,79 +195,79 @@ def test_choice_of_a_wake_leaves_nothing_of_the_last(place: Place, before: str, 
         '{\r\n\t"extraKnownMarketplaces": {\r\n\t\t"other": {"source": {"source": "github", "repo": "a/b"}}\r\n\t}}',
     ],
 )
-def test_removal_gives_the_person_their_settings_back(place: Place, settings: str, wake: str) -> None:
+def test_removal_gives_the_person_their_settings_back(place: InstallTarget, settings: str, wake: str) -> None:
     """Comments, order and spacing are theirs."""
     file = settings_file(place)
     file.parent.mkdir()
     file.write_bytes(settings.encode())
-    put(CONNECTOR.plan(place, Wishes(wake=wake)))
+    put(CONNECTOR.plan(place, ConnectOptions(wake=wake)))
     assert file.read_bytes() != settings.encode()
     put(CONNECTOR.removal(place))
     assert written(place) == {str(file): settings.encode()}
     assert CONNECTOR.removal(place).steps == []
 
 
-def test_settings_that_cannot_be_understood_are_not_touched(place: Place) -> None:
+def test_settings_that_cannot_be_understood_are_not_touched(place: InstallTarget) -> None:
     """A guess would lose what the person wrote."""
     file = settings_file(place)
     file.parent.mkdir()
     file.write_text('{"banner": }')
     with pytest.raises(UserError, match=r"settings\.json"):
-        CONNECTOR.plan(place, Wishes())
+        CONNECTOR.plan(place, ConnectOptions())
 
 
-def test_settings_are_found_where_the_person_keeps_them(place: Place, tmp_path: Path) -> None:
+def test_settings_are_found_where_the_person_keeps_them(place: InstallTarget, tmp_path: Path) -> None:
     """COPILOT_HOME moves everything that Copilot reads."""
     moved = replace(place, environ={"COPILOT_HOME": str(tmp_path / "elsewhere")})
     assert settings_file(moved) == tmp_path / "elsewhere" / "settings.json"
 
 
-def test_unknown_wake_is_an_error_that_names_the_others(place: Place) -> None:
+def test_unknown_wake_is_an_error_that_names_the_others(place: InstallTarget) -> None:
     """Nothing is chosen for the person."""
     with pytest.raises(UserError) as caught:
-        CONNECTOR.plan(place, Wishes(wake="magic"))
+        CONNECTOR.plan(place, ConnectOptions(wake="magic"))
     assert "extension, waiter" in caught.value.hint
 
 
-def test_each_wake_says_what_it_costs(place: Place) -> None:
+def test_each_wake_says_what_it_costs(place: InstallTarget) -> None:
     """Neither is silent: what is chosen is said again, and what is not chosen is not there."""
     for wake, cost in CONNECTOR.wakes.items():
-        assert f"Wake: {cost}" in CONNECTOR.plan(place, Wishes(wake=wake)).notes
+        assert f"Wake: {cost}" in CONNECTOR.plan(place, ConnectOptions(wake=wake)).notes
     plain = b"".join(plugin.files(place, "").values())
     assert b"wait.py" not in plain
     assert b"extension" not in plain
     assert b"wait.py" not in b"".join(plugin.files(place, plugin.EXTENSION).values())
 
 
-def test_project_is_connected_by_a_file_that_git_leaves_alone(place: Place, tmp_path: Path) -> None:
+def test_project_is_connected_by_a_file_that_git_leaves_alone(place: InstallTarget, tmp_path: Path) -> None:
     """A team's settings are not one person's to change."""
     shop = tmp_path / "shop"
     exclude = shop / ".git" / "info" / "exclude"
     exclude.parent.mkdir(parents=True)
     exclude.write_text("*.log")
     here = replace(place, project=shop)
-    put(CONNECTOR.plan(here, Wishes()))
+    put(CONNECTOR.plan(here, ConnectOptions()))
     told = "/.github/instructions/harken.instructions.md"
     assert exclude.read_text() == f"*.log\n/.github/copilot/settings.local.json\n{told}\n"
     assert not settings_file(place).exists()
-    assert CONNECTOR.plan(here, Wishes()).steps == []
+    assert CONNECTOR.plan(here, ConnectOptions()).steps == []
     assert plugin.folder(here) != plugin.folder(place)
     put(CONNECTOR.removal(here))
     assert exclude.read_text() == "*.log\n"
 
 
-def test_folder_where_copilot_would_not_look_is_refused(place: Place, tmp_path: Path) -> None:
+def test_folder_where_copilot_would_not_look_is_refused(place: InstallTarget, tmp_path: Path) -> None:
     """It would look connected and never hear anything."""
     (tmp_path / "shop" / ".git").mkdir(parents=True)
     (tmp_path / "shop" / "src").mkdir()
     with pytest.raises(UserError) as inside:
-        CONNECTOR.plan(replace(place, project=tmp_path / "shop" / "src"), Wishes())
+        CONNECTOR.plan(replace(place, project=tmp_path / "shop" / "src"), ConnectOptions())
     assert str(tmp_path / "shop") in inside.value.hint
     with pytest.raises(UserError, match="git repository"):
-        CONNECTOR.plan(replace(place, project=tmp_path / "elsewhere"), Wishes())
+        CONNECTOR.plan(replace(place, project=tmp_path / "elsewhere"), ConnectOptions())
 
 
-def test_version_is_read_from_the_package_without_a_start(place: Place, tmp_path: Path) -> None:
+def test_version_is_read_from_the_package_without_a_start(place: InstallTarget, tmp_path: Path) -> None:
     """A first start of Copilot unpacks itself into the person's home."""
     package = tmp_path / "lib" / "@github" / "copilot"
     package.mkdir(parents=True)
@@ -283,7 +283,7 @@ def test_version_is_read_from_the_package_without_a_start(place: Place, tmp_path
     assert (found.program, found.version) == (program, "1.0.102")
 
 
-def test_version_is_asked_for_where_no_package_tells(place: Place, tmp_path: Path) -> None:
+def test_version_is_asked_for_where_no_package_tells(place: InstallTarget, tmp_path: Path) -> None:
     """Copilot also comes as one file."""
     (tmp_path / "bin").mkdir()
     program = tmp_path / "bin" / "copilot"
@@ -295,7 +295,7 @@ def test_version_is_asked_for_where_no_package_tells(place: Place, tmp_path: Pat
 
 
 @pytest.mark.parametrize("wake", WAKES)
-def test_hook_lines_are_silent_where_everything_is_gone(place: Place, wake: str) -> None:
+def test_hook_lines_are_silent_where_everything_is_gone(place: InstallTarget, wake: str) -> None:
     """A removed Harken must not be noticed; hosts take an exit code of 2 for a veto."""
     hooks = json.loads(plugin.files(place, wake)[f"{plugin.PLUGIN}/hooks/hooks.json"])["hooks"]
     for event, entries in hooks.items():
@@ -305,14 +305,14 @@ def test_hook_lines_are_silent_where_everything_is_gone(place: Place, wake: str)
 
 
 @pytest.mark.parametrize("wake", ["", plugin.EXTENSION])
-def test_plugin_grants_itself_nothing(place: Place, wake: str) -> None:
+def test_plugin_grants_itself_nothing(place: InstallTarget, wake: str) -> None:
     """In Copilot the word of a hook beats the person's own rules, also those that refuse."""
     content = b"".join(plugin.files(place, wake).values())
     for word in (b"permissionRequest", b"preToolUse", b"allow"):
         assert word not in content
 
 
-def test_waiter_is_asked_for_and_allowed_by_the_same_letters(place: Place) -> None:
+def test_waiter_is_asked_for_and_allowed_by_the_same_letters(place: InstallTarget) -> None:
     """A permission for something else than what the agent is asked to start would be worth nothing."""
     command = plugin.waiter_command(place)
     prompt = plugin.arming(place)["prompt"]

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.connect.files import State, glance, look
-from harken.hosts.connect.record import Record, forget, load, save
+from harken.hosts.connect.files import FileState, glance, look
+from harken.hosts.connect.record import ConnectRecord, forget, load, save
 
-Way = Callable[[Iterable[Path]], dict[str, State]]
+Way = Callable[[Iterable[Path]], dict[str, FileState]]
 
 
 @pytest.mark.parametrize("way", [glance, look])
@@ -35,7 +35,7 @@ def test_a_folder_that_was_moved_is_found_by_its_old_name_when_a_link_is_there(t
     """Otherwise what was written there could not be taken back any more."""
     home, project = tmp_path / "home", tmp_path / "project"
     project.mkdir()
-    save(home, Record(host="codex", project=str(project)))
+    save(home, ConnectRecord(host="codex", project=str(project)))
     found = load(home, "codex", project)
     assert found is not None
     project.rename(tmp_path / "moved")
@@ -50,5 +50,5 @@ def test_a_project_is_found_by_a_link_to_it(tmp_path: Path) -> None:
     home, project, link = tmp_path / "home", tmp_path / "project", tmp_path / "link"
     project.mkdir()
     link.symlink_to(project)
-    save(home, Record(host="codex", project=str(link)))
+    save(home, ConnectRecord(host="codex", project=str(link)))
     assert load(home, "codex", project) == load(home, "codex", link) is not None

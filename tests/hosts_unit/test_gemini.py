@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import FileChange, Place, Wishes
+from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.gemini.connect import CONNECTOR
 from harken.hosts.gemini.entries import RULES, obstacles, with_entries, without_entries
 from harken.hosts.gemini.hooks import EVENTS, HOOKS
@@ -30,9 +30,9 @@ def payload(event: str, **more: object) -> dict[str, object]:
     return {**BASE, "hook_event_name": event, **more}
 
 
-def place(folder: Path, project: Path | None = None) -> Place:
+def place(folder: Path, project: Path | None = None) -> InstallTarget:
     """Return a place with everything below one folder."""
-    return Place(
+    return InstallTarget(
         user=folder / "user",
         environ={"PATH": "/nowhere"},
         project=project,
@@ -166,21 +166,21 @@ def test_it_cannot_be_asked_to_wake(tmp_path: Path) -> None:
     """Somebody who asks for it must be told, not be left waiting."""
     assert CONNECTOR.wakes == {}
     with pytest.raises(UserError, match="cannot be woken"):
-        CONNECTOR.plan(place(tmp_path), Wishes(wake="anything"))
-    assert "no way to be woken" in " ".join(CONNECTOR.plan(place(tmp_path), Wishes()).notes)
+        CONNECTOR.plan(place(tmp_path), ConnectOptions(wake="anything"))
+    assert "no way to be woken" in " ".join(CONNECTOR.plan(place(tmp_path), ConnectOptions()).notes)
 
 
 def test_project_is_connected_in_its_own_folder_and_never_twice(tmp_path: Path) -> None:
     """Two sets of the same hooks would tell everything twice."""
     project = tmp_path / "project"
-    plan = CONNECTOR.plan(place(tmp_path, project), Wishes())
-    paths = [step.path for step in plan.steps if isinstance(step, FileChange)]
+    plan = CONNECTOR.plan(place(tmp_path, project), ConnectOptions())
+    paths = [step.path for step in plan.steps if isinstance(step, FileEdit)]
     own = tmp_path / "user" / ".gemini"
     settings = project / ".gemini" / "settings.json"
     assert paths == [settings, own / "policies" / "harken.toml", project / "GEMINI.md"]
     own.mkdir(parents=True)
     (own / "settings.json").write_bytes(with_entries(None, place(tmp_path), file=FILE))
-    assert CONNECTOR.plan(place(tmp_path, project), Wishes()).steps == ()
+    assert CONNECTOR.plan(place(tmp_path, project), ConnectOptions()).steps == ()
 
 
 def run(line: str) -> subprocess.CompletedProcess[bytes]:

@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import FileChange, Place, Plan, Wishes
+from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
@@ -411,16 +411,18 @@ def test_events_and_calls_of_another_version_are_not_noticed(daemon: FakeDaemon)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Place:
+def place(tmp_path: Path) -> InstallTarget:
     """A person without opencode on their path."""
     edge = Path("/opt/harken/edge")
-    return Place(user=tmp_path, environ={}, project=None, harken=Path("/h"), python="/usr/bin/python3", edge=edge)
+    return InstallTarget(
+        user=tmp_path, environ={}, project=None, harken=Path("/h"), python="/usr/bin/python3", edge=edge
+    )
 
 
-def write(plan: Plan) -> None:
+def write(plan: ConnectPlan) -> None:
     """Do what a plan says."""
     for step in plan.steps:
-        assert isinstance(step, FileChange)
+        assert isinstance(step, FileEdit)
         if step.after is None:
             step.path.unlink()
             continue
@@ -428,9 +430,9 @@ def write(plan: Plan) -> None:
         step.path.write_bytes(step.after)
 
 
-def test_connecting_writes_two_entries_and_two_files(place: Place) -> None:
+def test_connecting_writes_two_entries_and_two_files(place: InstallTarget) -> None:
     """What opencode needs, and nothing else; a second time there is nothing to do."""
-    write(CONNECTOR.plan(place, Wishes()))
+    write(CONNECTOR.plan(place, ConnectOptions()))
     folder = place.user / ".config" / "opencode"
     assert {path.name for path in folder.rglob("*") if path.is_file()} == {"opencode.json", "harken.js", "harken.md"}
     command = ["/usr/bin/python3", "-I", "-S", "/opt/harken/edge/mcp.py", "--home", "/h"]
@@ -440,18 +442,18 @@ def test_connecting_writes_two_entries_and_two_files(place: Place) -> None:
         "instructions": [str(folder / "harken.md")],
     }
     assert 'const HOME = "/h"' in (folder / "plugins" / "harken.js").read_text()
-    assert CONNECTOR.plan(place, Wishes()).steps == []
+    assert CONNECTOR.plan(place, ConnectOptions()).steps == []
     assert [finding.is_good for finding in CONNECTOR.check(place)] == [True, True]
     assert CONNECTOR.find(place) is None
 
 
-def test_settings_with_comments_come_back_as_they_were(place: Place) -> None:
+def test_settings_with_comments_come_back_as_they_were(place: InstallTarget) -> None:
     """Trying Harken must cost nothing."""
     file = place.user / ".config" / "opencode" / "opencode.jsonc"
     file.parent.mkdir(parents=True)
     before = b'{\r\n\t// mine\r\n\t"model": "a/b",\r\n\t"mcp": { "other": { "type": "local" } }, // keep\r\n}\r\n'
     file.write_bytes(before)
-    write(CONNECTOR.plan(place, Wishes()))
+    write(CONNECTOR.plan(place, ConnectOptions()))
     assert file.read_bytes() != before
     write(CONNECTOR.removal(place))
     assert file.read_bytes() == before
@@ -470,7 +472,7 @@ def test_settings_with_comments_come_back_as_they_were(place: Place) -> None:
         ({"opencode.json": "{}", "named.json": '{"mcp": {"harken": {}}}'}, "named.json"),
     ],
 )
-def test_entry_goes_where_it_counts(place: Place, files: Mapping[str, str], chosen: str) -> None:
+def test_entry_goes_where_it_counts(place: InstallTarget, files: Mapping[str, str], chosen: str) -> None:
     """Later files win in opencode; an entry of ours that is there already must not be overruled by itself."""
     folder = place.user / ".config" / "opencode"
     folder.mkdir(parents=True)
@@ -481,37 +483,37 @@ def test_entry_goes_where_it_counts(place: Place, files: Mapping[str, str], chos
     assert settings_file(named) == paths[chosen]
 
 
-def test_folder_may_be_elsewhere_or_a_project(place: Place, tmp_path: Path) -> None:
+def test_folder_may_be_elsewhere_or_a_project(place: InstallTarget, tmp_path: Path) -> None:
     """As opencode has it; a project is connected beside the settings that a team shares, which are not in there."""
 
-    def written(where: Place) -> list[str]:
-        steps = CONNECTOR.plan(where, Wishes()).steps
-        return [step.path.relative_to(tmp_path).as_posix() for step in steps if isinstance(step, FileChange)]
+    def written(where: InstallTarget) -> list[str]:
+        steps = CONNECTOR.plan(where, ConnectOptions()).steps
+        return [step.path.relative_to(tmp_path).as_posix() for step in steps if isinstance(step, FileEdit)]
 
     moved = replace(place, environ={"XDG_CONFIG_HOME": str(tmp_path / "etc")})
     names = ("opencode.json", "plugins/harken.js", "harken.md")
     assert written(moved) == [f"etc/opencode/{name}" for name in names]
     project = replace(place, project=tmp_path / "shop")
     assert written(project) == [f"shop/.opencode/{name}" for name in names]
-    assert any("commits" in note for note in CONNECTOR.plan(project, Wishes()).notes)
+    assert any("commits" in note for note in CONNECTOR.plan(project, ConnectOptions()).notes)
 
 
-def test_file_of_somebody_else_is_not_overwritten(place: Place) -> None:
+def test_file_of_somebody_else_is_not_overwritten(place: InstallTarget) -> None:
     """Two programs may have had the same idea for a name."""
     file = place.user / ".config" / "opencode" / "plugins" / "harken.js"
     file.parent.mkdir(parents=True)
     file.write_text("export const Mine = async () => ({})\n")
     with pytest.raises(UserError, match="not a file of Harken's"):
-        CONNECTOR.plan(place, Wishes())
+        CONNECTOR.plan(place, ConnectOptions())
     assert CONNECTOR.removal(place).steps == []
 
 
-def test_settings_that_cannot_be_understood_are_left_alone(place: Place) -> None:
+def test_settings_that_cannot_be_understood_are_left_alone(place: InstallTarget) -> None:
     """Whoever mends them is told where."""
     file = place.user / ".config" / "opencode" / "opencode.json"
     file.parent.mkdir(parents=True)
     file.write_text('{"mcp": [')
     with pytest.raises(UserError):
-        CONNECTOR.plan(place, Wishes())
+        CONNECTOR.plan(place, ConnectOptions())
     with pytest.raises(UserError, match="nothing to choose"):
-        CONNECTOR.plan(place, Wishes(wake="bell"))
+        CONNECTOR.plan(place, ConnectOptions(wake="bell"))

@@ -19,7 +19,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.connect.plan import FileChange, Place, Wishes
+from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Moment, Voice
 from harken.hosts.qwen.connect import CONNECTOR
@@ -39,9 +39,9 @@ def payload(event: str, **more: object) -> dict[str, object]:
     return {**BASE, "hook_event_name": event, **more}
 
 
-def place(folder: Path, project: Path | None = None) -> Place:
+def place(folder: Path, project: Path | None = None) -> InstallTarget:
     """Return a place with everything below one folder."""
-    return Place(
+    return InstallTarget(
         user=folder / "user",
         environ={"PATH": "/nowhere"},
         project=project,
@@ -148,15 +148,15 @@ def test_obstacles_are_found() -> None:
 def test_project_is_connected_in_its_own_folder_and_never_twice(tmp_path: Path) -> None:
     """Two sets of the same hooks would tell everything twice."""
     project = tmp_path / "project"
-    steps = CONNECTOR.plan(place(tmp_path, project), Wishes()).steps
-    paths = [step.path for step in steps if isinstance(step, FileChange)]
+    steps = CONNECTOR.plan(place(tmp_path, project), ConnectOptions()).steps
+    paths = [step.path for step in steps if isinstance(step, FileEdit)]
     assert paths == [project / ".qwen" / "settings.json", project / "AGENTS.md"]
     own = tmp_path / "user" / ".qwen"
     own.mkdir(parents=True)
     (own / "settings.json").write_bytes(with_entries(None, place(tmp_path), file=FILE))
-    assert CONNECTOR.plan(place(tmp_path, project), Wishes()).steps == ()
+    assert CONNECTOR.plan(place(tmp_path, project), ConnectOptions()).steps == ()
     with pytest.raises(UserError):
-        CONNECTOR.plan(place(tmp_path), Wishes(wake="anything"))
+        CONNECTOR.plan(place(tmp_path), ConnectOptions(wake="anything"))
 
 
 def test_prompt_hook_passes_its_input_on_and_asks_for_a_step_only_when_the_bell_rings(tmp_path: Path) -> None:

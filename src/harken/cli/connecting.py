@@ -29,8 +29,8 @@ from harken.control.client import Result
 from harken.control.start import is_reachable
 from harken.display import one_line
 from harken.errors import HarkenError, UserError
-from harken.hosts.connect.apply import Undone, apply, fates, is_change, undo, verify
-from harken.hosts.connect.plan import CommandStep, Finding, Plan, Step
+from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, is_change, undo, verify
+from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, Step
 from harken.hosts.connect.record import shared_blocks
 from harken.hosts.names import short
 from harken.setup.connect import ConnectJob, ConnectTarget, job_of, targets
@@ -78,7 +78,7 @@ def _connected(asked: Invocation, job: ConnectJob, *, is_alone: bool) -> Result:
     target = job.target
     try:
         if job.is_todo:
-            apply(job.plan, target.place, job.wishes, _progress)
+            apply(job.plan, target.place, job.options, _progress)
         if target.found and sys.stderr.isatty():
             note_to_person(f"Looking whether {target.name} sees it …")
         findings = list(verify(target.connector, target.place)) if target.found else []
@@ -93,7 +93,7 @@ def _connected(asked: Invocation, job: ConnectJob, *, is_alone: bool) -> Result:
     return _result(job, "connected" if job.is_todo else "current", findings, None)
 
 
-def _result(job: ConnectJob, state: str, findings: Sequence[Finding], error: HarkenError | None) -> Result:
+def _result(job: ConnectJob, state: str, findings: Sequence[CheckFinding], error: HarkenError | None) -> Result:
     project = job.target.place.project
     return {
         "host": job.target.connector.name,
@@ -118,7 +118,7 @@ def disconnect_targets(asked: Invocation, found: Sequence[ConnectTarget], *, is_
         _agree(asked, "Disconnect?", is_agreed=is_agreed)
     results: list[Result] = []
     for target, is_todo in zip(found, todo, strict=True):
-        done = undo(target.connector, target.place, _progress) if is_todo else Undone()
+        done = undo(target.connector, target.place, _progress) if is_todo else DisconnectResult()
         results.append(
             {
                 "host": target.connector.name,
@@ -150,13 +150,13 @@ def _show(asked: Invocation, job: ConnectJob) -> None:
         show_notes(screen, job.plan.notes)
     else:
         show_plan(screen, job.plan)
-        unused = [(f"  --wake {way}", cost) for way, cost in target.connector.wakes.items() if way != job.wishes.wake]
+        unused = [(f"  --wake {way}", cost) for way, cost in target.connector.wakes.items() if way != job.options.wake]
         if unused:
             screen.line("  Other ways to be woken:")
             screen.table(unused)
 
 
-def _show_removal(asked: Invocation, target: ConnectTarget, plan: Plan | None, *, is_todo: bool) -> None:
+def _show_removal(asked: Invocation, target: ConnectTarget, plan: ConnectPlan | None, *, is_todo: bool) -> None:
     screen = asked.screen
     if not is_todo:
         screen.line(f"{target.name} is not connected.")
@@ -166,7 +166,7 @@ def _show_removal(asked: Invocation, target: ConnectTarget, plan: Plan | None, *
         show_plan(screen, plan)
     elif target.record:
         shared = shared_blocks(target.place.harken, target.record.key)
-        screen.table([(short(path), fate.value) for path, fate in fates(target.record, shared).items()])
+        screen.table([(short(path), outcome.value) for path, outcome in file_outcomes(target.record, shared).items()])
         for deed in reversed(target.record.deeds):
             if deed.undo:
                 screen.line(f"  {one_line(shlex.join(deed.undo))}")

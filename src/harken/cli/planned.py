@@ -16,23 +16,23 @@ from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen
 from harken.control.client import Result
 from harken.display import one_line, visible
 from harken.hosts.connect.apply import is_change
-from harken.hosts.connect.plan import CommandStep, FileChange, Finding, Found, Plan
+from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, FileEdit, InstalledProgram
 from harken.hosts.names import short, title_of
 
 GREEN = "32"
 CONTEXT_LINES = 2
 
 
-def heading(screen: Screen, host: str, found: Found | None, project: Path | None) -> str:
+def heading(screen: Screen, host: str, found: InstalledProgram | None, project: Path | None) -> str:
     """Return the line above what concerns one host."""
     where = f" in {short(project)}" if project else ""
     known = f" {one_line(found.version)} ({short(found.program)})" if found else " (not installed)"
     return screen.paint(f"{title_of(host)}{where}", BOLD) + screen.paint(known, DIM)
 
 
-def show_plan(screen: Screen, plan: Plan) -> None:
+def show_plan(screen: Screen, plan: ConnectPlan) -> None:
     """Print what a plan changes: diffs, files of our own by name, commands, and what to know."""
-    changes = [step for step in plan.steps if isinstance(step, FileChange) and is_change(step)]
+    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
     for change in changes:
         if not change.is_ours:
             screen.line(f"  {short(change.path)}  {screen.paint(one_line(change.why), DIM)}")
@@ -58,7 +58,7 @@ def show_notes(screen: Screen, notes: Sequence[str]) -> None:
             screen.text(f"- {note}")
 
 
-def show_findings(screen: Screen, findings: Sequence[Finding]) -> None:
+def show_findings(screen: Screen, findings: Sequence[CheckFinding]) -> None:
     """Print what was looked at, and what to do about what is not right."""
     for finding in findings:
         mark = screen.paint("ok", GREEN) if finding.is_good else screen.paint("no", RED)
@@ -67,7 +67,7 @@ def show_findings(screen: Screen, findings: Sequence[Finding]) -> None:
             screen.text("  " + at_home(finding.hint))
 
 
-def diff_lines(change: FileChange) -> Iterator[str]:
+def diff_lines(change: FileEdit) -> Iterator[str]:
     """Yield the lines of a unified diff, without the names of the files."""
     before, after = _lines(change.before), _lines(change.after)
     for number, line in enumerate(unified_diff(before, after, n=CONTEXT_LINES, lineterm="")):
@@ -77,9 +77,9 @@ def diff_lines(change: FileChange) -> Iterator[str]:
         yield "(only the line ends, or whether there is a file at all)"
 
 
-def plan_record(plan: Plan) -> Result:
+def plan_record(plan: ConnectPlan) -> Result:
     """Return a plan as JSON."""
-    changes = [step for step in plan.steps if isinstance(step, FileChange) and is_change(step)]
+    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
     return {
         "changes": [
             {
@@ -98,17 +98,17 @@ def plan_record(plan: Plan) -> Result:
     }
 
 
-def found_record(found: Found | None) -> Result | None:
+def found_record(found: InstalledProgram | None) -> Result | None:
     """Return an installed program as JSON."""
     return {"program": str(found.program), "version": found.version} if found else None
 
 
-def finding_record(finding: Finding) -> Result:
+def finding_record(finding: CheckFinding) -> Result:
     """Return something that was looked at as JSON."""
     return {"what": finding.what, "is_good": finding.is_good, "hint": at_home(finding.hint)}
 
 
-def _deed(change: FileChange) -> str:
+def _deed(change: FileEdit) -> str:
     if change.before is None:
         return "create"
     return "remove" if change.after is None else "change"

@@ -6,12 +6,12 @@ import os
 import sys
 from pathlib import Path
 
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 
 
-def local_place(harken: Path, project: Path | None = None) -> Place:
+def local_place(harken: Path, project: Path | None = None) -> InstallTarget:
     """Return the place of this machine, of one project or of every folder; `harken` is the home."""
-    return Place(
+    return InstallTarget(
         user=Path.home(),
         environ=dict(os.environ),
         project=Path(os.path.normpath(Path.cwd() / project)) if project else None,

@@ -12,8 +12,15 @@ from pathlib import Path
 
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.connect.apply import is_change
-from harken.hosts.connect.plan import CommandStep, Connector, Found, Place, Plan, Wishes
-from harken.hosts.connect.record import Record, load, records
+from harken.hosts.connect.plan import (
+    CommandStep,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    InstalledProgram,
+    InstallTarget,
+)
+from harken.hosts.connect.record import ConnectRecord, load, records
 from harken.hosts.names import short, title_of
 from harken.hosts.place import local_place
 from harken.hosts.registry import connector
@@ -24,9 +31,9 @@ class ConnectTarget:
     """One host, in one place."""
 
     connector: Connector
-    place: Place
-    found: Found | None
-    record: Record | None
+    place: InstallTarget
+    found: InstalledProgram | None
+    record: ConnectRecord | None
 
     @property
     def name(self) -> str:
@@ -60,8 +67,8 @@ class ConnectJob:
     """What is to be done to one host, or why it cannot be."""
 
     target: ConnectTarget
-    wishes: Wishes
-    plan: Plan
+    options: ConnectOptions
+    plan: ConnectPlan
     error: HarkenError | None = None
 
     @property
@@ -72,30 +79,32 @@ class ConnectJob:
 
 def job_of(target: ConnectTarget, wake: str | None, *, is_alone: bool) -> ConnectJob:
     """Return what is to be done to a host; what is wrong with it is raised when it `is_alone`, else kept."""
-    wishes = _wishes(target, wake)
+    options = _wishes(target, wake)
     try:
-        return ConnectJob(target=target, wishes=wishes, plan=_plan(target, wishes))
+        return ConnectJob(target=target, options=options, plan=_plan(target, options))
     except HarkenError as exc:
         if is_alone:
             raise
-        return ConnectJob(target=target, wishes=wishes, plan=Plan(host=target.connector.name, steps=()), error=exc)
+        return ConnectJob(
+            target=target, options=options, plan=ConnectPlan(host=target.connector.name, steps=()), error=exc
+        )
 
 
-def _wishes(target: ConnectTarget, wake: str | None) -> Wishes:
+def _wishes(target: ConnectTarget, wake: str | None) -> ConnectOptions:
     """Return what the person chose, now or when they connected before."""
     ways = target.connector.wakes
     if wake is None:
-        return Wishes(wake=target.record.wake if target.record else "")
+        return ConnectOptions(wake=target.record.wake if target.record else "")
     if wake == "default":
-        return Wishes()
+        return ConnectOptions()
     if wake not in ways:
         known = "\n".join(f"{way}: {cost}" for way, cost in {"default": "What comes with it.", **ways}.items())
         raise UserError(f"{title_of(target.connector.name)} has no wake {wake[:40]!r}.", f"There are:\n{known}")
-    return Wishes(wake=wake)
+    return ConnectOptions(wake=wake)
 
 
-def _plan(target: ConnectTarget, wishes: Wishes) -> Plan:
-    plan = target.connector.plan(target.place, wishes)
+def _plan(target: ConnectTarget, options: ConnectOptions) -> ConnectPlan:
+    plan = target.connector.plan(target.place, options)
     if target.found:
         return plan
     title = title_of(target.connector.name)

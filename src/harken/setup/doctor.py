@@ -19,7 +19,7 @@ from harken.config.load import load
 from harken.control.client import Daemon, NoDaemon, Result
 from harken.errors import HarkenError, UserError
 from harken.hosts.connect.apply import is_change, verify
-from harken.hosts.connect.plan import CommandStep, Finding, Wishes
+from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
 from harken.hosts.names import short
 from harken.setup.connect import ConnectTarget
@@ -33,7 +33,7 @@ class OwnHealth:
     """What there is to know of Harken itself, what is wrong with it, and what its surfaces have proven."""
 
     facts: Result
-    findings: Sequence[Finding]
+    findings: Sequence[CheckFinding]
     surfaces: Sequence[Result]
 
     @property
@@ -47,14 +47,14 @@ class HostHealth:
     """What was found out about one host: where it is connected, and whether that is in order."""
 
     target: ConnectTarget
-    findings: Sequence[tuple[Path | None, Finding]]  # by the project they are about
+    findings: Sequence[tuple[Path | None, CheckFinding]]  # by the project they are about
     is_connected: bool
 
 
 def health_of(target: ConnectTarget) -> HostHealth:
     """Look at one host, for the person and in every project where it is connected."""
     own = list(_connection(target)) if is_connected(target) else []
-    findings: list[tuple[Path | None, Finding]] = [(None, finding) for finding in own]
+    findings: list[tuple[Path | None, CheckFinding]] = [(None, finding) for finding in own]
     for record in records(target.place.harken):
         if record.host == target.connector.name and record.project:
             project = Path(record.project)
@@ -74,30 +74,32 @@ def is_connected(target: ConnectTarget) -> bool:
         return False  # a file that cannot be understood: `connect` says so
 
 
-def _connection(target: ConnectTarget) -> Iterator[Finding]:
+def _connection(target: ConnectTarget) -> Iterator[CheckFinding]:
     name, record, project = target.connector.name, target.record, target.place.project
     again = f"harken connect {name}" + (f" --project {project}" if project else "")
     if project is not None and not project.is_dir():
-        yield Finding(what=f"{project} is there", is_good=False, hint=f"Run: harken disconnect {name} --project …")
+        yield CheckFinding(what=f"{project} is there", is_good=False, hint=f"Run: harken disconnect {name} --project …")
         return
     if not target.found:
-        yield Finding(
+        yield CheckFinding(
             what="it is installed", is_good=False, hint=f"Install it, put it on the PATH, or: harken disconnect {name}"
         )
     if record is None:
-        yield Finding(what="connected by this home", is_good=False, hint=f"Its entries are of another. Run: {again}")
+        yield CheckFinding(
+            what="connected by this home", is_good=False, hint=f"Its entries are of another. Run: {again}"
+        )
     elif not record.is_whole:
-        yield Finding(what="connecting was finished", is_good=False, hint=f"It was interrupted. Run: {again}")
+        yield CheckFinding(what="connecting was finished", is_good=False, hint=f"It was interrupted. Run: {again}")
     try:
-        plan = target.connector.plan(target.place, Wishes(wake=record.wake if record else ""))
+        plan = target.connector.plan(target.place, ConnectOptions(wake=record.wake if record else ""))
     except HarkenError as exc:
-        yield Finding(what="its settings can be read", is_good=False, hint=f"{exc.message} {exc.hint}")
+        yield CheckFinding(what="its settings can be read", is_good=False, hint=f"{exc.message} {exc.hint}")
         return
     stale = [step for step in plan.steps if is_change(step)]
     about = [step.why if isinstance(step, CommandStep) else f"{short(step.path)} ({step.why})" for step in stale]
     other = f" It was connected with {record.python}." if record and record.python != target.place.python else ""
     hint = f"Not as this Harken would write it: {', '.join(about)}.{other} Run: {again}" if stale else ""
-    yield Finding(what="connected and current", is_good=not stale, hint=hint)
+    yield CheckFinding(what="connected and current", is_good=not stale, hint=hint)
     if target.found:
         yield from verify(target.connector, target.place)
 
@@ -117,36 +119,38 @@ def own_health(home: Home) -> OwnHealth:
     except NoDaemon:
         if home.down_file.exists():
             hint = "It was stopped with `harken down`: agents do not start it. Run: harken up"
-            findings.append(Finding(what="the daemon is allowed to start", is_good=False, hint=hint))
+            findings.append(CheckFinding(what="the daemon is allowed to start", is_good=False, hint=hint))
     except HarkenError as exc:
-        findings.append(Finding(what=ANSWERS, is_good=False, hint=f"{exc.message} {exc.hint}"))
+        findings.append(CheckFinding(what=ANSWERS, is_good=False, hint=f"{exc.message} {exc.hint}"))
     if facts["daemon"] and facts["daemon"]["version"] != __version__:
         hint = f"It is version {facts['daemon']['version']}. Run: harken up"
-        findings.append(Finding(what="the daemon is of this version", is_good=False, hint=hint))
+        findings.append(CheckFinding(what="the daemon is of this version", is_good=False, hint=hint))
     return OwnHealth(facts=facts, findings=findings, surfaces=surfaces)
 
 
-def _settings(home: Home) -> list[Finding]:
+def _settings(home: Home) -> list[CheckFinding]:
     """Return what is wrong with the settings: with those a daemon cannot start."""
     try:
         load(home, {}, {})
     except HarkenError as exc:
-        return [Finding(what="the settings in config.toml are valid", is_good=False, hint=f"{exc.message} {exc.hint}")]
+        return [
+            CheckFinding(what="the settings in config.toml are valid", is_good=False, hint=f"{exc.message} {exc.hint}")
+        ]
     return []
 
 
-def _database(home: Home) -> list[Finding]:
+def _database(home: Home) -> list[CheckFinding]:
     """Return what is wrong inside the database: what nobody reads for long nobody misses for long."""
     from harken.store.sqlite.connection import refuse_damage_inside
 
     if not home.database.exists() and home.identity_file.exists():
         hint = "harken.db is gone. Put it back where it was, or build it anew: harken down, then harken recover"
-        return [Finding(what="the database is there", is_good=False, hint=hint)]
+        return [CheckFinding(what="the database is there", is_good=False, hint=hint)]
     try:
         if home.database.exists():
             refuse_damage_inside(home.database)
     except HarkenError as exc:
-        return [Finding(what="the database is whole", is_good=False, hint=f"{exc.message} {exc.hint}")]
+        return [CheckFinding(what="the database is whole", is_good=False, hint=f"{exc.message} {exc.hint}")]
     return []
 
 
@@ -158,7 +162,7 @@ def _evidence(daemon: Daemon) -> list[Result]:
     return found
 
 
-def _interpreter(python: str, host: str) -> Finding:
+def _interpreter(python: str, host: str) -> CheckFinding:
     is_there = os.access(python, os.X_OK)
     hint = "" if is_there else f"It is gone, and sessions cannot start Harken. Run: harken connect {host}"
-    return Finding(what=f"the interpreter {python}", is_good=is_there, hint=hint)
+    return CheckFinding(what=f"the interpreter {python}", is_good=is_there, hint=hint)

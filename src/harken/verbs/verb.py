@@ -15,7 +15,7 @@ import msgspec
 
 from harken.budget import Rendering, ResultBudget, longest_piece, piece_of, printed_bytes
 from harken.errors import NotFound, Refused, UserError
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
 from harken.inbox import Caller, Inbox, Pulled, Role
@@ -108,7 +108,7 @@ class CallContext:
     request: str
     daemon: Callable[[], Mapping[str, object]]
     sources: Callable[[], Sequence[SourceReport]]
-    place: Callable[[], Place]  # where the settings of the person's hosts are
+    place: Callable[[], InstallTarget]  # where the settings of the person's hosts are
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
     browsers: SignedInBrowsers
 

@@ -20,7 +20,7 @@ from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.connect.apply import apply, is_change, undo
 from harken.hosts.connect.files import PRIVATE_FILE, read, trouble, write
-from harken.hosts.connect.plan import CommandStep, Connector, Place, Plan, Step, Wishes
+from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, ConnectPlan, InstallTarget, Step
 from harken.hosts.connect.record import load, locked
 from harken.hosts.names import short, title_of
 from harken.hosts.registry import connector, interactive
@@ -97,7 +97,7 @@ class Ground:
         named = {"folder": self.folder, "main": self.tops[-1]}
         return list(dict.fromkeys(named[name] for name in interactive(host).reads))
 
-    def paths(self, plan: Plan) -> list[Path]:
+    def paths(self, plan: ConnectPlan) -> list[Path]:
         """Return the files here that a plan writes."""
         return self.inside(dict.fromkeys(path for step in plan.steps for path in _touched(step)))
 
@@ -105,7 +105,7 @@ class Ground:
         """Return those that are in one of the work trees."""
         return [path for path in paths if any(path.is_relative_to(top) for top in self.tops)]
 
-    def patterns(self, plan: Plan) -> list[str]:
+    def patterns(self, plan: ConnectPlan) -> list[str]:
         """Return what git has to be told to leave alone: the files that are new."""
         new = [path for path in self.paths(plan) if not path.exists()]
         return [self.pattern(path) for path in new]
@@ -118,7 +118,7 @@ class Ground:
         """Return those that are files of the repository itself."""
         return [path for path in self.inside(paths) if self.repository and is_tracked(self._top_of(path), path)]
 
-    def refuse_tracked(self, plan: Plan) -> None:
+    def refuse_tracked(self, plan: ConnectPlan) -> None:
         """Raise when a plan writes into a file of the repository itself."""
         tracked = self.tracked(self.paths(plan))
         if tracked:
@@ -154,7 +154,7 @@ class Seeded:
         return [one_line(str(p.relative_to(folder))) if p.is_relative_to(folder) else short(p) for p in paths]
 
 
-def seed(everywhere: Place, task: str, folder: Path, host: str, refuse: Callable[[], None]) -> Seeded:
+def seed(everywhere: InstallTarget, task: str, folder: Path, host: str, refuse: Callable[[], None]) -> Seeded:
     """Connect a host in a task's folder where that is needed. Never raises: a task is useful without it.
 
     `refuse` raises when the one who asks may not connect hosts.
@@ -162,7 +162,7 @@ def seed(everywhere: Place, task: str, folder: Path, host: str, refuse: Callable
     found = connector(host)
     try:
         if (record := load(everywhere.harken, host, None)) is not None:
-            plan = found.plan(everywhere, Wishes(wake=record.wake))
+            plan = found.plan(everywhere, ConnectOptions(wake=record.wake))
             is_stale = any(is_change(step) for step in plan.steps)
             note = f"{title_of(host)} is connected, but not as this Harken would do it. Run: {_connect(host)}"
             return Seeded(notes=(note,) if is_stale else ())
@@ -175,7 +175,7 @@ def seed(everywhere: Place, task: str, folder: Path, host: str, refuse: Callable
         return _failed(host, folder, exc)
 
 
-def _tried(found: Connector, places: Sequence[Place], ground: Ground, task: str) -> Iterator[Seeded]:
+def _tried(found: Connector, places: Sequence[InstallTarget], ground: Ground, task: str) -> Iterator[Seeded]:
     """Connect one folder after the other; where one cannot be, the rest would be half of a connection."""
     for place in places:
         try:
@@ -191,7 +191,7 @@ def _failed(host: str, folder: Path, exc: HarkenError) -> Seeded:
     return Seeded(notes=(note,))
 
 
-def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded:
+def _seeded(found: Connector, place: InstallTarget, ground: Ground, task: str) -> Seeded:
     """Connect one of the folders that a host reads."""
     host = found.name
     is_main = place.project != ground.folder
@@ -218,12 +218,12 @@ def _seeded(found: Connector, place: Place, ground: Ground, task: str) -> Seeded
     if new not in known:
         _keep(place, new)
     if plan.steps:
-        apply(plan, place, Wishes())
+        apply(plan, place, ConnectOptions())
     files = tuple(str(path) for path in ground.paths(plan))
     return Seeded(files=files, notes=notes if plan.steps else (), about=tuple(plan.notes) if plan.steps else ())
 
 
-def unseed(place: Place, task: str) -> Seeded:
+def unseed(place: InstallTarget, task: str) -> Seeded:
     """Take back what was seeded for a task, and keep what other tasks need. Twice does no harm. Never raises."""
     if not (place.harken / FOLDER).exists():
         return Seeded()
@@ -236,7 +236,7 @@ def unseed(place: Place, task: str) -> Seeded:
         return Seeded(notes=(f"{exc.message} {hint}To try again: harken task done {task}",))
 
 
-def unseed_all(place: Place) -> list[tuple[Seed, Seeded]]:
+def unseed_all(place: InstallTarget) -> list[tuple[Seed, Seeded]]:
     """Take back what was seeded for every task; what fails is in the notes of its seed, and stops no other.
 
     Raises when the list cannot be read: one file of it that is damaged is enough. Nothing is kept for other tasks, and
@@ -251,13 +251,13 @@ def written_since(name: str) -> str:
     return f"{short(Path(name))} was written since: only Harken's entries are gone."
 
 
-def _all_unseeded(place: Place, task: str) -> Seeded:
+def _all_unseeded(place: InstallTarget, task: str) -> Seeded:
     every = seeds(place.harken)
     # The last first: a file that two of them have written becomes what it was, step by step.
     return Seeded.joined([_unseeded(place, each, every) for each in reversed(every) if each.task == task])
 
 
-def _unseeded(place: Place, old: Seed, every: Sequence[Seed]) -> Seeded:
+def _unseeded(place: InstallTarget, old: Seed, every: Sequence[Seed]) -> Seeded:
     here = replace(place, project=Path(old.project))
     files: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -319,7 +319,7 @@ def _worktree_now(old: Seed) -> Path | None:
     return link.parent if link.is_file() else None
 
 
-def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[str]:
+def _mend(found: Connector, place: InstallTarget, others: Sequence[Seed]) -> Iterator[str]:
     """Write again what went although another folder needs it: some files of a host serve all of them."""
     for project in sorted({each.project for each in others}):
         here = replace(place, project=Path(project))
@@ -329,7 +329,7 @@ def _mend(found: Connector, place: Place, others: Sequence[Seed]) -> Iterator[st
                 here = record.place(here)
                 plan = _plan(found, here, Ground.of(Path(project)))
                 if plan.steps:
-                    apply(plan, here, Wishes())
+                    apply(plan, here, ConnectOptions())
         except HarkenError as exc:
             yield f"{title_of(found.name)} in {project} may miss something: {exc.message} {exc.hint}".strip()
 
@@ -345,9 +345,9 @@ def seeded_names(harken: Path, task: str) -> set[str]:
     return {line[1:] for each in seeds(harken) if each.task == task for line in each.lines}
 
 
-def _plan(found: Connector, place: Place, ground: Ground) -> Plan:
+def _plan(found: Connector, place: InstallTarget, ground: Ground) -> ConnectPlan:
     """Return what is to be done; what git leaves alone is written here, not by the host's module."""
-    plan = found.plan(place, Wishes())
+    plan = found.plan(place, ConnectOptions())
     return replace(
         plan, steps=[step for step in plan.steps if is_change(step) and ground.exclude not in _touched(step)]
     )
@@ -357,7 +357,7 @@ def _touched(step: Step) -> tuple[Path, ...]:
     return step.touches if isinstance(step, CommandStep) else (step.path,)
 
 
-def _with_block(blank: Seed, plan: Plan, ground: Ground, known: Sequence[Seed], beside: Sequence[Seed]) -> Seed:
+def _with_block(blank: Seed, plan: ConnectPlan, ground: Ground, known: Sequence[Seed], beside: Sequence[Seed]) -> Seed:
     """Return a seed with what git is to leave alone: files that are new, and those that tasks beside it had made.
 
     Another host in the folder may have made a file that both read.
@@ -372,7 +372,7 @@ def _with_block(blank: Seed, plan: Plan, ground: Ground, known: Sequence[Seed], 
     return replace(blank, exclude=str(ground.exclude), lines=lines, has_made_exclude=has_made)
 
 
-def _keep(place: Place, new: Seed) -> None:
+def _keep(place: InstallTarget, new: Seed) -> None:
     """Remember a seed, then tell git: what a crash leaves behind is known."""
     with locked(place.harken):
         write(place.harken / FOLDER / f"{new.block}.json", json.dumps(asdict(new), indent=1).encode(), PRIVATE_FILE)
@@ -381,7 +381,7 @@ def _keep(place: Place, new: Seed) -> None:
             write(path, with_block(read(path), new.block, new.lines))
 
 
-def _forget(place: Place, old: Seed) -> None:
+def _forget(place: InstallTarget, old: Seed) -> None:
     # By the name that was read: what a file says about itself may name any other.
     file, exclude = place.harken / FOLDER / old.file, Path(old.exclude)
     with locked(place.harken):

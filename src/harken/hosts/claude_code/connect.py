@@ -21,7 +21,17 @@ from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
 from harken.hosts.connect.approval import UNASKED
-from harken.hosts.connect.plan import CommandStep, Connector, FileChange, Finding, Found, Place, Plan, Step, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    CommandStep,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+    Step,
+)
 from harken.hosts.connect.program import version_numbers
 
 PROGRAM: Final = "claude"
@@ -43,7 +53,7 @@ class _Scope:
     project: Path | None
 
     @classmethod
-    def of(cls, place: Place) -> _Scope:
+    def of(cls, place: InstallTarget) -> _Scope:
         """Return the scope that a place asks for."""
         if place.project is None:
             return cls("user", _config(place) / "settings.json", None)
@@ -67,26 +77,26 @@ class _ClaudeConnector:
         """None to choose from: its own way, a watched file, costs nothing until a message wakes."""
         return {}
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program; None when there is none."""
         program = _program(place)
         if program is None:
             return None
         words = _run(place, (str(program), "--version")).split()
-        return Found(program=program, version=words[0] if words else "")
+        return InstalledProgram(program=program, version=words[0] if words else "")
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
-        if wishes.wake:
+        if options.wake:
             raise UserError(
-                f"Claude Code has no way to be woken called {wishes.wake[:40]!r}.",
+                f"Claude Code has no way to be woken called {options.wake[:40]!r}.",
                 "Leave it out: idle sessions are woken anyway.",
             )
         asked, place = place.project, _rooted(place)
         program, scope = _needed(place), _Scope.of(place)
         state = _State.read(place, scope)
         if scope.project is not None and _is_connected_everywhere(place):
-            return Plan(
+            return ConnectPlan(
                 host=self.name, steps=(), notes=("Every session of yours is connected, so this folder is too.",)
             )
         if scope.project is None and (folders := _connected_folders(place)):
@@ -97,9 +107,9 @@ class _ClaudeConnector:
         changes = [*_writes(place)]
         commands = [*_installs(place, scope, program, state)]
         notes = _notes(place, scope, asked) if changes or commands else ()
-        return Plan(host=self.name, steps=(*changes, *commands), notes=notes)
+        return ConnectPlan(host=self.name, steps=(*changes, *commands), notes=notes)
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take the plugin out again."""
         place = _rooted(place)
         scope = _Scope.of(place)
@@ -112,9 +122,9 @@ class _ClaudeConnector:
             if state.is_known:
                 steps.append(_step(place, scope, program, _FORGET))
         steps += _deletes(place)
-        return Plan(host=self.name, steps=steps)
+        return ConnectPlan(host=self.name, steps=steps)
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether Claude Code itself sees the plugin and will run its hooks.
 
         Not by `claude mcp get`, which starts the server: it leaves files behind that nobody would take away again.
@@ -124,15 +134,15 @@ class _ClaudeConnector:
             place = replace(place, project=None)
         found, scope = self.find(place), _Scope.of(place)
         if found is None:
-            return (Finding(what="Claude Code is installed", is_good=False, hint="Put `claude` on your PATH."),)
+            return (CheckFinding(what="Claude Code is installed", is_good=False, hint="Put `claude` on your PATH."),)
         is_current = not any(True for _ in _writes(place))
         return (
-            Finding(
+            CheckFinding(
                 what=f"Claude Code {found.version} is new enough",
                 is_good=version_numbers(found.version) >= OLDEST,
                 hint=f"Update it: before {'.'.join(map(str, OLDEST))} idle sessions may not be woken.",
             ),
-            Finding(
+            CheckFinding(
                 what="the plugin's files are current", is_good=is_current, hint="Run `harken connect claude-code`."
             ),
             _listed(place, scope, found.program),
@@ -154,7 +164,7 @@ class _State:
     version: str  # of the copy that Claude Code made
 
     @classmethod
-    def read(cls, place: Place, scope: _Scope) -> _State:
+    def read(cls, place: InstallTarget, scope: _Scope) -> _State:
         """Read the settings of a scope and the list of installed plugins."""
         settings = _object(scope.settings)
         known = _inner(settings, "extraKnownMarketplaces", marketplace(place))
@@ -169,13 +179,13 @@ class _State:
         )
 
 
-def _is_connected_everywhere(place: Place) -> bool:
+def _is_connected_everywhere(place: InstallTarget) -> bool:
     everywhere = replace(place, project=None)
     state = _State.read(everywhere, _Scope.of(everywhere))
     return state.is_ours and state.is_installed and state.is_enabled
 
 
-def _connected_folders(place: Place) -> Sequence[str]:
+def _connected_folders(place: InstallTarget) -> Sequence[str]:
     """Return the folders that are connected to this home, each by itself: they would have everything twice."""
     folders = []
     for entries in _all_installed(place).values():
@@ -187,7 +197,7 @@ def _connected_folders(place: Place) -> Sequence[str]:
     return folders
 
 
-def _installed(place: Place, scope: _Scope) -> Mapping[str, object]:
+def _installed(place: InstallTarget, scope: _Scope) -> Mapping[str, object]:
     entries = _all_installed(place).get(plugin_id(place))
     for entry in entries if isinstance(entries, list) else ():
         if isinstance(entry, dict) and scope.fits(entry):
@@ -195,7 +205,7 @@ def _installed(place: Place, scope: _Scope) -> Mapping[str, object]:
     return {}
 
 
-def _all_installed(place: Place) -> Mapping[str, object]:
+def _all_installed(place: InstallTarget) -> Mapping[str, object]:
     return _inner(_object(_config(place) / "plugins" / "installed_plugins.json"), "plugins")
 
 
@@ -215,7 +225,7 @@ _WHY: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def _installs(place: Place, scope: _Scope, program: Path, state: _State) -> Iterator[CommandStep]:
+def _installs(place: InstallTarget, scope: _Scope, program: Path, state: _State) -> Iterator[CommandStep]:
     if not (state.is_known and state.is_ours):
         yield _step(place, scope, program, _ADD, _FORGET)
     if not (state.is_installed and state.is_enabled):
@@ -224,7 +234,7 @@ def _installs(place: Place, scope: _Scope, program: Path, state: _State) -> Iter
         yield _step(place, scope, program, _UPDATE)
 
 
-def _words(place: Place, scope: _Scope, verb: str) -> tuple[str, ...]:
+def _words(place: InstallTarget, scope: _Scope, verb: str) -> tuple[str, ...]:
     at = ("--scope", scope.name)
     match verb:
         case "add":
@@ -235,7 +245,7 @@ def _words(place: Place, scope: _Scope, verb: str) -> tuple[str, ...]:
             return ("plugin", verb, plugin_id(place), *at)
 
 
-def _step(place: Place, scope: _Scope, program: Path, verb: str, undo: str = "") -> CommandStep:
+def _step(place: InstallTarget, scope: _Scope, program: Path, verb: str, undo: str = "") -> CommandStep:
     return CommandStep(
         argv=_inside(scope, (str(program), *_words(place, scope, verb))),
         undo=_inside(scope, (str(program), *_words(place, scope, undo))) if undo else (),
@@ -245,7 +255,7 @@ def _step(place: Place, scope: _Scope, program: Path, verb: str, undo: str = "")
     )
 
 
-def _rooted(place: Place) -> Place:
+def _rooted(place: InstallTarget) -> InstallTarget:
     """Return the place with the folder that Claude Code takes for the project: the repository's main checkout."""
     if place.project is None:
         return place
@@ -271,7 +281,7 @@ def _inside(scope: _Scope, argv: tuple[str, ...]) -> tuple[str, ...]:
     return ("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(scope.project), *argv)
 
 
-def _touched(place: Place, scope: _Scope) -> Iterator[Path]:
+def _touched(place: InstallTarget, scope: _Scope) -> Iterator[Path]:
     """Yield all that its plugin commands were seen to write."""
     config = _config(place)
     yield _account(place)
@@ -287,23 +297,23 @@ def _touched(place: Place, scope: _Scope) -> Iterator[Path]:
         yield Path(place.environ.get("XDG_CONFIG_HOME") or place.user / ".config") / "git" / "ignore"
 
 
-def _writes(place: Place) -> Iterator[FileChange]:
+def _writes(place: InstallTarget) -> Iterator[FileEdit]:
     for name, content in plugin.files(place).items():
         path = plugin.folder(place) / name
         before = _bytes(path)
         if before != content:
-            yield FileChange(path=path, before=before, after=content, why="part of the plugin", is_ours=True)
+            yield FileEdit(path=path, before=before, after=content, why="part of the plugin", is_ours=True)
 
 
-def _deletes(place: Place) -> Iterator[FileChange]:
+def _deletes(place: InstallTarget) -> Iterator[FileEdit]:
     for name in plugin.files(place):
         path = plugin.folder(place) / name
         before = _bytes(path)
         if before is not None:
-            yield FileChange(path=path, before=before, after=None, why="part of the plugin", is_ours=True)
+            yield FileEdit(path=path, before=before, after=None, why="part of the plugin", is_ours=True)
 
 
-def _notes(place: Place, scope: _Scope, asked: Path | None) -> Sequence[str]:
+def _notes(place: InstallTarget, scope: _Scope, asked: Path | None) -> Sequence[str]:
     notes = [
         "Sessions that run already have it after /reload-plugins, and can be woken after /clear.",
         f"Claude Code will not ask before it reads the inbox ({', '.join(UNASKED)}); it asks before `reply`.",
@@ -325,12 +335,12 @@ def _as_claude_writes(content: bytes) -> bytes:
     return json.dumps(json.loads(content), indent=2, ensure_ascii=False).encode() + b"\n"
 
 
-def _listed(place: Place, scope: _Scope, program: Path) -> Finding:
+def _listed(place: InstallTarget, scope: _Scope, program: Path) -> CheckFinding:
     what, hint = "Claude Code has the plugin switched on", "Run `harken connect claude-code`."
     try:
         plugins = json.loads(_run(place, _inside(scope, (str(program), "plugin", "list", "--json"))))
     except ValueError:
-        return Finding(what=what, is_good=False, hint=hint)
+        return CheckFinding(what=what, is_good=False, hint=hint)
     mine = [
         entry
         for entry in (plugins if isinstance(plugins, list) else ())
@@ -338,34 +348,34 @@ def _listed(place: Place, scope: _Scope, program: Path) -> Finding:
     ]
     errors = [str(error)[:200] for entry in mine for error in entry.get("errors") or ()]
     if errors:
-        return Finding(what=what, is_good=False, hint=f"Claude Code says: {'; '.join(errors)}")
-    return Finding(what=what, is_good=any(entry.get("enabled") is True for entry in mine), hint=hint)
+        return CheckFinding(what=what, is_good=False, hint=f"Claude Code says: {'; '.join(errors)}")
+    return CheckFinding(what=what, is_good=any(entry.get("enabled") is True for entry in mine), hint=hint)
 
 
-def _hears_hooks(place: Place, scope: _Scope) -> Finding:
+def _hears_hooks(place: InstallTarget, scope: _Scope) -> CheckFinding:
     files = dict.fromkeys((_config(place) / "settings.json", scope.settings))
     off = [str(path) for path in files if _object(path).get("disableAllHooks") is True]
-    return Finding(
+    return CheckFinding(
         what="Claude Code runs hooks",
         is_good=not off,
         hint=f"Take disableAllHooks out of {', '.join(off)}; until then only Harken's tools work." if off else "",
     )
 
 
-def _program(place: Place) -> Path | None:
+def _program(place: InstallTarget) -> Path | None:
     search = os.pathsep.join((place.environ.get("PATH", ""), str(place.user / ".local" / "bin")))
     found = shutil.which(PROGRAM, path=search)
     return Path(found) if found else None
 
 
-def _needed(place: Place) -> Path:
+def _needed(place: InstallTarget) -> Path:
     program = _program(place)
     if program is None:
         raise UserError("Claude Code is not installed here.", "Install it, or put `claude` on your PATH.")
     return program
 
 
-def _run(place: Place, argv: tuple[str, ...]) -> str:
+def _run(place: InstallTarget, argv: tuple[str, ...]) -> str:
     """Return what a command of Claude Code prints; nothing when it cannot run."""
     try:
         done = subprocess.run(
@@ -376,16 +386,16 @@ def _run(place: Place, argv: tuple[str, ...]) -> str:
     return done.stdout.decode("utf-8", "replace")
 
 
-def _environ(place: Place) -> Mapping[str, str]:
+def _environ(place: InstallTarget) -> Mapping[str, str]:
     return {**place.environ, "HOME": str(place.user), **_QUIET}
 
 
-def _config(place: Place) -> Path:
+def _config(place: InstallTarget) -> Path:
     own = place.environ.get("CLAUDE_CONFIG_DIR")
     return Path(own) if own else place.user / ".claude"
 
 
-def _account(place: Place) -> Path:
+def _account(place: InstallTarget) -> Path:
     """Return the file with all that Claude Code remembers besides settings."""
     return (_config(place) if place.environ.get("CLAUDE_CONFIG_DIR") else place.user) / ".claude.json"
 

@@ -20,7 +20,7 @@ from harken import __version__
 from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import hook_line, mcp_command
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import Moment
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
 
@@ -41,17 +41,17 @@ _TOLD: Final = "instructions.json"
 _FRESH: Final = "startup|clear|compact"
 
 
-def marketplace(place: Place) -> str:
+def marketplace(place: InstallTarget) -> str:
     """Return the name of the marketplace. Each project has its own: one can be taken away without the others."""
     return "-".join(("harken", *_mark(place)))
 
 
-def folder(place: Place) -> Path:
+def folder(place: InstallTarget) -> Path:
     """Return where the marketplace is."""
     return place.harken / "plugins" / "-".join((HOST, *_mark(place)))
 
 
-def plugin_id(place: Place) -> str:
+def plugin_id(place: InstallTarget) -> str:
     """Return what Claude Code calls the plugin."""
     return f"{PLUGIN}@{marketplace(place)}"
 
@@ -61,7 +61,7 @@ def is_plugin_id(value: str) -> bool:
     return re.fullmatch(rf"{PLUGIN}@harken(-[0-9a-f]{{{_MARK_CHARS}}})?", value) is not None
 
 
-def files(place: Place) -> Mapping[str, bytes]:
+def files(place: InstallTarget) -> Mapping[str, bytes]:
     """Return the files of the marketplace by their names in it."""
     abilities = Abilities(tool_prefix=TOOL_PREFIX)
     parts = {
@@ -87,24 +87,24 @@ def files(place: Place) -> Mapping[str, bytes]:
     return {".claude-plugin/marketplace.json": _json(catalogue), MANIFEST: _json(manifest), **parts}
 
 
-def version(place: Place) -> str:
+def version(place: InstallTarget) -> str:
     """Return the version of the plugin that these files are."""
     return str(json.loads(files(place)[MANIFEST])["version"])
 
 
-def _mark(place: Place) -> tuple[str, ...]:
+def _mark(place: InstallTarget) -> tuple[str, ...]:
     if place.project is None:
         return ()
     return (hashlib.sha256(bytes(place.project)).hexdigest()[:_MARK_CHARS],)
 
 
-def _server(place: Place) -> Mapping[str, object]:
+def _server(place: InstallTarget) -> Mapping[str, object]:
     program, *arguments = mcp_command(place)
     # A turn that a wake starts does not list tools that have to be searched for.
     return {"command": program, "args": arguments, "alwaysLoad": True}
 
 
-def _hooks(place: Place) -> Mapping[str, object]:
+def _hooks(place: InstallTarget) -> Mapping[str, object]:
     hooks: dict[str, list[Mapping[str, object]]] = {EVENTS[moment]: [_hook(place, moment)] for moment in EVENTS}
     # Silent in another program that loads the plugin and does not say where it is.
     command = f'cat "${{CLAUDE_PLUGIN_ROOT}}/hooks/{_TOLD}" 2>/dev/null || :'
@@ -126,7 +126,7 @@ def _told(abilities: Abilities) -> Mapping[str, object]:
     return {"hookSpecificOutput": {"hookEventName": EVENTS[Moment.START], "additionalContext": text}}
 
 
-def _hook(place: Place, moment: Moment) -> Mapping[str, object]:
+def _hook(place: InstallTarget, moment: Moment) -> Mapping[str, object]:
     hook: dict[str, object] = {"type": "command", "command": hook_line(place, HOST, moment), "timeout": _HOOK_SECONDS}
     if moment is Moment.BELL:
         hook |= {"asyncRewake": True, "rewakeSummary": _SUMMARY, "rewakeMessage": _PREFIX}

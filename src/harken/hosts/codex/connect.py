@@ -22,7 +22,15 @@ from harken.hosts.codex.verdict import Judge
 from harken.hosts.connect.command import mcp_command
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, telling_notes, told, untold
-from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+)
 from harken.hosts.instructions import ANY_HOST, Abilities
 
 PROGRAM: Final = "codex"
@@ -62,7 +70,7 @@ class _Files:
     told: tuple[Path, Path]  # where agents may be told: the first where it has something in it
 
     @classmethod
-    def of(cls, place: Place, project: Path | None) -> _Files:
+    def of(cls, place: InstallTarget, project: Path | None) -> _Files:
         own = place.environ.get("CODEX_HOME", "")
         # Codex resolves the one, not the other; the path is part of the name that trust is kept under.
         home = Path(own).resolve() if own else place.user / ".codex"
@@ -88,19 +96,19 @@ class CodexConnector:
         """The ways to be woken that a person may choose: there is one, and it costs nothing."""
         return MappingProxyType({})
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program and its version."""
         judge = _judge(place)
-        return Found(program=judge.program, version=judge.version()) if judge else None
+        return InstalledProgram(program=judge.program, version=judge.version()) if judge else None
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
-        del wishes
+        del options
         project = place.project.resolve() if place.project else None
         files = _Files.of(place, project)
         if project is not None and _is_everywhere(place):
             note = "Codex is connected in every folder already: in this one, every hook would run twice."
-            return Plan(host=NAME, steps=(), notes=(note,))
+            return ConnectPlan(host=NAME, steps=(), notes=(note,))
         judge = _judge(place)
         hooks = entries.with_hooks(read(files.hooks), place, file=files.hooks)
         hashes = _hashes(judge, files, hooks)
@@ -110,7 +118,7 @@ class CodexConnector:
         before = changed.get(files.trust, read(files.trust))
         changed[files.trust] = entries.with_trust(before, files.hooks, hashes, file=files.trust)
         block = _told(place, files)
-        return Plan(
+        return ConnectPlan(
             host=NAME,
             steps=[*_changes(files, changed), *(change for change in block if change.before != change.after)],
             notes=[
@@ -120,7 +128,7 @@ class CodexConnector:
             blocks=[change.path for change in block],
         )
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take out our entries, wherever they stand now."""
         files = _Files.of(place, place.project.resolve() if place.project else None)
         hooks = read(files.hooks)
@@ -132,27 +140,27 @@ class CodexConnector:
         # A file in which nothing is left was made by us.
         steps = list(_changes(files, {path: data or None for path, data in changed.items()}))
         blocks = () if place.is_for_tasks else (untold(place, NAME, path) for path in files.told)
-        return Plan(host=NAME, steps=[*steps, *(change for change in blocks if change.before != change.after)])
+        return ConnectPlan(host=NAME, steps=[*steps, *(change for change in blocks if change.before != change.after)])
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Ask Codex what it makes of the files as they are."""
         judge = _judge(place)
         if judge is None:
             hint = "Install it, for example with: npm install -g @openai/codex"
-            return [Finding(what="Codex is installed", is_good=False, hint=hint)]
+            return [CheckFinding(what="Codex is installed", is_good=False, hint=hint)]
         project = place.project.resolve() if place.project else None
         files = _Files.of(place, project)
         server = [] if place.is_for_tasks else [_server(judge, files, project, place)]
         return [*server, *_hooks(judge, files, project)]
 
 
-def _judge(place: Place) -> Judge | None:
+def _judge(place: InstallTarget) -> Judge | None:
     path = place.environ.get("PATH", os.defpath)
     program = shutil.which(PROGRAM, path=path)
     return Judge(program=Path(program), path=path) if program else None
 
 
-def _told(place: Place, files: _Files) -> Sequence[FileChange]:
+def _told(place: InstallTarget, files: _Files) -> Sequence[FileEdit]:
     """Return the file that Codex reads to its model; a main checkout is not read in its worktrees."""
     if place.is_for_tasks or not place.can_tell:
         return ()
@@ -165,7 +173,7 @@ def _has_hooks(files: _Files) -> bool:
     return bool(entries.places(read(files.hooks), file=files.hooks))
 
 
-def _is_everywhere(place: Place) -> bool:
+def _is_everywhere(place: InstallTarget) -> bool:
     return _has_hooks(_Files.of(place, None))
 
 
@@ -182,7 +190,7 @@ def _hashes(judge: Judge | None, files: _Files, hooks: bytes | None) -> Mapping[
     return {place: hashes[place, command] for place, command in ours.items() if (place, command) in hashes}
 
 
-def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[FileChange]:
+def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[FileEdit]:
     whys = {
         files.trust: "trust in Harken's hooks",
         files.hooks: "hooks: what waits, with a prompt, after a tool, at the end of a turn",
@@ -191,7 +199,7 @@ def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[Fi
     for path, after in changed.items():
         before = read(path)
         if before != after:
-            yield FileChange(path=path, before=before, after=after, why=whys[path])
+            yield FileEdit(path=path, before=before, after=after, why=whys[path])
 
 
 def _notes(judge: Judge | None, files: _Files, project: Path | None, *, is_trusted: bool) -> Iterator[str]:
@@ -206,7 +214,7 @@ def _notes(judge: Judge | None, files: _Files, project: Path | None, *, is_trust
         yield f"Codex reads {project / '.codex'} only once you trust the folder: start `codex` there and say so."
 
 
-def _server(judge: Judge, files: _Files, project: Path | None, place: Place) -> Finding:
+def _server(judge: Judge, files: _Files, project: Path | None, place: InstallTarget) -> CheckFinding:
     what = "Codex knows the MCP server harken"
     command, *arguments = mcp_command(place)
     seen = judge.server({CONFIG: read(files.trust)}, entries.SERVER, cwd=project)
@@ -214,38 +222,40 @@ def _server(judge: Judge, files: _Files, project: Path | None, place: Place) -> 
     if not isinstance(transport, dict):
         is_there = entries.has_server(read(files.config), file=files.config)
         hint = "It does not read the folder: is it trusted?" if is_there else "Run: harken connect codex"
-        return Finding(what=what, is_good=False, hint=hint)
+        return CheckFinding(what=what, is_good=False, hint=hint)
     is_same = transport.get("command") == command and transport.get("args") == arguments
     if seen.get("enabled") is not True:
-        return Finding(what=what, is_good=False, hint=f"It is disabled in {files.config}.")
-    return Finding(what=what, is_good=is_same, hint="" if is_same else "It is another one. Run: harken connect codex")
+        return CheckFinding(what=what, is_good=False, hint=f"It is disabled in {files.config}.")
+    return CheckFinding(
+        what=what, is_good=is_same, hint="" if is_same else "It is another one. Run: harken connect codex"
+    )
 
 
-def _hooks(judge: Judge, files: _Files, project: Path | None) -> Iterator[Finding]:
+def _hooks(judge: Judge, files: _Files, project: Path | None) -> Iterator[CheckFinding]:
     config, hooks = read(files.trust), read(files.hooks)
     if not entries.runs_hooks(config, file=files.trust):
         hint = f"Remove `hooks = false` under [features] in {files.trust}."
-        yield Finding(what="Codex runs hooks", is_good=False, hint=hint)
+        yield CheckFinding(what="Codex runs hooks", is_good=False, hint=hint)
     own = {CONFIG: config} if project else {CONFIG: config, HOOKS_FILE: hooks}
     try:
         judged = judge.hooks(own, home=files.home, cwd=project)
     except Unavailable as exc:
-        yield Finding(what="Codex trusts the hooks", is_good=False, hint=f"It could not be asked. {exc}")
+        yield CheckFinding(what="Codex trusts the hooks", is_good=False, hint=f"It could not be asked. {exc}")
         return
     seen = {hook.place: hook for hook in judged if hook.source == str(files.hooks)}
     ours = entries.places(hooks, file=files.hooks)
     if not ours:
-        yield Finding(what="Codex has the hooks", is_good=False, hint="Run: harken connect codex")
+        yield CheckFinding(what="Codex has the hooks", is_good=False, hint="Run: harken connect codex")
     for place in ours:
         event = place.partition(":")[0]
         hook = seen.get(place)
         if hook is None:
             hint = "It does not see the file" + (": is the folder trusted?" if project else ".")
-            yield Finding(what=f"Codex has the hook {event}", is_good=False, hint=hint)
+            yield CheckFinding(what=f"Codex has the hook {event}", is_good=False, hint=hint)
         else:
             is_good = hook.is_trusted and hook.is_enabled
             hint = "" if is_good else "Start codex and choose to trust it, or run: harken connect codex"
-            yield Finding(what=f"Codex trusts the hook {event}", is_good=is_good, hint=hint)
+            yield CheckFinding(what=f"Codex trusts the hook {event}", is_good=is_good, hint=hint)
 
 
 CONNECTOR: Final[Connector] = CodexConnector()

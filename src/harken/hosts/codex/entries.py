@@ -22,7 +22,7 @@ from harken.hosts.connect.edits import (
     toml_set,
     toml_value,
 )
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import Moment
 
 SERVER: Final = "harken"
@@ -36,7 +36,7 @@ _OURS: Final = re.compile(r"/edge/hook\.py'? --home .+ codex [a-z]+(?: --in-task
 _CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
 
 
-def with_server(config: bytes | None, place: Place, *, file: Path) -> bytes:
+def with_server(config: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
     """Return the settings with the MCP server; what the person added to it, or decided about its tools, stays."""
     there = toml_value(config, (_SERVERS, SERVER), file=file)
     own = there if isinstance(there, dict) else {}
@@ -62,7 +62,7 @@ def without_server(config: bytes | None, *, file: Path) -> bytes | None:
     return toml_remove(config, (_SERVERS, SERVER), file=file)
 
 
-def with_hooks(hooks: bytes | None, place: Place, *, file: Path) -> bytes | None:
+def with_hooks(hooks: bytes | None, place: InstallTarget, *, file: Path) -> bytes | None:
     """Return the hooks with ours, each last in its event or where it stands already."""
     for moment, event in EVENTS.items():
         group = _group(place, moment)
@@ -130,7 +130,7 @@ def runs_hooks(config: bytes | None, *, file: Path) -> bool:
     return toml_value(config, ("features", "hooks"), file=file) is not False
 
 
-def _group(place: Place, moment: Moment) -> dict[str, object]:
+def _group(place: InstallTarget, moment: Moment) -> dict[str, object]:
     is_last = moment in {Moment.START, Moment.END}
     hook: dict[str, object] = {
         "type": "command",

@@ -22,7 +22,7 @@ from harken.hosts.connect.edits import block_remove, block_text
 from harken.hosts.connect.files import (
     PRIVATE_FILE,
     PRIVATE_FOLDER,
-    State,
+    FileState,
     digest,
     glance,
     keep,
@@ -34,17 +34,26 @@ from harken.hosts.connect.files import (
     unfinished,
     write,
 )
-from harken.hosts.connect.plan import CommandStep, Connector, FileChange, Finding, Place, Plan, Step, Wishes
-from harken.hosts.connect.record import Deed, Record, forget, kept, load, locked, save, shared_blocks
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    CommandStep,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    FileEdit,
+    InstallTarget,
+    Step,
+)
+from harken.hosts.connect.record import ConnectRecord, RecordedStep, forget, kept, load, locked, save, shared_blocks
 
 COMMAND_SECONDS: Final = 90.0
 SAID_CHARS: Final = 400
 
-Told = Callable[[Step], None]
+StepCallback = Callable[[Step], None]
 """Called before each step, for whoever shows progress."""
 
 
-class Fate(StrEnum):
+class FileOutcome(StrEnum):
     """What becomes of a file when a connection is taken back."""
 
     RESTORED = "as it was before"
@@ -54,7 +63,7 @@ class Fate(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Undone:
+class DisconnectResult:
     """What became of the files, and what could not be taken back."""
 
     restored: tuple[Path, ...] = ()  # as they were before `connect`
@@ -67,13 +76,15 @@ def is_change(step: Step) -> bool:
     return isinstance(step, CommandStep) or step.before != step.after
 
 
-def apply(plan: Plan, place: Place, wishes: Wishes, told: Told = lambda _: None) -> Record:
+def apply(
+    plan: ConnectPlan, place: InstallTarget, options: ConnectOptions, told: StepCallback = lambda _: None
+) -> ConnectRecord:
     """Do a plan and return its record; when a step fails, a connection that was begun by this is taken back."""
     with locked(place.harken):
         found = load(place.harken, plan.host, place.project)
         project = str(place.project) if place.project else ""
-        record = replace(found or Record(host=plan.host, project=project), is_whole=False)
-        record = replace(record, python=place.python, wake=wishes.wake, is_for_tasks=place.is_for_tasks)
+        record = replace(found or ConnectRecord(host=plan.host, project=project), is_whole=False)
+        record = replace(record, python=place.python, wake=options.wake, is_for_tasks=place.is_for_tasks)
         shared = shared_blocks(place.harken, record.key)
         record = replace(record, can_tell=place.can_tell, blocks=_blocks(plan, record, shared))
         save(place.harken, record)
@@ -97,9 +108,9 @@ def apply(plan: Plan, place: Place, wishes: Wishes, told: Told = lambda _: None)
         return record
 
 
-def _blocks(plan: Plan, record: Record, shared: Collection[str]) -> tuple[str, ...]:
+def _blocks(plan: ConnectPlan, record: ConnectRecord, shared: Collection[str]) -> tuple[str, ...]:
     """Return the files whose marked block is ours to take out; one that stood there before any of us stays."""
-    changes = [step for step in plan.steps if isinstance(step, FileChange) and is_change(step)]
+    changes = [step for step in plan.steps if isinstance(step, FileEdit) and is_change(step)]
     new = {
         step.path for step in changes if step.path in plan.blocks and block_text(step.before, file=step.path) is None
     }
@@ -108,7 +119,7 @@ def _blocks(plan: Plan, record: Record, shared: Collection[str]) -> tuple[str, .
     return tuple(dict.fromkeys((*record.blocks, *ours)))
 
 
-def verify(connector: Connector, place: Place) -> Sequence[Finding]:
+def verify(connector: Connector, place: InstallTarget) -> Sequence[CheckFinding]:
     """Let a host look at what was written; what it leaves behind by being run for that is recorded, to go again."""
     with locked(place.harken):
         record = load(place.harken, connector.name, place.project)
@@ -122,12 +133,12 @@ def verify(connector: Connector, place: Place) -> Sequence[Finding]:
             *others, last = record.deeds
             # The next look goes on where the last one ended: the record does not grow by looking.
             is_next = last.is_look and last.after == before and last.roots == roots
-            deed = Deed(before=last.before if is_next else before, after=after, roots=roots, is_look=True)
+            deed = RecordedStep(before=last.before if is_next else before, after=after, roots=roots, is_look=True)
             save(place.harken, replace(record, deeds=(*others, *(() if is_next else (last,)), deed)))
         return findings
 
 
-def _roots(record: Record) -> tuple[str, ...]:
+def _roots(record: ConnectRecord) -> tuple[str, ...]:
     """Return where a host may write because of us: where its commands do, and in folders that we made."""
     found: list[str] = []
     for deed in record.deeds:
@@ -136,14 +147,14 @@ def _roots(record: Record) -> tuple[str, ...]:
     return tuple(root for root in dict.fromkeys(found) if not any(str(p) in found for p in Path(root).parents))
 
 
-def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Undone:
+def undo(connector: Connector, place: InstallTarget, told: StepCallback = lambda _: None) -> DisconnectResult:
     """Take back what connecting did; without a record, take out our entries. Doing it twice does no harm."""
     with locked(place.harken):
         record = load(place.harken, connector.name, place.project)
         # Looked at before anything goes: some entries are only found by what another file holds.
         early = _removable(connector, place) if record else ()
         shared = shared_blocks(place.harken, record.key) if record else frozenset[str]()
-        taken = _take_back(record, place, shared) if record else _Taken(is_partial=True, can_run=True)
+        taken = _take_back(record, place, shared) if record else _UndoProgress(is_partial=True, can_run=True)
         cleaned: list[Path] = []
         notes = list(taken.notes)
         if taken.is_partial:
@@ -154,7 +165,7 @@ def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Und
                     cleaned.append(change.path)
             for step in filter(is_change, connector.removal(place).steps):
                 told(step)
-                if isinstance(step, FileChange):
+                if isinstance(step, FileEdit):
                     _put(step)
                     cleaned.append(step.path)
                 elif taken.can_run and (said := _run(step.argv, step.environ)):
@@ -166,43 +177,43 @@ def undo(connector: Connector, place: Place, told: Told = lambda _: None) -> Und
                 taken = replace(taken, restored=tuple(dict.fromkeys((*taken.restored, change.path))))
             _remove_folders(record)
             forget(place.harken, record.key)
-        return Undone(restored=taken.restored, cleaned=tuple(cleaned), notes=tuple(notes))
+        return DisconnectResult(restored=taken.restored, cleaned=tuple(cleaned), notes=tuple(notes))
 
 
-def _blocks_left(record: Record, shared: Collection[str]) -> Iterator[FileChange]:
+def _blocks_left(record: ConnectRecord, shared: Collection[str]) -> Iterator[FileEdit]:
     """Yield the files with a block that another connection wrote, and of which this one was the last user."""
     for path in (Path(name) for name in record.blocks if name not in shared):
-        change = FileChange(path=path, before=read(path), after=block_remove(read(path), file=path), why="the block")
+        change = FileEdit(path=path, before=read(path), after=block_remove(read(path), file=path), why="the block")
         if is_change(change):
             yield change
 
 
-def _removable(connector: Connector, place: Place) -> Sequence[FileChange]:
+def _removable(connector: Connector, place: InstallTarget) -> Sequence[FileEdit]:
     """Return the files without our entries, as far as they can be read."""
     try:
         steps = connector.removal(place).steps
     except UserError:
         return ()  # said when it is its turn
-    return [step for step in steps if isinstance(step, FileChange) and is_change(step)]
+    return [step for step in steps if isinstance(step, FileEdit) and is_change(step)]
 
 
-def fates(record: Record, shared: Collection[str] = ()) -> Mapping[Path, Fate]:
+def file_outcomes(record: ConnectRecord, shared: Collection[str] = ()) -> Mapping[Path, FileOutcome]:
     """Return the files that connecting wrote, and what taking it back would make of each.
 
     Those that are shared hold a block that another connection uses.
     """
-    found: dict[Path, Fate] = {Path(path): Fate.CLEANED for path in record.blocks}
+    found: dict[Path, FileOutcome] = {Path(path): FileOutcome.CLEANED for path in record.blocks}
     for deed in record.deeds:
         now, after = _now(deed), deed.after or {}
         for path in {**deed.before, **after}:
             was, became = deed.before.get(path), after.get(path)
-            if was != became and State("folder") not in {was, became} and not deed.is_look:
-                back = Fate.RESTORED if was else Fate.REMOVED
-                found[Path(path)] = back if now.get(path) in {was, became} else Fate.CLEANED
-    return found | {Path(path): Fate.STAYS for path in record.blocks if path in shared}
+            if was != became and FileState("folder") not in {was, became} and not deed.is_look:
+                back = FileOutcome.RESTORED if was else FileOutcome.REMOVED
+                found[Path(path)] = back if now.get(path) in {was, became} else FileOutcome.CLEANED
+    return found | {Path(path): FileOutcome.STAYS for path in record.blocks if path in shared}
 
 
-def _begin(step: Step, place: Place, folder: Path) -> Deed:
+def _begin(step: Step, place: InstallTarget, folder: Path) -> RecordedStep:
     """Return what is to be recorded before a step, with everything kept that it may overwrite."""
     if isinstance(step, CommandStep):
         roots = tuple(dict.fromkeys(str(_topmost_missing(path) or path) for path in step.touches))
@@ -213,25 +224,25 @@ def _begin(step: Step, place: Place, folder: Path) -> Deed:
         # because an environment holds secrets.
         paths = {name: value for name, value in step.environ.items() if Path(value).is_absolute()}
         passes = tuple(name for name in step.environ if name not in own and name not in paths)
-        return Deed(roots=roots, before=before, undo=step.undo, sets={**paths, **own}, passes=passes)
+        return RecordedStep(roots=roots, before=before, undo=step.undo, sets={**paths, **own}, passes=passes)
     target = Path(os.path.realpath(step.path))
     if read(target) != step.before:
         raise Conflict(f"{step.path} was changed meanwhile.", "Nothing is lost. Run this again.")
     folders = [parent for parent in reversed(target.parents) if not parent.exists()]
     before = glance([target])
     _keep_all(before, folder)
-    after = {str(parent): State("folder") for parent in folders}
+    after = {str(parent): FileState("folder") for parent in folders}
     if step.after is not None:
         mode = PRIVATE_FILE if target.is_relative_to(os.path.realpath(place.harken)) else mode_of(target)
-        after[str(target)] = State("file", digest(step.after), mode)
-    return Deed(before=before, after=after)
+        after[str(target)] = FileState("file", digest(step.after), mode)
+    return RecordedStep(before=before, after=after)
 
 
 def _topmost_missing(path: Path) -> Path | None:
     return next((parent for parent in [*reversed(path.parents), path] if not os.path.lexists(parent)), None)
 
 
-def _keep_all(found: Mapping[str, State], folder: Path) -> None:
+def _keep_all(found: Mapping[str, FileState], folder: Path) -> None:
     folder.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
     for path, state in found.items():
         if state.kind == "file" and not (folder / state.content).exists():
@@ -240,16 +251,16 @@ def _keep_all(found: Mapping[str, State], folder: Path) -> None:
                 raise Conflict(f"{path} was changed meanwhile.", "Nothing is lost. Run this again.")
 
 
-def _do(step: Step, deed: Deed) -> tuple[Deed, str]:
+def _do(step: Step, deed: RecordedStep) -> tuple[RecordedStep, str]:
     """Do a step; return its record with what came of it, and what went wrong."""
-    if isinstance(step, FileChange):
+    if isinstance(step, FileEdit):
         _put(step, next((state.mode for state in (deed.after or {}).values() if state.kind == "file"), None))
         return deed, ""
     problem = _run(step.argv, step.environ)
     return replace(deed, after=look(Path(root) for root in deed.roots)), problem
 
 
-def _put(change: FileChange, mode: int | None = None) -> None:
+def _put(change: FileEdit, mode: int | None = None) -> None:
     if change.after is not None:
         write(change.path, change.after, mode)
         return
@@ -292,7 +303,7 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Taken:
+class _UndoProgress:
     """How far a record could be taken back."""
 
     restored: tuple[Path, ...] = ()
@@ -301,7 +312,7 @@ class _Taken:
     notes: tuple[str, ...] = ()
 
 
-def _take_back(record: Record, place: Place, shared: Collection[str]) -> _Taken:
+def _take_back(record: ConnectRecord, place: InstallTarget, shared: Collection[str]) -> _UndoProgress:
     """Make every file that is as we left it what it was before, from the last step to the first; not shared ones."""
     restored: dict[Path, None] = {}
     problems: list[str] = []
@@ -322,11 +333,11 @@ def _take_back(record: Record, place: Place, shared: Collection[str]) -> _Taken:
             if deed.after is not None and now.get(path) == deed.after.get(path):
                 restore(Path(path), was, folder)
                 restored[Path(path)] = None
-            elif then.get(path) != State("folder"):
+            elif then.get(path) != FileState("folder"):
                 is_partial = True
         if problem and _now(deed) != deed.before:
             problems.append(problem)
-    return _Taken(
+    return _UndoProgress(
         restored=tuple(path for path in restored if not path.is_dir()),
         is_partial=is_partial or bool(problems),
         can_run=bool(problems),
@@ -334,18 +345,18 @@ def _take_back(record: Record, place: Place, shared: Collection[str]) -> _Taken:
     )
 
 
-def _now(deed: Deed) -> dict[str, State]:
+def _now(deed: RecordedStep) -> dict[str, FileState]:
     if deed.roots:
         return look(Path(root) for root in deed.roots)
     return glance(Path(path) for path in {**deed.before, **(deed.after or {})})
 
 
-def _environ(deed: Deed, place: Place) -> dict[str, str]:
+def _environ(deed: RecordedStep, place: InstallTarget) -> dict[str, str]:
     passed = {name: place.environ[name] for name in deed.passes if name in place.environ}
     return {**passed, **deed.sets}
 
 
-def _remove_folders(record: Record) -> None:
+def _remove_folders(record: ConnectRecord) -> None:
     """Remove the folders that were made for our files and have become empty."""
     for deed in reversed(record.deeds):
         made = [path for path, state in (deed.after or {}).items() if state.kind == "folder"]

@@ -11,24 +11,24 @@ import shlex
 from subprocess import list2cmdline
 from typing import Final
 
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import Moment
 
 IN_TASK: Final = "--in-task"
 
 
-def mcp_command(place: Place) -> tuple[str, ...]:
+def mcp_command(place: InstallTarget) -> tuple[str, ...]:
     """Return the command that a host starts as MCP server."""
     return (place.python, "-I", "-S", str(place.edge / "mcp.py"), "--home", str(place.harken))
 
 
-def hook_command(place: Place, host: str, moment: Moment) -> tuple[str, ...]:
+def hook_command(place: InstallTarget, host: str, moment: Moment) -> tuple[str, ...]:
     """Return the command that asks the daemon on behalf of a hook."""
     script = str(place.edge / "hook.py")
     return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value)
 
 
-def hook_line(place: Place, host: str, moment: Moment, *, is_in_task: bool = False) -> str:
+def hook_line(place: InstallTarget, host: str, moment: Moment, *, is_in_task: bool = False) -> str:
     """Return the line that `connect` writes into a host's settings: for `sh`, or where there is none, one command.
 
     With `is_in_task` it is silent in sessions that are in no task's folder.

@@ -25,7 +25,7 @@ _NEW_FILE: Final = 0o666
 
 
 @dataclass(frozen=True, slots=True)
-class State:
+class FileState:
     """What a path is: a file with some content, a link to somewhere, a folder, or more than we look at."""
 
     kind: Literal["file", "link", "folder", "other"]
@@ -33,7 +33,7 @@ class State:
     mode: int = 0
 
 
-Look = Mapping[str, State]
+Look = Mapping[str, FileState]
 """What each of some paths is; one that is missing does not exist."""
 
 
@@ -54,14 +54,14 @@ def trouble(verb: str, path: Path, exc: OSError) -> HarkenError:
     return UserError(f"Cannot {verb} {path}: {exc.strerror}.", "Check who owns it and its permissions.")
 
 
-def look(roots: Iterable[Path]) -> dict[str, State]:
+def look(roots: Iterable[Path]) -> dict[str, FileState]:
     """Return what some paths are, and everything below those that are folders; links are not entered."""
-    found: dict[str, State] = {}
+    found: dict[str, FileState] = {}
     for root in roots:
         try:
             for path in _below(root):
                 if len(found) >= MAX_FILES:
-                    found[str(root)] = State("other")
+                    found[str(root)] = FileState("other")
                     break
                 found[str(path)] = _state(path)
         except (FileNotFoundError, NotADirectoryError):
@@ -71,9 +71,9 @@ def look(roots: Iterable[Path]) -> dict[str, State]:
     return found
 
 
-def glance(paths: Iterable[Path]) -> dict[str, State]:
+def glance(paths: Iterable[Path]) -> dict[str, FileState]:
     """Return what some paths are, without what is below them."""
-    found: dict[str, State] = {}
+    found: dict[str, FileState] = {}
     for path in paths:
         try:
             found[str(path)] = _state(path)
@@ -96,16 +96,16 @@ def _below(root: Path) -> Iterator[Path]:
             yield from (Path(folder, name) for name in sorted([*folders, *files]))
 
 
-def _state(path: Path) -> State:
+def _state(path: Path) -> FileState:
     status = path.lstat()
     mode = stat.S_IMODE(status.st_mode)
     if stat.S_ISLNK(status.st_mode):
-        return State("link", str(path.readlink()))
+        return FileState("link", str(path.readlink()))
     if stat.S_ISDIR(status.st_mode):
-        return State("folder")
+        return FileState("folder")
     if not stat.S_ISREG(status.st_mode) or status.st_size > MAX_BYTES:
-        return State("other")
-    return State("file", digest(path.read_bytes()), mode)
+        return FileState("other")
+    return FileState("file", digest(path.read_bytes()), mode)
 
 
 def digest(data: bytes) -> str:
@@ -161,7 +161,7 @@ def keep(data: bytes, folder: Path) -> str:
     return name
 
 
-def restore(path: Path, state: State | None, kept: Path) -> None:
+def restore(path: Path, state: FileState | None, kept: Path) -> None:
     """Make a path what it was. A folder that is to go stays when something is in it."""
     try:
         if glance([path]).get(str(path)) == state:
@@ -179,7 +179,7 @@ def restore(path: Path, state: State | None, kept: Path) -> None:
         raise trouble("restore", path, exc) from exc
 
 
-def _clear(path: Path, state: State | None) -> None:
+def _clear(path: Path, state: FileState | None) -> None:
     is_folder = path.is_dir() and not path.is_symlink()
     if is_folder and (state is None or state.kind != "folder"):
         with suppress(OSError):  # somebody else's files are in it

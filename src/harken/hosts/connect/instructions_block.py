@@ -15,7 +15,7 @@ from typing import Final
 from harken.errors import UserError
 from harken.hosts.connect.edits import block_put, block_remove, block_text, json_value
 from harken.hosts.connect.files import read
-from harken.hosts.connect.plan import FileChange, Place
+from harken.hosts.connect.plan import FileEdit, InstallTarget
 from harken.hosts.connect.record import key_of, load, shared_blocks
 from harken.hosts.instructions import ANY_HOST, Abilities, agent_instructions
 
@@ -26,13 +26,13 @@ _WHY: Final = "what the agent is told: whose word a message is, and where an ans
 _WIDE: Final = (b"\xff\xfe", b"\xfe\xff")  # how UTF-16 begins
 
 
-def told(place: Place, host: str, path: Path, abilities: Abilities) -> FileChange:
+def told(place: InstallTarget, host: str, path: Path, abilities: Abilities) -> FileEdit:
     """Return a file with the block for a host; raises `UserError` where none can be put."""
     before = read(path)
     if not place.can_tell:
-        return FileChange(path=path, before=before, after=before, why=_WHY)
+        return FileEdit(path=path, before=before, after=before, why=_WHY)
     can = ANY_HOST if _is_shared(place, host, path) else abilities
-    return FileChange(path=path, before=before, after=with_block(before, can, path), why=_WHY)
+    return FileEdit(path=path, before=before, after=with_block(before, can, path), why=_WHY)
 
 
 def with_block(data: bytes | None, abilities: Abilities, file: Path) -> bytes:
@@ -42,14 +42,14 @@ def with_block(data: bytes | None, abilities: Abilities, file: Path) -> bytes:
     return block_put(data, agent_instructions(abilities), file=file)
 
 
-def untold(place: Place, host: str, path: Path) -> FileChange:
+def untold(place: InstallTarget, host: str, path: Path) -> FileEdit:
     """Return a file without the block; as it is where another host needs it, or where it is not known as ours."""
     before = read(path)
     record = load(place.harken, host, place.project)
     is_ours = record is None or os.path.realpath(path) in record.blocks
     is_to_go = place.can_tell and is_ours and not _is_shared(place, host, path)
     after = block_remove(before, file=path) if is_to_go else before
-    return FileChange(path=path, before=before, after=after, why=_WHY)
+    return FileEdit(path=path, before=before, after=after, why=_WHY)
 
 
 def is_told(path: Path) -> bool:
@@ -57,7 +57,7 @@ def is_told(path: Path) -> bool:
     return block_text(read(path), file=path) is not None
 
 
-def telling_notes(place: Place, path: Path) -> Sequence[str]:
+def telling_notes(place: InstallTarget, path: Path) -> Sequence[str]:
     """Return what people should know of a block in a project's file."""
     if place.project is None or not place.can_tell:
         return ()
@@ -75,5 +75,5 @@ def context_file(files: Sequence[Path], *usual: str) -> str:
     return next((name for name in (*usual, *names) if name in names), usual[0])
 
 
-def _is_shared(place: Place, host: str, path: Path) -> bool:
+def _is_shared(place: InstallTarget, host: str, path: Path) -> bool:
     return os.path.realpath(path) in shared_blocks(place.harken, key_of(host, place.project))

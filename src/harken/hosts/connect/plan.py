@@ -13,7 +13,7 @@ from typing import Protocol
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
+class InstallTarget:
     """Where a host's settings are, and where Harken is."""
 
     user: Path  # the person's home folder
@@ -28,14 +28,14 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wishes:
+class ConnectOptions:
     """What the person chose. Whatever costs them something, they have to name."""
 
     wake: str = ""  # a way to be woken that is not the host's default, by the host's own name for it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileChange:
+class FileEdit:
     """One file, as it is and as it should be. None: there is no such file."""
 
     path: Path
@@ -56,11 +56,11 @@ class CommandStep:
     touches: tuple[Path, ...]  # files and folders that it may write: looked at before and after
 
 
-Step = FileChange | CommandStep
+Step = FileEdit | CommandStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class ConnectPlan:
     """What connecting means here."""
 
     host: str
@@ -70,7 +70,7 @@ class Plan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Found:
+class InstalledProgram:
     """An installed host."""
 
     program: Path
@@ -78,7 +78,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Finding:
+class CheckFinding:
     """One thing that was looked at: is it as it should be, and what to do when it is not."""
 
     what: str
@@ -99,18 +99,18 @@ class Connector(Protocol):
         """The ways to be woken that a person may choose, each with one sentence on what it costs."""
         ...
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program; None when there is none. Runs it for its version, within seconds."""
         ...
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now. Raises `UserError` when a settings file cannot be understood."""
         ...
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take out our entries by hand, where `connect`'s own record no longer fits the files."""
         ...
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look, after writing, whether the host sees what was written; by its own commands where it has them."""
         ...

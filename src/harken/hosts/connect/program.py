@@ -9,12 +9,12 @@ import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 
 RUN_SECONDS = 30.0
 
 
-def find_program(place: Place, name: str) -> str | None:
+def find_program(place: InstallTarget, name: str) -> str | None:
     """Return the path of a program on the person's PATH."""
     return shutil.which(name, path=place.environ.get("PATH", os.defpath))
 

@@ -21,8 +21,8 @@ from typing import Final
 import msgspec
 
 from harken.errors import Conflict, UserError
-from harken.hosts.connect.files import PRIVATE_FILE, PRIVATE_FOLDER, State, read, trouble, write
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.files import PRIVATE_FILE, PRIVATE_FOLDER, FileState, read, trouble, write
+from harken.hosts.connect.plan import InstallTarget
 
 FOLDER: Final = "connected"
 VERSION: Final = 1
@@ -42,11 +42,11 @@ else:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Deed:
+class RecordedStep:
     """One step: what its paths were and became; with a command, how that is undone."""
 
-    before: Mapping[str, State]
-    after: Mapping[str, State] | None = None  # None: begun, and nobody saw the end
+    before: Mapping[str, FileState]
+    after: Mapping[str, FileState] | None = None  # None: begun, and nobody saw the end
     roots: tuple[str, ...] = ()  # of a command: where it may write
     is_look: bool = False  # only the host's own look at what was written
     undo: tuple[str, ...] = ()
@@ -55,7 +55,7 @@ class Deed:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class ConnectRecord:
     """One host, connected for the person or for one project."""
 
     host: str
@@ -66,7 +66,7 @@ class Record:
     is_for_tasks: bool = False  # a main checkout, connected only as far as tasks in its worktrees need it
     can_tell: bool = True  # the file that agents are told by may be written
     blocks: tuple[str, ...] = ()  # files with a marked block that some connection wrote and this one uses
-    deeds: tuple[Deed, ...] = ()
+    deeds: tuple[RecordedStep, ...] = ()
     file: str = ""  # the key under which it was found; its folder may be a link to elsewhere by now
     version: int = VERSION
 
@@ -75,7 +75,7 @@ class Record:
         """The name of its files."""
         return self.file or key_of(self.host, Path(self.project) if self.project else None)
 
-    def place(self, place: Place) -> Place:
+    def place(self, place: InstallTarget) -> InstallTarget:
         """Return a place as far as it was connected there."""
         return replace(place, is_for_tasks=self.is_for_tasks, can_tell=self.can_tell)
 
@@ -99,7 +99,7 @@ def kept(harken: Path, key: str) -> Path:
     return harken / FOLDER / key
 
 
-def load(harken: Path, host: str, project: Path | None) -> Record | None:
+def load(harken: Path, host: str, project: Path | None) -> ConnectRecord | None:
     """Return what is recorded of a connection; None when nothing is.
 
     What was connected under this very name comes first: a folder that was moved may have left a link there.
@@ -108,7 +108,7 @@ def load(harken: Path, host: str, project: Path | None) -> Record | None:
     return named or _read(harken / FOLDER / f"{key_of(host, project)}.json")
 
 
-def records(harken: Path) -> list[Record]:
+def records(harken: Path) -> list[ConnectRecord]:
     """Return every connection that is recorded."""
     found = (_read(path) for path in sorted((harken / FOLDER).glob("*.json")))
     return [record for record in found if record is not None]
@@ -119,7 +119,7 @@ def shared_blocks(harken: Path, key: str) -> frozenset[str]:
     return frozenset(path for record in records(harken) if record.key != key for path in record.blocks)
 
 
-def save(harken: Path, record: Record) -> None:
+def save(harken: Path, record: ConnectRecord) -> None:
     """Record a connection, durably."""
     # Not msgspec: names of files that are not UTF-8 have to survive.
     text = json.dumps(asdict(record), indent=1)
@@ -171,13 +171,13 @@ def _wait_for(file: int, seconds: float) -> None:
             return
 
 
-def _read(path: Path) -> Record | None:
+def _read(path: Path) -> ConnectRecord | None:
     data = read(path)
     if data is None:
         return None
     hint = "Remove it; our entries are then found in the host's files, without it."
     try:
-        record = msgspec.convert(json.loads(data), Record)
+        record = msgspec.convert(json.loads(data), ConnectRecord)
     except (ValueError, msgspec.ValidationError) as exc:
         raise UserError(f"{path} is damaged: what was connected cannot be read.", hint) from exc
     if record.version > VERSION:

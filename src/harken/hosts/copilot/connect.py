@@ -23,7 +23,15 @@ from harken.errors import UserError
 from harken.hosts.connect.edits import block_remove, json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold, with_block
-from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+)
 from harken.hosts.copilot import plugin
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.instructions import ANY_HOST, Abilities
@@ -64,38 +72,38 @@ class _CopilotConnector:
         """The ways to be woken that a person may choose."""
         return _WAKES
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program."""
         found = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
         if found is None:
             return None
         program = Path(found)
-        return Found(program=program, version=_packaged_version(program) or _told_version(program, place))
+        return InstalledProgram(program=program, version=_packaged_version(program) or _told_version(program, place))
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
-        if wishes.wake and wishes.wake not in _WAKES:
-            raise UserError(f"Copilot CLI has no wake {wishes.wake[:40]!r}.", f"Choose one of: {', '.join(_WAKES)}.")
+        if options.wake and options.wake not in _WAKES:
+            raise UserError(f"Copilot CLI has no wake {options.wake[:40]!r}.", f"Choose one of: {', '.join(_WAKES)}.")
         _check_project(place)
-        changes, blocks = _telling(place, wishes.wake)
+        changes, blocks = _telling(place, options.wake)
         file = settings_file(place)
         before = read(file)
         after = json_set(before, _MARKETPLACE, _source(place), file=file)
         after = json_set(after, _ENABLED, value=True, file=file)
         steps = [
-            *_file_changes(place, plugin.files(place, wishes.wake)),
-            FileChange(path=file, before=before, after=_armed(after, place, wishes.wake, file), why="names the plugin"),
+            *_file_changes(place, plugin.files(place, options.wake)),
+            FileEdit(path=file, before=before, after=_armed(after, place, options.wake, file), why="names the plugin"),
             *_hidden(place),
             *changes,
         ]
-        return Plan(
+        return ConnectPlan(
             host=NAME,
             steps=[step for step in steps if step.before != step.after],
-            notes=_notes(place, wishes),
+            notes=_notes(place, options),
             blocks=blocks,
         )
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take our entries out of the settings as they are now."""
         file, told_in = settings_file(place), instructions_file(place)
         before = read(file)
@@ -103,14 +111,14 @@ class _CopilotConnector:
         for path in (_MARKETPLACE, _ENABLED):
             after = json_remove(after, path, file=file)
         steps = [
-            FileChange(path=file, before=before, after=after, why="without the plugin"),
+            FileEdit(path=file, before=before, after=after, why="without the plugin"),
             *_file_changes(place, {}),
             *_hidden(place, is_hidden=False),
             _own_change(told_in, None) if place.project else untold(place, NAME, told_in),
         ]
-        return Plan(host=NAME, steps=[step for step in steps if step.before != step.after])
+        return ConnectPlan(host=NAME, steps=[step for step in steps if step.before != step.after])
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether the files are current and whether Copilot lists the plugin."""
         file = settings_file(place)
         data = read(file)
@@ -119,14 +127,16 @@ class _CopilotConnector:
             and json_value(data, _ENABLED, file=file) is True
         )
         again = "Run `harken connect copilot-cli` again."
-        findings = [Finding(what=f"{file} names the plugin", is_good=is_named, hint="" if is_named else again)]
+        findings = [CheckFinding(what=f"{file} names the plugin", is_good=is_named, hint="" if is_named else again)]
         if not is_named:
             return findings
         is_current = not [*_file_changes(place, plugin.files(place, _chosen_wake(place)))]
-        findings.append(Finding(what="the plugin is current", is_good=is_current, hint="" if is_current else again))
+        findings.append(
+            CheckFinding(what="the plugin is current", is_good=is_current, hint="" if is_current else again)
+        )
         if json_value(data, _NO_HOOKS, file=file) is True:
             hint = f"Take disableAllHooks out of {file}: without hooks messages wait until the agent asks."
-            findings.append(Finding(what="hooks are on", is_good=False, hint=hint))
+            findings.append(CheckFinding(what="hooks are on", is_good=False, hint=hint))
         if place.project is None:
             findings += _listed(place, data)
         return findings
@@ -135,19 +145,19 @@ class _CopilotConnector:
 CONNECTOR: Final[Connector] = _CopilotConnector()
 
 
-def settings_file(place: Place) -> Path:
+def settings_file(place: InstallTarget) -> Path:
     """Return the settings that are changed: a person's, or those of a project that are not shared with others."""
     if place.project is not None:
         return place.project / ".github" / "copilot" / "settings.local.json"
     return _state(place) / "settings.json"
 
 
-def instructions_file(place: Place) -> Path:
+def instructions_file(place: InstallTarget) -> Path:
     """Return the file that Copilot gives to its model: a person's, or one of ours among those of a project."""
     return place.project / _TOLD if place.project else _state(place) / "copilot-instructions.md"
 
 
-def _telling(place: Place, wake: str) -> tuple[Sequence[FileChange], Sequence[Path]]:
+def _telling(place: InstallTarget, wake: str) -> tuple[Sequence[FileEdit], Sequence[Path]]:
     """Return how the agent is told, and the files with a block that others may share.
 
     A project has a file of ours, unless Copilot reads the block there anyway: the person's own, or in AGENTS.md.
@@ -163,7 +173,7 @@ def _telling(place: Place, wake: str) -> tuple[Sequence[FileChange], Sequence[Pa
     return (_own_change(own, plugin.abilities(wake)),), ()
 
 
-def _own_change(path: Path, abilities: Abilities | None) -> FileChange:
+def _own_change(path: Path, abilities: Abilities | None) -> FileEdit:
     """Return our file in a project with the block, or without it; what somebody added to it stays."""
     before = read(path)
     if abilities is not None:
@@ -171,19 +181,19 @@ def _own_change(path: Path, abilities: Abilities | None) -> FileChange:
     else:
         after = block_remove(before, file=path)
         after = None if after == _FOR_ALL else after
-    return FileChange(path=path, before=before, after=after, why="what the agent is told in this project")
+    return FileEdit(path=path, before=before, after=after, why="what the agent is told in this project")
 
 
-def _state(place: Place) -> Path:
+def _state(place: InstallTarget) -> Path:
     named = place.environ.get("COPILOT_HOME", "")
     return Path(named) if named else place.user / ".copilot"
 
 
-def _source(place: Place) -> Mapping[str, object]:
+def _source(place: InstallTarget) -> Mapping[str, object]:
     return {"source": {"source": "directory", "path": str(plugin.folder(place))}}
 
 
-def _check_project(place: Place) -> None:
+def _check_project(place: InstallTarget) -> None:
     """Raise for a folder in which Copilot would not read what we write."""
     if place.project is None or (place.project / ".git").exists():
         return
@@ -194,7 +204,7 @@ def _check_project(place: Place) -> None:
     )
 
 
-def _hidden(place: Place, *, is_hidden: bool = True) -> Iterator[FileChange]:
+def _hidden(place: InstallTarget, *, is_hidden: bool = True) -> Iterator[FileEdit]:
     """Yield what keeps the settings of one person in a project out of everybody's repository, or no longer does."""
     if place.project is None or not (place.project / ".git").is_dir():
         return
@@ -207,27 +217,27 @@ def _hidden(place: Place, *, is_hidden: bool = True) -> Iterator[FileChange]:
         after += gap + b"".join(line + b"\n" for line in _EXCLUDED)
     there = set(_EXCLUDED).intersection((before or b"").split())
     if there != set(_EXCLUDED if is_hidden else ()):
-        yield FileChange(path=path, before=before, after=after or None, why="what git leaves alone here")
+        yield FileEdit(path=path, before=before, after=after or None, why="what git leaves alone here")
 
 
-def _armed(data: bytes | None, place: Place, wake: str, file: Path) -> bytes | None:
+def _armed(data: bytes | None, place: InstallTarget, wake: str, file: Path) -> bytes | None:
     """Return the settings with the prompt that starts the waiter, or without it."""
     wanted = plugin.arming(place) if wake == plugin.WAITER else None
     data = json_remove_items(data, _STARTS, lambda hook: plugin.is_arming(hook) and hook != wanted, file=file)
     return data if wanted is None else json_append(data, _STARTS, wanted, file=file)
 
 
-def _file_changes(place: Place, wanted: Mapping[str, bytes]) -> Iterator[FileChange]:
+def _file_changes(place: InstallTarget, wanted: Mapping[str, bytes]) -> Iterator[FileEdit]:
     """Yield what differs in the marketplace; files that an earlier choice left there go."""
     root = plugin.folder(place)
     known = {name for wake in (plugin.NO_WAKE, *_WAKES) for name in plugin.files(place, wake)}
     for name in sorted(known | set(wanted)):
         before, after = read(root / name), wanted.get(name)
         if before != after:
-            yield FileChange(path=root / name, before=before, after=after, why="the plugin", is_ours=True)
+            yield FileEdit(path=root / name, before=before, after=after, why="the plugin", is_ours=True)
 
 
-def _chosen_wake(place: Place) -> str:
+def _chosen_wake(place: InstallTarget) -> str:
     """Return the wake of the plugin that is in place."""
     root = plugin.folder(place)
     if read(root / plugin.EXTENSION_SETTINGS) is not None:
@@ -236,7 +246,7 @@ def _chosen_wake(place: Place) -> str:
     return plugin.WAITER if b"--remind" in hooks else plugin.NO_WAKE
 
 
-def _notes(place: Place, wishes: Wishes) -> Sequence[str]:
+def _notes(place: InstallTarget, options: ConnectOptions) -> Sequence[str]:
     quiet, telling = ", ".join(plugin.QUIET_TOOLS), ", ".join(plugin.TELLING_TOOLS)
     allowing = f"--allow-tool '{plugin.SERVER}({plugin.QUIET_TOOLS[0]})'"
     notes = [
@@ -245,8 +255,8 @@ def _notes(place: Place, wishes: Wishes) -> Sequence[str]:
         "While any plugin is enabled, Copilot loads extensions in interactive sessions, also those of your own.",
         "Sessions that are open now are reached after they are started again.",
     ]
-    if wishes.wake:
-        notes.insert(0, f"Wake: {_WAKES[wishes.wake]}")
+    if options.wake:
+        notes.insert(0, f"Wake: {_WAKES[options.wake]}")
     else:
         notes.insert(0, "An idle session is not woken: it gets its messages with its next prompt.")
     if place.project is not None:
@@ -269,16 +279,16 @@ def _packaged_version(program: Path) -> str:
     return str(package.get("version", "")) if is_its_own else ""
 
 
-def _told_version(program: Path, place: Place) -> str:
+def _told_version(program: Path, place: InstallTarget) -> str:
     words = _run((str(program), "--version"), dict(place.environ)).split()
     return next((word.rstrip(".") for word in words if word[:1].isdigit()), "")
 
 
-def _listed(place: Place, settings: bytes | None) -> Sequence[Finding]:
+def _listed(place: InstallTarget, settings: bytes | None) -> Sequence[CheckFinding]:
     """Ask Copilot which plugins it sees, in a copy of its settings: it would leave traces beside the real ones."""
     program = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
     if program is None:
-        return [Finding(what="Copilot CLI is installed", is_good=False, hint="Install it, or put it on the PATH.")]
+        return [CheckFinding(what="Copilot CLI is installed", is_good=False, hint="Install it, or put it on the PATH.")]
     caches = (place.environ.get("XDG_CACHE_HOME") or place.user / ".cache", place.user / "Library" / "Caches")
     if not any(Path(cache, "copilot").exists() for cache in caches):
         return []  # it never ran here, and would unpack itself into this home just to answer
@@ -288,7 +298,7 @@ def _listed(place: Place, settings: bytes | None) -> Sequence[Finding]:
         said = _run((program, "plugin", "list"), environ)
     is_seen = plugin.PLUGIN_ID in said
     hint = "" if is_seen else "Run `copilot plugin list` and `harken connect copilot-cli` again."
-    return [Finding(what="Copilot lists the plugin", is_good=is_seen, hint=hint)]
+    return [CheckFinding(what="Copilot lists the plugin", is_good=is_seen, hint=hint)]
 
 
 def _run(command: tuple[str, ...], environ: Mapping[str, str]) -> str:

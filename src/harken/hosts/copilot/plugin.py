@@ -18,7 +18,7 @@ from typing import Final
 
 from harken import __version__
 from harken.hosts.connect.command import hook_line, mcp_command
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.copilot.hooks import NAME
 from harken.hosts.hook import Moment
 from harken.hosts.instructions import SKILLS, Abilities, skill_text
@@ -57,7 +57,7 @@ _HOOKS: Final[Mapping[str, Moment]] = MappingProxyType(
 _HOOK_SECONDS: Final = 10
 
 
-def folder(place: Place) -> Path:
+def folder(place: InstallTarget) -> Path:
     """Return where the marketplace is; a project has one of its own, because its wake may be another."""
     if place.project is None:
         return place.harken / "plugins" / NAME
@@ -70,7 +70,7 @@ def abilities(wake: str) -> Abilities:
     return Abilities(tool_prefix=TOOL_PREFIX, can_be_woken=wake != NO_WAKE)
 
 
-def files(place: Place, wake: str) -> Mapping[str, bytes]:
+def files(place: InstallTarget, wake: str) -> Mapping[str, bytes]:
     """Return the files of the marketplace by their names in it."""
     can = abilities(wake)
     parts = {
@@ -96,12 +96,12 @@ def files(place: Place, wake: str) -> Mapping[str, bytes]:
     return {CATALOGUE: _json(catalogue), f"{PLUGIN}/plugin.json": _json(manifest), **parts}
 
 
-def waiter_command(place: Place) -> str:
+def waiter_command(place: InstallTarget) -> str:
     """Return the command that an agent starts in the background to be woken."""
     return shlex.join(_waiter(place))
 
 
-def arming(place: Place) -> Mapping[str, object]:
+def arming(place: InstallTarget) -> Mapping[str, object]:
     """Return the hook that has the waiter started when Copilot starts: a prompt, which it takes from settings only."""
     prompt = (
         f"{ARMING_WORDS} with the bash tool, exactly as written here, with mode "
@@ -118,16 +118,16 @@ def is_arming(hook: object) -> bool:
     return isinstance(hook, dict) and str(hook.get("prompt", "")).startswith(ARMING_WORDS)
 
 
-def _waiter(place: Place, *more: str) -> tuple[str, ...]:
+def _waiter(place: InstallTarget, *more: str) -> tuple[str, ...]:
     return (place.python, "-I", "-S", str(place.edge / "wait.py"), "--home", str(place.harken), NAME, *more)
 
 
-def _server(place: Place) -> Mapping[str, object]:
+def _server(place: InstallTarget) -> Mapping[str, object]:
     program, *arguments = mcp_command(place)
     return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
 
 
-def _hooks(place: Place, wake: str) -> Mapping[str, list[Mapping[str, object]]]:
+def _hooks(place: InstallTarget, wake: str) -> Mapping[str, list[Mapping[str, object]]]:
     hooks = {event: [_hook(hook_line(place, NAME, moment))] for event, moment in _HOOKS.items()}
     if wake == WAITER:
         command = waiter_command(place)

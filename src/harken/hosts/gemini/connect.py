@@ -18,7 +18,15 @@ from typing import Final
 from harken.errors import UserError
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import context_file, telling_notes, told, untold
-from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+)
 from harken.hosts.connect.program import find_program, output_of, version_numbers
 from harken.hosts.connect.record import key_of, records
 from harken.hosts.gemini import entries
@@ -53,7 +61,7 @@ class _Files:
     rules: Path
 
     @classmethod
-    def of(cls, place: Place) -> _Files:
+    def of(cls, place: InstallTarget) -> _Files:
         folder = Path(place.environ.get("GEMINI_CLI_HOME") or place.user) / FOLDER
         settings = place.project / FOLDER if place.project else folder
         return cls(
@@ -74,26 +82,26 @@ class GeminiConnector:
         """The ways to be woken that a person may choose: there is none."""
         return MappingProxyType({})
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program and its version."""
         program = find_program(place, PROGRAM)
         if program is None:
             return None
         with _scratch(place, {}) as environ:
             words = output_of((program, "--version"), environ, Path(environ["GEMINI_CLI_HOME"])).split()
-        return Found(program=Path(program), version=words[-1] if words else "")
+        return InstalledProgram(program=Path(program), version=words[-1] if words else "")
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
-        if wishes.wake:
+        if options.wake:
             raise UserError(
-                f"Gemini CLI cannot be woken, by {wishes.wake[:40]!r} or otherwise.",
+                f"Gemini CLI cannot be woken, by {options.wake[:40]!r} or otherwise.",
                 "Leave the option out: messages come with the next prompt.",
             )
         files = _Files.of(place)
         if place.project is not None and entries.is_connected(read(files.own), file=files.own):
             note = "Gemini CLI is connected in every folder already: in this one, every hook would run twice."
-            return Plan(host=NAME, steps=(), notes=(note,))
+            return ConnectPlan(host=NAME, steps=(), notes=(note,))
         before = read(files.settings)
         steps = _changes(
             files,
@@ -102,14 +110,14 @@ class GeminiConnector:
         )
         context = _context(place, files)
         block = told(place, NAME, context, ANY_HOST if place.project else ABILITIES)
-        return Plan(
+        return ConnectPlan(
             host=NAME,
             steps=[*steps, *([block] if block.before != block.after else [])],
             notes=[*_notes(place, files), *telling_notes(place, context)],
             blocks=[context] if place.can_tell else [],
         )
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take out our entries, wherever they stand now."""
         files = _Files.of(place)
         before, rules = read(files.settings), read(files.rules)
@@ -120,14 +128,14 @@ class GeminiConnector:
         after = entries.without_entries(before, file=files.settings)
         steps = _changes(files, (before, after), (rules, rules if is_needed else None))
         block = untold(place, NAME, _context(place, files))
-        return Plan(host=NAME, steps=[*steps, *([block] if block.before != block.after else [])])
+        return ConnectPlan(host=NAME, steps=[*steps, *([block] if block.before != block.after else [])])
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Ask Gemini itself whether it understands the settings as they are."""
         found, files = self.find(place), _Files.of(place)
         if found is None:
             hint = "Install it, for example with: npm install -g @google/gemini-cli"
-            return [Finding(what="Gemini CLI is installed", is_good=False, hint=hint)]
+            return [CheckFinding(what="Gemini CLI is installed", is_good=False, hint=hint)]
         before = read(files.settings)
         is_current = (
             entries.with_entries(before, place, file=files.settings) == before and read(files.rules) == entries.RULES
@@ -136,14 +144,14 @@ class GeminiConnector:
         is_new = version_numbers(found.version) >= OLDEST
         oldest = ".".join(map(str, OLDEST))
         return [
-            Finding(
+            CheckFinding(
                 what=f"Gemini CLI {found.version} is new enough",
                 is_good=is_new,
                 hint="" if is_new else f"Update it: this was made for {oldest} and later. It needs node 20 or later.",
             ),
-            Finding(what="the settings are current", is_good=is_current, hint="" if is_current else again),
+            CheckFinding(what="the settings are current", is_good=is_current, hint="" if is_current else again),
             *(
-                Finding(what="nothing in your settings is in the way", is_good=False, hint=f"{each} in {path}.")
+                CheckFinding(what="nothing in your settings is in the way", is_good=False, hint=f"{each} in {path}.")
                 for path in dict.fromkeys((files.own, files.settings))
                 for each in entries.obstacles(read(path), file=path)
             ),
@@ -151,7 +159,7 @@ class GeminiConnector:
         ]
 
 
-def _context(place: Place, files: _Files) -> Path:
+def _context(place: InstallTarget, files: _Files) -> Path:
     """Return the file that Gemini gives to its model."""
     name = context_file((files.own, files.settings), CONTEXT_FILE)
     return (place.project or files.own.parent) / name
@@ -159,16 +167,16 @@ def _context(place: Place, files: _Files) -> Path:
 
 def _changes(
     files: _Files, settings: tuple[bytes | None, bytes | None], rules: tuple[bytes | None, bytes | None]
-) -> Iterator[FileChange]:
+) -> Iterator[FileEdit]:
     if settings[0] != settings[1]:
         why = "MCP server harken, and hooks: what waits, with a prompt, after a tool, at the end of a turn"
-        yield FileChange(path=files.settings, before=settings[0], after=settings[1] or None, why=why)
+        yield FileEdit(path=files.settings, before=settings[0], after=settings[1] or None, why=why)
     if rules[0] != rules[1]:
         why = "reading the inbox needs no confirmation"
-        yield FileChange(path=files.rules, before=rules[0], after=rules[1], why=why)
+        yield FileEdit(path=files.rules, before=rules[0], after=rules[1], why=why)
 
 
-def _notes(place: Place, files: _Files) -> Iterator[str]:
+def _notes(place: InstallTarget, files: _Files) -> Iterator[str]:
     yield _ASLEEP
     yield _ASKS
     yield _TRUST
@@ -177,17 +185,17 @@ def _notes(place: Place, files: _Files) -> Iterator[str]:
         yield (f"{files.settings} holds paths of this machine; where git tracks it, keep it out of your commits.")
 
 
-def _listed(program: str, place: Place, files: _Files) -> Finding:
+def _listed(program: str, place: InstallTarget, files: _Files) -> CheckFinding:
     what = "Gemini CLI lists the MCP server harken"
     settings = entries.with_stub(read(files.settings), file=files.settings)
     with _scratch(place, {SETTINGS: settings}) as environ:
         shown = output_of((program, "mcp", "list"), environ, Path(environ["GEMINI_CLI_HOME"]))
     is_good = any(f" {entries.SERVER}: " in line for line in shown.splitlines())
-    return Finding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: gemini mcp list")
+    return CheckFinding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: gemini mcp list")
 
 
 @contextmanager
-def _scratch(place: Place, copies: Mapping[str, bytes | None]) -> Iterator[Mapping[str, str]]:
+def _scratch(place: InstallTarget, copies: Mapping[str, bytes | None]) -> Iterator[Mapping[str, str]]:
     """The environment for one question, with a home of its own that holds copies of some files."""
     with tempfile.TemporaryDirectory(prefix="harken-gemini-", ignore_cleanup_errors=True) as folder:
         Path(folder, FOLDER).mkdir()

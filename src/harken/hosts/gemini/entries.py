@@ -13,7 +13,7 @@ from typing import Final
 from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.gemini.lines import HookLine, hook_lines
 
 SERVER: Final = "harken"
@@ -32,7 +32,7 @@ priority = 100
 """.encode()
 
 
-def with_entries(settings: bytes | None, place: Place, *, file: Path) -> bytes:
+def with_entries(settings: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
     """Return the settings with our server and our hooks."""
     there = json_value(settings, ("mcpServers", SERVER), file=file)
     own = there if isinstance(there, dict) else {}

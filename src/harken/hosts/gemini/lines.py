@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.hosts.connect.command import hook_line
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
 from harken.hosts.hook import Moment
 
@@ -34,7 +34,7 @@ class HookLine:
     matcher: str = ""
 
 
-def hook_lines(place: Place) -> Sequence[HookLine]:
+def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
     """Return the hooks that `connect` writes."""
     marks = shlex.quote(str(place.harken / "run" / "subagents")) + "/$PPID."
     run = shlex.quote(str(place.harken / "run"))

@@ -27,7 +27,15 @@ from harken.hosts.connect.command import mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold
-from harken.hosts.connect.plan import Connector, FileChange, Finding, Found, Place, Plan, Wishes
+from harken.hosts.connect.plan import (
+    CheckFinding,
+    ConnectOptions,
+    Connector,
+    ConnectPlan,
+    FileEdit,
+    InstalledProgram,
+    InstallTarget,
+)
 from harken.hosts.instructions import ANY_HOST, Abilities
 from harken.hosts.opencode.hooks import NAME
 
@@ -60,55 +68,55 @@ class OpencodeConnector:
         """The ways to be woken that a person may choose: none, the plugin can do it and costs nothing."""
         return _NO_WAKES
 
-    def find(self, place: Place) -> Found | None:
+    def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program."""
         program = _program(place)
         if program is None:
             return None
-        return Found(program=program, version=_packaged_version(program) or _run(place, "--version").strip())
+        return InstalledProgram(program=program, version=_packaged_version(program) or _run(place, "--version").strip())
 
-    def plan(self, place: Place, wishes: Wishes) -> Plan:
+    def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
-        if wishes.wake:
+        if options.wake:
             raise UserError("opencode is woken by its plugin; there is nothing to choose.", "Leave out --wake.")
         file = settings_file(place)
         before = read(file)
         # opencode adds this line by itself, and the file would no longer be the one that was written.
         start = json_set(None, ("$schema",), SCHEMA, file=file) if before is None else before
-        steps: list[FileChange] = []
+        steps: list[FileEdit] = []
         after = _with_told(json_set(start, ENTRY, _entry(place), file=file), place, file)
         if after != before:
             why = "the MCP server, and where the agent is told about it"
-            steps.append(FileChange(path=file, before=before, after=after, why=why))
+            steps.append(FileEdit(path=file, before=before, after=after, why=why))
         path = _plugin_file(place)
         script, wanted = read(path), plugin_text(place.harken)
         if script is not None and not script.startswith(_FIRST_LINE):
             raise UserError(f"{path} is not a file of Harken's.", "Give it another name; nothing was changed.")
         if script != wanted:
-            steps.append(FileChange(path=path, before=script, after=wanted, why="the plugin", is_ours=True))
+            steps.append(FileEdit(path=path, before=script, after=wanted, why="the plugin", is_ours=True))
         changes, blocks = _telling(place)
         steps += [change for change in changes if change.before != change.after]
-        return Plan(host=NAME, steps=steps, notes=tuple(_notes(place)), blocks=blocks)
+        return ConnectPlan(host=NAME, steps=steps, notes=tuple(_notes(place)), blocks=blocks)
 
-    def removal(self, place: Place) -> Plan:
+    def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take our entry out of every settings file that has one, and the plugin away."""
-        steps: list[FileChange] = []
+        steps: list[FileEdit] = []
         for file in _settings_files(place):
             before = read(file)
             after = json_remove(before, ENTRY, file=file)
             after = _without_told(after, place, file)
             if after != before:
-                steps.append(FileChange(path=file, before=before, after=after, why="takes the MCP server out"))
+                steps.append(FileEdit(path=file, before=before, after=after, why="takes the MCP server out"))
         path = _plugin_file(place)
         script = read(path)
         if script is not None and script.startswith(_FIRST_LINE):
-            steps.append(FileChange(path=path, before=script, after=None, why="the plugin", is_ours=True))
+            steps.append(FileEdit(path=path, before=script, after=None, why="the plugin", is_ours=True))
         block = untold(place, NAME, _own_file(place))
         if block.before != block.after:
             steps.append(block)
-        return Plan(host=NAME, steps=steps)
+        return ConnectPlan(host=NAME, steps=steps)
 
-    def check(self, place: Place) -> Sequence[Finding]:
+    def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Look whether the files are current, and whether opencode reads the settings as they are meant."""
         file, path = settings_file(place), _plugin_file(place)
         data = read(file)
@@ -127,7 +135,7 @@ class OpencodeConnector:
 CONNECTOR: Final[Connector] = OpencodeConnector()
 
 
-def settings_file(place: Place) -> Path:
+def settings_file(place: InstallTarget) -> Path:
     """Return the settings that are changed: those with an entry of ours, else those that win."""
     there = [file for file in _settings_files(place) if read(file) is not None]
     ours = [file for file in there if json_value(read(file), ENTRY, file=file) is not None]
@@ -142,7 +150,7 @@ def plugin_text(harken: Path) -> bytes:
     return text.replace(_BLANK, json.dumps(str(harken)), 1).encode()
 
 
-def _folder(place: Place) -> Path:
+def _folder(place: InstallTarget) -> Path:
     """Return where opencode keeps its settings and plugins."""
     if place.project is not None:
         return place.project / ".opencode"
@@ -150,15 +158,15 @@ def _folder(place: Place) -> Path:
     return (Path(named) if named else place.user / ".config") / "opencode"
 
 
-def _plugin_file(place: Place) -> Path:
+def _plugin_file(place: InstallTarget) -> Path:
     return _folder(place) / _PLUGIN
 
 
-def _own_file(place: Place) -> Path:
+def _own_file(place: InstallTarget) -> Path:
     return _folder(place) / _TOLD
 
 
-def _telling(place: Place) -> tuple[Sequence[FileChange], Sequence[Path]]:
+def _telling(place: InstallTarget) -> tuple[Sequence[FileEdit], Sequence[Path]]:
     """Return how the agent is told, and the files with the block: our own, unless opencode reads one here anyway."""
     own = _own_file(place)
     if place.project is not None:
@@ -170,7 +178,7 @@ def _telling(place: Place) -> tuple[Sequence[FileChange], Sequence[Path]]:
     return (told(place, NAME, own, ABILITIES),), (own,)
 
 
-def _with_told(data: bytes, place: Place, file: Path) -> bytes | None:
+def _with_told(data: bytes, place: InstallTarget, file: Path) -> bytes | None:
     """Return the settings with our file among the instructions, once, where it has the block."""
     _, blocks = _telling(place)
     name = str(_own_file(place))
@@ -180,11 +188,11 @@ def _with_told(data: bytes, place: Place, file: Path) -> bytes | None:
     return data if isinstance(there, list) and name in there else json_append(data, INSTRUCTIONS, name, file=file)
 
 
-def _without_told(data: bytes | None, place: Place, file: Path) -> bytes | None:
+def _without_told(data: bytes | None, place: InstallTarget, file: Path) -> bytes | None:
     return json_remove_items(data, INSTRUCTIONS, lambda item: item == str(_own_file(place)), file=file)
 
 
-def _settings_files(place: Place) -> Sequence[Path]:
+def _settings_files(place: InstallTarget) -> Sequence[Path]:
     """Return the files that opencode reads, the one that wins last."""
     own = [_folder(place) / name for name in (_DEFAULT, "opencode.jsonc")]
     if place.project is not None:
@@ -193,11 +201,11 @@ def _settings_files(place: Place) -> Sequence[Path]:
     return [_folder(place) / "config.json", *own, *([Path(named)] if named else [])]
 
 
-def _entry(place: Place) -> Mapping[str, object]:
+def _entry(place: InstallTarget) -> Mapping[str, object]:
     return {"type": "local", "command": list(mcp_command(place)), "enabled": True, "timeout": TIMEOUT_MS}
 
 
-def _notes(place: Place) -> Iterator[str]:
+def _notes(place: InstallTarget) -> Iterator[str]:
     yield "Conversations that are open now get their messages after opencode is started again."
     yield "An idle conversation is woken by a prompt of the plugin's; one that you reopen, after its first prompt."
     if not (_folder(place) / "node_modules" / "@opencode-ai" / "plugin").exists():
@@ -212,11 +220,11 @@ def _notes(place: Place) -> Iterator[str]:
         )
 
 
-def _finding(what: str, hint: str, *, is_good: bool) -> Finding:
-    return Finding(what=what, is_good=is_good, hint="" if is_good else hint)
+def _finding(what: str, hint: str, *, is_good: bool) -> CheckFinding:
+    return CheckFinding(what=what, is_good=is_good, hint="" if is_good else hint)
 
 
-def _program(place: Place) -> Path | None:
+def _program(place: InstallTarget) -> Path | None:
     found = shutil.which(PROGRAM, path=place.environ.get("PATH", os.defpath))
     return Path(found) if found else None
 
@@ -231,7 +239,7 @@ def _packaged_version(program: Path) -> str:
     return str(package.get("version", "")) if is_its_own else ""
 
 
-def _is_understood(place: Place, data: bytes) -> bool:
+def _is_understood(place: InstallTarget, data: bytes) -> bool:
     """Whether opencode finds the entry in a copy of the settings: it writes into those that it reads."""
     said = _run(place, "debug", "config", settings=data)
     try:
@@ -240,7 +248,7 @@ def _is_understood(place: Place, data: bytes) -> bool:
         return False
 
 
-def _run(place: Place, *arguments: str, settings: bytes = b"{}") -> str:
+def _run(place: InstallTarget, *arguments: str, settings: bytes = b"{}") -> str:
     """Return what opencode says, from a home that is thrown away, and without its reaching out."""
     kept = {name: value for name, value in place.environ.items() if not name.startswith(("XDG_", "OPENCODE"))}
     quiet = {"npm_config_offline": "true", "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}

@@ -15,7 +15,7 @@ from typing import Final
 from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
-from harken.hosts.connect.plan import Place
+from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.hook import Moment
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
 
@@ -37,13 +37,13 @@ class HookLine:
     matcher: str = ""
 
 
-def hook_lines(place: Place) -> Sequence[HookLine]:
+def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
     """Return the hooks that `connect` writes."""
     idle = HookLine(event=IDLE_EVENT, line=hook_line(place, NAME, Moment.STOP), matcher=IDLE)
     return (*(HookLine(event=event, line=_line(place, moment)) for moment, event in EVENTS.items()), idle)
 
 
-def with_entries(settings: bytes | None, place: Place, *, file: Path) -> bytes:
+def with_entries(settings: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
     """Return the settings with our server, our hooks, and leave to read the inbox."""
     there = json_value(settings, ("mcpServers", SERVER), file=file)
     own = there if isinstance(there, dict) else {}
@@ -107,7 +107,7 @@ def obstacles(settings: bytes | None, *, file: Path) -> Iterator[str]:
         yield f'"agents.crossSessionInbound" is "{inbound}", so idle sessions are not woken by themselves'
 
 
-def _line(place: Place, moment: Moment) -> str:
+def _line(place: InstallTarget, moment: Moment) -> str:
     line = hook_line(place, NAME, moment)
     if moment is not Moment.PROMPT:
         return line

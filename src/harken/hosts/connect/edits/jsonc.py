@@ -12,7 +12,7 @@ import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from harken.hosts.connect.edits.scan import Document, Entry, Node, scan
+from harken.hosts.connect.edits.scan import JsonDocument, JsonEntry, JsonNode, scan
 from harken.hosts.connect.edits.style import Style, indent_at, space_before, style_of, written
 from harken.hosts.connect.edits.text import BOM, decode, fault, newline_of
 
@@ -88,7 +88,7 @@ def json_remove_items(
         data = _without(document, [*chain, (array, item)])
 
 
-def _open(data: bytes | None, file: Path) -> Document:
+def _open(data: bytes | None, file: Path) -> JsonDocument:
     document = scan(decode(data or b"", file), file)
     if document.root is not None:
         return document
@@ -98,7 +98,7 @@ def _open(data: bytes | None, file: Path) -> Document:
     return scan(f"{text}{gap}{{}}{newline_of(text)}", file)
 
 
-def _reach(document: Document, path: Where, file: Path) -> tuple[Node, list[str | int]]:
+def _reach(document: JsonDocument, path: Where, file: Path) -> tuple[JsonNode, list[str | int]]:
     """Follow a path as far as it goes; return the last node on it and the parts that are not there."""
     node = document.root
     if node is None:
@@ -112,9 +112,9 @@ def _reach(document: Document, path: Where, file: Path) -> tuple[Node, list[str 
     return node, rest
 
 
-def _chain(document: Document, path: Where) -> list[tuple[Node, Entry]]:
+def _chain(document: JsonDocument, path: Where) -> list[tuple[JsonNode, JsonEntry]]:
     """Return the entries on a path, each with what it stands in; shorter than the path where that ends early."""
-    chain: list[tuple[Node, Entry]] = []
+    chain: list[tuple[JsonNode, JsonEntry]] = []
     node = document.root
     for part in path:
         entry = node.find(part) if node else None
@@ -136,7 +136,7 @@ def _same(one: object, other: object) -> bool:
     return json.dumps(one, sort_keys=True) == json.dumps(other, sort_keys=True)
 
 
-def _with(document: Document, node: Node, key: str | None, value: object) -> bytes:
+def _with(document: JsonDocument, node: JsonNode, key: str | None, value: object) -> bytes:
     """Return the text with one entry more at the end of an object or array."""
     style = style_of(document)
     if node.entries:
@@ -158,7 +158,7 @@ def _with(document: Document, node: Node, key: str | None, value: object) -> byt
     return _replaced(text, [(place, place, gap + _entry(key, value, style, indent))])
 
 
-def _with_another(document: Document, node: Node, key: str | None, value: object, style: Style) -> bytes:
+def _with_another(document: JsonDocument, node: JsonNode, key: str | None, value: object, style: Style) -> bytes:
     text, last = document.text, node.entries[-1]
     place = document.last_comment(max(last.end, last.comma + 1), node.end - 1)
     spaces = [space_before(text, entry.start) for entry in reversed(node.entries)]
@@ -180,7 +180,7 @@ def _entry(key: str | None, value: object, style: Style, indent: str | None) -> 
     return name + written(value, style, indent)
 
 
-def _without(document: Document, chain: Sequence[tuple[Node, Entry]]) -> bytes:
+def _without(document: JsonDocument, chain: Sequence[tuple[JsonNode, JsonEntry]]) -> bytes:
     """Return the text without the last entry of a chain, and without the parents that it alone filled."""
     last = len(chain) - 1
     while last > 0 and _fills(document, *chain[last]):
@@ -201,7 +201,7 @@ def _without(document: Document, chain: Sequence[tuple[Node, Entry]]) -> bytes:
     return _replaced(text, sorted(cuts))
 
 
-def _fills(document: Document, node: Node, entry: Entry) -> bool:
+def _fills(document: JsonDocument, node: JsonNode, entry: JsonEntry) -> bool:
     """Whether an entry is all there is in an object or array, not even a comment beside it."""
     beside = [(node.start, entry.start), (entry.end, node.end)]
     return len(node.entries) == 1 and all(document.last_comment(*span) == span[0] for span in beside)

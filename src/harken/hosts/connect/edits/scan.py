@@ -26,13 +26,13 @@ _COMMENT: Final = re.compile(r"//[^\r\n]*|/\*.*?\*/", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
-class Node:
+class JsonNode:
     """One value: where it begins and ends, what it means, and what is in it."""
 
     start: int
     end: int
     value: object
-    entries: tuple[Entry, ...] = ()
+    entries: tuple[JsonEntry, ...] = ()
 
     @property
     def is_object(self) -> bool:
@@ -44,7 +44,7 @@ class Node:
         """Whether it is a list."""
         return isinstance(self.value, list)
 
-    def find(self, part: str | int) -> Entry | None:
+    def find(self, part: str | int) -> JsonEntry | None:
         """Return the member or item of that name or number; of members that are there twice the last, which counts."""
         if isinstance(part, int):
             return self.entries[part] if self.is_array and 0 <= part < len(self.entries) else None
@@ -52,12 +52,12 @@ class Node:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class JsonEntry:
     """A member of an object or an item of an array."""
 
     start: int  # of the key, where there is one
     key: str | None
-    node: Node
+    node: JsonNode
     comma: int  # where the comma after it stands; -1 without
 
     @property
@@ -67,11 +67,11 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Document:
+class JsonDocument:
     """A text and its value; `root` is None where the text holds nothing but space and comments."""
 
     text: str
-    root: Node | None
+    root: JsonNode | None
     comments: tuple[tuple[int, int], ...]
 
     def last_comment(self, start: int, end: int) -> int:
@@ -83,7 +83,7 @@ class Document:
         return any(stop == end and self.text.startswith("//", begin) for begin, stop in self.comments)
 
 
-def scan(text: str, file: Path) -> Document:
+def scan(text: str, file: Path) -> JsonDocument:
     """Return the places of everything in a text; raises `UserError` at the first thing that is wrong."""
     scanner = _Scanner(text, file)
     scanner.skip()
@@ -91,7 +91,7 @@ def scan(text: str, file: Path) -> Document:
     scanner.skip()
     if scanner.place < len(text):
         raise scanner.wrong("something follows the end of the document")
-    return Document(text, root, tuple(scanner.comments))
+    return JsonDocument(text, root, tuple(scanner.comments))
 
 
 class _Scanner:
@@ -119,19 +119,19 @@ class _Scanner:
             self.comments.append(comment.span())
             self.place = comment.end()
 
-    def node(self, depth: int) -> Node:
+    def node(self, depth: int) -> JsonNode:
         if depth > MAX_DEPTH:
             raise self.wrong("this is nested too deeply")
         char = self.text[self.place : self.place + 1]
         if char in {"{", "["}:
             return self._container(depth, is_object=char == "{")
         start, value = self.place, self._scalar()
-        return Node(start, self.place, value)
+        return JsonNode(start, self.place, value)
 
-    def _container(self, depth: int, *, is_object: bool) -> Node:
+    def _container(self, depth: int, *, is_object: bool) -> JsonNode:
         start, close = self.place, "}" if is_object else "]"
         self.place += 1
-        entries: list[Entry] = []
+        entries: list[JsonEntry] = []
         while True:
             self.skip()
             if self.text.startswith(close, self.place):
@@ -141,10 +141,10 @@ class _Scanner:
             entries.append(self._entry(depth, is_object=is_object))
         self.place += 1
         if is_object:
-            return Node(start, self.place, {entry.key: entry.node.value for entry in entries}, tuple(entries))
-        return Node(start, self.place, [entry.node.value for entry in entries], tuple(entries))
+            return JsonNode(start, self.place, {entry.key: entry.node.value for entry in entries}, tuple(entries))
+        return JsonNode(start, self.place, [entry.node.value for entry in entries], tuple(entries))
 
-    def _entry(self, depth: int, *, is_object: bool) -> Entry:
+    def _entry(self, depth: int, *, is_object: bool) -> JsonEntry:
         start, key = self.place, None
         if is_object:
             key = self._string()
@@ -157,7 +157,7 @@ class _Scanner:
         self.skip()
         comma = self.place if self.text.startswith(",", self.place) else -1
         self.place += comma >= 0
-        return Entry(start, key, node, comma)
+        return JsonEntry(start, key, node, comma)
 
     def _string(self) -> str:
         found = _STRING.match(self.text, self.place)

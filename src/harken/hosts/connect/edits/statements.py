@@ -24,7 +24,7 @@ _STRINGS: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Statement:
+class TomlStatement:
     """One header or one `key = value`, from the beginning of its line to the end of its last."""
 
     start: int
@@ -37,7 +37,7 @@ class Statement:
     value_end: int = 0
 
 
-def statements(text: str) -> Iterator[Statement]:
+def statements(text: str) -> Iterator[TomlStatement]:
     """Yield the statements of a text that is valid TOML."""
     place, listed = 0, False
     section: tuple[str, ...] = ()
@@ -53,13 +53,13 @@ def statements(text: str) -> Iterator[Statement]:
             path, after = _key(text, inside + 1 + listed)
             place = _line_end(text, after + 1 + listed)
             section = path
-            yield Statement(start=start, end=place, path=path, section=path, is_header=True, is_listed=listed)
+            yield TomlStatement(start=start, end=place, path=path, section=path, is_header=True, is_listed=listed)
             continue
         own, after = _key(text, start)
         begin = _after_space(text, after + 1)
         end = _value_end(text, begin)
         place = _line_end(text, end)
-        yield Statement(
+        yield TomlStatement(
             start=start,
             end=place,
             path=(*section, *own),

@@ -9,7 +9,7 @@ import json
 from dataclasses import dataclass
 from typing import Final
 
-from harken.hosts.connect.edits.scan import Document, Node
+from harken.hosts.connect.edits.scan import JsonDocument, JsonNode
 from harken.hosts.connect.edits.text import BOM, newline_of
 
 _INDENT: Final = "  "
@@ -26,7 +26,7 @@ class Style:
     is_flat: bool  # all on one line
 
 
-def style_of(document: Document) -> Style:
+def style_of(document: JsonDocument) -> Style:
     """Return how a file is written."""
     text, root = document.text, document.root
     if root is None or not root.entries:
@@ -66,7 +66,7 @@ def _dumped(value: object, indent: str | None, separators: tuple[str, str]) -> s
     return text
 
 
-def _gap(text: str, root: Node) -> str:
+def _gap(text: str, root: JsonNode) -> str:
     """Return what follows a colon: taken from the first value whose colon stands directly before it, or one space."""
     for entry in root.entries:
         if entry.key is not None:
@@ -74,7 +74,7 @@ def _gap(text: str, root: Node) -> str:
     return " "
 
 
-def _unit(text: str, node: Node) -> str:
+def _unit(text: str, node: JsonNode) -> str:
     """Return by how much the first thing that begins a line stands further in than what it is part of."""
     for entry in node.entries:
         space = space_before(text, entry.start)

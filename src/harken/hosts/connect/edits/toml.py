@@ -17,7 +17,7 @@ import tomlkit
 from tomlkit.exceptions import ParseError, TOMLKitError
 
 from harken.errors import UserError
-from harken.hosts.connect.edits.statements import Statement, statements
+from harken.hosts.connect.edits.statements import TomlStatement, statements
 from harken.hosts.connect.edits.text import BOM, decode, fault_at, newline_of
 
 Table = dict[str, Any]
@@ -105,7 +105,7 @@ def _has_header(text: str, path: Sequence[str]) -> bool:
     return any(s.is_header and not s.is_listed and s.path == tuple(path) for s in statements(text.removeprefix(BOM)))
 
 
-def _is_inside(statement: Statement, where: tuple[str, ...]) -> bool:
+def _is_inside(statement: TomlStatement, where: tuple[str, ...]) -> bool:
     """Whether a path leads into the value of a statement, which is an inline table then."""
     size = len(statement.path)
     return not statement.is_header and not statement.is_listed and size < len(where) and where[:size] == statement.path
@@ -155,7 +155,7 @@ def _line(name: Sequence[str], value: object) -> str:
     return f"{tomlkit.key(list(name)).as_string()} = {_written(value)}"
 
 
-def _with_inline(text: str, statement: Statement, rest: tuple[str, ...], value: object) -> str:
+def _with_inline(text: str, statement: TomlStatement, rest: tuple[str, ...], value: object) -> str:
     inner = tomlkit.parse("v = " + text[statement.value_start : statement.value_end])
     table: Any = inner["v"]
     for part in rest[:-1]:
@@ -168,7 +168,7 @@ def _with_inline(text: str, statement: Statement, rest: tuple[str, ...], value: 
     return text[: statement.value_start] + new + text[statement.value_end :]
 
 
-def _with(text: str, found: Sequence[Statement], where: tuple[str, ...], value: object) -> str:
+def _with(text: str, found: Sequence[TomlStatement], where: tuple[str, ...], value: object) -> str:
     newline = newline_of(text)
     own = next((s for s in found if s.path == where and not s.is_header and not s.is_listed), None)
     if own is not None:
@@ -199,7 +199,7 @@ def _appended(text: str, lines: Sequence[str], newline: str) -> str:
     return text + newline + block + newline if text.endswith("\n") else text + newline + newline + block
 
 
-def _without(text: str, found: Sequence[Statement], where: tuple[str, ...]) -> str:
+def _without(text: str, found: Sequence[TomlStatement], where: tuple[str, ...]) -> str:
     gone = [s for s in found if s.path[: len(where)] == where]
     for size in range(len(where) - 1, 0, -1):
         header = next((s for s in found if s.is_header and not s.is_listed and s.path == where[:size]), None)
@@ -211,7 +211,9 @@ def _without(text: str, found: Sequence[Statement], where: tuple[str, ...]) -> s
     return text
 
 
-def _is_left_empty(text: str, found: Sequence[Statement], header: Statement, gone: Sequence[Statement]) -> bool:
+def _is_left_empty(
+    text: str, found: Sequence[TomlStatement], header: TomlStatement, gone: Sequence[TomlStatement]
+) -> bool:
     """Whether a header has nothing under it once some statements are gone, not even a comment of its own."""
     if any(s.section == header.path and s is not header and s not in gone for s in found):
         return False
@@ -228,9 +230,9 @@ def _is_left_empty(text: str, found: Sequence[Statement], header: Statement, gon
     return "#" not in rest.replace("\r", "").partition("\n\n")[0]
 
 
-def _runs(gone: Sequence[Statement]) -> list[tuple[Statement, Statement]]:
+def _runs(gone: Sequence[TomlStatement]) -> list[tuple[TomlStatement, TomlStatement]]:
     """Return the first and last of each group of statements that directly follow each other."""
-    runs: list[tuple[Statement, Statement]] = []
+    runs: list[tuple[TomlStatement, TomlStatement]] = []
     for statement in gone:
         if runs and runs[-1][1].end == statement.start and not statement.is_header:
             runs[-1] = (runs[-1][0], statement)
@@ -239,7 +241,7 @@ def _runs(gone: Sequence[Statement]) -> list[tuple[Statement, Statement]]:
     return runs
 
 
-def _cut(text: str, first: Statement, end: int) -> str:
+def _cut(text: str, first: TomlStatement, end: int) -> str:
     """Take out a run, with the empty line before a header, and the line end before it where the file ends without."""
     before, after = text[: first.start], text[end:]
     if not after and not text.endswith("\n"):
