@@ -32,7 +32,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """Print what each host's jail was seen to do."""
+    """Print what each host's sandbox was seen to do."""
     reports = [each for some in terminalreporter.stats.values() for each in some if isinstance(each, pytest.TestReport)]
     if found := rows(reports):
         terminalreporter.section("what a run may do, by host")
@@ -42,7 +42,7 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture
 def matrix(request: pytest.FixtureRequest) -> Matrix:
-    """Where a test of a jail notes what it saw."""
+    """Where a test of a sandbox notes what it saw."""
     return Matrix(request.node)
 
 

@@ -1,4 +1,4 @@
-"""The table of what each host's jail was seen to do, printed when the tests of hosts end.
+"""The table of what each host's sandbox was seen to do, printed when the tests of hosts end.
 
 A test notes what it saw; the notes travel with its report, so that workers of their own change nothing.
 """
@@ -13,7 +13,7 @@ import pytest
 from harken.hosts.registry import hosts
 
 FAILED: Final = "FAILED"
-_PROPERTY: Final = "jail"
+_PROPERTY: Final = "sandbox"
 _JAIL: Final = "test_headless_"
 _FILES: Final = (_JAIL, "test_runs.py", "test_hostile_runs.py")
 

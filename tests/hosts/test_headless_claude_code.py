@@ -1,4 +1,4 @@
-"""Claude Code in its jail, the real one: what a run may do it does, and nothing else happens.
+"""Claude Code in its sandbox, the real one: what a run may do it does, and nothing else happens.
 
 The model asks for everything, also for tools that it was not offered. What happened is read on its wire and on disk.
 """
@@ -11,10 +11,11 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.claude_code.headless import JAIL
-from harken.runs.jail import Happening
+from harken.hosts.claude_code.headless import SANDBOX
+from harken.runs.sandbox import OutputKind
 from harken.trial.exchange import ModelAnswer
-from tests.hosts.cells import (
+from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import (
     ANSWER,
     INSIDE,
     OTHER_COMMANDS,
@@ -24,18 +25,17 @@ from tests.hosts.cells import (
     door,
     put_files,
     results,
-    run_cell,
+    run_sandbox,
     tool_server,
     work_for,
 )
-from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
 from tests.hosts.story import tree
 from tests.hosts.toolserver import marks
 
 pytestmark = pytest.mark.parametrize("host", ["claude-code"], indirect=True)
 
-HOST: Final = JAIL.host
+HOST: Final = SANDBOX.host
 
 
 @pytest.fixture
@@ -51,12 +51,14 @@ def _write(path: Path, text: str) -> None:
 
 
 def test_a_run_reads_a_file_in_its_folder(stage: Stage, matrix: Matrix) -> None:
-    """A jail that lets nothing through would pass every other test here."""
-    ran = ask(JAIL, stage, ["read_file"], ModelAnswer.literal("Read", {"file_path": str(stage.project / "inside.txt")}))
+    """A sandbox that lets nothing through would pass every other test here."""
+    ran = ask(
+        SANDBOX, stage, ["read_file"], ModelAnswer.literal("Read", {"file_path": str(stage.project / "inside.txt")})
+    )
     assert INSIDE in results(stage)[0]
     assert (ran.answer, ran.exit_code, ran.denied) == (ANSWER, 0, [])
-    assert [told.tool for told in ran.of(Happening.TOOL)] == ["Read"]
-    assert len(ran.of(Happening.TURN)) == 2
+    assert [told.tool for told in ran.of(OutputKind.TOOL)] == ["Read"]
+    assert len(ran.of(OutputKind.TURN)) == 2
     matrix.note(HOST, "allowed: read_file", "ran")
 
 
@@ -70,7 +72,7 @@ def test_nothing_is_read_outside_the_folder(stage: Stage, matrix: Matrix) -> Non
         project / "link.txt",
         project / "out/outside.txt",
     )
-    ran = ask(JAIL, stage, ["read_file"], *(ModelAnswer.literal("Read", {"file_path": str(path)}) for path in paths))
+    ran = ask(SANDBOX, stage, ["read_file"], *(ModelAnswer.literal("Read", {"file_path": str(path)}) for path in paths))
     answers = results(stage)
     assert len(answers) == len(paths)
     assert not any(OUTSIDE in answer or "root:x:" in answer for answer in answers)
@@ -87,7 +89,7 @@ def test_nothing_is_found_outside_the_folder(stage: Stage, matrix: Matrix) -> No
     evil.chmod(0o755)
     shown = {"output_mode": "content"}
     ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["search_files", "list_files"],
         ModelAnswer.literal("Grep", {"pattern": OUTSIDE, "path": str(stage.folder), **shown}),
@@ -110,7 +112,7 @@ def test_a_shell_and_an_edit_that_were_not_given_are_not_there(stage: Stage, mat
     """The model may ask for any tool it has heard of; the record must name what it asked for."""
     before = tree(stage.project)
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["read_file"],
         ModelAnswer.literal("Bash", {"command": "touch made", "description": "make it"}),
@@ -124,10 +126,10 @@ def test_a_shell_and_an_edit_that_were_not_given_are_not_there(stage: Stage, mat
 
 
 def test_edits_stay_in_the_folder_and_out_of_its_settings(stage: Stage, matrix: Matrix) -> None:
-    """A file that another program executes later, such as a hook of git, would be a way out of every jail."""
+    """A file that another program executes later, such as a hook of git, would be a way out of every sandbox."""
     inside, outside = stage.project / "new.txt", stage.folder / "new.txt"
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["read_file", "edit_file"],
         ModelAnswer.literal("Write", {"file_path": str(inside), "content": "made"}),
@@ -158,7 +160,7 @@ def test_only_the_named_tool_of_a_server_can_be_called(stage: Stage, matrix: Mat
     _write(stage.user / ".claude.json", json.dumps({**settings, "mcpServers": {"theirs": server}}))
     _write(stage.project / ".mcp.json", json.dumps({"mcpServers": {"near": server}}))
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["srv/note"],
         ModelAnswer.literal("mcp__srv__note", {"text": "x"}),
@@ -185,7 +187,7 @@ def test_nothing_of_the_persons_gets_into_a_run(stage: Stage, matrix: Matrix) ->
         _write(folder / ".claude" / "commands" / "zap.md", "MARKCOMMAND\n")
     _write(stage.user / ".claude" / "CLAUDE.md", "MARKUSER\n")
     _write(stage.project / "CLAUDE.md", "MARKPROJECT\n")
-    ran = ask(JAIL, stage, ["read_file"], prompt="/zap")
+    ran = ask(SANDBOX, stage, ["read_file"], prompt="/zap")
     assert ran.answer == ANSWER
     said = json.dumps([dict(asked.body) for asked in stage.model.requests])
     assert [mark for mark in ("MARKUSER", "MARKPROJECT", "MARKSKILL", "MARKCOMMAND") if mark in said] == []
@@ -200,10 +202,10 @@ def test_a_run_is_signed_in_as_the_person(stage: Stage, matrix: Matrix) -> None:
     credentials = {"claudeAiOauth": {**oauth, "scopes": ["user:inference"], "subscriptionType": "max"}}
     _write(stage.user / ".claude" / ".credentials.json", json.dumps(credentials))
     with door(stage.model) as passage:
-        run_cell(JAIL, work_for(stage, "go", env={"ANTHROPIC_BASE_URL": passage.url}))
+        run_sandbox(SANDBOX, work_for(stage, "go", env={"ANTHROPIC_BASE_URL": passage.url}))
         assert passage.has_header("x-api-key", stage.environment["ANTHROPIC_API_KEY"])
         work = work_for(stage, "go", env={"ANTHROPIC_BASE_URL": passage.url, "ANTHROPIC_API_KEY": ""})
-        run_cell(JAIL, work)
+        run_sandbox(SANDBOX, work)
         assert passage.has_header("authorization", "Bearer sk-ant-oat01-theirs")
     assert not any("sk-ant-oat01-theirs" in path.read_text() for path in work.private.rglob("*.json"))
     matrix.note(HOST, "sign-in", "kept")
@@ -214,7 +216,7 @@ def test_a_run_is_signed_in_as_the_person(stage: Stage, matrix: Matrix) -> None:
 )
 def test_a_prompt_is_only_ever_text(stage: Stage, matrix: Matrix, prompt: str) -> None:
     """Prompts hold text of strangers: what the host would expand or execute for a person must stay text."""
-    ran = ask(JAIL, stage, ["read_file"], prompt=prompt)
+    ran = ask(SANDBOX, stage, ["read_file"], prompt=prompt)
     assert ran.answer == ANSWER
     asked = stage.model.conversation[0]
     assert [turn.text.strip() for turn in asked.turns if turn.role == "user"][-1] == prompt
@@ -229,7 +231,7 @@ def test_only_commands_that_begin_as_the_rule_says_are_run(stage: Stage, matrix:
     """A beginning that something can be hung on to is no fence; nor is one beside which reading is free."""
     before = tree(stage.project)
     calls = [ModelAnswer.literal("Bash", {"command": command, "description": "look"}) for command in OTHER_COMMANDS]
-    ran = ask(JAIL, stage, ["shell:git log"], *calls, max_turns=len(calls) + 1)
+    ran = ask(SANDBOX, stage, ["shell:git log"], *calls, max_turns=len(calls) + 1)
     assert ran.denied == ["Bash"] * len(calls)
     assert ran.answer == ANSWER
     assert tree(stage.project) == before
@@ -240,7 +242,7 @@ def test_a_command_that_begins_as_the_rule_says_is_run(stage: Stage, matrix: Mat
     """Else the fence would be a wall."""
     commit(stage, "first")
     given = {"command": "git log --oneline", "description": "look"}
-    ran = ask(JAIL, stage, ["shell:git log"], ModelAnswer.literal("Bash", given))
+    ran = ask(SANDBOX, stage, ["shell:git log"], ModelAnswer.literal("Bash", given))
     assert "first" in results(stage)[0]
     assert ran.denied == []
     matrix.note(HOST, "allowed: shell:git log", "ran")
@@ -249,7 +251,7 @@ def test_a_command_that_begins_as_the_rule_says_is_run(stage: Stage, matrix: Mat
 def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matrix) -> None:
     """The author asked for it by its name."""
     ran = ask(
-        JAIL, stage, ["shell"], ModelAnswer.literal("Bash", {"command": "echo yes > made", "description": "make it"})
+        SANDBOX, stage, ["shell"], ModelAnswer.literal("Bash", {"command": "echo yes > made", "description": "make it"})
     )
     assert (stage.project / "made").read_text(encoding="utf-8") == "yes\n"
     assert ran.denied == []
@@ -259,8 +261,8 @@ def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matri
 def test_a_run_ends_when_its_turns_are_used_up(stage: Stage) -> None:
     """A model that never stops would cost without end."""
     read = ModelAnswer.literal("Read", {"file_path": str(stage.project / "inside.txt")})
-    ran = ask(JAIL, stage, ["read_file"], *[read] * 5, max_turns=2)
+    ran = ask(SANDBOX, stage, ["read_file"], *[read] * 5, max_turns=2)
     assert len(stage.model.conversation) == 2
-    assert [told.text for told in ran.of(Happening.ERROR)] == ["It used all the turns that it was given."]
-    assert len(ran.of(Happening.TURN)) == 2
+    assert [told.text for told in ran.of(OutputKind.ERROR)] == ["It used all the turns that it was given."]
+    assert len(ran.of(OutputKind.TURN)) == 2
     assert ran.exit_code == 1

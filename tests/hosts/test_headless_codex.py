@@ -1,4 +1,4 @@
-"""Codex in its jail, the real one: what a rule names works, all else is denied, nothing of the person leaks.
+"""Codex in its sandbox, the real one: what a rule names works, all else is denied, nothing of the person leaks.
 
 The model is ours and asks for what it should not get. What it got is read on its wire, and on the disk. Codex offers
 tools differently to some models, so the fence is tried with each kind.
@@ -14,14 +14,14 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.codex.headless import JAIL
+from harken.hosts.codex.headless import SANDBOX
 from harken.hosts.trial_recipe import KEY, MODEL
-from harken.runs.jail import Happening
+from harken.runs.sandbox import OutputKind
 from harken.runs.tools import parse_tool
 from harken.trial.exchange import ModelAnswer, ModelCall
 from tests.hosts import toolserver
-from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_sandbox, work_for
 from tests.hosts.stage import Stage
 from tests.hosts.story import tree
 from tests.hosts.toolserver import marks
@@ -68,7 +68,7 @@ def choose(stage: Stage, model: str) -> None:
 
 def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run Codex with some tools, while the model says some things in order; it must end well."""
-    ran = ask(JAIL, stage, tools, *says, prompt=prompt)
+    ran = ask(SANDBOX, stage, tools, *says, prompt=prompt)
     assert (ran.exit_code, ran.answer) == (0, ANSWER), ran.stderr
     everything = "\n".join(asked.text for asked in stage.model.requests)
     assert not (stage.folder / "hook").exists()
@@ -103,14 +103,14 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
     offered = {name for name in lived_in.model.conversation[0].tool_names if name != "mcp__lab/note"}
     assert offered <= set(ran.leftover)
     assert ran.targets == [(name, "touch made") for name in others]
-    assert [told.tool for told in ran.of(Happening.TOOL)] == ["lab/note"]
-    assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation)
+    assert [told.tool for told in ran.of(OutputKind.TOOL)] == ["lab/note"]
+    assert len(ran.of(OutputKind.TURN)) == len(lived_in.model.conversation)
     assert marks(lived_in.folder, "lab") == {"note"}
     assert not (lived_in.project / "made").exists()
-    matrix.note(JAIL.host, "allowed: MCP tool", "ran")
-    matrix.note(JAIL.host, "shell write", "no such tool")
-    matrix.note(JAIL.host, "other tool of the server", "no such tool")
-    matrix.note(JAIL.host, "server of the person", "no such tool")
+    matrix.note(SANDBOX.host, "allowed: MCP tool", "ran")
+    matrix.note(SANDBOX.host, "shell write", "no such tool")
+    matrix.note(SANDBOX.host, "other tool of the server", "no such tool")
+    matrix.note(SANDBOX.host, "server of the person", "no such tool")
 
 
 @pytest.mark.parametrize("model_name", [PLAIN, PATCHING])
@@ -128,7 +128,7 @@ def test_turns_are_the_requests_that_the_model_got(lived_in: Stage, model_name: 
         ModelAnswer(calls=(note, refused)),
     )
     ran = run(lived_in, ("lab/note",), *says)
-    assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation) == len(says) + 1
+    assert len(ran.of(OutputKind.TURN)) == len(lived_in.model.conversation) == len(says) + 1
     expected = [("exec_command", "touch made")] * 3 + [("view_image", "a.png")]
     assert sorted(each for each in ran.targets if each[0] != "apply_patch") == expected
 
@@ -158,7 +158,7 @@ def test_program_of_the_model_has_the_tools_of_the_rule_only(lived_in: Stage) ->
     assert "patch rejected" in patched
     ((tool, target),) = ran.targets
     assert (tool, target) == ("apply_patch", lines[-1])
-    assert len(ran.of(Happening.TURN)) == len(lived_in.model.conversation)
+    assert len(ran.of(OutputKind.TURN)) == len(lived_in.model.conversation)
     assert tree(lived_in.project) == before
 
 
@@ -186,8 +186,8 @@ def test_files_in_the_folder_are_changed_and_no_others(lived_in: Stage, matrix: 
     assert (lived_in.folder / "outside.txt").read_text(encoding="utf-8") == f"{OUTSIDE}\n"
     assert not list(lived_in.folder.rglob("made"))
     assert not (lived_in.project / ".git/hooks/post-checkout").exists()
-    matrix.note(JAIL.host, "allowed: edit_file", "ran")
-    matrix.note(JAIL.host, "edit outside", "denied")
+    matrix.note(SANDBOX.host, "allowed: edit_file", "ran")
+    matrix.note(SANDBOX.host, "edit outside", "denied")
 
 
 def test_submodule_is_not_led_to_another_repository(lived_in: Stage, matrix: Matrix) -> None:
@@ -218,7 +218,7 @@ def test_submodule_is_not_led_to_another_repository(lived_in: Stage, matrix: Mat
     assert not ran_by_git.exists()
     assert (lived_in.project / "sub" / ".git").read_bytes() == before
     assert ran.denied == ["apply_patch", "apply_patch"]
-    matrix.note(JAIL.host, "edit: .git of a submodule", "denied")
+    matrix.note(SANDBOX.host, "edit: .git of a submodule", "denied")
 
 
 def test_edit_is_denied_where_the_rule_does_not_name_it(lived_in: Stage, matrix: Matrix) -> None:
@@ -229,7 +229,7 @@ def test_edit_is_denied_where_the_rule_does_not_name_it(lived_in: Stage, matrix:
     assert ran.denied == ["apply_patch"]
     assert "apply_patch" in ran.leftover
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "edit", "denied")
+    matrix.note(SANDBOX.host, "edit", "denied")
 
 
 def test_shell_is_held_by_the_sandbox_and_sees_no_key(lived_in: Stage, matrix: Matrix) -> None:
@@ -245,17 +245,17 @@ def test_shell_is_held_by_the_sandbox_and_sees_no_key(lived_in: Stage, matrix: M
     assert KEY not in seen
     assert "REACHED" not in seen
     assert str(lived_in.folder / "run" / "scratch") in seen
-    assert [told.tool for told in ran.of(Happening.TOOL)] == ["exec_command"]
-    matrix.note(JAIL.host, "allowed: shell", "ran")
+    assert [told.tool for told in ran.of(OutputKind.TOOL)] == ["exec_command"]
+    matrix.note(SANDBOX.host, "allowed: shell", "ran")
 
 
 def test_reading_is_refused_without_the_shell(lived_in: Stage, matrix: Matrix) -> None:
     """Codex has no tool that only reads: a rule must say that it gives a shell away."""
     for case in ("allowed: read_file", "read: absolute path", "read: ..", "read: link that leads out"):
-        assert "shell" in JAIL.refusal([parse_tool("read_file")])
-        matrix.note(JAIL.host, case, "refused")
-    assert "cannot limit its shell" in JAIL.refusal([parse_tool("shell:git log")])
-    matrix.note(JAIL.host, "allowed: shell:git log", "refused")
+        assert "shell" in SANDBOX.refusal([parse_tool("read_file")])
+        matrix.note(SANDBOX.host, case, "refused")
+    assert "cannot limit its shell" in SANDBOX.refusal([parse_tool("shell:git log")])
+    matrix.note(SANDBOX.host, "allowed: shell:git log", "refused")
     assert lived_in.model.requests == ()
 
 
@@ -267,8 +267,8 @@ def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, ma
     assert lived_in.model.conversation[0].count("INSTRUCTIONS-OF-THE-FOLDER") == 0
     assert tree(lived_in.user) == before
     assert lived_in.model.strays == ()
-    matrix.note(JAIL.host, "hook of the person", "kept out")
-    matrix.note(JAIL.host, "instructions of the person", "kept out")
+    matrix.note(SANDBOX.host, "hook of the person", "kept out")
+    matrix.note(SANDBOX.host, "instructions of the person", "kept out")
 
 
 @pytest.mark.parametrize("is_in_file", [False, True])
@@ -283,9 +283,9 @@ def test_key_of_the_person_reaches_the_model(lived_in: Stage, matrix: Matrix, *,
         env = {}
     with door(lived_in.model) as standing:
         file.write_text(config.replace(lived_in.model.url, standing.url), encoding="utf-8")
-        assert run_cell(JAIL, work_for(lived_in, "hello", "lab/note", env=env)).exit_code == 0
+        assert run_sandbox(SANDBOX, work_for(lived_in, "hello", "lab/note", env=env)).exit_code == 0
     assert standing.has_header("authorization", "Bearer the-persons-key")
-    matrix.note(JAIL.host, "sign-in", "kept")
+    matrix.note(SANDBOX.host, "sign-in", "kept")
 
 
 @pytest.mark.parametrize(
@@ -300,12 +300,12 @@ def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str) -> N
     assert first.turns[-1].text == given
     assert first.count(INSIDE) + first.count(OUTSIDE) == 0
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "prompt that is a command", "plain text")
+    matrix.note(SANDBOX.host, "prompt that is a command", "plain text")
 
 
 def test_run_that_cannot_reach_its_model_says_so(lived_in: Stage) -> None:
     """The person has to know what to do."""
-    ran = run_cell(JAIL, work_for(lived_in, "hello", "lab/note", env={"HARKEN_TRIAL_KEY": ""}))
-    (error,) = ran.of(Happening.ERROR)
+    ran = run_sandbox(SANDBOX, work_for(lived_in, "hello", "lab/note", env={"HARKEN_TRIAL_KEY": ""}))
+    (error,) = ran.of(OutputKind.ERROR)
     assert "HARKEN_TRIAL_KEY" in error.text
     assert ran.exit_code != 0

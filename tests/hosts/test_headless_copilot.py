@@ -1,4 +1,4 @@
-"""Copilot CLI in its jail, the real one: what a run may do it does, and nothing else happens.
+"""Copilot CLI in its sandbox, the real one: what a run may do it does, and nothing else happens.
 
 The model asks for everything, also for tools that it was not offered. What happened is read on its wire and on disk.
 """
@@ -11,11 +11,12 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.cell import carried
-from harken.hosts.copilot.headless import JAIL
-from harken.runs.jail import Happening
+from harken.hosts.copilot.headless import SANDBOX
+from harken.hosts.run_environment import carried
+from harken.runs.sandbox import OutputKind
 from harken.trial.exchange import ModelAnswer, in_order
-from tests.hosts.cells import (
+from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import (
     ANSWER,
     INSIDE,
     OTHER_COMMANDS,
@@ -25,18 +26,17 @@ from tests.hosts.cells import (
     door,
     put_files,
     results,
-    run_cell,
+    run_sandbox,
     tool_server,
     work_for,
 )
-from tests.hosts.matrix import Matrix
 from tests.hosts.stage import Stage
 from tests.hosts.story import tree
 from tests.hosts.toolserver import marks
 
 pytestmark = pytest.mark.parametrize("host", ["copilot-cli"], indirect=True)
 
-HOST: Final = JAIL.host
+HOST: Final = SANDBOX.host
 
 
 @pytest.fixture
@@ -52,12 +52,12 @@ def _write(path: Path, text: str) -> None:
 
 
 def test_a_run_reads_a_file_in_its_folder(stage: Stage, matrix: Matrix) -> None:
-    """A jail that lets nothing through would pass every other test here."""
-    ran = ask(JAIL, stage, ["read_file"], ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}))
+    """A sandbox that lets nothing through would pass every other test here."""
+    ran = ask(SANDBOX, stage, ["read_file"], ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}))
     assert INSIDE in results(stage)[0]
     assert (ran.answer, ran.exit_code, ran.denied) == (ANSWER, 0, [])
-    assert [told.tool for told in ran.of(Happening.TOOL)] == ["view"]
-    assert len(ran.of(Happening.TURN)) == 2
+    assert [told.tool for told in ran.of(OutputKind.TOOL)] == ["view"]
+    assert len(ran.of(OutputKind.TURN)) == 2
     matrix.note(HOST, "allowed: read_file", "ran")
 
 
@@ -71,7 +71,7 @@ def test_nothing_is_read_outside_the_folder(stage: Stage, matrix: Matrix) -> Non
         project / "link.txt",
         project / "out/outside.txt",
     )
-    ran = ask(JAIL, stage, ["read_file"], *(ModelAnswer.literal("view", {"path": str(path)}) for path in paths))
+    ran = ask(SANDBOX, stage, ["read_file"], *(ModelAnswer.literal("view", {"path": str(path)}) for path in paths))
     answers = results(stage)
     assert len(answers) == len(paths)
     assert not any(OUTSIDE in answer or "root:x:" in answer for answer in answers)
@@ -88,7 +88,7 @@ def test_nothing_is_found_outside_the_folder(stage: Stage, matrix: Matrix) -> No
     evil.chmod(0o755)
     shown = {"output_mode": "content"}
     ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["search_files", "list_files"],
         ModelAnswer.literal("grep", {"pattern": OUTSIDE, "path": str(stage.folder), **shown}),
@@ -111,7 +111,7 @@ def test_a_shell_and_an_edit_that_were_not_given_are_not_there(stage: Stage, mat
     """The model may ask for any tool it has heard of; the record must name what it asked for."""
     before = tree(stage.project)
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["read_file"],
         ModelAnswer.literal("bash", {"command": "touch made", "description": "make it"}),
@@ -125,10 +125,10 @@ def test_a_shell_and_an_edit_that_were_not_given_are_not_there(stage: Stage, mat
 
 
 def test_edits_stay_in_the_folder_and_out_of_its_settings(stage: Stage, matrix: Matrix) -> None:
-    """A file of the home that is changed, such as a shell's profile, would be a way out of every jail."""
+    """A file of the home that is changed, such as a shell's profile, would be a way out of every sandbox."""
     inside, outside = stage.project / "new.txt", stage.folder / "new.txt"
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["edit_file"],
         ModelAnswer.literal("create", {"path": str(inside), "file_text": "made"}),
@@ -172,7 +172,7 @@ def test_patches_stay_in_the_folder_too(stage: Stage) -> None:
     search = ModelAnswer.literal("rg", {"pattern": OUTSIDE, "paths": [str(out)], "output_mode": "content"})
     stage.model.follow(in_order(*calls, search, then=ANSWER))
     work = work_for(stage, "go", "edit_file", "search_files", env={"COPILOT_MODEL": "gpt-5.3-codex"})
-    ran = run_cell(JAIL, work)
+    ran = run_sandbox(SANDBOX, work)
     assert "apply_patch" in stage.model.conversation[0].tool_names
     assert inside.read_text(encoding="utf-8") == "made\n"
     assert out.exists()
@@ -188,7 +188,7 @@ def test_only_the_named_tool_of_a_server_can_be_called(stage: Stage, matrix: Mat
     _write(stage.user / ".copilot" / "mcp-config.json", json.dumps({"mcpServers": {"theirs": server}}))
     _write(stage.project / ".mcp.json", json.dumps({"mcpServers": {"near": server}}))
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["srv/note"],
         ModelAnswer.literal("srv-note", {"text": "x"}),
@@ -214,7 +214,7 @@ def test_nothing_of_the_persons_gets_into_a_run(stage: Stage, matrix: Matrix) ->
         _write(folder / "copilot-instructions.md", f"MARK-{name}\n")
         _write(folder / "skills" / "zap" / "SKILL.md", "---\nname: zap\ndescription: MARK-skill\n---\nMARK-body\n")
     _write(stage.project / "AGENTS.md", "MARK-agents\n")
-    ran = ask(JAIL, stage, ["read_file"], prompt="/zap now")
+    ran = ask(SANDBOX, stage, ["read_file"], prompt="/zap now")
     assert ran.answer == ANSWER
     said = json.dumps([dict(asked.body) for asked in stage.model.requests])
     assert "MARK-" not in said
@@ -234,7 +234,7 @@ def test_a_folder_that_the_person_trusts_is_not_trusted_by_a_run(stage: Stage) -
     stage.ask("hello")
     assert (stage.folder / "hooked").exists()
     (stage.folder / "hooked").unlink()
-    assert ask(JAIL, stage, ["read_file"]).answer == ANSWER
+    assert ask(SANDBOX, stage, ["read_file"]).answer == ANSWER
     assert not (stage.folder / "hooked").exists()
 
 
@@ -244,7 +244,7 @@ def test_a_run_is_signed_in_as_the_person(stage: Stage, matrix: Matrix) -> None:
     _write(stage.user / ".copilot" / "config.json", json.dumps({"lastLoggedInUser": account, "trustedFolders": ["/"]}))
     with door(stage.model) as passage:
         work = work_for(stage, "go", env={"COPILOT_PROVIDER_BASE_URL": f"{passage.url}/v1"})
-        run_cell(JAIL, work)
+        run_sandbox(SANDBOX, work)
         key = stage.environment["COPILOT_PROVIDER_API_KEY"]
         assert passage.has_header("authorization", f"Bearer {key}")
     kept = carried(work.private / "copilot" / "config.json", ("lastLoggedInUser", "trustedFolders"))
@@ -257,7 +257,7 @@ def test_a_run_is_signed_in_as_the_person(stage: Stage, matrix: Matrix) -> None:
 )
 def test_a_prompt_is_only_ever_text(stage: Stage, matrix: Matrix, prompt: str) -> None:
     """Prompts hold text of strangers: what the host would expand or execute for a person must stay text."""
-    ran = ask(JAIL, stage, ["read_file"], prompt=prompt)
+    ran = ask(SANDBOX, stage, ["read_file"], prompt=prompt)
     assert ran.answer == ANSWER
     asked = stage.model.conversation[0]
     assert [turn.text for turn in asked.turns if turn.role == "user"][-1].endswith(f"\n\n{prompt}")
@@ -273,7 +273,7 @@ def test_only_commands_that_begin_as_the_rule_says_are_run(stage: Stage, matrix:
     _write(stage.project / ".github/hooks/h.json", json.dumps({"version": 1, "hooks": {"preToolUse": [hook]}}))
     before = tree(stage.project)
     calls = [ModelAnswer.literal("bash", {"command": command, "description": "look"}) for command in OTHER_COMMANDS]
-    ran = ask(JAIL, stage, ["shell:git log"], *calls)
+    ran = ask(SANDBOX, stage, ["shell:git log"], *calls)
     assert ran.denied == ["bash"] * len(calls)
     assert ran.answer == ANSWER
     assert tree(stage.project) == before
@@ -286,7 +286,7 @@ def test_a_command_that_begins_as_the_rule_says_is_run(stage: Stage, matrix: Mat
     commit(stage, "first")
     _write(stage.project / "Makefile", "test:\n\t@echo tested\n")
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["shell:git log", "shell:make test", "read_file"],
         ModelAnswer.literal("bash", {"command": "git log --oneline", "description": "look"}),
@@ -305,7 +305,7 @@ def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matri
     """The author asked for it by its name; keys of the person are not in its environment all the same."""
     command = "env > made; echo yes >> made"
     ran = ask(
-        JAIL,
+        SANDBOX,
         stage,
         ["shell"],
         ModelAnswer.literal("bash", {"command": command, "description": "make it"}),
@@ -320,7 +320,7 @@ def test_any_command_is_run_when_the_rule_says_shell(stage: Stage, matrix: Matri
 
 def test_a_run_without_tools_has_none(stage: Stage) -> None:
     """To this host an empty list means all of them."""
-    ran = ask(JAIL, stage, [], ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}))
+    ran = ask(SANDBOX, stage, [], ModelAnswer.literal("view", {"path": str(stage.project / "inside.txt")}))
     assert stage.model.requests[0].tools == ()
     assert INSIDE not in json.dumps([dict(asked.body) for asked in stage.model.requests])
     assert ran.exit_code == 0

@@ -1,4 +1,4 @@
-"""Gemini CLI in its jail, the real one: what a rule names works, all else is denied, nothing of the person leaks.
+"""Gemini CLI in its sandbox, the real one: what a rule names works, all else is denied, nothing of the person leaks.
 
 The model is ours and asks for what it should not get. What it got is read on its wire, and on the disk.
 """
@@ -13,13 +13,13 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.gemini.headless import JAIL
+from harken.hosts.gemini.headless import SANDBOX
 from harken.hosts.trial_recipe import KEY
-from harken.runs.jail import Happening
+from harken.runs.sandbox import OutputKind
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts import toolserver
-from tests.hosts.cells import Ran, door, run_cell, work_for
 from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import Ran, door, run_sandbox, work_for
 from tests.hosts.stage import Stage
 from tests.hosts.story import tree
 from tests.hosts.toolserver import marks
@@ -73,8 +73,8 @@ def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = 
     """Run Gemini with some tools, while the model says some things in order; it must end well."""
     stage.model.follow(in_order(*says, then="all done"))
     work = work_for(stage, prompt, *tools, max_turns=40)
-    assert JAIL.refusal(work.tools) == ""
-    ran = run_cell(JAIL, work)
+    assert SANDBOX.refusal(work.tools) == ""
+    ran = run_sandbox(SANDBOX, work)
     assert (ran.exit_code, ran.answer) == (0, "all done"), ran.stderr
     return ran
 
@@ -90,9 +90,9 @@ def test_tool_that_a_rule_names_does_its_work(lived_in: Stage, matrix: Matrix) -
     assert lived_in.model.conversation[0].tool_names == ("read_file",)
     assert INSIDE in last_result(lived_in)
     assert ran.denied == []
-    assert len(ran.of(Happening.TURN)) == 2
+    assert len(ran.of(OutputKind.TURN)) == 2
     assert ran.leftover == ()
-    matrix.note(JAIL.host, "allowed: read_file", "ran")
+    matrix.note(SANDBOX.host, "allowed: read_file", "ran")
 
 
 def test_files_in_the_folder_can_be_changed_found_and_listed(lived_in: Stage, matrix: Matrix) -> None:
@@ -111,7 +111,7 @@ def test_files_in_the_folder_can_be_changed_found_and_listed(lived_in: Stage, ma
     found = [turn.text for turn in lived_in.model.conversation[-1].turns if turn.role == "tool"]
     assert all("new.txt" in text for text in found[3:])
     assert "inside.txt" in found[2]
-    matrix.note(JAIL.host, "allowed: edit_file", "ran")
+    matrix.note(SANDBOX.host, "allowed: edit_file", "ran")
 
 
 def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix) -> None:
@@ -126,9 +126,9 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
         set(),
     )
     assert_nothing_leaked(lived_in)
-    matrix.note(JAIL.host, "allowed: MCP tool", "ran")
-    matrix.note(JAIL.host, "other tool of the server", "no such tool")
-    matrix.note(JAIL.host, "server of the person", "no such tool")
+    matrix.note(SANDBOX.host, "allowed: MCP tool", "ran")
+    matrix.note(SANDBOX.host, "other tool of the server", "no such tool")
+    matrix.note(SANDBOX.host, "server of the person", "no such tool")
 
 
 def assert_nothing_leaked(stage: Stage) -> None:
@@ -182,7 +182,7 @@ def test_what_a_rule_does_not_name_is_denied(
     assert tree(lived_in.project) == before
     assert (lived_in.folder / "secret.txt").read_text(encoding="utf-8") == OUTSIDE
     matrix.note(
-        JAIL.host, case, "denied" if asked.tool in str(lived_in.model.requests[0].tool_names) else "no such tool"
+        SANDBOX.host, case, "denied" if asked.tool in str(lived_in.model.requests[0].tool_names) else "no such tool"
     )
 
 
@@ -204,7 +204,7 @@ def test_search_runs_nothing_and_stays_in_the_folder(lived_in: Stage, matrix: Ma
     assert ran.denied == ["grep_search"] * len(searches)
     assert lived_in.model.conversation[-1].count(OUTSIDE) == 0
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "search that is a command", "denied")
+    matrix.note(SANDBOX.host, "search that is a command", "denied")
 
 
 def test_list_of_files_ends_at_the_folder(lived_in: Stage) -> None:
@@ -233,8 +233,8 @@ def test_command_prefix_lets_no_other_command_through(lived_in: Stage, matrix: M
     assert ran.denied == [SHELL] * len(calls)
     assert "fatal" in last_result(lived_in)
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "allowed: shell:git log", "ran")
-    matrix.note(JAIL.host, "other command after a prefix", "denied")
+    matrix.note(SANDBOX.host, "allowed: shell:git log", "ran")
+    matrix.note(SANDBOX.host, "other command after a prefix", "denied")
 
 
 def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stage, matrix: Matrix) -> None:
@@ -244,7 +244,7 @@ def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stag
     assert (lived_in.project / "made").exists()
     assert "HOME=" in last_result(lived_in)
     assert KEY not in last_result(lived_in)
-    matrix.note(JAIL.host, "allowed: shell", "ran")
+    matrix.note(SANDBOX.host, "allowed: shell", "ran")
 
 
 def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, matrix: Matrix) -> None:
@@ -255,8 +255,8 @@ def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, ma
     assert_nothing_leaked(lived_in)
     assert lived_in.model.conversation[0].count("INSTRUCTIONS-OF-THE-FOLDER") == 0
     assert tree(lived_in.user) == before
-    matrix.note(JAIL.host, "hook of the person", "kept out")
-    matrix.note(JAIL.host, "instructions of the person", "kept out")
+    matrix.note(SANDBOX.host, "hook of the person", "kept out")
+    matrix.note(SANDBOX.host, "instructions of the person", "kept out")
 
 
 @pytest.mark.parametrize("is_in_file", [False, True])
@@ -269,9 +269,9 @@ def test_key_of_the_person_reaches_the_model(lived_in: Stage, matrix: Matrix, *,
         env = {"GEMINI_API_KEY": ""}
     with door(lived_in.model) as standing:
         work = work_for(lived_in, "hello", "read_file", env={**env, "GOOGLE_GEMINI_BASE_URL": standing.url})
-        assert run_cell(JAIL, work).exit_code == 0
+        assert run_sandbox(SANDBOX, work).exit_code == 0
     assert standing.has_header("x-goog-api-key", "the-persons-key")
-    matrix.note(JAIL.host, "sign-in", "kept")
+    matrix.note(SANDBOX.host, "sign-in", "kept")
 
 
 @pytest.mark.parametrize(
@@ -293,20 +293,20 @@ def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str, arri
     assert first.turns[-1].text == arrives.format(folder=lived_in.folder)
     assert first.count(INSIDE) + first.count(OUTSIDE) + first.count("A-COMMAND-OF-THE-FOLDER") == 0
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "prompt that is a command", "plain text")
+    matrix.note(SANDBOX.host, "prompt that is a command", "plain text")
 
 
 def test_run_ends_when_its_turns_are_used_up(lived_in: Stage) -> None:
     """A model that never comes to an end costs money until somebody looks."""
     lived_in.model.follow(lambda _: ModelAnswer.literal("read_file", {"file_path": "inside.txt"}))
-    ran = run_cell(JAIL, work_for(lived_in, "go on", "read_file", max_turns=3))
-    assert len(lived_in.model.conversation) == len(ran.of(Happening.TURN)) == 3
-    (error,) = ran.of(Happening.ERROR)
+    ran = run_sandbox(SANDBOX, work_for(lived_in, "go on", "read_file", max_turns=3))
+    assert len(lived_in.model.conversation) == len(ran.of(OutputKind.TURN)) == 3
+    (error,) = ran.of(OutputKind.ERROR)
     assert "turns" in error.text
     assert ran.exit_code != 0
 
 
 def test_run_without_a_sign_in_says_so(lived_in: Stage) -> None:
     """The person has to know what to do."""
-    ran = run_cell(JAIL, work_for(lived_in, "hello", "read_file", env={"GEMINI_API_KEY": ""}))
-    assert [told.text for told in ran.of(Happening.ERROR)] == ["Gemini CLI is not signed in."]
+    ran = run_sandbox(SANDBOX, work_for(lived_in, "hello", "read_file", env={"GEMINI_API_KEY": ""}))
+    assert [told.text for told in ran.of(OutputKind.ERROR)] == ["Gemini CLI is not signed in."]

@@ -20,11 +20,11 @@ import pytest
 from harken.errors import UserError
 from harken.hosts.registry import sandboxes
 from harken.hosts.trial_recipe import MODEL
-from harken.runs.jail import Jail, ToolServer
+from harken.runs.sandbox import Sandbox, ToolServer
 from harken.trial.exchange import ModelAnswer, in_order
-from tests.hosts.cells import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
 from tests.hosts.planting import INSTRUCTIONS, MADE, WRITES
+from tests.hosts.sandboxes import ANSWER, OUTSIDE, Ran, ask, commit, put_files, results, run_sandbox, work_for
 from tests.hosts.stage import Stage
 
 _SERVER: Final = Path(__file__).parent / "toolserver.py"
@@ -69,12 +69,14 @@ def stage(bare_stage: Stage) -> Stage:
 
 
 @pytest.fixture
-def jail(stage: Stage) -> Jail:
-    """The host's jail."""
+def sandbox(stage: Stage) -> Sandbox:
+    """The host's sandbox."""
     return next(each for each in sandboxes() if each.host == stage.host.name)
 
 
-def test_folder_executes_nothing_and_its_variables_are_not_taken(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+def test_folder_executes_nothing_and_its_variables_are_not_taken(
+    stage: Stage, sandbox: Sandbox, matrix: Matrix
+) -> None:
     """Runtimes and git start programs that files in the folder name, unless they are told not to."""
     evil = _put(stage.folder / "evil.sh", f"#!/bin/sh\ntouch {stage.folder}/ran\n")
     evil.chmod(0o755)
@@ -91,102 +93,102 @@ def test_folder_executes_nothing_and_its_variables_are_not_taken(stage: Stage, j
     )
     server = ToolServer(name="lab", command=(sys.executable, "-I", "-c", program))
     stage.model.follow(in_order(then=ANSWER))
-    ran = run_cell(jail, replace(work_for(stage, "go", "lab/note"), servers={"lab": server}))
+    ran = run_sandbox(sandbox, replace(work_for(stage, "go", "lab/note"), servers={"lab": server}))
     environment = json.loads(seen.read_text(encoding="utf-8"))
     assert ran.answer == ANSWER
     assert not (stage.folder / "ran").exists()
     assert environment.keys().isdisjoint({"EVIL", "HTTPS_PROXY", "NODE_OPTIONS"})
     keys = {value for name, value in stage.environment.items() if "KEY" in name}
     assert keys.isdisjoint(environment.values())
-    matrix.note(jail.host, "programs and variables of the folder", "kept out")
-    matrix.note(jail.host, "key in the environment of a server", "kept out")
+    matrix.note(sandbox.host, "programs and variables of the folder", "kept out")
+    matrix.note(sandbox.host, "key in the environment of a server", "kept out")
 
 
-def test_denied_tool_is_told_whatever_it_is_called(stage: Stage, jail: Jail) -> None:
+def test_denied_tool_is_told_whatever_it_is_called(stage: Stage, sandbox: Sandbox) -> None:
     """The record must not depend on a name that the model chose so that it would be overlooked."""
     names = ("x\ny", "sh ell", "a" * 3_000, 'Bash" not', "__proto__", "constructor")
-    ran = ask(jail, stage, ["lab/note"], *(ModelAnswer.literal(name, {"command": "touch made"}) for name in names))
+    ran = ask(sandbox, stage, ["lab/note"], *(ModelAnswer.literal(name, {"command": "touch made"}) for name in names))
     assert len(ran.denied) == len(names)
     assert ran.answer == ANSWER
 
 
-def _write(stage: Stage, jail: Jail, tools: Sequence[str], *paths: str) -> Ran:
+def _write(stage: Stage, sandbox: Sandbox, tools: Sequence[str], *paths: str) -> Ran:
     """Let the model write some files, as its host writes them."""
     file = stage.user / ".codex" / "config.toml"
     if file.exists():
         file.write_text(file.read_text(encoding="utf-8").replace(MODEL, _PATCHING), encoding="utf-8")
     for name in ("deep/down", "docs", "sub"):
         (stage.project / name).mkdir(parents=True, exist_ok=True)
-    folder = Path() if jail.host == "codex" else stage.project
-    calls = [WRITES[jail.host](str(folder / path), "evil") for path in paths]
-    return ask(jail, stage, tools, *calls, max_turns=len(calls) + 1)
+    folder = Path() if sandbox.host == "codex" else stage.project
+    calls = [WRITES[sandbox.host](str(folder / path), "evil") for path in paths]
+    return ask(sandbox, stage, tools, *calls, max_turns=len(calls) + 1)
 
 
 @pytest.mark.parametrize("host", _EDITING, indirect=True)
-def test_settings_of_agents_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+def test_settings_of_agents_are_not_changed(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
     """A run that may edit could else give the next session of any agent a program to run."""
-    ran = _write(stage, jail, ["edit_file"], *_HELD, MADE)
+    ran = _write(stage, sandbox, ["edit_file"], *_HELD, MADE)
     assert (stage.project / MADE).read_text(encoding="utf-8").strip() == "evil"
     assert [path for path in _HELD if (stage.project / path).exists()] == []
     assert len(ran.denied) == len(_HELD)
-    matrix.note(jail.host, "edit: settings of agents", "denied")
+    matrix.note(sandbox.host, "edit: settings of agents", "denied")
 
 
 @pytest.mark.parametrize("host", _EDITING, indirect=True)
-def test_instructions_for_the_next_session_are_not_changed(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+def test_instructions_for_the_next_session_are_not_changed(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
     """What a message talks a run into writing there, every later session obeys; in any folder, also one that is new."""
-    ran = _write(stage, jail, ["edit_file"], *_LATER, MADE)
+    ran = _write(stage, sandbox, ["edit_file"], *_LATER, MADE)
     assert (stage.project / MADE).read_text(encoding="utf-8").strip() == "evil"
     assert [path for path in _LATER if (stage.project / path).exists()] == []
     assert len(ran.denied) == len(_LATER)
-    matrix.note(jail.host, "edit: instructions of agents", "denied")
+    matrix.note(sandbox.host, "edit: instructions of agents", "denied")
 
 
 @pytest.mark.parametrize("host", _EDITING, indirect=True)
-def test_instructions_are_changed_where_the_rule_says_so(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+def test_instructions_are_changed_where_the_rule_says_so(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
     """Somebody has to write them; git and settings stay held."""
-    ran = _write(stage, jail, ["edit_file", "edit_instructions"], "AGENTS.md", "docs/CLAUDE.md", "sub/.git")
+    ran = _write(stage, sandbox, ["edit_file", "edit_instructions"], "AGENTS.md", "docs/CLAUDE.md", "sub/.git")
     assert (stage.project / "AGENTS.md").read_text(encoding="utf-8").strip() == "evil"
     assert (stage.project / "docs" / "CLAUDE.md").exists()
     assert not (stage.project / "sub" / ".git").exists()
     assert len(ran.denied) == 1
-    matrix.note(jail.host, "allowed: edit_instructions", "ran")
+    matrix.note(sandbox.host, "allowed: edit_instructions", "ran")
 
 
 @pytest.mark.parametrize("host", tuple(_COMMANDS), indirect=True)
-def test_commands_run_in_the_folder_itself(stage: Stage, jail: Jail) -> None:
+def test_commands_run_in_the_folder_itself(stage: Stage, sandbox: Sandbox) -> None:
     """A clone can bring a folder that looks like a repository, with settings that name programs."""
     _git(stage.project, "init", "-q", "--bare", "inner")
     commit(stage, "first")
-    tool, place = _COMMANDS[jail.host]
-    more = {} if jail.host == "gemini-cli" else {"description": "look"}
+    tool, place = _COMMANDS[sandbox.host]
+    more = {} if sandbox.host == "gemini-cli" else {"description": "look"}
     calls = [ModelAnswer.literal(tool, {"command": "git log", place: where, **more}) for where in ("inner", ".")]
     calls.append(ModelAnswer.literal(tool, {"command": "git log --output=made", **more}))
-    ran = ask(jail, stage, ["shell:git log"], *calls)
+    ran = ask(sandbox, stage, ["shell:git log"], *calls)
     assert ran.denied == [tool, tool]
     assert "first" in results(stage)[1]
     assert not (stage.project / "made").exists()
 
 
 @pytest.mark.parametrize("host", ["claude-code", "copilot-cli", "gemini-cli", "opencode"], indirect=True)
-def test_repository_whose_settings_name_programs_is_refused(stage: Stage, jail: Jail, matrix: Matrix) -> None:
+def test_repository_whose_settings_name_programs_is_refused(stage: Stage, sandbox: Sandbox, matrix: Matrix) -> None:
     """`git log -p` would start them."""
     _git(stage.project, "config", "diff.evil.textconv", "touch made; cat")
     with pytest.raises(UserError, match="programs that the settings of the folder name"):
-        ask(jail, stage, ["shell:git log"])
-    matrix.note(jail.host, "shell:git log, programs of the repository", "refused")
+        ask(sandbox, stage, ["shell:git log"])
+    matrix.note(sandbox.host, "shell:git log, programs of the repository", "refused")
 
 
 @pytest.mark.parametrize("host", ["gemini-cli"], indirect=True)
-def test_what_gemini_reads_by_itself_stays_in_the_folder(stage: Stage, jail: Jail) -> None:
+def test_what_gemini_reads_by_itself_stays_in_the_folder(stage: Stage, sandbox: Sandbox) -> None:
     """With a server the folder is trusted: then it reads instructions wherever they lead, and variables."""
     link = stage.project / "GEMINI.md"
     link.symlink_to(stage.folder / "outside.txt")
     with pytest.raises(UserError, match=r"GEMINI\.md"):
-        ask(jail, stage, ["lab/note"])
-    ask(jail, stage, ["read_file"])
+        ask(sandbox, stage, ["lab/note"])
+    ask(sandbox, stage, ["read_file"])
     assert OUTSIDE not in json.dumps([dict(asked.body) for asked in stage.model.requests])
     link.unlink()
     _put(stage.project / ".gemini" / ".env", "HTTPS_PROXY=http://127.0.0.1:9\n")
     with pytest.raises(UserError, match=r"\.env"):
-        ask(jail, stage, ["lab/note"])
+        ask(sandbox, stage, ["lab/note"])

@@ -1,4 +1,4 @@
-"""opencode in its jail, the real one: what a rule names works, all else is denied, nothing of the person leaks.
+"""opencode in its sandbox, the real one: what a rule names works, all else is denied, nothing of the person leaks.
 
 The model is ours and asks for what it should not get. What it got is read on its wire, and on the disk. opencode's own
 fence is the repository: some of this is tried in a folder of one.
@@ -17,13 +17,13 @@ from typing import Final
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.opencode.headless import JAIL
+from harken.hosts.opencode.headless import SANDBOX
 from harken.hosts.trial_recipe import KEY, MODEL
-from harken.runs.jail import Cell, Happening, Work
+from harken.runs.sandbox import OutputKind, SandboxCommand, SandboxRequest
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts import toolserver
-from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_cell, work_for
 from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import ANSWER, INSIDE, OUTSIDE, Ran, ask, door, put_files, results, run_sandbox, work_for
 from tests.hosts.stage import FOLDER, Stage
 from tests.hosts.story import tree
 from tests.hosts.toolserver import marks
@@ -73,7 +73,7 @@ def write(path: Path, content: object) -> None:
 
 def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = "do it") -> Ran:
     """Run opencode with some tools, while the model says some things in order; it must end well."""
-    ran = ask(JAIL, stage, tools, *says, prompt=prompt, max_turns=60)
+    ran = ask(SANDBOX, stage, tools, *says, prompt=prompt, max_turns=60)
     assert (ran.exit_code, ran.answer) == (0, ANSWER), ran.stderr
     everything = "\n".join(asked.text for asked in stage.model.requests)
     assert not (stage.folder / "plugin").exists()
@@ -90,10 +90,10 @@ def test_tool_that_a_rule_names_does_its_work(lived_in: Stage, matrix: Matrix) -
     assert lived_in.model.conversation[0].tool_names == ("read",)
     assert INSIDE in results(lived_in)[-1]
     assert ran.denied == []
-    assert len(ran.of(Happening.TURN)) == 2
+    assert len(ran.of(OutputKind.TURN)) == 2
     assert ran.leftover == ()
     assert len(lived_in.model.requests) == 2  # no title is asked for
-    matrix.note(JAIL.host, "allowed: read_file", "ran")
+    matrix.note(SANDBOX.host, "allowed: read_file", "ran")
 
 
 def test_files_in_the_folder_can_be_changed(lived_in: Stage, matrix: Matrix) -> None:
@@ -108,7 +108,7 @@ def test_files_in_the_folder_can_be_changed(lived_in: Stage, matrix: Matrix) -> 
     assert ran.denied == []
     assert (lived_in.project / "inside.txt").read_text(encoding="utf-8") == "changed\n"
     assert (lived_in.project / "deep/er/new.txt").read_text(encoding="utf-8") == "new"
-    matrix.note(JAIL.host, "allowed: edit_file", "ran")
+    matrix.note(SANDBOX.host, "allowed: edit_file", "ran")
 
 
 def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix) -> None:
@@ -118,9 +118,9 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
     assert lived_in.model.conversation[0].tool_names == ("my_lab_note",)
     assert ran.denied == list(names[1:])
     assert marks(lived_in.folder, "my.lab") == {"note"}
-    matrix.note(JAIL.host, "allowed: MCP tool", "ran")
-    matrix.note(JAIL.host, "other tool of the server", "no such tool")
-    matrix.note(JAIL.host, "server of the person", "no such tool")
+    matrix.note(SANDBOX.host, "allowed: MCP tool", "ran")
+    matrix.note(SANDBOX.host, "other tool of the server", "no such tool")
+    matrix.note(SANDBOX.host, "server of the person", "no such tool")
 
 
 @pytest.mark.parametrize("is_inner", [False, True])
@@ -158,7 +158,7 @@ def test_what_a_rule_does_not_name_is_denied(lived_in: Stage, matrix: Matrix, *,
     assert (lived_in.folder / "outside.txt").read_text(encoding="utf-8") == f"{OUTSIDE}\n"
     offered = lived_in.model.conversation[0].tool_names
     for case, name, _given in cases:
-        matrix.note(JAIL.host, case, "denied" if name in offered else "no such tool")
+        matrix.note(SANDBOX.host, case, "denied" if name in offered else "no such tool")
 
 
 def test_patch_stays_in_the_folder(lived_in: Stage) -> None:
@@ -170,7 +170,7 @@ def test_patch_stays_in_the_folder(lived_in: Stage) -> None:
     calls = [ModelAnswer.literal("apply_patch", {"patchText": text}) for text in (move, *texts)]
     lived_in.model.follow(in_order(*calls, then=ANSWER))
     work = work_for(lived_in, "x", "edit_file", max_turns=60, env={"OPENCODE_CONFIG_CONTENT": content})
-    ran = run_cell(JAIL, work)
+    ran = run_sandbox(SANDBOX, work)
     assert lived_in.model.conversation[0].tool_names == ("apply_patch",)
     assert ran.denied == ["apply_patch"] * (len(heads) + 1)
     assert (lived_in.project / "new.txt").exists()
@@ -184,7 +184,7 @@ def test_edit_is_denied_where_the_rule_only_reads(lived_in: Stage, matrix: Matri
     ran = run(lived_in, ("read_file",), ModelAnswer.literal("write", {"filePath": "inside.txt", "content": "x"}))
     assert ran.denied == ["write"]
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "edit", "no such tool")
+    matrix.note(SANDBOX.host, "edit", "no such tool")
 
 
 def test_search_finds_what_is_in_the_folder_and_runs_nothing(lived_in: Stage) -> None:
@@ -199,7 +199,7 @@ def test_search_finds_what_is_in_the_folder_and_runs_nothing(lived_in: Stage) ->
     lived_in.model.follow(in_order(*calls, then=ANSWER))
     before = tree(lived_in.project)
     path = {"PATH": f"{found.parent}:{lived_in.environment['PATH']}"}
-    ran = run_cell(JAIL, work_for(lived_in, "x", "search_files", "list_files", max_turns=60, env=path))
+    ran = run_sandbox(SANDBOX, work_for(lived_in, "x", "search_files", "list_files", max_turns=60, env=path))
     assert (ran.exit_code, ran.answer, ran.denied) == (0, ANSWER, [])
     texts = results(lived_in)
     assert INSIDE in texts[0]
@@ -221,8 +221,8 @@ def test_command_prefix_lets_no_other_command_through(lived_in: Stage, matrix: M
     assert ran.denied == ["bash"] * len(calls)
     assert "fatal" in results(lived_in)[-1]
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "allowed: shell:git log", "ran")
-    matrix.note(JAIL.host, "other command after a prefix", "denied")
+    matrix.note(SANDBOX.host, "allowed: shell:git log", "ran")
+    matrix.note(SANDBOX.host, "other command after a prefix", "denied")
 
 
 def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stage, matrix: Matrix) -> None:
@@ -232,13 +232,13 @@ def test_any_command_runs_where_a_rule_says_shell_and_sees_no_key(lived_in: Stag
         ModelAnswer.literal("read", {"filePath": "../outside.txt"}),
     )
     lived_in.model.follow(in_order(*calls, then=ANSWER))
-    ran = run_cell(JAIL, work_for(lived_in, "x", "shell", "read_file", env={"OPENAI_API_KEY": "the-persons-key"}))
+    ran = run_sandbox(SANDBOX, work_for(lived_in, "x", "shell", "read_file", env={"OPENAI_API_KEY": "the-persons-key"}))
     assert ran.answer == ANSWER
     assert (lived_in.project / "made").exists()
     assert "HOME=" in results(lived_in)[0]
     assert "the-persons-key" not in results(lived_in)[0]
     assert ran.denied == ["read"]
-    matrix.note(JAIL.host, "allowed: shell", "ran")
+    matrix.note(SANDBOX.host, "allowed: shell", "ran")
 
 
 def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, matrix: Matrix) -> None:
@@ -249,8 +249,8 @@ def test_nothing_of_the_person_or_the_folder_gets_into_a_run(lived_in: Stage, ma
     assert after == before
     assert tree(lived_in.project) == project
     assert lived_in.model.strays == ()
-    matrix.note(JAIL.host, "hook of the person", "kept out")
-    matrix.note(JAIL.host, "instructions of the person", "kept out")
+    matrix.note(SANDBOX.host, "hook of the person", "kept out")
+    matrix.note(SANDBOX.host, "instructions of the person", "kept out")
 
 
 def test_without_the_fence_there_are_no_tools(lived_in: Stage) -> None:
@@ -258,17 +258,17 @@ def test_without_the_fence_there_are_no_tools(lived_in: Stage) -> None:
     work = work_for(lived_in, "x", "read_file", "shell")
 
     class Unfenced:
-        """The jail without its plugin."""
+        """The sandbox without its plugin."""
 
-        host, program, variables = JAIL.host, JAIL.program, JAIL.variables
-        refusal, transcript = JAIL.refusal, JAIL.transcript
+        host, program, variables = SANDBOX.host, SANDBOX.program, SANDBOX.variables
+        refusal, transcript = SANDBOX.refusal, SANDBOX.transcript
 
-        def cell(self, work: Work) -> Cell:
-            """Return the cell without what opens the tools."""
-            cell = JAIL.cell(work)
-            return replace(cell, furnishings=tuple(each for each in cell.furnishings if "plugins" not in each.path))
+        def command(self, work: SandboxRequest) -> SandboxCommand:
+            """Return the command without what opens the tools."""
+            command = SANDBOX.command(work)
+            return replace(command, files=tuple(each for each in command.files if "plugins" not in each.path))
 
-    run_cell(Unfenced(), work)
+    run_sandbox(Unfenced(), work)
     assert [asked.tool_names for asked in lived_in.model.requests] == [()]
 
 
@@ -278,8 +278,8 @@ def test_folder_with_plugins_is_refused(lived_in: Stage, matrix: Matrix) -> None
     inner.mkdir()
     write(lived_in.project / ".opencode" / "plugins" / "own.js", PLUGIN.format(mark=lived_in.folder / "plugin"))
     with pytest.raises(UserError, match="plugins"):
-        run_cell(JAIL, replace(work_for(lived_in, "x", "read_file"), workdir=inner))
-    matrix.note(JAIL.host, "plugin of the folder", "refused")
+        run_sandbox(SANDBOX, replace(work_for(lived_in, "x", "read_file"), workdir=inner))
+    matrix.note(SANDBOX.host, "plugin of the folder", "refused")
 
 
 @pytest.mark.parametrize("is_in_file", [False, True])
@@ -298,9 +298,9 @@ def test_key_of_the_person_reaches_the_model(lived_in: Stage, matrix: Matrix, *,
     with door(lived_in.model) as standing:
         options["baseURL"] = f"{standing.url}/v1"
         work = work_for(lived_in, "hi", "read_file", env={**env, "OPENCODE_CONFIG_CONTENT": json.dumps(content)})
-        assert run_cell(JAIL, work).exit_code == 0
+        assert run_sandbox(SANDBOX, work).exit_code == 0
     assert standing.has_header("authorization", "Bearer the-persons-key")
-    matrix.note(JAIL.host, "sign-in", "kept")
+    matrix.note(SANDBOX.host, "sign-in", "kept")
 
 
 @pytest.mark.parametrize("prompt", ["/own @inside.txt", "!touch made", "@{folder}/outside.txt", "--version"])
@@ -313,7 +313,7 @@ def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str) -> N
     assert first.turns[-1].text == given
     assert first.count(INSIDE) == 0
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "prompt that is a command", "plain text")
+    matrix.note(SANDBOX.host, "prompt that is a command", "plain text")
 
 
 def test_runs_at_the_same_time_do_not_disturb_each_other(lived_in: Stage) -> None:
@@ -323,7 +323,7 @@ def test_runs_at_the_same_time_do_not_disturb_each_other(lived_in: Stage) -> Non
         for at in range(4)
     ]
     with ThreadPoolExecutor(len(works)) as pool:
-        ran = list(pool.map(lambda work: run_cell(JAIL, work), works))
+        ran = list(pool.map(lambda work: run_sandbox(SANDBOX, work), works))
     assert [each.exit_code for each in ran] == [0] * len(works)
     assert len(lived_in.model.conversation) == len(works)
 
@@ -332,7 +332,7 @@ def test_run_that_fails_says_why(lived_in: Stage) -> None:
     """The person has to know what to do."""
     content = lived_in.environment["OPENCODE_CONFIG_CONTENT"].replace("/v1", "/nothing-here")
     work = work_for(lived_in, "hello", "read_file", env={"OPENCODE_CONFIG_CONTENT": content})
-    ran = run_cell(JAIL, work)
-    (error,) = ran.of(Happening.ERROR)
+    ran = run_sandbox(SANDBOX, work)
+    (error,) = ran.of(OutputKind.ERROR)
     assert "does not know this request" in error.text
     assert KEY not in error.text

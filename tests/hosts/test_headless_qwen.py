@@ -1,4 +1,4 @@
-"""Qwen Code in its jail, the real one: it reads in its folder and calls the tools of servers that a rule names.
+"""Qwen Code in its sandbox, the real one: it reads in its folder and calls the tools of servers that a rule names.
 
 The model is ours and asks for what it should not get. What it got is read on its wire, and on the disk.
 """
@@ -12,12 +12,12 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.qwen.headless import JAIL
-from harken.runs.jail import Happening
+from harken.hosts.qwen.headless import SANDBOX
+from harken.runs.sandbox import OutputKind
 from harken.trial.exchange import ModelAnswer, in_order
 from tests.hosts import toolserver
-from tests.hosts.cells import Ran, door, run_cell, work_for
 from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import Ran, door, run_sandbox, work_for
 from tests.hosts.stage import Stage
 from tests.hosts.story import tree
 from tests.hosts.toolserver import marks
@@ -69,8 +69,8 @@ def run(stage: Stage, tools: tuple[str, ...], *says: ModelAnswer, prompt: str = 
     """Run Qwen with some tools, while the model says some things in order; it must end well."""
     stage.model.follow(in_order(*says, then="all done"))
     work = work_for(stage, prompt, *tools, max_turns=20)
-    assert JAIL.refusal(work.tools) == ""
-    ran = run_cell(JAIL, work)
+    assert SANDBOX.refusal(work.tools) == ""
+    ran = run_sandbox(SANDBOX, work)
     assert (ran.exit_code, ran.answer) == (0, "all done"), ran.stderr
     return ran
 
@@ -88,13 +88,13 @@ def test_file_in_the_folder_is_read_and_nothing_of_the_person_gets_in(lived_in: 
     assert (first.tool_names, first.model) == ((READ,), "their-model")
     assert INSIDE in results(lived_in)[-1]
     assert ran.denied == []
-    assert len(ran.of(Happening.TURN)) == 2
+    assert len(ran.of(OutputKind.TURN)) == 2
     assert not (lived_in.folder / "hook").exists()
     assert first.count(THEIRS) == 0
     assert tree(lived_in.user) == before
-    matrix.note(JAIL.host, "allowed: read_file", "ran")
-    matrix.note(JAIL.host, "hook of the person", "kept out")
-    matrix.note(JAIL.host, "instructions of the person", "kept out")
+    matrix.note(SANDBOX.host, "allowed: read_file", "ran")
+    matrix.note(SANDBOX.host, "hook of the person", "kept out")
+    matrix.note(SANDBOX.host, "instructions of the person", "kept out")
 
 
 @pytest.mark.parametrize(
@@ -125,7 +125,7 @@ def test_what_a_rule_does_not_name_is_denied(
     assert OUTSIDE not in results(lived_in)[-1]
     assert tree(lived_in.project) == before
     assert (lived_in.folder / "secret.txt").read_text(encoding="utf-8") == OUTSIDE
-    matrix.note(JAIL.host, case, "denied" if tool == READ else "no such tool")
+    matrix.note(SANDBOX.host, case, "denied" if tool == READ else "no such tool")
 
 
 def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix) -> None:
@@ -135,9 +135,9 @@ def test_tool_of_a_server_is_called_and_no_other(lived_in: Stage, matrix: Matrix
     assert lived_in.model.conversation[0].tool_names == ("mcp__lab__note",)
     assert ran.denied == list(names[1:])
     assert [marks(lived_in.folder, name) for name in ("lab", "person", "folder")] == [{"note"}, set(), set()]
-    matrix.note(JAIL.host, "allowed: MCP tool", "ran")
-    matrix.note(JAIL.host, "other tool of the server", "no such tool")
-    matrix.note(JAIL.host, "server of the person", "no such tool")
+    matrix.note(SANDBOX.host, "allowed: MCP tool", "ran")
+    matrix.note(SANDBOX.host, "other tool of the server", "no such tool")
+    matrix.note(SANDBOX.host, "server of the person", "no such tool")
 
 
 @pytest.mark.parametrize("place", ["variable", "file", "settings", "provider"])
@@ -159,10 +159,10 @@ def test_key_of_the_person_reaches_the_model(lived_in: Stage, matrix: Matrix, pl
                 provider = {"id": "their-model", "baseUrl": url, "envKey": "THEIR_KEY"}
                 settings |= {"modelProviders": {"openai": [provider]}, "env": {"THEIR_KEY": "the-persons-key"}}
         path.write_text(json.dumps(settings), encoding="utf-8")
-        ran = run_cell(JAIL, work_for(lived_in, "hello", READ, env=env))
+        ran = run_sandbox(SANDBOX, work_for(lived_in, "hello", READ, env=env))
         assert ran.exit_code == 0, ran.stderr
     assert standing.has_header("authorization", "Bearer the-persons-key")
-    matrix.note(JAIL.host, "sign-in", "kept")
+    matrix.note(SANDBOX.host, "sign-in", "kept")
 
 
 @pytest.mark.parametrize(
@@ -182,13 +182,13 @@ def test_prompt_is_plain_text(lived_in: Stage, matrix: Matrix, prompt: str, arri
     assert f"\n{arrives}" in first.turns[-1].text
     assert first.count(INSIDE) == 0
     assert tree(lived_in.project) == before
-    matrix.note(JAIL.host, "prompt that is a command", "plain text")
+    matrix.note(SANDBOX.host, "prompt that is a command", "plain text")
 
 
 def test_run_ends_when_its_turns_are_used_up(lived_in: Stage) -> None:
     """A model that never comes to an end costs money until somebody looks."""
     path = str(lived_in.project / "inside.txt")
     lived_in.model.follow(lambda _: ModelAnswer.literal(READ, {"file_path": path}))
-    ran = run_cell(JAIL, work_for(lived_in, "go on", READ, max_turns=3))
-    assert len(lived_in.model.conversation) == len(ran.of(Happening.TURN)) == 3
-    assert [told.text for told in ran.of(Happening.ERROR)] == ["It was ended: it took all the turns that it has."]
+    ran = run_sandbox(SANDBOX, work_for(lived_in, "go on", READ, max_turns=3))
+    assert len(lived_in.model.conversation) == len(ran.of(OutputKind.TURN)) == 3
+    assert [told.text for told in ran.of(OutputKind.ERROR)] == ["It was ended: it took all the turns that it has."]

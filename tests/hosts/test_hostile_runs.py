@@ -23,9 +23,9 @@ from harken.runs.tools import parse_tool
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
 from harken.trial.exchange import ModelAnswer, in_order
-from tests.hosts.cells import ANSWER, results
 from tests.hosts.matrix import Matrix
 from tests.hosts.planting import INSTRUCTIONS, MADE, WRITES
+from tests.hosts.sandboxes import ANSWER, results
 from tests.hosts.stage import Stage
 from tests.hosts.story import marker, send
 from tests.hosts.test_runs import PATCHING, RULE, RUN_SECONDS, WORDS, assert_nothing_left, ruled, shown
@@ -95,8 +95,8 @@ def trap(bare_stage: Stage) -> Iterator[Trap]:
 
 def refusal(stage: Stage, *tools: str) -> str:
     """Return why a host cannot be given some tools; empty when it can."""
-    jail = next(each for each in sandboxes() if each.host == stage.host.name)
-    return jail.refusal([parse_tool(tool) for tool in tools])
+    sandbox = next(each for each in sandboxes() if each.host == stage.host.name)
+    return sandbox.refusal([parse_tool(tool) for tool in tools])
 
 
 def fire(stage: Stage, daemon: DaemonProcess, *says: ModelAnswer) -> Json:

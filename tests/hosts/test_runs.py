@@ -28,8 +28,8 @@ from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
 from harken.trial.exchange import ModelAnswer, ModelCall, ModelRequest, in_order, side
 from tests.hosts import toolserver
-from tests.hosts.cells import ANSWER, INSIDE, OUTSIDE, put_files, results
 from tests.hosts.matrix import Matrix
+from tests.hosts.sandboxes import ANSWER, INSIDE, OUTSIDE, put_files, results
 from tests.hosts.stage import Stage
 from tests.hosts.story import marker, send, sessions, tree
 from tests.hosts.toolserver import marks

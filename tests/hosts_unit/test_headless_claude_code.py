@@ -1,4 +1,4 @@
-"""The jail of Claude Code without Claude Code: how it would be started, and what its recorded output tells."""
+"""The sandbox of Claude Code without Claude Code: how it would be started, and what its recorded output tells."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.hosts import shell_guard
-from harken.hosts.claude_code.headless import JAIL
-from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
+from harken.hosts.claude_code.headless import SANDBOX
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 from harken.testing.agent import Json
 
@@ -48,9 +48,9 @@ RECORDED: Final = (
 )
 
 
-def _work(tmp_path: Path, *tools: str, **environ: str) -> Work:
+def _work(tmp_path: Path, *tools: str, **environ: str) -> SandboxRequest:
     parsed = tuple(parse_tool(tool) for tool in tools)
-    return Work(
+    return SandboxRequest(
         prompt="do it",
         workdir=tmp_path,
         tools=parsed,
@@ -62,30 +62,30 @@ def _work(tmp_path: Path, *tools: str, **environ: str) -> Work:
     )
 
 
-def _file(work: Work, name: str) -> Json:
-    found: Json = json.loads(next(each.content for each in JAIL.cell(work).furnishings if each.path == name))
+def _file(work: SandboxRequest, name: str) -> Json:
+    found: Json = json.loads(next(each.content for each in SANDBOX.command(work).files if each.path == name))
     return found
 
 
-def _option(work: Work, name: str) -> str:
-    argv = JAIL.cell(work).argv
+def _option(work: SandboxRequest, name: str) -> str:
+    argv = SANDBOX.command(work).argv
     return argv[argv.index(name) + 1]
 
 
-def test_it_is_a_jail() -> None:
+def test_it_is_a_sandbox() -> None:
     """The runner knows only the protocol."""
-    jail: Jail = JAIL
-    assert (jail.host, jail.program) == ("claude-code", "claude")
+    sandbox: Sandbox = SANDBOX
+    assert (sandbox.host, sandbox.program) == ("claude-code", "claude")
 
 
 def test_the_prompt_and_secrets_are_not_on_the_command_line(tmp_path: Path) -> None:
     """Every user of the machine can read command lines."""
     work = _work(tmp_path, "near/note", "far.away/look", ANTHROPIC_API_KEY="secret-key")
-    cell = JAIL.cell(work)
-    line = "\0".join(cell.argv)
+    command = SANDBOX.command(work)
+    line = "\0".join(command.argv)
     assert not any(secret in line for secret in ("do it", "secret-key", "NEAR_KEY", "Bearer"))
-    assert cell.stdin == b"\ndo it"
-    assert {each.kind for each in cell.furnishings} == {Kept.FILE}
+    assert command.stdin == b"\ndo it"
+    assert {each.kind for each in command.files} == {RunFileKind.FILE}
 
 
 def test_each_word_becomes_exactly_its_tools(tmp_path: Path) -> None:
@@ -110,7 +110,7 @@ def test_a_run_without_tools_has_none(tmp_path: Path) -> None:
     work = _work(tmp_path)
     assert _option(work, "--tools") == ""
     assert _file(work, "settings.json")["permissions"] == {"allow": []}
-    assert "--mcp-config" not in JAIL.cell(work).argv
+    assert "--mcp-config" not in SANDBOX.command(work).argv
 
 
 def test_a_shell_is_guarded_unless_it_was_given_whole(tmp_path: Path) -> None:
@@ -138,7 +138,7 @@ def test_a_shell_is_guarded_unless_it_was_given_whole(tmp_path: Path) -> None:
 )
 def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
     """A rule with such a tool must not run at all; its author reads why."""
-    refusal = JAIL.refusal([parse_tool(tool) for tool in tools])
+    refusal = SANDBOX.refusal([parse_tool(tool) for tool in tools])
     assert reason in refusal
     assert bool(refusal) == bool(reason)
 
@@ -146,7 +146,7 @@ def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
 def test_the_environment_is_small(tmp_path: Path) -> None:
     """What is not named does not get in: least of all what would make the run a session of Harken."""
     work = _work(tmp_path, ANTHROPIC_API_KEY="k", HARKEN_HOME="/h", CLAUDECODE="1", OTHER="s", LANG="de_DE.UTF-8")
-    env = JAIL.cell(work).env
+    env = SANDBOX.command(work).env
     own = {name: value for name, value in env.items() if "DISABLE" not in name and not name.startswith("GIT_")}
     assert own == {
         "HOME": str(tmp_path),
@@ -179,9 +179,9 @@ def test_sign_in_and_model_are_taken_over_and_nothing_else(tmp_path: Path) -> No
         "hasCompletedOnboarding": True,
         "oauthAccount": {"emailAddress": "ann@example.org"},
     }
-    cell = JAIL.cell(work)
-    assert (cell.env["ANTHROPIC_BASE_URL"], cell.env["PATH"]) == ("http://127.0.0.1:1", "/bin")
-    assert "OTHER" not in cell.env
+    command = SANDBOX.command(work)
+    assert (command.env["ANTHROPIC_BASE_URL"], command.env["PATH"]) == ("http://127.0.0.1:1", "/bin")
+    assert "OTHER" not in command.env
 
 
 def test_a_configuration_elsewhere_is_found(tmp_path: Path) -> None:
@@ -193,7 +193,7 @@ def test_a_configuration_elsewhere_is_found(tmp_path: Path) -> None:
     work = _work(tmp_path, CLAUDE_CONFIG_DIR=str(moved))
     assert _file(work, "settings.json")["model"] == "haiku"
     assert _file(work, "claude/.claude.json")["primaryApiKey"] == "p"
-    assert JAIL.cell(work).env["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == str(moved)
+    assert SANDBOX.command(work).env["CLAUDE_SECURESTORAGE_CONFIG_DIR"] == str(moved)
 
 
 def test_broken_settings_of_the_person_stop_no_run(tmp_path: Path) -> None:
@@ -206,22 +206,22 @@ def test_broken_settings_of_the_person_stop_no_run(tmp_path: Path) -> None:
 
 def test_recorded_output_is_told_in_order_and_each_denial_once() -> None:
     """The record of a run is made from this; the host says some things twice."""
-    output = JAIL.transcript()
+    output = SANDBOX.transcript()
     told = [each for line in RECORDED for each in output.feed(line)]
     assert told == [
-        Told(Happening.TEXT, "I look."),
-        Told(Happening.TOOL, '{"file_path": "/x"}', "Read"),
-        Told(Happening.DENIED, tool="Read", target="/x"),
-        Told(Happening.TURN),
-        Told(Happening.TOOL, '{"command": "ls"}', "Bash"),
-        Told(Happening.DENIED, tool="Bash", target="ls"),
-        Told(Happening.TURN),
-        Told(Happening.TOOL, '{"command": "ls"}', "Bash"),
-        Told(Happening.DENIED, tool="Bash", target="ls"),
-        Told(Happening.TURN),
-        Told(Happening.TEXT, "done"),
-        Told(Happening.TURN),
-        Told(Happening.ANSWER, "done"),
+        OutputEvent(OutputKind.TEXT, "I look."),
+        OutputEvent(OutputKind.TOOL, '{"file_path": "/x"}', "Read"),
+        OutputEvent(OutputKind.DENIED, tool="Read", target="/x"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.TOOL, '{"command": "ls"}', "Bash"),
+        OutputEvent(OutputKind.DENIED, tool="Bash", target="ls"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.TOOL, '{"command": "ls"}', "Bash"),
+        OutputEvent(OutputKind.DENIED, tool="Bash", target="ls"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.TEXT, "done"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.ANSWER, "done"),
     ]
     assert list(output.finish("", 0)) == []
 
@@ -236,15 +236,15 @@ def test_recorded_output_is_told_in_order_and_each_denial_once() -> None:
 )
 def test_a_failure_says_why(line: bytes, reason: str) -> None:
     """The person reads this and nothing else."""
-    assert list(JAIL.transcript().feed(line)) == [Told(Happening.ERROR, reason)]
+    assert list(SANDBOX.transcript().feed(line)) == [OutputEvent(OutputKind.ERROR, reason)]
 
 
 def test_an_end_without_a_result_says_what_the_host_complained_of() -> None:
     """A host that cannot start prints no JSON."""
-    said = JAIL.transcript().finish("\nClaude Code could not start.\nmore\n", 1)
-    assert list(said) == [Told(Happening.ERROR, "Claude Code could not start.")]
-    silent = JAIL.transcript().finish("", 3)
-    assert list(silent) == [Told(Happening.ERROR, "Claude Code ended with 3 and said nothing.")]
+    said = SANDBOX.transcript().finish("\nClaude Code could not start.\nmore\n", 1)
+    assert list(said) == [OutputEvent(OutputKind.ERROR, "Claude Code could not start.")]
+    silent = SANDBOX.transcript().finish("", 3)
+    assert list(silent) == [OutputEvent(OutputKind.ERROR, "Claude Code ended with 3 and said nothing.")]
 
 
 _JSON: Final = st.recursive(
@@ -266,21 +266,21 @@ _JSON: Final = st.recursive(
 @given(lines=st.lists(st.binary(max_size=30) | _JSON.map(lambda value: json.dumps(value).encode()), max_size=8))
 def test_no_output_is_too_odd_to_read(lines: list[bytes]) -> None:
     """Another version prints other things, and what tools print is anybody's."""
-    output = JAIL.transcript()
+    output = SANDBOX.transcript()
     for line in lines:
-        assert all(told.kind in Happening for told in output.feed(line))
+        assert all(told.kind in OutputKind for told in output.feed(line))
 
 
 def test_a_long_run_needs_no_more_memory_than_a_short_one() -> None:
     """A run may call tools for hours; a denial is told however many came before."""
-    output = JAIL.transcript()
+    output = SANDBOX.transcript()
     for number in range(3_000):
         block = {"type": "tool_use", "id": f"t{number}", "name": "Read", "input": {"text": "x" * 5_000}}
         told = output.feed(json.dumps({"type": "assistant", "message": {"id": "m", "content": [block]}}).encode())
         assert len(told[-1].text) <= 2_000
     denied = {"type": "system", "subtype": "permission_denied", "tool_use_id": "t2999"}
     (refused,) = output.feed(json.dumps(denied).encode())
-    assert (refused.kind, refused.tool) == (Happening.DENIED, "Read")
+    assert (refused.kind, refused.tool) == (OutputKind.DENIED, "Read")
     assert len(refused.target) <= 400
 
 

@@ -1,4 +1,4 @@
-"""Codex in its jail, without Codex: what it is started with, and what its lines mean.
+"""Codex in its sandbox, without Codex: what it is started with, and what its lines mean.
 
 The lines were printed by 0.166.0. Whether this is a fence is shown by the tests that run the real one.
 """
@@ -16,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.cell import table
-from harken.hosts.codex.headless import JAIL
-from harken.runs.jail import Cell, Happening, Kept, Told, ToolServer, Work
+from harken.hosts.codex.headless import SANDBOX
+from harken.hosts.run_environment import table
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 
 STARTED: Final = (
@@ -43,9 +43,9 @@ NOT_FOUND: Final = (
 )
 
 
-def work_of(folder: Path, *tools: str, prompt: str = "do it", servers: Sequence[ToolServer] = ()) -> Work:
+def work_of(folder: Path, *tools: str, prompt: str = "do it", servers: Sequence[ToolServer] = ()) -> SandboxRequest:
     """Return a run in a folder, of a person whose home is beside it."""
-    return Work(
+    return SandboxRequest(
         prompt=prompt,
         workdir=folder,
         tools=tuple(map(parse_tool, tools)),
@@ -64,9 +64,9 @@ def work_of(folder: Path, *tools: str, prompt: str = "do it", servers: Sequence[
     )
 
 
-def settings_of(cell: Cell) -> dict[str, object]:
+def settings_of(command: SandboxCommand) -> dict[str, object]:
     """Return the settings that a run would have."""
-    (file,) = [each for each in cell.furnishings if each.path == "config.toml"]
+    (file,) = [each for each in command.files if each.path == "config.toml"]
     return tomllib.loads(file.content)
 
 
@@ -80,16 +80,16 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
         '[mcp_servers.own]\ncommand = "x"\n[features]\nhooks = true\n[profiles.x]\nmodel = "y"\n',
         encoding="utf-8",
     )
-    cell = JAIL.cell(work_of(tmp_path, "lab/note", servers=[ToolServer(name="lab", command=("run", "it"))]))
-    settings = settings_of(cell)
+    command = SANDBOX.command(work_of(tmp_path, "lab/note", servers=[ToolServer(name="lab", command=("run", "it"))]))
+    settings = settings_of(command)
     assert (settings["model"], settings["model_provider"], settings["sandbox_mode"]) == ("m", "p", "read-only")
     assert settings.keys().isdisjoint({"notify", "profiles", "profile"})
     servers = settings["mcp_servers"]
     assert isinstance(servers, dict)
     assert set(servers) == {"lab"}
-    (link,) = [each for each in cell.furnishings if each.kind is Kept.LINK]
+    (link,) = [each for each in command.files if each.kind is RunFileKind.LINK]
     assert (link.path, link.target) == ("auth.json", home / "auth.json")
-    assert {name: value for name, value in cell.env.items() if not name.startswith("GIT_")} == {
+    assert {name: value for name, value in command.env.items() if not name.startswith("GIT_")} == {
         "HOME": str(tmp_path / "private"),
         "CODEX_HOME": str(tmp_path / "private"),
         "PATH": "/usr/bin",
@@ -98,16 +98,16 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
         "TMPDIR": str(tmp_path / "private" / "scratch"),
         "OPENAI_API_KEY": "a",
         "MY_KEY": "b",
-        "RUST_LOG": cell.env["RUST_LOG"],
+        "RUST_LOG": command.env["RUST_LOG"],
     }
-    assert cell.env["RUST_LOG"].startswith("error,codex_otel.trace_safe=info,")
+    assert command.env["RUST_LOG"].startswith("error,codex_otel.trace_safe=info,")
 
 
 def test_broken_settings_of_the_person_carry_nothing(tmp_path: Path) -> None:
     """A file that Codex itself would refuse must not make the run another one than it seems."""
     (tmp_path / "home" / ".codex").mkdir(parents=True)
     (tmp_path / "home" / ".codex" / "config.toml").write_text("model = \n", encoding="utf-8")
-    assert "model" not in settings_of(JAIL.cell(work_of(tmp_path, "shell")))
+    assert "model" not in settings_of(SANDBOX.command(work_of(tmp_path, "shell")))
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_broken_settings_of_the_person_carry_nothing(tmp_path: Path) -> None:
 )
 def test_sandbox_is_as_wide_as_the_tools(tmp_path: Path, tools: tuple[str, ...], *, has_shell: bool) -> None:
     """Codex has no list of allowed tools: what is not switched off is held by the sandbox."""
-    settings = settings_of(JAIL.cell(work_of(tmp_path, *tools)))
+    settings = settings_of(SANDBOX.command(work_of(tmp_path, *tools)))
     features = table(settings["features"])
     profile = table(table(settings["permissions"])[str(settings["default_permissions"])])
     places = table(profile["filesystem"])
@@ -134,10 +134,10 @@ def test_sandbox_is_as_wide_as_the_tools(tmp_path: Path, tools: tuple[str, ...],
 )
 def test_patches_are_guarded_by_the_only_hook(tmp_path: Path, tools: tuple[str, ...], *, is_guarded: bool) -> None:
     """The sandbox knows the top of the folder only; and no hook but ours may run without anybody's trust."""
-    cell = JAIL.cell(work_of(tmp_path, *tools))
-    files = {each.path: each.content for each in cell.furnishings}
-    assert table(settings_of(cell)["features"])["hooks"] is is_guarded
-    assert ("--dangerously-bypass-hook-trust" in cell.argv) is ("hooks.json" in files) is is_guarded
+    command = SANDBOX.command(work_of(tmp_path, *tools))
+    files = {each.path: each.content for each in command.files}
+    assert table(settings_of(command)["features"])["hooks"] is is_guarded
+    assert ("--dangerously-bypass-hook-trust" in command.argv) is ("hooks.json" in files) is is_guarded
     if is_guarded:
         (asked,) = json.loads(files["hooks.json"])["hooks"]["PreToolUse"]
         assert asked["matcher"] == "apply_patch"
@@ -146,7 +146,7 @@ def test_patches_are_guarded_by_the_only_hook(tmp_path: Path, tools: tuple[str, 
 
 def test_sandbox_changes_nothing_for_a_tool_of_a_server(tmp_path: Path) -> None:
     """Most models are offered the tool for patches whatever the settings say."""
-    settings = settings_of(JAIL.cell(work_of(tmp_path, "lab/note")))
+    settings = settings_of(SANDBOX.command(work_of(tmp_path, "lab/note")))
     assert settings["sandbox_mode"] == "read-only"
     assert settings.keys().isdisjoint({"default_permissions", "permissions"})
 
@@ -154,7 +154,7 @@ def test_sandbox_changes_nothing_for_a_tool_of_a_server(tmp_path: Path) -> None:
 def test_server_gives_only_the_tools_that_are_named(tmp_path: Path) -> None:
     """Another tool of the same server may do anything."""
     server = ToolServer(name="my.lab", url="http://127.0.0.1:1/mcp", headers={"Authorization": "Bearer x"})
-    settings = settings_of(JAIL.cell(work_of(tmp_path, "my.lab/b", "my.lab/a", servers=[server])))
+    settings = settings_of(SANDBOX.command(work_of(tmp_path, "my.lab/b", "my.lab/a", servers=[server])))
     servers = settings["mcp_servers"]
     assert isinstance(servers, dict)
     entry = servers["my_lab"]
@@ -165,16 +165,16 @@ def test_older_transport_is_an_error_that_names_the_server(tmp_path: Path) -> No
     """Codex would take the address for one of the newer kind, and fail without saying so."""
     server = ToolServer(name="lab", url="http://127.0.0.1:1/sse", is_sse=True)
     with pytest.raises(UserError, match="server lab"):
-        JAIL.cell(work_of(tmp_path, "lab/note", servers=[server]))
+        SANDBOX.command(work_of(tmp_path, "lab/note", servers=[server]))
 
 
 def test_prompt_is_in_no_argument_and_names_no_skill(tmp_path: Path) -> None:
     """Arguments are seen by everyone on the machine; a skill's text would take the place of a message's."""
-    cell = JAIL.cell(work_of(tmp_path, "shell", prompt='--help $deploy. "\u2028 $a:b \U0001f600'))
-    assert cell.stdin == '--help $deploy. "\u2028 $a:b \U0001f600'.encode()
-    assert cell.argv[-1] == "-"
-    assert not any("deploy" in part for part in cell.argv)
-    skills = settings_of(cell)["skills"]
+    command = SANDBOX.command(work_of(tmp_path, "shell", prompt='--help $deploy. "\u2028 $a:b \U0001f600'))
+    assert command.stdin == '--help $deploy. "\u2028 $a:b \U0001f600'.encode()
+    assert command.argv[-1] == "-"
+    assert not any("deploy" in part for part in command.argv)
+    skills = settings_of(command)["skills"]
     assert isinstance(skills, dict)
     assert [each["name"] for each in skills["config"]] == ["a:b", "deploy", "deploy."]
 
@@ -196,7 +196,7 @@ def test_prompt_is_in_no_argument_and_names_no_skill(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: tuple[str, ...], part: str) -> None:
     """A rule that would get more than it names must not run at all, and the person should know what to write."""
-    said = JAIL.refusal(list(map(parse_tool, tools)))
+    said = SANDBOX.refusal(list(map(parse_tool, tools)))
     assert part in said
     assert bool(said) is bool(part)
     assert said.count("\n") == 0
@@ -204,14 +204,14 @@ def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: tuple[str, ...]
 
 def test_lines_tell_what_happened() -> None:
     """The record of a run is made of this."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     told = [each for line in (b"", STARTED, ENDED, SAID, DONE) for each in transcript.feed(line)]
     assert told == [
-        Told(Happening.TURN),
-        Told(Happening.TOOL, '{"text": "x"}', "lab/note"),
-        Told(Happening.TEXT, "that is all"),
-        Told(Happening.TURN),
-        Told(Happening.ANSWER, "that is all"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.TOOL, '{"text": "x"}', "lab/note"),
+        OutputEvent(OutputKind.TEXT, "that is all"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.ANSWER, "that is all"),
     ]
     assert transcript.finish("", 0) == []
 
@@ -219,20 +219,20 @@ def test_lines_tell_what_happened() -> None:
 @pytest.mark.parametrize("is_fed", [False, True])
 def test_denied_calls_are_told_once_whether_fed_or_at_the_end(*, is_fed: bool) -> None:
     """Codex says on standard error only that it denied a call; a failed search for lines is no denial."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     stderr = f"{UNSUPPORTED}\n{NOT_FOUND}\n{REJECTED}"
     lines = stderr.encode().splitlines() if is_fed else []
     told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 0))
-    assert [each.tool for each in told if each.kind is Happening.DENIED] == ["exec_command", "apply_patch"]
-    assert [each.kind for each in told].count(Happening.TURN) == 2
+    assert [each.tool for each in told if each.kind is OutputKind.DENIED] == ["exec_command", "apply_patch"]
+    assert [each.kind for each in told].count(OutputKind.TURN) == 2
 
 
 def test_calls_that_run_together_are_one_turn() -> None:
     """Otherwise a model that works in parallel would use up its turns at once."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     second = STARTED.replace(b"item_1", b"item_2")
     told = [each for line in (STARTED, second, ENDED, second) for each in transcript.feed(line)]
-    assert [each.kind for each in told].count(Happening.TURN) == 1
+    assert [each.kind for each in told].count(OutputKind.TURN) == 1
 
 
 def logged(*calls: Sequence[str]) -> Sequence[bytes]:
@@ -252,18 +252,18 @@ def logged(*calls: Sequence[str]) -> Sequence[bytes]:
 
 def test_log_says_what_was_denied_and_how_often_the_model_was_asked() -> None:
     """Two calls in one answer are one turn, and of two calls of one tool each is told with its own target."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     log = logged(("exec_command", '{"cmd": "ls /a"}'), ("exec_command", '{"cmd": "ls /b"}'), ("view_image", "odd"))
     told = [each for line in (*log, STARTED, ENDED, SAID, DONE) for each in transcript.feed(line)]
     told += transcript.finish(b"\n".join(log).decode(), 0)
-    denied = [(each.tool, each.target) for each in told if each.kind is Happening.DENIED]
+    denied = [(each.tool, each.target) for each in told if each.kind is OutputKind.DENIED]
     assert denied == [("view_image", "odd"), ("exec_command", "ls /b"), ("exec_command", "ls /a")]
-    assert [each.kind for each in told].count(Happening.TURN) == 1
+    assert [each.kind for each in told].count(OutputKind.TURN) == 1
 
 
 def test_denied_call_is_not_taken_for_one_that_is_over() -> None:
     """A guard says no without a result: what was changed or failed before it must not stand in its place."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     fact = "2026-11-16T05:38:50.2Z  INFO codex_otel.trace_safe: event.name="
     blocked = "2026-11-16T05:38:50.2Z ERROR codex_core::tools::router: error=Command blocked by PreToolUse hook: no"
     log: list[str] = []
@@ -278,12 +278,12 @@ def test_denied_call_is_not_taken_for_one_that_is_over() -> None:
             f'{fact}"codex.tool_result_ready" dispatch_to_result_ready_ms=4 turn_id="t" call_id="c{number}" x="y"',
         ]
     told = [each for line in log for each in transcript.feed(line.encode())]
-    assert [each.target for each in told if each.kind is Happening.DENIED] == ["sub/.git"]
+    assert [each.target for each in told if each.kind is OutputKind.DENIED] == ["sub/.git"]
 
 
 def test_text_that_looks_like_the_log_inside_a_line_tells_nothing() -> None:
     """An error may quote what a stranger wrote."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     for line in logged(("exec_command", "{}")):
         assert transcript.feed(b"2026-11-16T05:38:50.2Z ERROR codex_core::exec: error=" + line) == ()
 
@@ -299,9 +299,9 @@ def test_text_that_looks_like_the_log_inside_a_line_tells_nothing() -> None:
 )
 def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: str) -> None:
     """The best that was said is what the person sees."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 1))
-    assert told == [Told(Happening.ERROR, reason)]
+    assert told == [OutputEvent(OutputKind.ERROR, reason)]
 
 
 @given(
@@ -309,7 +309,7 @@ def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: s
 )
 def test_no_line_is_too_strange(value: object) -> None:
     """What a host prints is partly what a stranger wrote."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     if isinstance(value, bytes):
         transcript.feed(value)
         return

@@ -1,4 +1,4 @@
-"""The jail of Copilot CLI without Copilot CLI: how it would be started, and what its recorded output tells."""
+"""The sandbox of Copilot CLI without Copilot CLI: how it would be started, and what its recorded output tells."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.hosts import edit_guard
-from harken.hosts.copilot.headless import JAIL
+from harken.hosts.copilot.headless import SANDBOX
 from harken.hosts.held import held_parts
 from harken.runs.held import folded
-from harken.runs.jail import Happening, Jail, Kept, Told, ToolServer, Work
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 from harken.testing.agent import Json
 
@@ -52,9 +52,9 @@ RECORDED: Final = (
 )
 
 
-def _work(tmp_path: Path, *tools: str, **environ: str) -> Work:
+def _work(tmp_path: Path, *tools: str, **environ: str) -> SandboxRequest:
     parsed = tuple(parse_tool(tool) for tool in tools)
-    return Work(
+    return SandboxRequest(
         prompt="do it",
         workdir=tmp_path,
         tools=parsed,
@@ -66,31 +66,31 @@ def _work(tmp_path: Path, *tools: str, **environ: str) -> Work:
     )
 
 
-def _file(work: Work, name: str) -> Json:
+def _file(work: SandboxRequest, name: str) -> Json:
     found: Json = json.loads(
-        next(each.content for each in JAIL.cell(work).furnishings if each.path == f"copilot/{name}")
+        next(each.content for each in SANDBOX.command(work).files if each.path == f"copilot/{name}")
     )
     return found
 
 
-def _options(work: Work, *names: str) -> list[str]:
-    return [word for word in JAIL.cell(work).argv if word.partition("=")[0] in names]
+def _options(work: SandboxRequest, *names: str) -> list[str]:
+    return [word for word in SANDBOX.command(work).argv if word.partition("=")[0] in names]
 
 
-def test_it_is_a_jail() -> None:
+def test_it_is_a_sandbox() -> None:
     """The runner knows only the protocol."""
-    jail: Jail = JAIL
-    assert (jail.host, jail.program) == ("copilot-cli", "copilot")
+    sandbox: Sandbox = SANDBOX
+    assert (sandbox.host, sandbox.program) == ("copilot-cli", "copilot")
 
 
 def test_the_prompt_and_secrets_are_not_on_the_command_line(tmp_path: Path) -> None:
     """Every user of the machine can read command lines."""
     work = _work(tmp_path, "near/note", "far.away/look", COPILOT_MODEL="secret-key")
-    cell = JAIL.cell(work)
-    line = "\0".join(cell.argv)
+    command = SANDBOX.command(work)
+    line = "\0".join(command.argv)
     assert not any(secret in line for secret in ("do it", "secret-key", "NEAR_KEY", "Bearer"))
-    assert cell.stdin == b"do it"
-    assert {each.kind for each in cell.furnishings} == {Kept.FILE}
+    assert command.stdin == b"do it"
+    assert {each.kind for each in command.files} == {RunFileKind.FILE}
 
 
 def test_each_word_becomes_exactly_its_tools(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_a_shell_is_guarded_unless_it_was_given_whole(tmp_path: Path) -> None:
     assert asked[0]["bash"].endswith("""'[["git", "log"]]' || exit 2""")
     assert _file(work, "settings.json")["disableAllHooks"] is False
     whole = _work(tmp_path, "shell:git log", "shell")
-    assert not any("hooks" in each.path for each in JAIL.cell(whole).furnishings)
+    assert not any("hooks" in each.path for each in SANDBOX.command(whole).files)
     assert _file(whole, "settings.json")["disableAllHooks"] is True
 
 
@@ -167,7 +167,7 @@ def test_edits_are_guarded(tmp_path: Path) -> None:
 def test_the_guard_of_edits_keeps_what_is_executed_later(
     tmp_path: Path, arguments: object, *, is_allowed: bool
 ) -> None:
-    """What is written into git's folder runs as the person, later: no jail holds that."""
+    """What is written into git's folder runs as the person, later: no sandbox holds that."""
     (tmp_path / ".git").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / ".git")
     held = json.dumps(folded(held_parts(())))
@@ -187,7 +187,7 @@ def test_the_guard_of_edits_keeps_what_is_executed_later(
 )
 def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
     """A rule with such a tool must not run at all; its author reads why."""
-    refusal = JAIL.refusal([parse_tool(tool) for tool in tools])
+    refusal = SANDBOX.refusal([parse_tool(tool) for tool in tools])
     assert reason in refusal
     assert bool(refusal) == bool(reason)
 
@@ -195,7 +195,7 @@ def test_it_refuses_what_it_cannot_fence(tools: list[str], reason: str) -> None:
 def test_the_environment_is_small(tmp_path: Path) -> None:
     """What is not named does not get in: least of all what would make the run a session of Harken, or allow it all."""
     work = _work(tmp_path, COPILOT_MODEL="m", HARKEN_HOME="/h", COPILOT_ALLOW_ALL="true", OTHER="s")
-    env = JAIL.cell(work).env
+    env = SANDBOX.command(work).env
     assert {name: value for name, value in env.items() if not name.startswith("GIT_")} == {
         "HOME": str(tmp_path),
         "PATH": "/bin",
@@ -226,32 +226,32 @@ def test_sign_in_and_model_are_taken_over_and_nothing_else(tmp_path: Path, *, is
 
 def test_recorded_output_is_told_in_order() -> None:
     """The record of a run is made from this; a tool that only failed was not denied."""
-    output = JAIL.transcript()
+    output = SANDBOX.transcript()
     told = [each for line in RECORDED for each in output.feed(line)]
     assert told == [
-        Told(Happening.TEXT, "I look."),
-        Told(Happening.TOOL, '{"path": "/x"}', "view"),
-        Told(Happening.DENIED, tool="view", target="/x"),
-        Told(Happening.TURN),
-        Told(Happening.TOOL, "{}", "rg"),
-        Told(Happening.TOOL, "{}", "view"),
-        Told(Happening.DENIED, tool="rg"),
-        Told(Happening.TURN),
-        Told(Happening.TEXT, "done"),
-        Told(Happening.TURN),
+        OutputEvent(OutputKind.TEXT, "I look."),
+        OutputEvent(OutputKind.TOOL, '{"path": "/x"}', "view"),
+        OutputEvent(OutputKind.DENIED, tool="view", target="/x"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.TOOL, "{}", "rg"),
+        OutputEvent(OutputKind.TOOL, "{}", "view"),
+        OutputEvent(OutputKind.DENIED, tool="rg"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.TEXT, "done"),
+        OutputEvent(OutputKind.TURN),
     ]
-    assert list(output.finish("", 0)) == [Told(Happening.ANSWER, "done")]
+    assert list(output.finish("", 0)) == [OutputEvent(OutputKind.ANSWER, "done")]
 
 
 def test_a_failure_says_why() -> None:
     """The person reads this and nothing else."""
-    output = JAIL.transcript()
+    output = SANDBOX.transcript()
     output.feed(b'{"type":"session.error","data":{"message":"Could not connect to local model provider."}}')
-    assert list(output.finish("", 1)) == [Told(Happening.ERROR, "Could not connect to local model provider.")]
-    unsigned = JAIL.transcript().finish("Error: No authentication information found.\n\nTo authenticate,\n", 1)
-    assert list(unsigned) == [Told(Happening.ERROR, "Error: No authentication information found.")]
-    silent = JAIL.transcript().finish("", 3)
-    assert list(silent) == [Told(Happening.ERROR, "Copilot CLI ended with 3 and said nothing.")]
+    assert list(output.finish("", 1)) == [OutputEvent(OutputKind.ERROR, "Could not connect to local model provider.")]
+    unsigned = SANDBOX.transcript().finish("Error: No authentication information found.\n\nTo authenticate,\n", 1)
+    assert list(unsigned) == [OutputEvent(OutputKind.ERROR, "Error: No authentication information found.")]
+    silent = SANDBOX.transcript().finish("", 3)
+    assert list(silent) == [OutputEvent(OutputKind.ERROR, "Copilot CLI ended with 3 and said nothing.")]
 
 
 _JSON: Final = st.recursive(
@@ -273,7 +273,7 @@ _JSON: Final = st.recursive(
 @given(lines=st.lists(st.binary(max_size=30) | _JSON.map(lambda value: json.dumps(value).encode()), max_size=8))
 def test_no_output_is_too_odd_to_read(lines: list[bytes]) -> None:
     """Another version prints other things, and what tools print is anybody's."""
-    output = JAIL.transcript()
+    output = SANDBOX.transcript()
     for line in lines:
-        assert all(told.kind in Happening for told in output.feed(line))
-    assert [told.kind for told in output.finish("", 0)] == [Happening.ANSWER]
+        assert all(told.kind in OutputKind for told in output.feed(line))
+    assert [told.kind for told in output.finish("", 0)] == [OutputKind.ANSWER]

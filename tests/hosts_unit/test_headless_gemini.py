@@ -1,4 +1,4 @@
-"""Gemini CLI's jail without Gemini CLI: how it is started, what lies in its home, and what its output tells."""
+"""Gemini CLI's sandbox without Gemini CLI: how it is started, what lies in its home, and what its output tells."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.gemini.headless import JAIL
+from harken.hosts.gemini.headless import SANDBOX
 from harken.hosts.gemini.policy import MOST_PATTERN, policy
-from harken.runs.jail import Furnishing, Happening, Kept, Told, ToolServer, Work
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 
 
-def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> Work:
+def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> SandboxRequest:
     """Return a run in a folder, of a person whose home is beside it; its servers are programs."""
     parsed = tuple(parse_tool(tool) for tool in tools)
     names = {tool.server for tool in parsed if tool.server}
-    return Work(
+    return SandboxRequest(
         prompt=prompt,
         workdir=folder / "project",
         tools=parsed,
@@ -36,9 +36,9 @@ def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> Wo
     )
 
 
-def furnished(furnishings: tuple[Furnishing, ...], path: str) -> str:
+def furnished(files: tuple[RunFile, ...], path: str) -> str:
     """Return the content of one file."""
-    return next(each.content for each in furnishings if each.path == path)
+    return next(each.content for each in files if each.path == path)
 
 
 def rules(*tools: str) -> list[Mapping[str, object]]:
@@ -60,7 +60,7 @@ def decision(found: list[Mapping[str, object]], tool: str, **arguments: object) 
 
 def test_environment_holds_what_is_needed_and_nothing_else(tmp_path: Path) -> None:
     """A key that is not for this model, or a variable of Harken's, has no business in a run."""
-    env = JAIL.cell(work(tmp_path, "read_file", GEMINI_API_KEY="key", LANG="de_DE.UTF-8")).env
+    env = SANDBOX.command(work(tmp_path, "read_file", GEMINI_API_KEY="key", LANG="de_DE.UTF-8")).env
     kept = {name: env[name] for name in ("PATH", "LANG", "TERM", "HOME", "GEMINI_API_KEY")}
     assert kept == {
         "PATH": "/bin",
@@ -75,16 +75,16 @@ def test_environment_holds_what_is_needed_and_nothing_else(tmp_path: Path) -> No
 
 def test_prompt_is_not_among_the_arguments(tmp_path: Path) -> None:
     """Everybody on the machine can read the arguments of a program."""
-    cell = JAIL.cell(work(tmp_path, "read_file", prompt="SECRET-WORD"))
-    assert "SECRET-WORD" not in " ".join(cell.argv)
-    assert cell.stdin == b"SECRET-WORD"
-    assert cell.is_turn_limited
+    command = SANDBOX.command(work(tmp_path, "read_file", prompt="SECRET-WORD"))
+    assert "SECRET-WORD" not in " ".join(command.argv)
+    assert command.stdin == b"SECRET-WORD"
+    assert command.is_turn_limited
 
 
 @given(st.text())
 def test_prompt_names_no_file_and_no_command(prompt: str) -> None:
     """Gemini looks for both in any prompt; a message must not be able to use that."""
-    given_text = JAIL.cell(work(Path("/nowhere"), "read_file", prompt=prompt)).stdin.decode()
+    given_text = SANDBOX.command(work(Path("/nowhere"), "read_file", prompt=prompt)).stdin.decode()
     assert not re.search(r"(?<!\\)@", given_text)
     assert not given_text.startswith("/")
     assert given_text.replace("\\", "").strip() == prompt.encode(errors="replace").decode().replace("\\", "").strip()
@@ -102,8 +102,8 @@ def test_home_of_a_run_carries_sign_in_and_model_only(tmp_path: Path) -> None:
         "tools": {"allowed": ["run_shell_command"]},
     }
     (home / "settings.json").write_text("// mine\n" + json.dumps(theirs), encoding="utf-8")
-    cell = JAIL.cell(work(tmp_path, "read_file", "lab_1/note"))
-    settings = json.loads(furnished(cell.furnishings, ".gemini/settings.json"))
+    command = SANDBOX.command(work(tmp_path, "read_file", "lab_1/note"))
+    settings = json.loads(furnished(command.files, ".gemini/settings.json"))
     assert settings["security"]["auth"] == {"selectedType": "vertex-ai"}
     assert settings["model"] == {"name": "a-model", "maxSessionTurns": 7}
     assert settings["tools"] == {"core": ["read_file"]}
@@ -111,7 +111,7 @@ def test_home_of_a_run_carries_sign_in_and_model_only(tmp_path: Path) -> None:
     assert settings["mcpServers"] == {"lab-1": server}
     assert "hooks" not in settings
     assert settings["hooksConfig"] == {"enabled": False}
-    links = {each.path: each.target for each in cell.furnishings if each.kind is Kept.LINK}
+    links = {each.path: each.target for each in command.files if each.kind is RunFileKind.LINK}
     assert links[".gemini/oauth_creds.json"] == home / "oauth_creds.json"
 
 
@@ -120,16 +120,16 @@ def test_key_in_a_file_of_the_home_counts_where_the_environment_has_none(tmp_pat
     home = tmp_path / "user" / ".gemini"
     home.mkdir(parents=True)
     (home / ".env").write_text('# x\nexport GEMINI_API_KEY="from-file"\nNODE_OPTIONS=x\n', encoding="utf-8")
-    env = JAIL.cell(work(tmp_path, "read_file")).env
+    env = SANDBOX.command(work(tmp_path, "read_file")).env
     assert (env["GEMINI_API_KEY"], "NODE_OPTIONS" in env) == ("from-file", False)
-    assert JAIL.cell(work(tmp_path, "read_file", GEMINI_API_KEY="given")).env["GEMINI_API_KEY"] == "given"
+    assert SANDBOX.command(work(tmp_path, "read_file", GEMINI_API_KEY="given")).env["GEMINI_API_KEY"] == "given"
 
 
 def test_server_at_an_address_keeps_its_headers_to_the_letter(tmp_path: Path) -> None:
     """Gemini puts variables in place of what follows a dollar sign, and a token may hold one."""
     server = ToolServer(name="web", url="https://x.example/mcp", headers={"Authorization": "Bearer a$b"})
-    cell = JAIL.cell(replace(work(tmp_path, "web/note"), servers={"web": server}))
-    settings = json.loads(furnished(cell.furnishings, ".gemini/settings.json"))
+    command = SANDBOX.command(replace(work(tmp_path, "web/note"), servers={"web": server}))
+    settings = json.loads(furnished(command.files, ".gemini/settings.json"))
     assert settings["mcpServers"]["web"] == {
         "includeTools": ["note"],
         "url": "https://x.example/mcp",
@@ -140,8 +140,8 @@ def test_server_at_an_address_keeps_its_headers_to_the_letter(tmp_path: Path) ->
 
 def test_folder_is_trusted_only_for_servers(tmp_path: Path) -> None:
     """Gemini connects to no server otherwise; everything else works without that trust."""
-    assert "--skip-trust" not in JAIL.cell(work(tmp_path, "read_file", "shell")).argv
-    assert "--skip-trust" in JAIL.cell(work(tmp_path, "lab/note")).argv
+    assert "--skip-trust" not in SANDBOX.command(work(tmp_path, "read_file", "shell")).argv
+    assert "--skip-trust" in SANDBOX.command(work(tmp_path, "lab/note")).argv
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_folder_is_trusted_only_for_servers(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: list[str], word: str) -> None:
     """A rule that cannot run says why when it is loaded, not when it fires."""
-    reason = JAIL.refusal([parse_tool(tool) for tool in tools])
+    reason = SANDBOX.refusal([parse_tool(tool) for tool in tools])
     assert word in reason
     assert "\n" not in reason
 
@@ -165,7 +165,7 @@ def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: list[str], word
 def test_what_can_be_fenced_is_not_refused() -> None:
     """Every portable word means something on this host."""
     words = ("read_file", "list_files", "search_files", "edit_file", "shell", "shell:git log", "a/b", "web_fetch")
-    assert JAIL.refusal([parse_tool(word) for word in words]) == ""
+    assert SANDBOX.refusal([parse_tool(word) for word in words]) == ""
 
 
 @given(st.text())
@@ -250,11 +250,11 @@ def test_folder_whose_variables_gemini_would_take_is_refused(tmp_path: Path) -> 
     for folder in (tmp_path / "user", theirs):
         (folder / ".gemini").mkdir(parents=True)
     (tmp_path / "user" / ".gemini" / ".env").touch()
-    JAIL.cell(given)
+    SANDBOX.command(given)
     (theirs / ".gemini" / ".env").symlink_to("nowhere")
     with pytest.raises(UserError, match="go where no tool"):
-        JAIL.cell(given)
-    JAIL.cell(replace(given, tools=(parse_tool("read_file"),), servers={}))
+        SANDBOX.command(given)
+    SANDBOX.command(replace(given, tools=(parse_tool("read_file"),), servers={}))
 
 
 def test_folder_with_instructions_from_elsewhere_is_refused(tmp_path: Path) -> None:
@@ -263,11 +263,11 @@ def test_folder_with_instructions_from_elsewhere_is_refused(tmp_path: Path) -> N
     (given.workdir / "sub").mkdir(parents=True)
     (given.workdir / "AGENTS.md").touch()
     (given.workdir / "GEMINI.md").symlink_to("AGENTS.md")
-    JAIL.cell(given)
+    SANDBOX.command(given)
     (given.workdir / "sub" / "GEMINI.md").symlink_to(tmp_path / "key")
     with pytest.raises(UserError, match="go where no tool"):
-        JAIL.cell(given)
-    JAIL.cell(work(tmp_path, "read_file"))
+        SANDBOX.command(given)
+    SANDBOX.command(work(tmp_path, "read_file"))
 
 
 def test_folder_with_another_name_for_settings_is_refused_where_it_can_be_edited(tmp_path: Path) -> None:
@@ -275,11 +275,11 @@ def test_folder_with_another_name_for_settings_is_refused_where_it_can_be_edited
     given = work(tmp_path, "edit_file")
     (given.workdir / ".claude").mkdir(parents=True)
     (given.workdir / ".claude" / "skills").symlink_to(given.workdir / ".agents")
-    JAIL.cell(given)
+    SANDBOX.command(given)
     (given.workdir / "other").symlink_to(".claude")
     with pytest.raises(UserError, match="go where no tool"):
-        JAIL.cell(given)
-    JAIL.cell(work(tmp_path, "read_file"))
+        SANDBOX.command(given)
+    SANDBOX.command(work(tmp_path, "read_file"))
 
 
 @given(st.text(min_size=1))
@@ -338,29 +338,29 @@ def test_output_is_told_step_by_step() -> None:
         line("message", role="assistant", content="done", delta=True),
         line("result", status="success", stats={}),
     )
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     told = [each for each_line in lines for each in transcript.feed(each_line)]
     assert [*told, *transcript.finish("", 0)] == [
-        Told(Happening.TEXT, "I look first."),
-        Told(Happening.TOOL, '{"file_path": "/etc/passwd"}', "read_file"),
-        Told(Happening.TOOL, "{}", "write_file"),
-        Told(Happening.TURN),
-        Told(Happening.DENIED, outside, "read_file", "/etc/passwd"),
-        Told(Happening.DENIED, "none", "write_file"),
-        Told(Happening.TEXT, "done"),
-        Told(Happening.TURN),
-        Told(Happening.ANSWER, "done"),
+        OutputEvent(OutputKind.TEXT, "I look first."),
+        OutputEvent(OutputKind.TOOL, '{"file_path": "/etc/passwd"}', "read_file"),
+        OutputEvent(OutputKind.TOOL, "{}", "write_file"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.DENIED, outside, "read_file", "/etc/passwd"),
+        OutputEvent(OutputKind.DENIED, "none", "write_file"),
+        OutputEvent(OutputKind.TEXT, "done"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.ANSWER, "done"),
     ]
 
 
 def test_failure_is_told_once() -> None:
     """Two reasons for one end would leave the person guessing."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     error = {"type": "FatalTurnLimitedError", "message": "Reached max session turns"}
     told = [*transcript.feed(line("result", status="error", error=error)), *transcript.finish("noise", 53)]
-    assert told == [Told(Happening.ERROR, "It was ended: it took all the turns that it has.")]
+    assert told == [OutputEvent(OutputKind.ERROR, "It was ended: it took all the turns that it has.")]
     for said in ("a\nlast words\n", "last words {\n  }\n}\n"):
-        (last,) = JAIL.transcript().finish(said, 1)
+        (last,) = SANDBOX.transcript().finish(said, 1)
         assert last.text.startswith("last words")
 
 
@@ -380,7 +380,7 @@ def test_failure_is_told_once() -> None:
 )
 def test_garbage_tells_nothing_and_breaks_nothing(lines: list[bytes]) -> None:
     """A host may print anything, and a run must not fail for that."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     for each in lines:
-        assert all(isinstance(told, Told) for told in transcript.feed(each))
+        assert all(isinstance(told, OutputEvent) for told in transcript.feed(each))
     transcript.finish("", 1)

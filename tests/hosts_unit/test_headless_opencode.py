@@ -1,4 +1,4 @@
-"""The jail of opencode, without opencode: what it is started with, and what its lines mean, as 1.18.33 printed them.
+"""The sandbox of opencode, without opencode: what it is started with, and what its lines mean, as 1.18.33 printed them.
 
 Whether this is a fence is shown by the tests that run the real one.
 """
@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.opencode.headless import JAIL
-from harken.runs.jail import Cell, Happening, Kept, Told, ToolServer, Work
+from harken.hosts.opencode.headless import SANDBOX
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 
 _PART: Final = '"sessionID":"ses_e1","messageID":"msg_1"'
@@ -40,13 +40,13 @@ SAID: Final = f'{{"type":"text","part":{{"type":"text","text":"that is all",{_PA
 LAST: Final = NEXT.replace(b"tool-calls", b"stop")
 
 
-def work_of(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> Work:
+def work_of(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> SandboxRequest:
     """Return a run in a folder, of a person whose home is beside it; its servers are programs."""
     parsed = tuple(map(parse_tool, tools))
     names = {tool.server for tool in parsed if tool.server}
     project = folder / "project"
     project.mkdir(exist_ok=True)
-    return Work(
+    return SandboxRequest(
         prompt=prompt,
         workdir=project,
         tools=parsed,
@@ -58,9 +58,9 @@ def work_of(folder: Path, *tools: str, prompt: str = "do it", **environ: str) ->
     )
 
 
-def file_of(cell: Cell, name: str) -> dict[str, object]:
+def file_of(command: SandboxCommand, name: str) -> dict[str, object]:
     """Return a file of JSON in the private folder."""
-    (found,) = [each for each in cell.furnishings if each.path == f"config/opencode/{name}"]
+    (found,) = [each for each in command.files if each.path == f"config/opencode/{name}"]
     value = json.loads(found.content)
     assert isinstance(value, dict)
     return value
@@ -68,8 +68,8 @@ def file_of(cell: Cell, name: str) -> dict[str, object]:
 
 def test_settings_deny_everything_and_only_the_fence_opens(tmp_path: Path) -> None:
     """Without the plugin, for whatever reason it is not loaded, a run must have no tools at all."""
-    cell = JAIL.cell(work_of(tmp_path, "read_file", "edit_file", "my.lab/note", "todowrite"))
-    settings, fence = file_of(cell, "opencode.json"), file_of(cell, "fence.json")
+    command = SANDBOX.command(work_of(tmp_path, "read_file", "edit_file", "my.lab/note", "todowrite"))
+    settings, fence = file_of(command, "opencode.json"), file_of(command, "fence.json")
     agents = settings["agent"]
     assert isinstance(agents, dict)
     assert settings["permission"] == agents["harken"]["permission"] == {"*": "deny"}
@@ -83,12 +83,12 @@ def test_settings_deny_everything_and_only_the_fence_opens(tmp_path: Path) -> No
     }
     assert fence["tools"] == ["apply_patch", "edit", "my_lab_note", "read", "todowrite", "write"]
     assert (fence["isShell"], fence["prefixes"], fence["folder"]) == (False, [], str(tmp_path / "project"))
-    assert cell.argv[cell.argv.index("--agent") + 1] == fence["agent"]
+    assert command.argv[command.argv.index("--agent") + 1] == fence["agent"]
 
 
 def test_server_is_in_the_home_of_the_person(tmp_path: Path) -> None:
     """It is their program, not the agent's: its own sign-in and cache are where they always are."""
-    servers = file_of(JAIL.cell(work_of(tmp_path, "lab/note")), "opencode.json")["mcp"]
+    servers = file_of(SANDBOX.command(work_of(tmp_path, "lab/note")), "opencode.json")["mcp"]
     assert isinstance(servers, dict)
     home = tmp_path / "home"
     assert servers["lab"] == {
@@ -110,9 +110,9 @@ def test_server_is_in_the_home_of_the_person(tmp_path: Path) -> None:
 
 def test_shell_is_open_only_where_it_is_named(tmp_path: Path) -> None:
     """A command that begins with some words is less than a shell."""
-    prefixed = file_of(JAIL.cell(work_of(tmp_path, "shell:git log")), "fence.json")
+    prefixed = file_of(SANDBOX.command(work_of(tmp_path, "shell:git log")), "fence.json")
     assert (prefixed["isShell"], prefixed["prefixes"], prefixed["tools"]) == (False, [["git", "log"]], ["bash"])
-    assert file_of(JAIL.cell(work_of(tmp_path, "shell")), "fence.json")["isShell"] is True
+    assert file_of(SANDBOX.command(work_of(tmp_path, "shell")), "fence.json")["isShell"] is True
 
 
 def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> None:
@@ -123,29 +123,29 @@ def test_sign_in_and_model_are_carried_over_and_nothing_else(tmp_path: Path) -> 
     whole = {"model": "mine/m", "provider": {"mine": mine}, "plugin": ["x"], "mcp": {"x": {}}, "share": "auto"}
     (folder / "opencode.jsonc").write_text(f"// mine\n{json.dumps(whole)}", encoding="utf-8")
     given = json.dumps({"provider": {"other": {"options": {"apiKey": "{file:./key}"}}}, "plugin": ["y"]})
-    cell = JAIL.cell(work_of(tmp_path, "read_file", OPENCODE_CONFIG_CONTENT=given, MY_KEY="b"))
-    settings = file_of(cell, "opencode.json")
+    command = SANDBOX.command(work_of(tmp_path, "read_file", OPENCODE_CONFIG_CONTENT=given, MY_KEY="b"))
+    settings = file_of(command, "opencode.json")
     assert (settings["model"], settings["mcp"], settings["share"]) == ("mine/m", {}, "disabled")
     assert settings["provider"] == {
         "mine": {"options": {"apiKey": "{env:MY_KEY}", "baseURL": f"{{file:{tmp_path}/home/address}}"}},
         "other": {"options": {"apiKey": "{file:./key}"}},
     }
     assert "plugin" not in settings
-    links = {each.path: each.target for each in cell.furnishings if each.kind is Kept.LINK}
+    links = {each.path: each.target for each in command.files if each.kind is RunFileKind.LINK}
     assert links["data/opencode/auth.json"] == tmp_path / "home/.local/share/opencode/auth.json"
-    assert (cell.env["MY_KEY"], cell.env["OPENAI_API_KEY"]) == ("b", "a")
-    assert file_of(cell, "fence.json")["keys"] == ["MY_KEY", "OPENAI_API_KEY"]
-    assert cell.env["XDG_CACHE_HOME"] == str(tmp_path / "home" / ".cache")
-    assert cell.env.keys().isdisjoint({"HARKEN_HOME", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG"})
+    assert (command.env["MY_KEY"], command.env["OPENAI_API_KEY"]) == ("b", "a")
+    assert file_of(command, "fence.json")["keys"] == ["MY_KEY", "OPENAI_API_KEY"]
+    assert command.env["XDG_CACHE_HOME"] == str(tmp_path / "home" / ".cache")
+    assert command.env.keys().isdisjoint({"HARKEN_HOME", "OPENCODE_CONFIG_CONTENT", "OPENCODE_CONFIG"})
     inside = ("HOME", "XDG_CONFIG_HOME", "XDG_DATA_HOME", "XDG_STATE_HOME")
-    assert all(Path(cell.env[name]).is_relative_to(tmp_path / "run") for name in inside)
+    assert all(Path(command.env[name]).is_relative_to(tmp_path / "run") for name in inside)
 
 
 def test_prompt_is_in_no_argument(tmp_path: Path) -> None:
     """Arguments are seen by everyone on the machine, and one that begins with a dash would be an option."""
-    cell = JAIL.cell(work_of(tmp_path, "read_file", prompt="--help secret"))
-    assert cell.stdin == b"--help secret"
-    assert not any("secret" in part for part in cell.argv)
+    command = SANDBOX.command(work_of(tmp_path, "read_file", prompt="--help secret"))
+    assert command.stdin == b"--help secret"
+    assert not any("secret" in part for part in command.argv)
 
 
 @pytest.mark.parametrize(
@@ -164,12 +164,12 @@ def test_folder_whose_plugins_would_run_is_refused(tmp_path: Path, place: str, c
     """They run before anything can be fenced, as far up as the repository goes."""
     work = work_of(tmp_path, "read_file")
     (tmp_path / ".git").mkdir()
-    JAIL.cell(work)
+    SANDBOX.command(work)
     file = tmp_path / place
     file.parent.mkdir(parents=True, exist_ok=True)
     file.write_text(content, encoding="utf-8")
     with pytest.raises(UserError, match="plugins of the folder"):
-        JAIL.cell(work)
+        SANDBOX.command(work)
 
 
 def test_plugins_above_the_repository_are_no_reason(tmp_path: Path) -> None:
@@ -177,7 +177,7 @@ def test_plugins_above_the_repository_are_no_reason(tmp_path: Path) -> None:
     work = work_of(tmp_path, "read_file")
     (work.workdir / ".git").mkdir()
     (tmp_path / ".opencode" / "plugins").mkdir(parents=True)
-    assert JAIL.cell(work).argv
+    assert SANDBOX.command(work).argv
 
 
 @pytest.mark.parametrize(
@@ -196,26 +196,26 @@ def test_plugins_above_the_repository_are_no_reason(tmp_path: Path) -> None:
 )
 def test_what_cannot_be_fenced_is_refused_in_one_sentence(tools: tuple[str, ...], part: str) -> None:
     """A rule that would get more than it names must not run at all, and the person should know what to write."""
-    said = JAIL.refusal(list(map(parse_tool, tools)))
+    said = SANDBOX.refusal(list(map(parse_tool, tools)))
     assert part in said
     assert bool(said) is bool(part)
 
 
 def test_lines_tell_what_happened() -> None:
     """The record of a run is made of this."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     lines = (b"", STEP, READ, OUTSIDE, RULE, MISSING, FAILED, NEXT, STEP, SAID, LAST)
     told = [each for line in lines for each in transcript.feed(line)]
     assert [(each.kind, each.tool) for each in told] == [
-        (Happening.TOOL, "read"),
-        (Happening.DENIED, "read"),
-        (Happening.DENIED, "read"),
-        (Happening.DENIED, "bash"),
-        (Happening.TOOL, "read"),
-        (Happening.TURN, ""),
-        (Happening.TEXT, ""),
-        (Happening.TURN, ""),
-        (Happening.ANSWER, ""),
+        (OutputKind.TOOL, "read"),
+        (OutputKind.DENIED, "read"),
+        (OutputKind.DENIED, "read"),
+        (OutputKind.DENIED, "bash"),
+        (OutputKind.TOOL, "read"),
+        (OutputKind.TURN, ""),
+        (OutputKind.TEXT, ""),
+        (OutputKind.TURN, ""),
+        (OutputKind.ANSWER, ""),
     ]
     assert told[0].text == '{"filePath": "a.txt"}'
     assert told[-1].text == "that is all"
@@ -233,9 +233,9 @@ def test_lines_tell_what_happened() -> None:
 )
 def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: str) -> None:
     """The best that was said is what the person sees."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     told = [each for line in lines for each in transcript.feed(line)] + list(transcript.finish(stderr, 1))
-    assert told == [Told(Happening.ERROR, reason)]
+    assert told == [OutputEvent(OutputKind.ERROR, reason)]
 
 
 @given(
@@ -243,7 +243,7 @@ def test_failure_has_one_reason(lines: tuple[bytes, ...], stderr: str, reason: s
 )
 def test_no_line_is_too_strange(value: object) -> None:
     """What a host prints is partly what a stranger wrote."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     if isinstance(value, bytes):
         transcript.feed(value)
         return

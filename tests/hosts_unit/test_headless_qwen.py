@@ -1,4 +1,4 @@
-"""Qwen Code's jail without Qwen Code: how it is started, who the person is to it, and what its output tells."""
+"""Qwen Code's sandbox without Qwen Code: how it is started, who the person is to it, and what its output tells."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.hosts.qwen.headless import JAIL
-from harken.runs.jail import Happening, Kept, Told, ToolServer, Work
+from harken.hosts.qwen.headless import SANDBOX
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFileKind, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 
 
-def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> Work:
+def work(folder: Path, *tools: str, prompt: str = "do it", **environ: str) -> SandboxRequest:
     """Return a run in a folder, of a person whose home is beside it; its servers are programs."""
     parsed = tuple(parse_tool(tool) for tool in tools)
     names = {tool.server for tool in parsed if tool.server}
-    return Work(
+    return SandboxRequest(
         prompt=prompt,
         workdir=folder / "project",
         tools=parsed,
@@ -47,15 +47,15 @@ def after(argv: tuple[str, ...], flag: str) -> list[str]:
 
 def test_run_is_bare_and_has_what_the_rule_names(tmp_path: Path) -> None:
     """Bare mode reads no settings; its own tools are taken away one by one."""
-    reading = JAIL.cell(work(tmp_path, "read_file")).argv
+    reading = SANDBOX.command(work(tmp_path, "read_file")).argv
     assert reading[:2] == ("/bin/qwen", "--bare")
     assert after(reading, "--approval-mode") == ["default"]
     assert after(reading, "--max-session-turns") == ["7"]
     assert "read_file" not in after(reading, "--exclude-tools")
-    cell = JAIL.cell(work(tmp_path, "lab.1/note"))
-    assert {"read_file", "edit", "run_shell_command"} <= set(after(cell.argv, "--exclude-tools"))
-    assert after(cell.argv, "--allowed-tools") == ["mcp__lab_1__note"]
-    (servers,) = (json.loads(each.content) for each in cell.furnishings if each.path == "servers.json")
+    command = SANDBOX.command(work(tmp_path, "lab.1/note"))
+    assert {"read_file", "edit", "run_shell_command"} <= set(after(command.argv, "--exclude-tools"))
+    assert after(command.argv, "--allowed-tools") == ["mcp__lab_1__note"]
+    (servers,) = (json.loads(each.content) for each in command.files if each.path == "servers.json")
     assert servers["mcpServers"]["lab_1"]["includeTools"] == ["note"]
 
 
@@ -63,15 +63,15 @@ def test_run_is_bare_and_has_what_the_rule_names(tmp_path: Path) -> None:
 def test_server_at_an_address_is_told_with_its_transport(tmp_path: Path, *, is_sse: bool, key: str) -> None:
     """Qwen knows the transport by the name under which the address stands."""
     server = ToolServer(name="web", url="https://x.example/mcp", headers={"A": "b"}, is_sse=is_sse)
-    cell = JAIL.cell(replace(work(tmp_path, "web/note"), servers={"web": server}))
-    (servers,) = (json.loads(each.content) for each in cell.furnishings if each.path == "servers.json")
+    command = SANDBOX.command(replace(work(tmp_path, "web/note"), servers={"web": server}))
+    (servers,) = (json.loads(each.content) for each in command.files if each.path == "servers.json")
     entry = {key: "https://x.example/mcp", "headers": {"A": "b"}, "includeTools": ["note"]}
     assert servers == {"mcpServers": {"web": entry}}
 
 
 def test_environment_holds_what_is_needed_and_nothing_else(tmp_path: Path) -> None:
     """A variable of Harken's, or one that happens to be there, has no business in a run."""
-    env = JAIL.cell(work(tmp_path, "read_file", OPENAI_API_KEY="key")).env
+    env = SANDBOX.command(work(tmp_path, "read_file", OPENAI_API_KEY="key")).env
     assert (env["OPENAI_API_KEY"], env["HOME"], env["TERM"]) == ("key", str(tmp_path / "run"), "dumb")
     assert not {"OTHER", "HARKEN_HOME"} & env.keys()
     assert env["QWEN_USAGE_STATISTICS_ENABLED"] == "false"
@@ -87,11 +87,11 @@ def test_sign_in_is_taken_from_a_provider_in_the_settings(tmp_path: Path) -> Non
         "env": {"ONE_KEY": "one", "TWO_KEY": "two"},
     }
     settle(tmp_path, settings)
-    cell = JAIL.cell(work(tmp_path, "read_file", OPENAI_API_KEY="other"))
-    assert (after(cell.argv, "--auth-type"), after(cell.argv, "--model")) == (["openai"], ["m-2"])
-    assert (cell.env["OPENAI_API_KEY"], cell.env["OPENAI_BASE_URL"]) == ("two", "https://two.example/v1")
-    assert "two" not in cell.argv
-    assert not {"ONE_KEY", "TWO_KEY"} & cell.env.keys()
+    command = SANDBOX.command(work(tmp_path, "read_file", OPENAI_API_KEY="other"))
+    assert (after(command.argv, "--auth-type"), after(command.argv, "--model")) == (["openai"], ["m-2"])
+    assert (command.env["OPENAI_API_KEY"], command.env["OPENAI_BASE_URL"]) == ("two", "https://two.example/v1")
+    assert "two" not in command.argv
+    assert not {"ONE_KEY", "TWO_KEY"} & command.env.keys()
 
 
 def test_sign_in_file_is_linked_and_a_key_is_found_in_the_home(tmp_path: Path) -> None:
@@ -99,10 +99,10 @@ def test_sign_in_file_is_linked_and_a_key_is_found_in_the_home(tmp_path: Path) -
     settle(tmp_path, {"security": {"auth": {"selectedType": "qwen-oauth"}}})
     home = tmp_path / "user" / ".qwen"
     (home / ".env").write_text("OPENAI_API_KEY=from-file\nNODE_OPTIONS=x\n", encoding="utf-8")
-    cell = JAIL.cell(work(tmp_path, "read_file"))
-    (link,) = (each for each in cell.furnishings if each.kind is Kept.LINK)
+    command = SANDBOX.command(work(tmp_path, "read_file"))
+    (link,) = (each for each in command.files if each.kind is RunFileKind.LINK)
     assert (link.path, link.target) == (".qwen/oauth_creds.json", home / "oauth_creds.json")
-    assert (cell.env["OPENAI_API_KEY"], "NODE_OPTIONS" in cell.env) == ("from-file", False)
+    assert (command.env["OPENAI_API_KEY"], "NODE_OPTIONS" in command.env) == ("from-file", False)
 
 
 @pytest.mark.parametrize(
@@ -117,16 +117,16 @@ def test_sign_in_file_is_linked_and_a_key_is_found_in_the_home(tmp_path: Path) -
 def test_odd_settings_do_not_stop_a_run(tmp_path: Path, odd: object) -> None:
     """They are the person's, and may be of another version."""
     settle(tmp_path, odd)
-    cell = JAIL.cell(work(tmp_path, "read_file", OPENAI_API_KEY="key"))
-    assert (after(cell.argv, "--model"), cell.env["OPENAI_API_KEY"]) == ([], "key")
+    command = SANDBOX.command(work(tmp_path, "read_file", OPENAI_API_KEY="key"))
+    assert (after(command.argv, "--model"), command.env["OPENAI_API_KEY"]) == ([], "key")
 
 
 @given(st.text())
 def test_prompt_names_no_file_and_no_command(prompt: str) -> None:
     """Qwen looks for both in any prompt; a message must not be able to use that."""
-    cell = JAIL.cell(work(Path("/nowhere"), "read_file", prompt=prompt))
-    assert not re.search(rb"(?<!\\)@", cell.stdin)
-    assert not cell.stdin.startswith(b"/")
+    command = SANDBOX.command(work(Path("/nowhere"), "read_file", prompt=prompt))
+    assert not re.search(rb"(?<!\\)@", command.stdin)
+    assert not command.stdin.startswith(b"/")
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_prompt_names_no_file_and_no_command(prompt: str) -> None:
 )
 def test_what_cannot_be_fenced_is_refused_in_one_sentence(tool: str) -> None:
     """A rule that cannot run says why when it is loaded, not when it fires."""
-    reason = JAIL.refusal([parse_tool("read_file"), parse_tool(tool)])
+    reason = SANDBOX.refusal([parse_tool("read_file"), parse_tool(tool)])
     assert reason.startswith("Qwen Code ")
     assert "\n" not in reason
-    assert JAIL.refusal([parse_tool("read_file"), parse_tool("lab/note")]) == ""
+    assert SANDBOX.refusal([parse_tool("read_file"), parse_tool("lab/note")]) == ""
 
 
 def line(kind: str, *content: object, **more: object) -> bytes:
@@ -165,34 +165,34 @@ def test_output_is_told_step_by_step() -> None:
         line("assistant", {"type": "text", "text": "done"}),
         line("result", is_error=False, result="done", permission_denials=denials),
     )
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     told = [each for each_line in lines for each in transcript.feed(each_line)]
     assert [*told, *transcript.finish("", 0)] == [
-        Told(Happening.TEXT, "I look."),
-        Told(Happening.TOOL, '{"file_path": "/x"}', "read_file"),
-        Told(Happening.TURN),
-        Told(Happening.DENIED, no, "read_file", "/x"),
-        Told(Happening.TEXT, "done"),
-        Told(Happening.TURN),
-        Told(Happening.DENIED, "", "edit", '{"a": 1}'),
-        Told(Happening.ANSWER, "done"),
+        OutputEvent(OutputKind.TEXT, "I look."),
+        OutputEvent(OutputKind.TOOL, '{"file_path": "/x"}', "read_file"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.DENIED, no, "read_file", "/x"),
+        OutputEvent(OutputKind.TEXT, "done"),
+        OutputEvent(OutputKind.TURN),
+        OutputEvent(OutputKind.DENIED, "", "edit", '{"a": 1}'),
+        OutputEvent(OutputKind.ANSWER, "done"),
     ]
 
 
 def test_failure_is_told_once() -> None:
     """Two reasons for one end would leave the person guessing."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     told = transcript.feed(line("result", is_error=True, error={"message": "Missing API key"}))
-    assert [*told, *transcript.finish("noise", 1)] == [Told(Happening.ERROR, "Missing API key")]
-    assert JAIL.transcript().finish("", 53) == (
-        Told(Happening.ERROR, "It was ended: it took all the turns that it has."),
+    assert [*told, *transcript.finish("noise", 1)] == [OutputEvent(OutputKind.ERROR, "Missing API key")]
+    assert SANDBOX.transcript().finish("", 53) == (
+        OutputEvent(OutputKind.ERROR, "It was ended: it took all the turns that it has."),
     )
 
 
 @given(st.lists(st.binary()))
 def test_garbage_tells_nothing(lines: list[bytes]) -> None:
     """A host may print anything, and a run must not fail for that."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     assert not [told for each in lines for told in transcript.feed(each)]
 
 
@@ -208,6 +208,6 @@ def test_garbage_tells_nothing(lines: list[bytes]) -> None:
 )
 def test_line_of_another_shape_breaks_nothing(kind: str, odd: object) -> None:
     """A later version may say the same things differently."""
-    transcript = JAIL.transcript()
+    transcript = SANDBOX.transcript()
     for event in ({"type": kind, "message": odd}, {"type": kind, "message": {"content": [odd]}, "error": odd}):
-        assert all(isinstance(told, Told) for told in transcript.feed(json.dumps(event).encode()))
+        assert all(isinstance(told, OutputEvent) for told in transcript.feed(json.dumps(event).encode()))

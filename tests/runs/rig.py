@@ -1,4 +1,4 @@
-"""A jail whose host is a small program of ours, so that what a run does can be steered from its prompt.
+"""A sandbox whose host is a small program of ours, so that what a run does can be steered from its prompt.
 
 The program is real: a process of its own, that prints JSON lines, starts children and ignores signals when told to.
 """
@@ -27,8 +27,8 @@ from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
 from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
 from harken.runs.choosing import HostChooser
 from harken.runs.folders import RunFolders
-from harken.runs.jail import Cell, Furnishing, Happening, Kept, Told, Work
 from harken.runs.runner import RunExecutor, RunPlaces
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxCommand, SandboxRequest
 from harken.runs.tools import Tool
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
@@ -73,17 +73,17 @@ for word in sys.stdin.read().split():
 class Lines:
     """Reads what the program prints."""
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return what a line tells; nothing when it is none of ours."""
         try:
             found = json.loads(line)
-            return [Told(Happening(found["kind"]), found["text"], found["tool"], found.get("target", ""))]
+            return [OutputEvent(OutputKind(found["kind"]), found["text"], found["tool"], found.get("target", ""))]
         except (ValueError, KeyError, TypeError):
             return []
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return the reason of a failure."""
-        return [Told(Happening.ERROR, stderr)] if exit_code and stderr else []
+        return [OutputEvent(OutputKind.ERROR, stderr)] if exit_code and stderr else []
 
 
 class Disk:
@@ -122,7 +122,7 @@ class StandIn:
             return ""
         return "it cannot be fenced to a shell" if any(tool.text == "shell" for tool in tools) else ""
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it."""
         if self.disk is not None:
             self.disk.write()
@@ -130,11 +130,11 @@ class StandIn:
             raise KeyError(work.prompt)
         if "unready" in work.prompt:
             raise Refused("nobody has signed in")
-        return Cell(
+        return SandboxCommand(
             argv=(sys.executable, "-I", "-c", PROGRAM),
             env={"PATH": work.environ["PATH"], "PRIVATE": str(work.private)},
             stdin=work.prompt.encode(),
-            furnishings=(Furnishing("sub/note", Kept.FILE, "furnished"),),
+            files=(RunFile("sub/note", RunFileKind.FILE, "furnished"),),
             leftover=("todo_write",),
             is_turn_limited=self.is_turn_limited,
             has_told_errors=self.has_told_errors,
@@ -282,7 +282,7 @@ def places(folder: Path) -> RunPlaces:
     home.mkdir(exist_ok=True)
     return RunPlaces(
         outputs=home / "runs",
-        cells=home / "cells",
+        private=home / "cells",
         work=home / "work",
         folders=RunFolders(home / "runs", file_starts_nothing, held_paths()),
         kept_out=(home, home / "triggers.json"),
@@ -290,14 +290,14 @@ def places(folder: Path) -> RunPlaces:
 
 
 @asynccontextmanager
-async def running(folder: Path, *jails: StandIn, home: Path | None = None) -> AsyncIterator[Rig]:
+async def running(folder: Path, *sandboxes: StandIn, home: Path | None = None) -> AsyncIterator[Rig]:
     """Run a runner, for a person with a home."""
     environ = {"PATH": str(Path(sys.executable).parent) + ":/usr/bin:/bin", "HOME": str(home or "/nowhere")}
     async with open_store(folder / "harken.db", SystemClock()) as store, anyio.create_task_group() as tasks:
         noted = Noted()
         runner = RunExecutor(
             store,
-            HostChooser(lambda: jails or (StandIn(),), _no_server, environ),
+            HostChooser(lambda: sandboxes or (StandIn(),), _no_server, environ),
             places(folder),
             SystemClock(),
             environ=environ,

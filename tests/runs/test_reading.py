@@ -8,18 +8,18 @@ from datetime import timedelta
 import pytest
 
 from harken.model import MAX_TEXT_BYTES
-from harken.runs.jail import Happening, Told
 from harken.runs.reading import RunRecord
+from harken.runs.sandbox import OutputEvent, OutputKind
 
 
 class Saying:
     """A transcript whose host answers with every line."""
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return the line as an answer."""
-        return [Told(Happening.ANSWER, line.decode())]
+        return [OutputEvent(OutputKind.ANSWER, line.decode())]
 
-    def finish(self, _stderr: str, _code: int) -> Sequence[Told]:
+    def finish(self, _stderr: str, _code: int) -> Sequence[OutputEvent]:
         """Return nothing more."""
         return []
 

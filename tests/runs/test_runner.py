@@ -82,7 +82,7 @@ async def test_run_sees_its_folder_and_nothing_of_the_daemons_environment(
     assert run.workdir == str(work)
     assert set(json.loads((tmp_path / "env").read_text())) <= {"PATH", "PRIVATE", "LC_CTYPE", "HARKEN_RUN"}
     assert run.answer == "furnished"
-    assert not any(places(tmp_path).cells.glob("*"))
+    assert not any(places(tmp_path).private.glob("*"))
 
 
 async def test_rule_without_a_folder_works_in_one_of_its_own(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Joins rules and runs for one daemon: the file, the judge, the jails of the hosts, and who carries runs out."""
+"""Joins rules and runs for one daemon: the file, the judge, the sandboxes of the hosts, and who carries runs out."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from harken.rules.book import RuleBook
 from harken.rules.judge import RuleJudge
 from harken.runs.choosing import HostChooser, ServerOf
 from harken.runs.folders import RunFolders
-from harken.runs.jail import ToolServer
 from harken.runs.runner import Answer, RunExecutor, RunPlaces
+from harken.runs.sandbox import ToolServer
 from harken.sources.base import Source
 from harken.sources.mcp.settings import McpSettings, McpTransport
 from harken.store.contract import Store
@@ -70,7 +70,7 @@ def join(
 
     def fit_of(agent: str, tools: Sequence[str]) -> Fit:
         chosen = choosing.choose(agent, tools)
-        return Fit(chosen.jail.host if chosen.jail else "", chosen.refusal)
+        return Fit(chosen.sandbox.host if chosen.sandbox else "", chosen.refusal)
 
     book = RuleBook(home.triggers_file, clock, unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal)
     judge = RuleJudge(store, book, clock)
@@ -79,7 +79,7 @@ def join(
         choosing,
         RunPlaces(
             outputs=home.runs_dir,
-            cells=home.run_dir / "cells",
+            private=home.run_dir / "cells",
             work=home.work_dir,
             folders=RunFolders(home.runs_dir, file_starts_nothing, held_paths()),
             kept_out=(home.path, home.triggers_file, home.config_file, home.env_file, home.token_file),
@@ -118,7 +118,7 @@ def _answer_of(run: Run, most: int) -> str:
 def _environment(home: Home) -> Mapping[str, str]:
     """Return the person's environment as far as the daemon knows it; the file for secrets adds to the daemon's own.
 
-    What a run gets of it is up to its jail: providers name their own variables for keys.
+    What a run gets of it is up to its sandbox: providers name their own variables for keys.
     """
     try:
         return {**env_values(home), **os.environ}

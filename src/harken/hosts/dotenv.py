@@ -1,7 +1,7 @@
 """Variables that a person keeps in a `.env` file of their home, as some hosts let them.
 
 Only names that are asked for are taken: such a file may hold anything. It reads, writes nothing and knows no host;
-above it are the jails, whose runs have another home and would not find the file themselves.
+above it are the sandboxes, whose runs have another home and would not find the file themselves.
 """
 
 from __future__ import annotations

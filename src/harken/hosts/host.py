@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else 
     from harken.hosts.hook import HookHost
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
-    from harken.runs.jail import Jail
+    from harken.runs.sandbox import Sandbox
 
 _LOG_PING: Final = "log ping"
 _PULL_SURFACES: Final = ("tool", _LOG_PING, "resource")
@@ -125,7 +125,7 @@ class Host:
     interactive: InteractiveCommand | None = None
     hooks: Callable[[], HookHost] | None = None  # `connect` gives it some: what waits is handed to it
     connector: Callable[[], Connector] | None = None
-    sandbox: Callable[[], Jail] | None = None
+    sandbox: Callable[[], Sandbox] | None = None
     transcript: Callable[[], RecordReader] | None = None
     waker: Callable[[], Callable[[], HostWaker]] | None = None  # makes one for a daemon
     channel: Callable[[], PushChannel] | None = None

@@ -26,7 +26,7 @@ if TYPE_CHECKING:  # imported when they are asked for: a verb about one host doe
     from harken.hosts.hook import HookHost
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import PushChannel
-    from harken.runs.jail import Jail
+    from harken.runs.sandbox import Sandbox
 
 GROUP: Final = "harken.hosts"
 _DECLARATION: Final = "host"
@@ -132,7 +132,7 @@ def trial_recipe(name: str) -> TrialRecipe:
     return host.trial()
 
 
-def sandboxes() -> list[Jail]:
+def sandboxes() -> list[Sandbox]:
     """Return how each host runs fenced, of those that can."""
     return [host.sandbox() for host in hosts().values() if host.sandbox]
 

@@ -3,7 +3,7 @@
 A clone brings no settings along, an unpacked archive or a shared folder does, and hosts run git by themselves when they
 start. So git finds no repository in a run that may not run it; where it may, the settings of the repository and of its
 submodules must be such that nothing is started, and what else could start something is overruled by variables. It knows
-no host; above it are the jails.
+no host; above it are the sandboxes.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Runs: an action carried out by a headless agent, in its host's own jail.
+"""Runs: an action carried out by a headless agent, in its host's own sandbox.
 
-What a jail is, is said here (`jail`); each host builds its own. Above is the daemon, below the store.
+What a sandbox is, is said here (`sandbox`); each host builds its own. Above is the daemon, below the store.
 """

@@ -1,4 +1,4 @@
-"""Which host carries out an order: one that is installed, and whose jail can be fenced to the tools.
+"""Which host carries out an order: one that is installed, and whose sandbox can be fenced to the tools.
 
 It looks for programs and reads no settings of theirs. What it refuses, it says why in one sentence, because that is
 what people read beside the rule.
@@ -11,7 +11,7 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from harken.runs.jail import Jail, ToolServer
+from harken.runs.sandbox import Sandbox, ToolServer
 from harken.runs.tools import Ability, Tool, is_too_short, parse_tool
 
 ServerOf = Callable[[str], ToolServer | None]
@@ -22,18 +22,22 @@ ServerOf = Callable[[str], ToolServer | None]
 class ChosenHost:
     """A host that can do it, and the path of its program; or why none can."""
 
-    jail: Jail | None
+    sandbox: Sandbox | None
     program: str = ""
     refusal: str = ""
 
 
 class HostChooser:
-    """Chooses among the jails there are."""
+    """Chooses among the sandboxes there are."""
 
     def __init__(
-        self, jails: Callable[[], Sequence[Jail]], server_of: ServerOf, environ: Mapping[str, str], preferred: str = ""
+        self,
+        sandboxes: Callable[[], Sequence[Sandbox]],
+        server_of: ServerOf,
+        environ: Mapping[str, str],
+        preferred: str = "",
     ) -> None:
-        self._jails = jails
+        self._sandboxes = sandboxes
         self._server_of = server_of
         self._environ = environ
         self._preferred = preferred
@@ -41,8 +45,8 @@ class HostChooser:
     def choose(self, agent: str, tools: Sequence[str]) -> ChosenHost:
         """Return the host for an order: the one it names, else the preferred one, else the first that can."""
         named = agent or self._preferred
-        jails = [jail for jail in self._jails() if not named or jail.host == named]
-        if not jails:
+        sandboxes = [sandbox for sandbox in self._sandboxes() if not named or sandbox.host == named]
+        if not sandboxes:
             return ChosenHost(None, refusal=f"there is no way to fence {named}")
         wanted = [parse_tool(text) for text in tools]
         if missing := self._unknown_server(wanted):
@@ -53,14 +57,14 @@ class HostChooser:
         if Ability.EDIT_INSTRUCTIONS in abilities and Ability.EDIT_FILE not in abilities:
             return ChosenHost(None, refusal="edit_instructions edits nothing by itself: name edit_file too")
         refusals = []
-        for jail in jails:
-            program = shutil.which(jail.program, path=self._environ.get("PATH", os.defpath))
+        for sandbox in sandboxes:
+            program = shutil.which(sandbox.program, path=self._environ.get("PATH", os.defpath))
             if program is None:
-                refusals.append(f"{jail.host} is not installed")
-            elif refusal := jail.refusal(wanted):
-                refusals.append(f"{jail.host}: {refusal}")
+                refusals.append(f"{sandbox.host} is not installed")
+            elif refusal := sandbox.refusal(wanted):
+                refusals.append(f"{sandbox.host}: {refusal}")
             else:
-                return ChosenHost(jail, program)
+                return ChosenHost(sandbox, program)
         return ChosenHost(None, refusal="; ".join(refusals))
 
     def servers(self, tools: Sequence[Tool]) -> dict[str, ToolServer]:

@@ -1,8 +1,8 @@
 """What a run prints, kept: one file of JSON lines per run, with a limit, that can be followed while it grows.
 
-The kinds of lines are those of `jail.Happening`, and `begin`, `end`, `stderr`, `cut`, `changed` and `undone`. Lines are
-numbered from 1. What is over the limit is counted and not kept; the end is always kept. Files of runs that the store
-has forgotten are removed by `sweep`.
+The kinds of lines are those of `sandbox.OutputKind`, and `begin`, `end`, `stderr`, `cut`, `changed` and `undone`.
+Lines are numbered from 1. What is over the limit is counted and not kept; the end is always kept. Files of runs that
+the store has forgotten are removed by `sweep`.
 """
 
 from __future__ import annotations

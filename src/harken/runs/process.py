@@ -23,8 +23,8 @@ import psutil
 from anyio.abc import ByteReceiveStream, Process
 
 from harken.errors import UserError
-from harken.runs.jail import Cell
 from harken.runs.mark import MARK, limit_held, limit_of
+from harken.runs.sandbox import SandboxCommand
 
 if sys.platform == "linux":
     from harken.runs.reaper import kill_all
@@ -136,16 +136,16 @@ class ChildProcess:
 
 
 @asynccontextmanager
-async def started(cell: Cell, workdir: Path, mark: str) -> AsyncIterator[ChildProcess]:
-    """Start a cell's program in a folder; whatever happens, it has ended when the context is left."""
+async def started(command: SandboxCommand, workdir: Path, mark: str) -> AsyncIterator[ChildProcess]:
+    """Start a command's program in a folder; whatever happens, it has ended when the context is left."""
     ours, theirs = socket.socketpair()
     with ours:
         with theirs:
-            process = await _opened(cell, workdir, mark, theirs)
-        child = ChildProcess(process, mark, cell.log_line)
+            process = await _opened(command, workdir, mark, theirs)
+        child = ChildProcess(process, mark, command.log_line)
         try:
             if sys.platform == "linux" and (error := await _error_of(ours)):
-                raise _not_started(cell, os.strerror(error))
+                raise _not_started(command, os.strerror(error))
             yield child
         finally:
             await child.end()
@@ -153,15 +153,15 @@ async def started(cell: Cell, workdir: Path, mark: str) -> AsyncIterator[ChildPr
                 await process.aclose()
 
 
-async def _opened(cell: Cell, workdir: Path, mark: str, line: socket.socket) -> Process:
-    env = {**cell.env, MARK: mark}
+async def _opened(command: SandboxCommand, workdir: Path, mark: str, line: socket.socket) -> Process:
+    env = {**command.env, MARK: mark}
     reaper = (sys.executable, "-I", "-S", str(_REAPER), str(line.fileno()), str(limit_of(mark)))
-    argv = (*reaper, *cell.argv) if sys.platform == "linux" else cell.argv
+    argv = (*reaper, *command.argv) if sys.platform == "linux" else command.argv
     passed = [line.fileno()] if sys.platform == "linux" else []
     try:
         return await anyio.open_process(argv, cwd=workdir, env=env, start_new_session=True, pass_fds=passed)
     except OSError as exc:
-        raise _not_started(cell, exc.strerror or str(exc)) from exc
+        raise _not_started(command, exc.strerror or str(exc)) from exc
 
 
 async def _error_of(line: socket.socket) -> int:
@@ -174,8 +174,8 @@ async def _error_of(line: socket.socket) -> int:
     return 0  # it was killed, or the machine is very slow: how it ends tells
 
 
-def _not_started(cell: Cell, reason: str) -> UserError:
-    return UserError(f"{cell.argv[0]} could not be started: {reason}.", "Is it installed?")
+def _not_started(command: SandboxCommand, reason: str) -> UserError:
+    return UserError(f"{command.argv[0]} could not be started: {reason}.", "Is it installed?")
 
 
 def descendants(pid: int) -> Sequence[psutil.Process]:

@@ -9,7 +9,7 @@ from typing import Final
 from harken.ingest.lengths import chars_within, utf8_bytes
 from harken.model import MAX_TEXT_BYTES
 from harken.reaction import RunEnd, RunState
-from harken.runs.jail import Happening, Told, Transcript
+from harken.runs.sandbox import OutputEvent, OutputKind, OutputReader
 
 MOST_DENIED: Final = 500
 MOST_DENIED_CHARS: Final = 300
@@ -19,7 +19,7 @@ MOST_REASON_CHARS: Final = 1_000
 class RunRecord:
     """What one run told."""
 
-    def __init__(self, transcript: Transcript, max_turns: int, *, is_counted: bool) -> None:
+    def __init__(self, transcript: OutputReader, max_turns: int, *, is_counted: bool) -> None:
         self._transcript = transcript
         self._max_turns = max_turns
         self._is_counted = is_counted
@@ -36,19 +36,21 @@ class RunRecord:
         """Whether it has had more turns than it may, and its host does not end it."""
         return self._is_counted and self.turns > self._max_turns
 
-    def take(self, line: bytes) -> Sequence[Told]:
+    def take(self, line: bytes) -> Sequence[OutputEvent]:
         """Note a line of output; return what it told."""
         return self._noted(self._transcript.feed(line))
 
-    def finish(self, stderr: str) -> Sequence[Told]:
+    def finish(self, stderr: str) -> Sequence[OutputEvent]:
         """Note the end of the process."""
         code = self.exit_code if self.exit_code is not None else -1
         return self._noted(self._transcript.finish(stderr, code))
 
-    def last_words(self) -> Sequence[Told]:
+    def last_words(self) -> Sequence[OutputEvent]:
         """Note what it said and had not finished, of one that was ended."""
         told = self._transcript.finish("", 0)
-        return self._noted([each for each in told if each.kind in (Happening.TEXT, Happening.ANSWER, Happening.DENIED)])
+        return self._noted(
+            [each for each in told if each.kind in (OutputKind.TEXT, OutputKind.ANSWER, OutputKind.DENIED)]
+        )
 
     def end(self, *, aborted_by: str, is_late: bool, timeout: timedelta) -> RunEnd:
         """Return how it ended."""
@@ -75,32 +77,32 @@ class RunRecord:
             return RunState.FAILED, f"its program ended with {self.exit_code}"
         return RunState.DONE, ""
 
-    def _noted(self, found: Sequence[Told]) -> Sequence[Told]:
+    def _noted(self, found: Sequence[OutputEvent]) -> Sequence[OutputEvent]:
         told = [_kept(each) for each in found]
         for each in told:
-            if each.kind is Happening.TURN:
+            if each.kind is OutputKind.TURN:
                 self.turns += 1
-            elif each.kind is Happening.DENIED:
+            elif each.kind is OutputKind.DENIED:
                 self._deny(each)
-            elif each.kind is Happening.ANSWER:
+            elif each.kind is OutputKind.ANSWER:
                 self._answer = _bounded(each.text)
-            elif each.kind is Happening.TEXT:
+            elif each.kind is OutputKind.TEXT:
                 self._said = _bounded(each.text)
-            elif each.kind is Happening.ERROR:
+            elif each.kind is OutputKind.ERROR:
                 self._error = each.text or "it failed"
         return told
 
-    def _deny(self, each: Told) -> None:
+    def _deny(self, each: OutputEvent) -> None:
         if len(self._denied) < MOST_DENIED:
             self._denied.append(_on_one_line(f"{each.tool or each.text} {each.target}"))
         else:
             self._denied_more += 1
 
 
-def _kept(each: Told) -> Told:
+def _kept(each: OutputEvent) -> OutputEvent:
     """Return what was told as it is kept: on the line of a denial, what it was about comes before the reason."""
     about = f"{each.target}: {each.text}" if each.target and each.text else each.target or each.text
-    return Told(each.kind, _whole(about), _whole(each.tool), _whole(each.target))
+    return OutputEvent(each.kind, _whole(about), _whole(each.tool), _whole(each.target))
 
 
 def _on_one_line(text: str) -> str:

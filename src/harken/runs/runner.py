@@ -2,7 +2,7 @@
 
 One run per host and one per folder at a time. A run that was going on when the daemon ended is `interrupted`, what is
 left of its processes is ended, and it is not started again by itself. Above is the daemon, below the store; how a host
-is started and what its output means is its jail's business.
+is started and what its output means is its sandbox's business.
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ from harken.reaction import (
 )
 from harken.runs.choosing import ChosenHost, HostChooser
 from harken.runs.folders import RunFolders, judged, told_changes
-from harken.runs.furnish import furnished
-from harken.runs.jail import Cell, Jail, Told, Work
 from harken.runs.mark import LETTERS, PREFIX
 from harken.runs.output import RunOutput, RunOutputs
 from harken.runs.process import descendants, end_group, started
 from harken.runs.reading import RunRecord
+from harken.runs.run_folder import make_run_folder
+from harken.runs.sandbox import OutputEvent, Sandbox, SandboxCommand, SandboxRequest
 from harken.runs.tools import parse_tool
 from harken.store.contract import Store
 
@@ -84,7 +84,7 @@ class RunPlaces:
     """Where runs live."""
 
     outputs: Path
-    cells: Path  # private folders of runs that are going on
+    private: Path  # private folders of runs that are going on
     work: Path  # folders of rules that name none
     folders: RunFolders  # what became of them
     kept_out: tuple[Path, ...]  # Harken's own: no run may have any of it in its folder; the first is its home
@@ -191,7 +191,7 @@ class RunExecutor:
 
     def _clear_cells(self) -> None:
         """Remove what runs that are over have left: sign-ins may be linked there."""
-        for left in self._places.cells.glob("*"):
+        for left in self._places.private.glob("*"):
             if left.name not in self._live:
                 shutil.rmtree(left, ignore_errors=True)
 
@@ -223,10 +223,12 @@ class RunExecutor:
         if order is None:
             raise UserError("nothing says what is to be run")
         chosen = self._choosing.choose(order.agent, order.tools)
-        if chosen.jail is None:
+        if chosen.sandbox is None:
             raise UserError(chosen.refusal)
         folder = self._folder(action, order)
-        if all(live.run.agent != chosen.jail.host and not _overlap(live.run, folder) for live in self._live.values()):
+        if all(
+            live.run.agent != chosen.sandbox.host and not _overlap(live.run, folder) for live in self._live.values()
+        ):
             await self._start(runs, action, order, chosen, folder)
 
     async def _refuse(self, action: Action, reason: str) -> None:
@@ -234,13 +236,13 @@ class RunExecutor:
             await self._store.actions.refuse(action.id, reason)
 
     async def _start(self, runs: TaskGroup, action: Action, order: Order, chosen: ChosenHost, folder: Path) -> None:
-        jail = chosen.jail
-        if jail is None:
+        sandbox = chosen.sandbox
+        if sandbox is None:
             return
         run_id = RunId(fresh_id(PREFIX, LETTERS))
-        private = self._places.cells / run_id
+        private = self._places.private / run_id
         tools = tuple(parse_tool(text) for text in order.tools)
-        work = Work(
+        work = SandboxRequest(
             prompt=order.prompt,
             workdir=folder,
             tools=tools,
@@ -252,7 +254,7 @@ class RunExecutor:
         )
         private.mkdir(mode=0o700, parents=True)
         try:
-            cell = await anyio.to_thread.run_sync(jail.cell, work)
+            command = await anyio.to_thread.run_sync(sandbox.command, work)
         except (HarkenError, OSError, ValueError):
             shutil.rmtree(private, ignore_errors=True)
             raise
@@ -261,12 +263,12 @@ class RunExecutor:
             action=action.id,
             rule=action.rule,
             message=action.message,
-            agent=jail.host,
+            agent=sandbox.host,
             workdir=str(folder),
             tools=order.tools,
             state=RunState.RUNNING,
             started_at=self._clock.now(),
-            leftover=cell.leftover,
+            leftover=command.leftover,
         )
         try:
             await self._store.runs.start(run)
@@ -275,7 +277,7 @@ class RunExecutor:
             shutil.rmtree(private, ignore_errors=True)
             return
         live = self._live[run.id] = _LiveRun(run)
-        runs.start_soon(self._contain, f"run {run.id}", self._see_through(live, order, jail, cell, private))
+        runs.start_soon(self._contain, f"run {run.id}", self._see_through(live, order, sandbox, command, private))
 
     def _folder(self, action: Action, order: Order) -> Path:
         """Return the folder of a run, without links. Raises `UserError` for one that a run must not have."""
@@ -302,16 +304,18 @@ class RunExecutor:
 
     # -- one run -----------------------------------------------------------------------------------------------
 
-    async def _see_through(self, live: _LiveRun, order: Order, jail: Jail, cell: Cell, private: Path) -> None:
+    async def _see_through(
+        self, live: _LiveRun, order: Order, sandbox: Sandbox, command: SandboxCommand, private: Path
+    ) -> None:
         """Run one to its end, whatever that is, and store how it went."""
         run = live.run
-        record = RunRecord(jail.transcript(), order.max_turns, is_counted=not cell.is_turn_limited)
+        record = RunRecord(sandbox.transcript(), order.max_turns, is_counted=not command.is_turn_limited)
         end = RunEnd(state=RunState.FAILED, reason="Harken itself failed; its log says how")
         output = self.outputs.begin(run.id)
         try:
             output.add(self._clock.now(), "begin", f"{run.agent} in {run.workdir} with {', '.join(run.tools)}")
             with live.scope, anyio.move_on_after(order.timeout.total_seconds()) as time_left:
-                await self._execute(live, cell, private, record, output)
+                await self._execute(live, command, private, record, output)
             if record.exit_code is None:
                 self._keep(output, record.last_words())
             end = record.end(
@@ -329,10 +333,12 @@ class RunExecutor:
             with anyio.CancelScope(shield=True):
                 await self._finish(live, output, end, private)
 
-    async def _execute(self, live: _LiveRun, cell: Cell, private: Path, record: RunRecord, output: RunOutput) -> None:
-        await anyio.to_thread.run_sync(furnished, cell.furnishings, private)
+    async def _execute(
+        self, live: _LiveRun, command: SandboxCommand, private: Path, record: RunRecord, output: RunOutput
+    ) -> None:
+        await anyio.to_thread.run_sync(make_run_folder, command.files, private)
         await anyio.to_thread.run_sync(self.folders.before, live.run)
-        async with started(cell, Path(live.run.workdir), live.run.id) as child:
+        async with started(command, Path(live.run.workdir), live.run.id) as child:
             self._registry.run_began(live.run.id, child.pid)
             await self._store.runs.began(live.run.id, child.pid)
 
@@ -341,12 +347,12 @@ class RunExecutor:
                 if record.is_over_budget:
                     live.scope.cancel()
 
-            record.exit_code = await child.converse(cell.stdin, take, has_errors=cell.has_told_errors)
+            record.exit_code = await child.converse(command.stdin, take, has_errors=command.has_told_errors)
             self._keep(output, record.finish(child.stderr))
             if record.exit_code and child.stderr:
                 output.add(self._clock.now(), "stderr", child.stderr)
 
-    def _keep(self, output: RunOutput, told: Sequence[Told]) -> None:
+    def _keep(self, output: RunOutput, told: Sequence[OutputEvent]) -> None:
         for each in told:
             output.add(self._clock.now(), each.kind, each.text, each.tool)
 

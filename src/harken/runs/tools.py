@@ -1,7 +1,7 @@
 """The tools that a rule may name, and what they mean on every host. Pure.
 
 A few words mean the same everywhere; `server/tool` is a tool of an MCP server; anything else is a host's own name for
-one of its tools, which only that host's jail can judge.
+one of its tools, which only that host's sandbox can judge.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Ability(StrEnum):
     SEARCH_FILES = "search_files"
     EDIT_FILE = "edit_file"  # change and make, but for what is held
     EDIT_INSTRUCTIONS = "edit_instructions"  # with it, also what agents read and other tools start by themselves
-    SHELL = "shell"  # any command: no jail holds what a shell does but the system's own
+    SHELL = "shell"  # any command: no sandbox holds what a shell does but the system's own
     SHELL_PREFIX = "shell:"  # `shell:git log`: commands that begin with these words
     MCP = "mcp"
     OWN = "own"  # a host's own name

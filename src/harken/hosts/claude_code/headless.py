@@ -16,7 +16,9 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import (
+from harken.hosts.claude_code.output import ClaudeCodeOutput
+from harken.hosts.held import held_parts
+from harken.hosts.run_environment import (
     GUARD_SECONDS,
     carried,
     environment,
@@ -28,9 +30,7 @@ from harken.hosts.cell import (
     unsayable,
     without_keys,
 )
-from harken.hosts.claude_code.output import Output
-from harken.hosts.held import held_parts
-from harken.runs.jail import Cell, Furnishing, Kept, Work
+from harken.runs.sandbox import RunFile, RunFileKind, SandboxCommand, SandboxRequest
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Claude Code"
@@ -115,7 +115,7 @@ _SERVERS_FILE: Final = "servers.json"
 
 
 @dataclass(frozen=True, slots=True)
-class _ClaudeCodeJail:
+class ClaudeCodeSandbox:
     """Claude Code, fenced."""
 
     host: str = "claude-code"
@@ -126,31 +126,31 @@ class _ClaudeCodeJail:
         """Return why it cannot be fenced to these tools."""
         return unsayable(TITLE, tools) or unfit(TITLE, tools, _OWN)
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it."""
         home = Path(work.environ.get("CLAUDE_CONFIG_DIR") or Path(work.environ.get("HOME", "/"), ".claude"))
         env = _env(work, home)
         more = {name: {"env": without_keys(each, env)} for name, each in work.servers.items() if each.command}
-        servers = [Furnishing(_SERVERS_FILE, Kept.FILE, servers_file(work.servers, more))] if work.servers else []
-        return Cell(
+        servers = [RunFile(_SERVERS_FILE, RunFileKind.FILE, servers_file(work.servers, more))] if work.servers else []
+        return SandboxCommand(
             argv=_argv(work),
             env=env,
             # What begins with a line break is no command of the host's.
             stdin=b"\n" + work.prompt.encode("utf-8", "replace"),
-            furnishings=(
-                Furnishing(_SETTINGS_FILE, Kept.FILE, json.dumps(_settings(work, home))),
-                Furnishing(f"{_CONFIG}/.claude.json", Kept.FILE, json.dumps(_account(work, home))),
+            files=(
+                RunFile(_SETTINGS_FILE, RunFileKind.FILE, json.dumps(_settings(work, home))),
+                RunFile(f"{_CONFIG}/.claude.json", RunFileKind.FILE, json.dumps(_account(work, home))),
                 *servers,
             ),
             is_turn_limited=True,
         )
 
-    def transcript(self) -> Output:
+    def transcript(self) -> ClaudeCodeOutput:
         """Return a new reader of its output."""
-        return Output()
+        return ClaudeCodeOutput()
 
 
-def _argv(work: Work) -> tuple[str, ...]:
+def _argv(work: SandboxRequest) -> tuple[str, ...]:
     servers = ("--mcp-config", str(work.private / _SERVERS_FILE)) if work.servers else ()
     return (
         work.program,
@@ -169,7 +169,7 @@ def _argv(work: Work) -> tuple[str, ...]:
     )
 
 
-def _env(work: Work, home: Path) -> dict[str, str]:
+def _env(work: SandboxRequest, home: Path) -> dict[str, str]:
     # What a person's settings say wins over their environment, as in their own sessions.
     said = table(carried(home / "settings.json", ("env",)).get("env"))
     theirs = {name: value for name, value in said.items() if name in VARIABLES and isinstance(value, str)}
@@ -186,7 +186,7 @@ def _env(work: Work, home: Path) -> dict[str, str]:
     )
 
 
-def _settings(work: Work, home: Path) -> dict[str, object]:
+def _settings(work: SandboxRequest, home: Path) -> dict[str, object]:
     permissions = {"allow": list(_allowed(work.tools))}
     if not _EDITING.isdisjoint(_built_in(work.tools)):
         permissions["deny"] = [f"Edit(**/{part}{end})" for part in held_parts(work.tools) for end in ("", "/**")]
@@ -194,7 +194,7 @@ def _settings(work: Work, home: Path) -> dict[str, object]:
     return {**carried(home / "settings.json", _SETTINGS), **own, **_guard(work.tools)}
 
 
-def _account(work: Work, home: Path) -> dict[str, object]:
+def _account(work: SandboxRequest, home: Path) -> dict[str, object]:
     file = home / ".claude.json" if work.environ.get("CLAUDE_CONFIG_DIR") else home.parent / ".claude.json"
     return {"hasCompletedOnboarding": True, **carried(file, _ACCOUNT)}
 
@@ -221,4 +221,4 @@ def _guard(tools: Sequence[Tool]) -> dict[str, object]:
     return {"hooks": {"PreToolUse": [{"matcher": "Bash", "hooks": [asked]}]}} if command else {}
 
 
-JAIL: Final = _ClaudeCodeJail()
+SANDBOX: Final = ClaudeCodeSandbox()

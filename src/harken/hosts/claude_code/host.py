@@ -52,7 +52,7 @@ HOST: Final = Host(
     ),
     hooks=LazyPart("harken.hosts.claude_code.hooks:HOOKS"),
     connector=LazyPart("harken.hosts.claude_code.connect:CONNECTOR"),
-    sandbox=LazyPart("harken.hosts.claude_code.headless:JAIL"),
+    sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.claude_code.transcript:recorded"),
     channel=LazyPart("harken.hosts.claude_code.channel:CHANNEL"),
     trial=LazyPart("harken.hosts.claude_code.trial:TRIAL"),

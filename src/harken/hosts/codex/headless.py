@@ -22,12 +22,12 @@ from typing import Final
 import tomlkit
 
 from harken.errors import HarkenError, UserError
-from harken.hosts.cell import GUARD_SECONDS, edit_guard_command, environment, plain, table, unfit, word
 from harken.hosts.codex.hooks import NAME
-from harken.hosts.codex.output import EDIT, EVENT_SOURCES, LOG_LINE, SHELL, Output
+from harken.hosts.codex.output import EDIT, EVENT_SOURCES, LOG_LINE, SHELL, CodexOutput
 from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts, held_paths
-from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.hosts.run_environment import GUARD_SECONDS, edit_guard_command, environment, plain, table, unfit, word
+from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Codex"
@@ -118,7 +118,7 @@ _LOG: Final = ",".join(("error", "codex_otel.trace_safe=info", *(f"{source}=trac
 
 
 @dataclass(frozen=True, slots=True)
-class CodexJail:
+class CodexSandbox:
     """How Codex runs fenced."""
 
     host: str = NAME
@@ -137,14 +137,14 @@ class CodexJail:
                 )
         return unfit(TITLE, tools, tuple(_OWN))
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it."""
         theirs = Path(work.environ.get("CODEX_HOME") or Path(work.environ.get("HOME") or Path.home()) / ".codex")
         carried = _carried(theirs / _CONFIG)
         variables = (*_VARIABLES, *_named_variables(carried))
         own = {name: str(work.private) for name in ("HOME", "CODEX_HOME")}
         guards = tuple(_guards(work.tools))
-        return Cell(
+        return SandboxCommand(
             argv=(
                 work.program,
                 "exec",
@@ -159,10 +159,10 @@ class CodexJail:
             ),
             env=environment(work, variables, {**own, "TMPDIR": str(work.private / _TEMPORARY), "RUST_LOG": _LOG}),
             stdin=work.prompt.encode(errors="replace"),
-            furnishings=(
-                Furnishing(_CONFIG, Kept.FILE, tomlkit.dumps({**carried, **_settings(work)})),
-                Furnishing(f"{_TEMPORARY}/.keep", Kept.FILE),
-                Furnishing(_SIGN_IN, Kept.LINK, target=theirs / _SIGN_IN),
+            files=(
+                RunFile(_CONFIG, RunFileKind.FILE, tomlkit.dumps({**carried, **_settings(work)})),
+                RunFile(f"{_TEMPORARY}/.keep", RunFileKind.FILE),
+                RunFile(_SIGN_IN, RunFileKind.LINK, target=theirs / _SIGN_IN),
                 *guards,
             ),
             leftover=tuple(_leftover(work)),
@@ -170,9 +170,9 @@ class CodexJail:
             log_line=LOG_LINE,
         )
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
-        return Output()
+        return CodexOutput()
 
 
 def _abilities(tools: Sequence[Tool]) -> frozenset[Ability]:
@@ -196,7 +196,7 @@ def _named_variables(carried: Mapping[str, object]) -> Iterator[str]:
         yield from map(word, table(provider.get("env_http_headers")).values())
 
 
-def _settings(work: Work) -> dict[str, object]:
+def _settings(work: SandboxRequest) -> dict[str, object]:
     abilities = _abilities(work.tools)
     has_shell = Ability.SHELL in abilities
     can_write = _can_write(work.tools)
@@ -228,14 +228,14 @@ def _can_write(tools: Sequence[Tool]) -> bool:
     return not _abilities(tools).isdisjoint({Ability.SHELL, Ability.EDIT_FILE})
 
 
-def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
+def _guards(tools: Sequence[Tool]) -> Iterator[RunFile]:
     if _can_write(tools):
         command = edit_guard_command(tools, is_nested=True)
         asked = {"matcher": EDIT, "hooks": [{"type": "command", "command": command, "timeout": GUARD_SECONDS}]}
-        yield Furnishing(_HOOKS, Kept.FILE, json.dumps({"hooks": {"PreToolUse": [asked]}}))
+        yield RunFile(_HOOKS, RunFileKind.FILE, json.dumps({"hooks": {"PreToolUse": [asked]}}))
 
 
-def _writing(work: Work, *, has_shell: bool) -> dict[str, object]:
+def _writing(work: SandboxRequest, *, has_shell: bool) -> dict[str, object]:
     """Return the settings of a sandbox in which the folder can be changed, but for what a run does not change."""
     # Codex can only hold what is there, or could be made in a folder that is there.
     # Whoever gives a shell has not forbidden the rest.
@@ -254,7 +254,7 @@ def _skills(prompt: str) -> Sequence[str]:
     return sorted({name for whole in found for name in (whole, whole.rstrip(":.-"))})
 
 
-def _server(work: Work, server: ToolServer) -> dict[str, object]:
+def _server(work: SandboxRequest, server: ToolServer) -> dict[str, object]:
     kept: dict[str, object] = {
         "enabled_tools": sorted({tool.name for tool in work.tools if tool.server == server.name}),
         "default_tools_approval_mode": "approve",
@@ -274,7 +274,7 @@ def _server(work: Work, server: ToolServer) -> dict[str, object]:
     return {**kept, "command": command, "args": arguments, "env": {**home, **server.env}}
 
 
-def _leftover(work: Work) -> Iterator[str]:
+def _leftover(work: SandboxRequest) -> Iterator[str]:
     yield from _ALWAYS
     if not _abilities(work.tools) & {Ability.EDIT_FILE, Ability.SHELL}:
         yield EDIT  # offered to most models; the sandbox denies every use
@@ -282,4 +282,4 @@ def _leftover(work: Work) -> Iterator[str]:
         yield from _RESOURCES
 
 
-JAIL: Final[Jail] = CodexJail()
+SANDBOX: Final[Sandbox] = CodexSandbox()

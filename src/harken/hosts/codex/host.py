@@ -37,7 +37,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="codex", install="npm install -g @openai/codex", reads=("folder", "main")),
     hooks=LazyPart("harken.hosts.codex.hooks:HOOKS"),
     connector=LazyPart("harken.hosts.codex.connect:CONNECTOR"),
-    sandbox=LazyPart("harken.hosts.codex.headless:JAIL"),
+    sandbox=LazyPart("harken.hosts.codex.headless:SANDBOX"),
     waker=LazyPart("harken.hosts.codex.wake:CodexWaker"),
     trial=LazyPart("harken.hosts.codex.trial:TRIAL"),
 )

@@ -14,8 +14,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import MOST_TARGET, MOST_TEXT, entry, last_line, row, table, target, word
-from harken.runs.jail import Happening, Told
+from harken.hosts.run_environment import MOST_TARGET, MOST_TEXT, entry, last_line, row, table, target, word
+from harken.runs.sandbox import OutputEvent, OutputKind
 
 SHELL: Final = "exec_command"
 EDIT: Final = "apply_patch"
@@ -52,7 +52,7 @@ _MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are f
 _NOBODY: Final = ("", "")
 
 
-class Output:
+class CodexOutput:
     """The output of one run."""
 
     def __init__(self) -> None:
@@ -65,7 +65,7 @@ class Output:
         self._is_logged = False
         self._has_failed = False
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return what a line of standard output tells, or one of standard error."""
         if line.lstrip().startswith(b"{"):
             return tuple(self._read(entry(line)))
@@ -75,14 +75,14 @@ class Output:
             return ()
         return tuple(self._logged(line[: 4 * MOST_TEXT].decode(errors="replace")))
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return what is told by the end."""
-        told: list[Told] = []
+        told: list[OutputEvent] = []
         if not self._has_heard_errors:
             told = [each for line in stderr.splitlines() for each in self.feed(line.encode(errors="replace"))]
         if exit_code and not self._has_failed:
             reason = self._trouble or last_line(stderr) or f"Codex ended with {exit_code}."
-            told.append(Told(Happening.ERROR, reason))
+            told.append(OutputEvent(OutputKind.ERROR, reason))
         return told
 
     def _note_call(self, event: bytes) -> None:
@@ -94,11 +94,11 @@ class Output:
             if len(self._calls) > _MOST_CALLS:
                 del self._calls[next(iter(self._calls))]
 
-    def _logged(self, line: str) -> Iterator[Told]:
+    def _logged(self, line: str) -> Iterator[OutputEvent]:
         if fact := _FACT.match(line):
             self._is_logged = True
             if fact["name"] == "codex.sse_event" and _ANSWERED in fact["rest"]:
-                yield Told(Happening.TURN)
+                yield OutputEvent(OutputKind.TURN)
             elif fact["name"] == "codex.tool_result" and (failed := _FAILED.search(fact["rest"])):
                 self._failed = failed["call"][:_MOST_NAME]
             elif fact["name"] == "codex.tool_result_ready" and (ready := _READY.search(fact["rest"])):
@@ -106,13 +106,13 @@ class Output:
         elif complaint := _COMPLAINT.match(line):
             yield from self._denied(complaint[1])
 
-    def _denied(self, complaint: str) -> Iterator[Told]:
+    def _denied(self, complaint: str) -> Iterator[OutputEvent]:
         for pattern, usual in _DENIALS.items():
             if found := pattern.match(complaint):
                 tool = (found.groupdict().get("tool") or usual)[:_MOST_NAME]
                 if not self._is_logged:
-                    yield Told(Happening.TURN)
-                yield Told(Happening.DENIED, complaint[:MOST_TEXT], tool, self._target_of(tool))
+                    yield OutputEvent(OutputKind.TURN)
+                yield OutputEvent(OutputKind.DENIED, complaint[:MOST_TEXT], tool, self._target_of(tool))
                 return
 
     def _target_of(self, tool: str) -> str:
@@ -124,7 +124,7 @@ class Output:
         call = call or next((each for each, (name, _) in self._calls.items() if name == tool), "")
         return self._calls.pop(call)[1] if call else next(reversed(self._calls.values()), _NOBODY)[1]
 
-    def _read(self, event: Mapping[str, object]) -> Iterator[Told]:
+    def _read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
         item = table(event.get("item"))
         match event.get("type"):
             case "item.started":
@@ -133,35 +133,35 @@ class Output:
                 yield from self._completed(item)
             case "turn.completed":
                 if not self._is_logged:
-                    yield Told(Happening.TURN)
-                yield Told(Happening.ANSWER, self._said)
+                    yield OutputEvent(OutputKind.TURN)
+                yield OutputEvent(OutputKind.ANSWER, self._said)
             case "turn.failed":
                 self._has_failed = True
                 text = word(table(event.get("error")).get("message")) or self._trouble
-                yield Told(Happening.ERROR, text[:MOST_TEXT])
+                yield OutputEvent(OutputKind.ERROR, text[:MOST_TEXT])
             case "error":
                 # Often only that it tries once more: it counts if nothing better comes.
                 self._trouble = word(event.get("message"))[:MOST_TEXT]
             case _:
                 pass
 
-    def _started(self, item: Mapping[str, object]) -> Iterator[Told]:
+    def _started(self, item: Mapping[str, object]) -> Iterator[OutputEvent]:
         name = _name(item)
         if not name:
             return
         if not self._open and not self._is_logged:
-            yield Told(Happening.TURN)
+            yield OutputEvent(OutputKind.TURN)
         if len(self._open) < _MOST_OPEN:
             self._open.add(word(item.get("id"))[:_MOST_NAME])
-        yield Told(Happening.TOOL, _arguments(item), name)
+        yield OutputEvent(OutputKind.TOOL, _arguments(item), name)
 
-    def _completed(self, item: Mapping[str, object]) -> Iterator[Told]:
+    def _completed(self, item: Mapping[str, object]) -> Iterator[OutputEvent]:
         self._open.discard(word(item.get("id"))[:_MOST_NAME])
         if item.get("type") == "agent_message":
             self._said = word(item.get("text"))[:_MOST_SAID]
-            yield Told(Happening.TEXT, self._said)
+            yield OutputEvent(OutputKind.TEXT, self._said)
         elif reason := _held(item):
-            yield Told(Happening.DENIED, reason, _name(item), _arguments(item)[:MOST_TARGET])
+            yield OutputEvent(OutputKind.DENIED, reason, _name(item), _arguments(item)[:MOST_TARGET])
 
 
 def _changed_by(given: object) -> str:

@@ -17,7 +17,8 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import (
+from harken.hosts.copilot.output import CopilotOutput
+from harken.hosts.run_environment import (
     GUARD_SECONDS,
     carried,
     edit_guard_command,
@@ -28,8 +29,7 @@ from harken.hosts.cell import (
     unfit,
     unsayable,
 )
-from harken.hosts.copilot.output import Output
-from harken.runs.jail import Cell, Furnishing, Kept, Work
+from harken.runs.sandbox import RunFile, RunFileKind, SandboxCommand, SandboxRequest
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Copilot CLI"
@@ -87,7 +87,7 @@ _HOME: Final = "copilot"
 
 
 @dataclass(frozen=True, slots=True)
-class _CopilotJail:
+class CopilotSandbox:
     """Copilot CLI, fenced."""
 
     host: str = "copilot-cli"
@@ -98,11 +98,11 @@ class _CopilotJail:
         """Return why it cannot be fenced to these tools."""
         return unsayable(TITLE, tools) or unfit(TITLE, tools, _OWN)
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it."""
         home = Path(work.environ.get("COPILOT_HOME") or Path(work.environ.get("HOME", "/"), ".copilot"))
         given = {server: {"tools": _of_server(work.tools, server)} for server in work.servers}
-        return Cell(
+        return SandboxCommand(
             argv=_argv(work),
             env=environment(
                 work,
@@ -110,20 +110,20 @@ class _CopilotJail:
                 {"COPILOT_HOME": str(work.private / _HOME), "COPILOT_AUTO_UPDATE": "false", "NO_COLOR": "1"},
             ),
             stdin=work.prompt.encode("utf-8", "replace"),
-            furnishings=(
-                Furnishing(f"{_HOME}/settings.json", Kept.FILE, json.dumps(_settings(work, home))),
-                Furnishing(f"{_HOME}/config.json", Kept.FILE, json.dumps(carried(home / "config.json", _ACCOUNT))),
-                Furnishing(f"{_HOME}/mcp-config.json", Kept.FILE, servers_file(work.servers, given)),
+            files=(
+                RunFile(f"{_HOME}/settings.json", RunFileKind.FILE, json.dumps(_settings(work, home))),
+                RunFile(f"{_HOME}/config.json", RunFileKind.FILE, json.dumps(carried(home / "config.json", _ACCOUNT))),
+                RunFile(f"{_HOME}/mcp-config.json", RunFileKind.FILE, servers_file(work.servers, given)),
                 *_guards(work.tools),
             ),
         )
 
-    def transcript(self) -> Output:
+    def transcript(self) -> CopilotOutput:
         """Return a new reader of its output."""
-        return Output()
+        return CopilotOutput()
 
 
-def _argv(work: Work) -> tuple[str, ...]:
+def _argv(work: SandboxRequest) -> tuple[str, ...]:
     available = ",".join(dict.fromkeys(_available(work.tools))) or _NONE
     return (
         work.program,
@@ -140,16 +140,16 @@ def _argv(work: Work) -> tuple[str, ...]:
     )
 
 
-def _settings(work: Work, home: Path) -> dict[str, object]:
+def _settings(work: SandboxRequest, home: Path) -> dict[str, object]:
     has_guards = any(_asked(work.tools))
     quiet = {"memory": False, "disableAllHooks": not has_guards, "ide": {"autoConnect": False}}
     return {**carried(home / "settings.json", _SETTINGS), **quiet}
 
 
-def _guards(tools: Sequence[Tool]) -> Iterator[Furnishing]:
+def _guards(tools: Sequence[Tool]) -> Iterator[RunFile]:
     if asked := list(_asked(tools)):
         hooks = {"version": 1, "hooks": {"preToolUse": asked}}
-        yield Furnishing(f"{_HOME}/hooks/guards.json", Kept.FILE, json.dumps(hooks))
+        yield RunFile(f"{_HOME}/hooks/guards.json", RunFileKind.FILE, json.dumps(hooks))
 
 
 def _asked(tools: Sequence[Tool]) -> Iterator[dict[str, object]]:
@@ -189,4 +189,4 @@ def _allowed(tools: Sequence[Tool]) -> Iterator[str]:
             yield "--allow-all-tools"
 
 
-JAIL: Final = _CopilotJail()
+SANDBOX: Final = CopilotSandbox()

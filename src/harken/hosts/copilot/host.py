@@ -44,7 +44,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="copilot", install="npm install -g @github/copilot", opening=("-i",)),
     hooks=LazyPart("harken.hosts.copilot.hooks:HOOKS"),
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),
-    sandbox=LazyPart("harken.hosts.copilot.headless:JAIL"),
+    sandbox=LazyPart("harken.hosts.copilot.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.copilot.transcript:recorded"),
     trial=LazyPart("harken.hosts.copilot.trial:TRIAL"),
 )

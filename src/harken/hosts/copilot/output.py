@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from harken.hosts.cell import brief, entry, first_line, row, table, target, word
-from harken.runs.jail import Happening, Told
+from harken.hosts.run_environment import brief, entry, first_line, row, table, target, word
+from harken.runs.sandbox import OutputEvent, OutputKind
 
 _MOST_CALLS: Final = 1_000  # remembered by id; of a longer run the oldest are forgotten
 _DENIED: Final = "denied"
@@ -19,7 +19,7 @@ _GONE: Final = "does not exist."
 _BLOCKED: Final = "Command blocked:"
 
 
-class Output:
+class CopilotOutput:
     """Reads the output of one run."""
 
     def __init__(self) -> None:
@@ -27,7 +27,7 @@ class Output:
         self._answer = ""
         self._error = ""
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return what a line of standard output tells."""
         event = entry(line)
         data = table(event.get("data"))
@@ -37,24 +37,24 @@ class Output:
             case "tool.execution_complete":
                 return list(self._result(data))
             case "assistant.turn_end":
-                return (Told(Happening.TURN),)
+                return (OutputEvent(OutputKind.TURN),)
             case "session.error":
                 self._error = word(data.get("message"))
                 return ()
             case _:
                 return ()
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return its last word, or why it failed."""
         if exit_code == 0:
-            return [Told(Happening.ANSWER, self._answer)]
+            return [OutputEvent(OutputKind.ANSWER, self._answer)]
         said = f"Copilot CLI ended with {exit_code} and said nothing."
-        return [Told(Happening.ERROR, self._error or first_line(stderr) or said)]
+        return [OutputEvent(OutputKind.ERROR, self._error or first_line(stderr) or said)]
 
-    def _said(self, data: Mapping[str, object]) -> Iterator[Told]:
+    def _said(self, data: Mapping[str, object]) -> Iterator[OutputEvent]:
         text, calls = word(data.get("content")), row(data.get("toolRequests"))
         if text:
-            yield Told(Happening.TEXT, text)
+            yield OutputEvent(OutputKind.TEXT, text)
         if text and not calls:
             self._answer = text
         for call in map(table, calls):
@@ -62,13 +62,13 @@ class Output:
             self._calls[word(call.get("toolCallId"))] = (name, target(call.get("arguments")))
             if len(self._calls) > _MOST_CALLS:
                 del self._calls[next(iter(self._calls))]
-            yield Told(Happening.TOOL, brief(call.get("arguments")), name)
+            yield OutputEvent(OutputKind.TOOL, brief(call.get("arguments")), name)
 
-    def _result(self, data: Mapping[str, object]) -> Iterator[Told]:
+    def _result(self, data: Mapping[str, object]) -> Iterator[OutputEvent]:
         error = table(data.get("error"))
         message = word(error.get("message"))
         is_gone = message.startswith(_TOOL) and _GONE in message
         is_denied = error.get("code") == _DENIED or is_gone or message.startswith(_BLOCKED)
         if data.get("success") is False and is_denied:
             name, about = self._calls.get(word(data.get("toolCallId")), ("", ""))
-            yield Told(Happening.DENIED, tool=name, target=about)
+            yield OutputEvent(OutputKind.DENIED, tool=name, target=about)

@@ -20,14 +20,14 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.cell import carried, environment, table, unfit
 from harken.hosts.dotenv import written
 from harken.hosts.gemini.hooks import NAME
-from harken.hosts.gemini.output import Output
+from harken.hosts.gemini.output import GeminiOutput
 from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
 from harken.hosts.held import held_parts
+from harken.hosts.run_environment import carried, environment, table, unfit
 from harken.runs.held import is_held
-from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Gemini CLI"
@@ -65,7 +65,7 @@ _MOST_FILES: Final = 200_000
 
 
 @dataclass(frozen=True, slots=True)
-class GeminiJail:
+class GeminiSandbox:
     """How Gemini CLI runs fenced."""
 
     host: str = NAME
@@ -84,7 +84,7 @@ class GeminiJail:
             return f"{TITLE} cannot tell the servers {', '.join(sorted(names))} apart: rename one of them."
         return unfit(TITLE, tools, OWN)
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it; raises `UserError` for a folder that would lead Gemini astray."""
         person = Path(work.environ.get("GEMINI_CLI_HOME") or work.environ.get("HOME") or Path.home())
         names = sorted({alias(name) for name in work.servers})
@@ -92,26 +92,26 @@ class GeminiJail:
         _check_folder(work, person)
         if names:
             argv += ["--skip-trust", *(part for name in names for part in ("--allowed-mcp-server-names", name))]
-        furnishings = (
-            Furnishing(f"{_FOLDER}/settings.json", Kept.FILE, json.dumps(_settings(work, person), indent=2)),
-            Furnishing(f"{_FOLDER}/policies/run.toml", Kept.FILE, policy(work.tools)),
-            *(Furnishing(f"{_FOLDER}/{name}", Kept.LINK, target=person / _FOLDER / name) for name in _SIGN_IN),
-            Furnishing(_CLOUD_SIGN_IN, Kept.LINK, target=Path(work.environ.get("HOME", person)) / _CLOUD_SIGN_IN),
+        files = (
+            RunFile(f"{_FOLDER}/settings.json", RunFileKind.FILE, json.dumps(_settings(work, person), indent=2)),
+            RunFile(f"{_FOLDER}/policies/run.toml", RunFileKind.FILE, policy(work.tools)),
+            *(RunFile(f"{_FOLDER}/{name}", RunFileKind.LINK, target=person / _FOLDER / name) for name in _SIGN_IN),
+            RunFile(_CLOUD_SIGN_IN, RunFileKind.LINK, target=Path(work.environ.get("HOME", person)) / _CLOUD_SIGN_IN),
         )
-        return Cell(
+        return SandboxCommand(
             argv=tuple(argv),
             env=_environment(work, person),
             stdin=_plain(work.prompt).encode(errors="replace"),
-            furnishings=furnishings,
+            files=files,
             is_turn_limited=True,
         )
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
-        return Output()
+        return GeminiOutput()
 
 
-def _check_folder(work: Work, person: Path) -> None:
+def _check_folder(work: SandboxRequest, person: Path) -> None:
     """Raise `UserError` for a folder in which Gemini could be led astray by what is there."""
     can_edit = not set(built_in(work.tools)).isdisjoint(EDITING)
     found = next(_variables(work.workdir, person), None) if work.servers else None
@@ -139,7 +139,7 @@ def _links(workdir: Path) -> Iterator[Path]:
         yield from (file for name in (*folders, *names) if (file := Path(folder, name)).is_symlink())
 
 
-def _leads_astray(work: Work, link: Path, *, can_edit: bool) -> bool:
+def _leads_astray(work: SandboxRequest, link: Path, *, can_edit: bool) -> bool:
     """Whether a link is instructions from elsewhere, or another name for what a run does not change."""
     try:
         end = link.resolve()
@@ -150,7 +150,7 @@ def _leads_astray(work: Work, link: Path, *, can_edit: bool) -> bool:
     return can_edit and _is_held(work, end) and not _is_held(work, link)
 
 
-def _is_held(work: Work, path: Path) -> bool:
+def _is_held(work: SandboxRequest, path: Path) -> bool:
     return is_held(path.relative_to(work.workdir).as_posix(), held_parts(work.tools))
 
 
@@ -160,7 +160,7 @@ def _plain(prompt: str) -> str:
     return f" {escaped}" if escaped.startswith("/") else escaped
 
 
-def _settings(work: Work, person: Path) -> dict[str, object]:
+def _settings(work: SandboxRequest, person: Path) -> dict[str, object]:
     # Who they are and which model answers; nothing else of theirs.
     theirs = carried(person / _FOLDER / "settings.json", ("security", "model", "modelConfigs", "billing"))
     auth = _some(table(theirs.pop("security", None)).get("auth"), "selectedType", "useExternal")
@@ -193,7 +193,7 @@ def _some(value: object, *keys: str) -> dict[str, object]:
     return {key: each for key, each in table(value).items() if key in keys}
 
 
-def _server(work: Work, server: ToolServer) -> dict[str, object]:
+def _server(work: SandboxRequest, server: ToolServer) -> dict[str, object]:
     names = sorted({tool.name for tool in work.tools if tool.server == server.name})
     kept: dict[str, object] = {"includeTools": names}
     if server.url:
@@ -213,7 +213,7 @@ def _literals(values: Mapping[str, str]) -> dict[str, str]:
     return {name: _literal(value.replace("$", r"\$")) for name, value in values.items()}
 
 
-def _environment(work: Work, person: Path) -> dict[str, str]:
+def _environment(work: SandboxRequest, person: Path) -> dict[str, str]:
     # As Gemini does: a key may stand in a file of the home instead.
     kept = written((person / _FOLDER / ".env", person / ".env"), _VARIABLES)
     own = {
@@ -229,4 +229,4 @@ def _environment(work: Work, person: Path) -> dict[str, str]:
     return environment(work, _VARIABLES, own)
 
 
-JAIL: Final[Jail] = GeminiJail()
+SANDBOX: Final[Sandbox] = GeminiSandbox()

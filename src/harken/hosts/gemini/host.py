@@ -33,7 +33,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="gemini", install="npm install -g @google/gemini-cli", opening=("-i",)),
     hooks=LazyPart("harken.hosts.gemini.hooks:HOOKS"),
     connector=LazyPart("harken.hosts.gemini.connect:CONNECTOR"),
-    sandbox=LazyPart("harken.hosts.gemini.headless:JAIL"),
+    sandbox=LazyPart("harken.hosts.gemini.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.gemini.transcript:recorded"),
     trial=LazyPart("harken.hosts.gemini.trial:TRIAL"),
 )

@@ -10,8 +10,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import brief, entry, last_line, table, target, word
-from harken.runs.jail import Happening, Told
+from harken.hosts.run_environment import brief, entry, last_line, table, target, word
+from harken.runs.sandbox import OutputEvent, OutputKind
 
 _DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
 _OUTSIDE: Final = "Path not in workspace"
@@ -25,7 +25,7 @@ _MOST_NAME: Final = 200
 _MOST_CALLS: Final = 1_000
 
 
-class Output:
+class GeminiOutput:
     """The output of one run."""
 
     def __init__(self) -> None:
@@ -34,20 +34,20 @@ class Output:
         self._is_calling = False
         self._has_failed = False
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return what a line of standard output tells."""
         told = tuple(self._read(entry(line)))
-        self._has_failed = self._has_failed or any(each.kind is Happening.ERROR for each in told)
+        self._has_failed = self._has_failed or any(each.kind is OutputKind.ERROR for each in told)
         return told
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return what is told by the end."""
         if exit_code == 0 or self._has_failed:
             return tuple(self._flush())
         reason = _EXITS.get(exit_code) or last_line(stderr) or f"Gemini CLI ended with {exit_code}."
-        return (*self._flush(), Told(Happening.ERROR, reason))
+        return (*self._flush(), OutputEvent(OutputKind.ERROR, reason))
 
-    def _read(self, event: Mapping[str, object]) -> Iterator[Told]:
+    def _read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
         match event.get("type"):
             case "message" if event.get("role") == "assistant":
                 self._said = (self._said + word(event.get("content")))[:_MOST_SAID]
@@ -57,40 +57,40 @@ class Output:
             case "tool_result":
                 yield from self._result(event)
             case "error" if event.get("severity") == "error":
-                yield Told(Happening.ERROR, word(event.get("message"))[:_MOST_TEXT])
+                yield OutputEvent(OutputKind.ERROR, word(event.get("message"))[:_MOST_TEXT])
             case "result":
                 yield from self._end(event)
             case _:
                 pass
 
-    def _use(self, event: Mapping[str, object]) -> Told:
+    def _use(self, event: Mapping[str, object]) -> OutputEvent:
         name = word(event.get("tool_name"))[:_MOST_NAME]
         if len(self._calls) < _MOST_CALLS:
             self._calls[word(event.get("tool_id"))[:_MOST_NAME]] = (name, target(event.get("parameters")))
         self._is_calling = True
-        return Told(Happening.TOOL, brief(event.get("parameters")), name)
+        return OutputEvent(OutputKind.TOOL, brief(event.get("parameters")), name)
 
-    def _result(self, event: Mapping[str, object]) -> Iterator[Told]:
+    def _result(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
         name, about = self._calls.pop(word(event.get("tool_id"))[:_MOST_NAME], ("", ""))
         if self._is_calling:
             self._is_calling = False
-            yield Told(Happening.TURN)
+            yield OutputEvent(OutputKind.TURN)
         if error := table(event.get("error")):
             text = word(error.get("message"))[:_MOST_TEXT]
             if error.get("type") in _DENIALS or text.startswith(_OUTSIDE):
-                yield Told(Happening.DENIED, text, name, about)
+                yield OutputEvent(OutputKind.DENIED, text, name, about)
 
-    def _end(self, event: Mapping[str, object]) -> Iterator[Told]:
+    def _end(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
         said = self._said
         yield from self._flush()
         if error := table(event.get("error")):
             known = _ERRORS.get(word(error.get("type")))
-            yield Told(Happening.ERROR, known or word(error.get("message"))[:_MOST_TEXT])
+            yield OutputEvent(OutputKind.ERROR, known or word(error.get("message"))[:_MOST_TEXT])
         else:
-            yield Told(Happening.TURN)
-            yield Told(Happening.ANSWER, said)
+            yield OutputEvent(OutputKind.TURN)
+            yield OutputEvent(OutputKind.ANSWER, said)
 
-    def _flush(self) -> Iterator[Told]:
+    def _flush(self) -> Iterator[OutputEvent]:
         said, self._said = self._said, ""
         if said.strip():
-            yield Told(Happening.TEXT, said)
+            yield OutputEvent(OutputKind.TEXT, said)

@@ -1,7 +1,7 @@
 """The rules that fence Gemini CLI to some tools, in the words of its policy files. Pure.
 
 A tool that no rule allows is denied. Some tools can be led to where no run may be, or to a command, by their arguments:
-for these, only arguments are allowed of which that is sure. Above it is the jail, which puts the text into the home
+for these, only arguments are allowed of which that is sure. Above it is the sandbox, which puts the text into the home
 of a run.
 """
 

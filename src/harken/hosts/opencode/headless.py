@@ -19,12 +19,12 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.cell import carried, entry, environment, plain, table, unfit
 from harken.hosts.held import held_parts
 from harken.hosts.opencode.hooks import NAME
-from harken.hosts.opencode.output import Output
+from harken.hosts.opencode.output import OpencodeOutput
+from harken.hosts.run_environment import carried, entry, environment, plain, table, unfit
 from harken.runs.held import folded
-from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "opencode"
@@ -110,7 +110,7 @@ _TOOL_MS: Final = 120_000
 
 
 @dataclass(frozen=True, slots=True)
-class OpencodeJail:
+class OpencodeSandbox:
     """How opencode runs fenced."""
 
     host: str = NAME
@@ -131,7 +131,7 @@ class OpencodeJail:
             return f"{TITLE} cannot tell the tools of the servers {', '.join(names)} apart: rename one of them."
         return unfit(TITLE, tools, _OWN)
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it; raises `UserError` for a folder with plugins, which opencode would run."""
         _check_folder(work.workdir)
         home = Path(work.environ.get("HOME") or Path.home())
@@ -148,22 +148,22 @@ class OpencodeJail:
             "SHELL": "/bin/sh",
         }
         fence = files(__package__).joinpath("files/fence.js").read_text(encoding="utf-8")
-        return Cell(
+        return SandboxCommand(
             # Without a title it would ask the model for one.
             argv=(work.program, "run", "--format", "json", "--agent", AGENT, "--title", "run"),
             env=environment(work, variables, own),
             stdin=work.prompt.encode(errors="replace"),
-            furnishings=(
-                Furnishing(f"{_CONFIG}/opencode.json", Kept.FILE, json.dumps({**theirs, **_settings(work)})),
-                Furnishing(f"{_CONFIG}/fence.json", Kept.FILE, json.dumps(_fence(work, variables))),
-                Furnishing(f"{_CONFIG}/plugins/fence.js", Kept.FILE, fence),
-                *(Furnishing(f"data/opencode/{name}", Kept.LINK, target=data / name) for name in _SIGN_INS),
+            files=(
+                RunFile(f"{_CONFIG}/opencode.json", RunFileKind.FILE, json.dumps({**theirs, **_settings(work)})),
+                RunFile(f"{_CONFIG}/fence.json", RunFileKind.FILE, json.dumps(_fence(work, variables))),
+                RunFile(f"{_CONFIG}/plugins/fence.js", RunFileKind.FILE, fence),
+                *(RunFile(f"data/opencode/{name}", RunFileKind.LINK, target=data / name) for name in _SIGN_INS),
             ),
         )
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
-        return Output()
+        return OpencodeOutput()
 
 
 def _check_folder(workdir: Path) -> None:
@@ -216,7 +216,7 @@ def _rooted(settings: Mapping[str, object], folder: Path, home: Path) -> dict[st
     return dict(table(entry(_IN_SETTINGS.sub(root, json.dumps(settings)).encode())))
 
 
-def _settings(work: Work) -> dict[str, object]:
+def _settings(work: SandboxRequest) -> dict[str, object]:
     agent = {"mode": "primary", "steps": work.max_turns, "permission": {"*": "deny"}}
     return {
         "$schema": "https://opencode.ai/config.json",
@@ -242,7 +242,7 @@ def _server(server: ToolServer, environ: Mapping[str, str]) -> dict[str, object]
     return {**kept, "type": "local", "command": list(server.command), "environment": own}
 
 
-def _fence(work: Work, variables: Sequence[str]) -> dict[str, object]:
+def _fence(work: SandboxRequest, variables: Sequence[str]) -> dict[str, object]:
     built_in = {name for tool in work.tools for name in _built_in(tool)}
     of_servers = {f"{plain(tool.server)}_{plain(tool.name)}" for tool in work.tools if tool.ability is Ability.MCP}
     is_shell = any(tool.ability is Ability.SHELL for tool in work.tools)
@@ -269,4 +269,4 @@ def _built_in(tool: Tool) -> Sequence[str]:
     return (tool.name,) if tool.ability is Ability.OWN else _TOOLS.get(tool.ability, ())
 
 
-JAIL: Final[Jail] = OpencodeJail()
+SANDBOX: Final[Sandbox] = OpencodeSandbox()

@@ -32,6 +32,6 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="opencode", install="npm install -g opencode-ai", opening=("--prompt",)),
     hooks=LazyPart("harken.hosts.opencode.hooks:HOOKS"),
     connector=LazyPart("harken.hosts.opencode.connect:CONNECTOR"),
-    sandbox=LazyPart("harken.hosts.opencode.headless:JAIL"),
+    sandbox=LazyPart("harken.hosts.opencode.headless:SANDBOX"),
     trial=LazyPart("harken.hosts.opencode.trial:TRIAL"),
 )

@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final
 
-from harken.hosts.cell import MOST_TEXT, brief, entry, last_line, table, target, word
-from harken.runs.jail import Happening, Told
+from harken.hosts.run_environment import MOST_TEXT, brief, entry, last_line, table, target, word
+from harken.runs.sandbox import OutputEvent, OutputKind
 
 _DENIALS: Final = (
     "harken: ",
@@ -30,43 +30,43 @@ _MOST_SAID: Final = 256_000
 _MOST_NAME: Final = 200
 
 
-class Output:
+class OpencodeOutput:
     """The output of one run."""
 
     def __init__(self) -> None:
         self._said = ""
         self._has_failed = False
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return what a line of standard output tells."""
         event = entry(line)
         return tuple(self._read(event, table(event.get("part"))))
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return what is told by the end."""
         if exit_code and not self._has_failed:
-            return (Told(Happening.ERROR, last_line(stderr) or f"opencode ended with {exit_code}."),)
+            return (OutputEvent(OutputKind.ERROR, last_line(stderr) or f"opencode ended with {exit_code}."),)
         return ()
 
-    def _read(self, event: Mapping[str, object], part: Mapping[str, object]) -> Iterator[Told]:
+    def _read(self, event: Mapping[str, object], part: Mapping[str, object]) -> Iterator[OutputEvent]:
         match event.get("type"):
             case "text":
                 self._said = word(part.get("text"))[:_MOST_SAID]
-                yield Told(Happening.TEXT, self._said)
+                yield OutputEvent(OutputKind.TEXT, self._said)
             case "tool_use":
                 yield from _called(part)
             case "step_finish":
-                yield Told(Happening.TURN)
+                yield OutputEvent(OutputKind.TURN)
                 if part.get("reason") != "tool-calls":
-                    yield Told(Happening.ANSWER, self._said)
+                    yield OutputEvent(OutputKind.ANSWER, self._said)
             case "error":
                 self._has_failed = True
-                yield Told(Happening.ERROR, _trouble(table(event.get("error"))))
+                yield OutputEvent(OutputKind.ERROR, _trouble(table(event.get("error"))))
             case _:
                 pass
 
 
-def _called(part: Mapping[str, object]) -> Iterator[Told]:
+def _called(part: Mapping[str, object]) -> Iterator[OutputEvent]:
     state = table(part.get("state"))
     given = table(state.get("input"))
     tool = word(part.get("tool"))
@@ -75,9 +75,9 @@ def _called(part: Mapping[str, object]) -> Iterator[Told]:
     error = word(given.get("error")) if tool == _INVALID else word(state.get("error"))
     about = "" if tool == _INVALID else target(given)
     if tool == _INVALID or error.startswith(_DENIALS) or (error and tool in _INHERITED):
-        yield Told(Happening.DENIED, error[:MOST_TEXT], name, about)
+        yield OutputEvent(OutputKind.DENIED, error[:MOST_TEXT], name, about)
     else:
-        yield Told(Happening.TOOL, brief(given), name)
+        yield OutputEvent(OutputKind.TOOL, brief(given), name)
 
 
 def _trouble(error: Mapping[str, object]) -> str:

@@ -18,11 +18,11 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.cell import carried, environment, plain, row, table, unfit, without_keys, word
 from harken.hosts.dotenv import written
 from harken.hosts.qwen.hooks import NAME
-from harken.hosts.qwen.output import Output
-from harken.runs.jail import Cell, Furnishing, Jail, Kept, ToolServer, Transcript, Work
+from harken.hosts.qwen.output import QwenOutput
+from harken.hosts.run_environment import carried, environment, plain, row, table, unfit, without_keys, word
+from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Qwen Code"
@@ -76,7 +76,7 @@ _CANNOT: Final[Mapping[Ability, str]] = MappingProxyType(
 
 
 @dataclass(frozen=True, slots=True)
-class QwenJail:
+class QwenSandbox:
     """How Qwen Code runs fenced."""
 
     host: str = NAME
@@ -90,7 +90,7 @@ class QwenJail:
                 return f"{TITLE} cannot be fenced to {tool.text[:60]}: it {_CANNOT[tool.ability]}."
         return unfit(TITLE, tools, (_READ,))
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it."""
         person = Path(work.environ.get("HOME") or Path.home())
         folder = Path(work.environ.get("QWEN_HOME") or person / _FOLDER)
@@ -105,28 +105,30 @@ class QwenJail:
             "NO_COLOR": "1",
         }
         env = environment(work, _VARIABLES, own)
-        furnishings = [
-            Furnishing(f"{_FOLDER}/{_SIGN_IN}", Kept.LINK, target=folder / _SIGN_IN),
+        files = [
+            RunFile(f"{_FOLDER}/{_SIGN_IN}", RunFileKind.LINK, target=folder / _SIGN_IN),
             # Before it knows that it is bare, Qwen loads the `.env` of a folder that it trusts.
-            Furnishing(f"{_FOLDER}/settings.json", Kept.FILE, _UNTRUSTING),
-            Furnishing(f"{_FOLDER}/trustedFolders.json", Kept.FILE, json.dumps({str(work.workdir): "DO_NOT_TRUST"})),
+            RunFile(f"{_FOLDER}/settings.json", RunFileKind.FILE, _UNTRUSTING),
+            RunFile(
+                f"{_FOLDER}/trustedFolders.json", RunFileKind.FILE, json.dumps({str(work.workdir): "DO_NOT_TRUST"})
+            ),
         ]
         if work.servers:
-            furnishings.append(Furnishing(_SERVERS, Kept.FILE, _servers(work, env)))
-        return Cell(
+            files.append(RunFile(_SERVERS, RunFileKind.FILE, _servers(work, env)))
+        return SandboxCommand(
             argv=(work.program, *_fence(work), *flags),
             env=env,
             stdin=_plain(work.prompt).encode(errors="replace"),
-            furnishings=tuple(furnishings),
+            files=tuple(files),
             is_turn_limited=True,
         )
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
-        return Output()
+        return QwenOutput()
 
 
-def _fence(work: Work) -> list[str]:
+def _fence(work: SandboxRequest) -> list[str]:
     excluded = _EXCLUDED if any(tool.ability is Ability.READ_FILE for tool in work.tools) else (_READ, *_EXCLUDED)
     argv = ["--bare", "--approval-mode", "default", "--output-format", "stream-json", "--chat-recording", "false"]
     argv += ["--max-session-turns", str(work.max_turns)]
@@ -138,7 +140,7 @@ def _fence(work: Work) -> list[str]:
     return argv
 
 
-def _servers(work: Work, env: Mapping[str, str]) -> str:
+def _servers(work: SandboxRequest, env: Mapping[str, str]) -> str:
     """Return the file with the run's servers, each with the tools that exist in the run."""
     entries = {
         plain(name): {
@@ -163,7 +165,7 @@ def _plain(prompt: str) -> str:
     return f" {escaped}" if escaped.startswith("/") else escaped
 
 
-def _sign_in(work: Work, person: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
+def _sign_in(work: SandboxRequest, person: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables that say who the person is and which model answers."""
     theirs = carried(folder / "settings.json", ("security", "model", "modelProviders", "env"))
     known = {**written((folder / ".env", person / ".env"), _VARIABLES), **_words(theirs.get("env"))}
@@ -187,4 +189,4 @@ def _words(value: object) -> dict[str, str]:
     return {name: word(each) for name, each in table(value).items() if word(each)}
 
 
-JAIL: Final[Jail] = QwenJail()
+SANDBOX: Final[Sandbox] = QwenSandbox()

@@ -40,7 +40,7 @@ HOST: Final = Host(
     interactive=InteractiveCommand(program="qwen", install="npm install -g @qwen-code/qwen-code", opening=("-i",)),
     hooks=LazyPart("harken.hosts.qwen.hooks:HOOKS"),
     connector=LazyPart("harken.hosts.qwen.connect:CONNECTOR"),
-    sandbox=LazyPart("harken.hosts.qwen.headless:JAIL"),
+    sandbox=LazyPart("harken.hosts.qwen.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.qwen.transcript:recorded"),
     waker=LazyPart("harken.hosts.qwen.wake:QwenWakers"),
     trial=LazyPart("harken.hosts.qwen.trial:TRIAL"),

@@ -1,7 +1,7 @@
 """What a host must be able to do to run an agent headless, fenced to some tools. Each host package implements it.
 
-A jail only says how: which program, arguments, environment and files. Starting, watching and ending it is
-`runner`'s business. What a host prints is read by the jail's transcript, which is pure.
+A sandbox only says how: which program, arguments, environment and files. Starting, watching and ending it is
+`runner`'s business. What a host prints is read by the sandbox's output reader, which is pure.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class ToolServer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
-    """One run as a jail needs to know it."""
+class SandboxRequest:
+    """One run as a sandbox needs to know it."""
 
     prompt: str
     workdir: Path  # exists; its path has no links
@@ -41,7 +41,7 @@ class Work:
     environ: Mapping[str, str]  # of the person: where their home, sign-in and model are found
 
 
-class Kept(StrEnum):
+class RunFileKind(StrEnum):
     """What may be put into a run's private folder."""
 
     FILE = "file"
@@ -50,30 +50,30 @@ class Kept(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Furnishing:
+class RunFile:
     """One thing in the private folder, made 0600 before the host is started."""
 
     path: str  # relative
-    kind: Kept
+    kind: RunFileKind
     content: str = ""  # of a file
     target: Path = field(default_factory=Path)  # of a link or copy; left out when there is no such file
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Cell:
+class SandboxCommand:
     """How a host is started for one run. The environment is complete: nothing is added to it."""
 
     argv: tuple[str, ...]
     env: Mapping[str, str]
     stdin: bytes = b""
-    furnishings: tuple[Furnishing, ...] = ()
+    files: tuple[RunFile, ...] = ()
     leftover: tuple[str, ...] = ()  # built-in tools that this host cannot take away, named to the person
     is_turn_limited: bool = False  # the host itself ends after `max_turns`; else they are counted
     has_told_errors: bool = False  # its transcript is fed the lines of standard error too, as they come
     log_line: str = ""  # a regular expression: lines of standard error that only the transcript reads begin so
 
 
-class Happening(StrEnum):
+class OutputKind(StrEnum):
     """What a line of a host's output tells."""
 
     TEXT = "text"  # the agent says something
@@ -85,28 +85,28 @@ class Happening(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class OutputEvent:
     """One thing that a host's output told."""
 
-    kind: Happening
+    kind: OutputKind
     text: str = ""  # of a denial: why, where the host says so
     tool: str = ""
     target: str = ""  # of a denial: what the tool was to work on
 
 
-class Transcript(Protocol):
+class OutputReader(Protocol):
     """Reads the output of one run, line by line. Never raises: a line it does not know tells nothing."""
 
-    def feed(self, line: bytes) -> Sequence[Told]:
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
         """Return what a line of standard output tells."""
         ...
 
-    def finish(self, stderr: str, exit_code: int) -> Sequence[Told]:
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
         """Return what is told by the end: why it failed, if it did."""
         ...
 
 
-class Jail(Protocol):
+class Sandbox(Protocol):
     """How one host runs fenced."""
 
     @property
@@ -128,10 +128,10 @@ class Jail(Protocol):
         """Return why this host cannot be fenced to these tools, in one sentence; empty when it can."""
         ...
 
-    def cell(self, work: Work) -> Cell:
+    def command(self, work: SandboxRequest) -> SandboxCommand:
         """Return how to start it. Reads the person's files, and writes none."""
         ...
 
-    def transcript(self) -> Transcript:
+    def transcript(self) -> OutputReader:
         """Return a new reader of its output."""
         ...

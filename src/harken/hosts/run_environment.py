@@ -1,4 +1,4 @@
-"""What the jails of several hosts share: a small environment, what is carried over of a person's settings, and words.
+"""What sandboxes of several hosts share: a small environment, what is carried over of a person's settings, and words.
 
 It knows no host. Nothing here writes; a file of the person's that is missing or broken carries nothing over.
 """
@@ -21,7 +21,7 @@ from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts
 from harken.runs.held import folded
-from harken.runs.jail import ToolServer, Work
+from harken.runs.sandbox import SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
 
 MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
@@ -48,7 +48,7 @@ _KEY: Final = re.compile(r"KEY|TOKEN|SECRET|HEADERS|CREDENTIALS")
 _NOT_PLAIN: Final = re.compile(r"[^A-Za-z0-9_-]")
 
 
-def environment(work: Work, variables: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
+def environment(work: SandboxRequest, variables: Collection[str], own: Mapping[str, str]) -> dict[str, str]:
     """Return a whole environment: what any program needs, some variables of the person's, and the host's own.
 
     Raises `UserError` for a folder in which git, if the run may run it, could start programs.

@@ -1,7 +1,7 @@
-"""Starting a cell: what a runner does with what a jail says, as little of it as tests of jails need.
+"""Starting a command: what a runner does with what a sandbox says, as little of it as tests of sandboxes need.
 
 The private folder is made and furnished, the host is run in it in a process group of its own, and its output is read
-by the jail's transcript. A door in front of the model keeps the headers, which the model itself does not keep.
+by the sandbox's transcript. A door in front of the model keeps the headers, which the model itself does not keep.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Final
 
-from harken.runs.jail import Furnishing, Happening, Jail, Kept, Told, ToolServer, Work
+from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, Sandbox, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 from harken.trial.exchange import ModelAnswer, in_order
 from harken.trial.model import MockModel
@@ -68,56 +68,58 @@ _POLL_SECONDS: Final = 0.05
 class Ran:
     """What became of one run."""
 
-    told: Sequence[Told]
+    told: Sequence[OutputEvent]
     exit_code: int
     stderr: str
     lines: Sequence[bytes] = field(repr=False)
     leftover: tuple[str, ...] = ()
 
-    def of(self, kind: Happening) -> list[Told]:
+    def of(self, kind: OutputKind) -> list[OutputEvent]:
         """Return what was told of one kind."""
         return [told for told in self.told if told.kind is kind]
 
     @property
     def denied(self) -> list[str]:
         """The tools that were asked for and denied."""
-        return [told.tool for told in self.of(Happening.DENIED)]
+        return [told.tool for told in self.of(OutputKind.DENIED)]
 
     @property
     def targets(self) -> list[tuple[str, str]]:
         """The calls that were denied: the tool of each, and what it was about."""
-        return [(told.tool, told.target) for told in self.of(Happening.DENIED)]
+        return [(told.tool, told.target) for told in self.of(OutputKind.DENIED)]
 
     @property
     def answer(self) -> str:
         """The agent's last word."""
-        return "".join(told.text for told in self.of(Happening.ANSWER)[-1:])
+        return "".join(told.text for told in self.of(OutputKind.ANSWER)[-1:])
 
 
-def run_cell(jail: Jail, work: Work) -> Ran:
+def run_sandbox(sandbox: Sandbox, work: SandboxRequest) -> Ran:
     """Furnish the private folder, run the host to its end, and return what its output told."""
-    cell = jail.cell(work)
+    command = sandbox.command(work)
     work.private.mkdir(mode=_PRIVATE_FOLDER, exist_ok=True)
-    for furnishing in cell.furnishings:
-        _furnish(work.private, furnishing)
-    out, err, exit_code = _run(cell.argv, cell.env, cell.stdin, work.workdir)
-    transcript = jail.transcript()
+    for file in command.files:
+        _furnish(work.private, file)
+    out, err, exit_code = _run(command.argv, command.env, command.stdin, work.workdir)
+    transcript = sandbox.transcript()
     lines = out.splitlines()
     errors = err.splitlines()
     # Each comes on a way of its own; the log of a host that is read there begins before it says anything.
-    fed = [*(errors if cell.has_told_errors else ()), *lines]
+    fed = [*(errors if command.has_told_errors else ()), *lines]
     told = [each for line in fed for each in transcript.feed(line)]
-    log_line = re.compile(cell.log_line.encode() or b"(?!)")
+    log_line = re.compile(command.log_line.encode() or b"(?!)")
     stderr = b"\n".join(line for line in errors if not log_line.match(line)).decode(errors="replace")
     told.extend(transcript.finish(stderr, exit_code))
-    return Ran(told, exit_code, stderr, lines, cell.leftover)
+    return Ran(told, exit_code, stderr, lines, command.leftover)
 
 
-def work_for(stage: Stage, prompt: str, *tools: str, max_turns: int = 10, env: Mapping[str, str] | None = None) -> Work:
+def work_for(
+    stage: Stage, prompt: str, *tools: str, max_turns: int = 10, env: Mapping[str, str] | None = None
+) -> SandboxRequest:
     """Return the work of a run in the stage's project; its servers are those its tools name, each a `toolserver`."""
     parsed = tuple(parse_tool(tool) for tool in tools)
     names = {tool.server for tool in parsed if tool.server}
-    return Work(
+    return SandboxRequest(
         prompt=prompt,
         workdir=stage.project.resolve(),
         tools=parsed,
@@ -130,12 +132,12 @@ def work_for(stage: Stage, prompt: str, *tools: str, max_turns: int = 10, env: M
 
 
 def ask(
-    jail: Jail, stage: Stage, tools: Sequence[str], *says: ModelAnswer, prompt: str = "go", max_turns: int = 10
+    sandbox: Sandbox, stage: Stage, tools: Sequence[str], *says: ModelAnswer, prompt: str = "go", max_turns: int = 10
 ) -> Ran:
     """Let the model make some calls in a run that was given some tools, and return what became of it."""
-    assert jail.refusal([parse_tool(tool) for tool in tools]) == ""
+    assert sandbox.refusal([parse_tool(tool) for tool in tools]) == ""
     stage.model.follow(in_order(*says, then=ANSWER))
-    return run_cell(jail, work_for(stage, prompt, *tools, max_turns=max_turns))
+    return run_sandbox(sandbox, work_for(stage, prompt, *tools, max_turns=max_turns))
 
 
 def results(stage: Stage) -> list[str]:
@@ -164,18 +166,18 @@ def tool_server(folder: Path, name: str) -> ToolServer:
     return ToolServer(name=name, command=(sys.executable, "-I", str(_SERVER), str(folder), name))
 
 
-def _furnish(private: Path, furnishing: Furnishing) -> None:
-    path = private / furnishing.path
+def _furnish(private: Path, file: RunFile) -> None:
+    path = private / file.path
     path.parent.mkdir(mode=_PRIVATE_FOLDER, parents=True, exist_ok=True)
-    if furnishing.kind is Kept.FILE:
-        path.write_text(furnishing.content, encoding="utf-8")
+    if file.kind is RunFileKind.FILE:
+        path.write_text(file.content, encoding="utf-8")
         path.chmod(_PRIVATE_FILE)
-    elif not furnishing.target.is_file():
+    elif not file.target.is_file():
         return
-    elif furnishing.kind is Kept.LINK:
-        path.symlink_to(furnishing.target)
+    elif file.kind is RunFileKind.LINK:
+        path.symlink_to(file.target)
     else:
-        shutil.copyfile(furnishing.target, path)
+        shutil.copyfile(file.target, path)
         path.chmod(_PRIVATE_FILE)
 
 
