@@ -18,7 +18,7 @@ from bench.rows import Budget, Row, Unit, least
 from bench.samples import samples
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.testing.daemon import DaemonProcess
 
 HOST: Final = "claude-code"
@@ -40,8 +40,8 @@ def measure(plan: Plan) -> Iterator[Row]:
             python=sys.executable,
             edge=Path(harken.__file__).parent / "edge",
         )
-        tool = ("/bin/sh", "-c", hook_line(place, HOST, Moment.TOOL))
-        start = ("/bin/sh", "-c", hook_line(place, HOST, Moment.START))
+        tool = ("/bin/sh", "-c", hook_line(place, HOST, HookMoment.TOOL))
+        start = ("/bin/sh", "-c", hook_line(place, HOST, HookMoment.START))
         # Mail for whoever comes next, and a session of this host that is here and has had all of its own.
         with daemon.caller() as caller:
             caller.call("send", text="for nobody in particular", channel="bench")

@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.testing import Agent, edge_command
 from tests.daemon.test_tasks_hooks import make_task, say
 from tests.hooks.rig import CLAUDE, CODEX, Inn, Kind, run_hook
@@ -288,7 +288,7 @@ def test_hooks_know_the_task_from_the_environment_before_any_edge(inn: Inn, tmp_
     make_task(inn, tmp_path / "api", prompt="Begin.")
     inn.send("for everyone")
     guest = inn.guest(kind)
-    payload, env = guest.payload(Moment.PROMPT, prompt="go on"), {**guest.env, "HARKEN_TASK": "api"}
+    payload, env = guest.payload(HookMoment.PROMPT, prompt="go on"), {**guest.env, "HARKEN_TASK": "api"}
     text = run_hook(inn.daemon.home, kind.name, "prompt", payload, env=env).text
     assert ("Begin." in text, "for everyone" in text) == (True, False)
     (session,) = inn.sessions()
@@ -300,7 +300,7 @@ def test_hooks_in_the_folder_of_another_task_say_nothing(inn: Inn, tmp_path: Pat
     make_task(inn, tmp_path / "api", prompt="for api only")
     make_task(inn, tmp_path / "web", prompt="for web only")
     guest = inn.guest(CLAUDE, cwd=str(tmp_path / "web"))
-    payload, env = guest.payload(Moment.PROMPT, prompt="go on"), {**guest.env, "HARKEN_TASK": "api"}
+    payload, env = guest.payload(HookMoment.PROMPT, prompt="go on"), {**guest.env, "HARKEN_TASK": "api"}
     assert run_hook(inn.daemon.home, "claude-code", "prompt", payload, env=env).text == ""
     assert "folder of task 'web'" in problem(inn)
 
@@ -310,7 +310,7 @@ def test_a_hook_cannot_say_by_itself_that_the_person_has_named_a_task(inn: Inn, 
     """Only what the daemon finds out about its process counts."""
     make_task(inn, tmp_path / "api", prompt="for api only")
     guest = inn.guest(CLAUDE)
-    payload = guest.payload(Moment.PROMPT, prompt="go on") if moment == "prompt" else b""
+    payload = guest.payload(HookMoment.PROMPT, prompt="go on") if moment == "prompt" else b""
     hello = {"harken": 1, "kind": "hook", "host": "claude-code", "moment": "prompt", "payload": len(payload)}
     if moment == "wake":
         hello = {"harken": 1, "kind": "wake", "host": "copilot-cli", "native": "s-1"}

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, Inn, Kind
 from tests.loss.rig import WAIT_SECONDS, Json, Served, until
 
@@ -73,14 +73,14 @@ def test_hook_that_is_there_for_tasks_is_silent_in_every_other_session(inn: Inn,
     make_task(inn, tmp_path / "api", prompt="begin with the form")
     waiting = inn.send("for whoever is connected")
     stranger = inn.guest(CODEX, "main-1", cwd=str(tmp_path), options=["--in-task"])
-    for moment in (Moment.PROMPT, Moment.TOOL, Moment.STOP, Moment.END):
+    for moment in (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.END):
         assert stranger.run(moment).is_silent
     assert inn.sessions() == []
     assert [line["consumer"] for line in inn.daemon.call("read", ref=waiting)["ledger"]] == ["watch"]
     own = inn.guest(CODEX, "task-1", cwd=str(tmp_path / "api"), options=["--in-task"])
     assert "begin with the form" in own.prompt()
     inn.daemon.call("task_done", task="api")
-    assert own.run(Moment.PROMPT).is_silent
+    assert own.run(HookMoment.PROMPT).is_silent
 
 
 def test_presence_follows_the_turns_of_the_agent(inn: Inn, tmp_path: Path, host: subprocess.Popen[bytes]) -> None:
@@ -88,7 +88,7 @@ def test_presence_follows_the_turns_of_the_agent(inn: Inn, tmp_path: Path, host:
     make_task(inn, tmp_path / "api")
     guest = inn.guest(CLAUDE, pid=host.pid, cwd=str(tmp_path / "api"))
     told = [shown(inn, "api")]
-    guest.run(Moment.START)
+    guest.run(HookMoment.START)
     told.append(shown(inn, "api"))
     guest.prompt()
     told.append(shown(inn, "api"))
@@ -96,7 +96,7 @@ def test_presence_follows_the_turns_of_the_agent(inn: Inn, tmp_path: Path, host:
     told.append(shown(inn, "api"))
     guest.stop()
     told.append(shown(inn, "api"))
-    guest.run(Moment.END, reason="other")
+    guest.run(HookMoment.END, reason="other")
     told.append(shown(inn, "api"))
     assert told == [
         ("queued", "gone"),
@@ -157,14 +157,14 @@ def test_what_is_urgent_wakes_an_idle_agent(inn: Inn, tmp_path: Path, host: subp
     """The bell of the session rings, and the sender is told that it does."""
     make_task(inn, tmp_path / "api")
     guest = inn.guest(CLAUDE, pid=host.pid, cwd=str(tmp_path / "api"))
-    started = json.loads(guest.run(Moment.START).out)
+    started = json.loads(guest.run(HookMoment.START).out)
     (bell,) = (Path(path) for path in started["hookSpecificOutput"]["watchPaths"])
     before = bell.read_text()
     assert shown(inn, "api") == ("running", "idle")
     urgent = say(inn, "api", "The build is red.", "high")
     assert urgent["forecast"]["outlook"] == "wake"
     until(lambda: bell.read_text() != before, "the session's own bell rings")
-    assert "The build is red." in guest.run(Moment.BELL).text
+    assert "The build is red." in guest.run(HookMoment.BELL).text
 
 
 def test_a_peers_word_is_a_colleagues_and_not_the_users(

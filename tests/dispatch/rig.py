@@ -49,7 +49,7 @@ from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
 from harken.store.contract import Store
 from harken.store.sqlite import open_store
-from harken.surfaces.telling import Teller
+from harken.surfaces.composer import HookComposer
 from harken.surfaces.wakers import TextWaker
 from harken.surfaces.wire import Lines
 from harken.testing import FakeClock
@@ -155,7 +155,7 @@ class House:
         session.wakers[name] = TextWaker(
             name=name,
             session=session,
-            teller=Teller(self.inbox, Questions(self.store, self.clock)),
+            composer=HookComposer(self.inbox, Questions(self.store, self.clock)),
             send=pipe.send,
             most_chars=8_000,
             speaks_as_user=False,

@@ -11,7 +11,7 @@ from harken.budget import LISTING_PART
 from harken.config.settings import Settings
 from harken.dispatch import wake
 from harken.hosts.registry import hosts
-from harken.surfaces.telling import BLOCK_MESSAGES
+from harken.surfaces.composer import BLOCK_MESSAGES
 from tests.docs.pages import DOCS, prose
 
 LIMITS = Settings().limits

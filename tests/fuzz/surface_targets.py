@@ -27,7 +27,7 @@ from harken.edge.codec import Lines as EdgeLines
 from harken.hosts.claude_code import transcript as claude_code
 from harken.hosts.copilot import transcript as copilot
 from harken.hosts.hello import Hello
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.hosts.registry import hosts
 from harken.surfaces.doors import create_doors
 from harken.surfaces.wire import Lines
@@ -40,7 +40,7 @@ CASE_SECONDS: Final = 20.0
 MAX_ANSWER: Final = 1 << 16
 ASKED_EVERY: Final = 5
 HOOKED: Final = tuple(sorted(hosts()))
-MOMENTS: Final = tuple(moment.value for moment in Moment)
+MOMENTS: Final = tuple(moment.value for moment in HookMoment)
 DOOR_STATUSES: Final = frozenset({200, 202, 401, 404, 405, 408, 413, 415, 422, 429, 503})
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from harken.hosts.hook import Moment, Voice
+from harken.hosts.hook import HookMoment, Voice
 from harken.hosts.registry import hook_host, host_named
 from harken.testing import Agent, edge_command
 from tests.loss.rig import Served, until
@@ -56,17 +56,17 @@ class Say:
     cwd: str = "/"
 
 
-Words = Callable[[Moment, Say], Mapping[str, object]]
+Words = Callable[[HookMoment, Say], Mapping[str, object]]
 
 
-def _claude(moment: Moment, say: Say) -> Mapping[str, object]:
-    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
-        Moment.START: ("SessionStart", {"source": "startup", "model": "m"}),
-        Moment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt, "prompt_id": say.turn}),
-        Moment.TOOL: ("PostToolBatch", {"tool_calls": [{"tool_name": "Bash"}], "prompt_id": say.turn}),
-        Moment.STOP: ("Stop", {"stop_hook_active": say.is_held, "prompt_id": say.turn}),
-        Moment.END: ("SessionEnd", {"reason": say.reason}),
-        Moment.BELL: ("FileChanged", {"file_path": "bell", "event": "change"}),
+def _claude(moment: HookMoment, say: Say) -> Mapping[str, object]:
+    events: Mapping[HookMoment, tuple[str, Mapping[str, object]]] = {
+        HookMoment.START: ("SessionStart", {"source": "startup", "model": "m"}),
+        HookMoment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt, "prompt_id": say.turn}),
+        HookMoment.TOOL: ("PostToolBatch", {"tool_calls": [{"tool_name": "Bash"}], "prompt_id": say.turn}),
+        HookMoment.STOP: ("Stop", {"stop_hook_active": say.is_held, "prompt_id": say.turn}),
+        HookMoment.END: ("SessionEnd", {"reason": say.reason}),
+        HookMoment.BELL: ("FileChanged", {"file_path": "bell", "event": "change"}),
     }
     event, more = events[moment]
     helper = {"agent_id": say.agent, "agent_type": "general"} if say.agent else {}
@@ -76,26 +76,33 @@ def _claude(moment: Moment, say: Say) -> Mapping[str, object]:
     }  # fmt: skip
 
 
-def _copilot(moment: Moment, say: Say) -> Mapping[str, object]:
-    more: Mapping[Moment, Mapping[str, object]] = {
-        Moment.START: {"source": "new", "initialPrompt": say.prompt},
-        Moment.PROMPT: {"prompt": say.prompt},
-        Moment.TOOL: {"toolName": "bash", "toolResult": {"resultType": "success", "textResultForLlm": "x"}},
-        Moment.STOP: {"transcriptPath": "/nowhere/e.jsonl", "stopReason": "end_turn", "stop_hook_active": say.is_held},
-        Moment.END: {"reason": "user_exit"},
+def _copilot(moment: HookMoment, say: Say) -> Mapping[str, object]:
+    more: Mapping[HookMoment, Mapping[str, object]] = {
+        HookMoment.START: {"source": "new", "initialPrompt": say.prompt},
+        HookMoment.PROMPT: {"prompt": say.prompt},
+        HookMoment.TOOL: {"toolName": "bash", "toolResult": {"resultType": "success", "textResultForLlm": "x"}},
+        HookMoment.STOP: {
+            "transcriptPath": "/nowhere/e.jsonl",
+            "stopReason": "end_turn",
+            "stop_hook_active": say.is_held,
+        },
+        HookMoment.END: {"reason": "user_exit"},
     }
     helper = {"agentId": say.agent, "agentType": "task", "parentAgentId": say.native} if say.agent else {}
     native = say.agent or say.native
     return {"sessionId": native, "timestamp": 1794767098475, "cwd": say.cwd, **more[moment], **helper}
 
 
-def _codex(moment: Moment, say: Say) -> Mapping[str, object]:
-    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
-        Moment.START: ("Interrupt", {}),
-        Moment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt}),
-        Moment.TOOL: ("PostToolUse", {"tool_name": "Bash", "tool_input": {}, "tool_response": "x", "tool_use_id": "1"}),
-        Moment.STOP: ("Stop", {"stop_hook_active": say.is_held, "last_assistant_message": "done"}),
-        Moment.END: ("SessionEnd", {"reason": "other"}),
+def _codex(moment: HookMoment, say: Say) -> Mapping[str, object]:
+    events: Mapping[HookMoment, tuple[str, Mapping[str, object]]] = {
+        HookMoment.START: ("Interrupt", {}),
+        HookMoment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt}),
+        HookMoment.TOOL: (
+            "PostToolUse",
+            {"tool_name": "Bash", "tool_input": {}, "tool_response": "x", "tool_use_id": "1"},
+        ),
+        HookMoment.STOP: ("Stop", {"stop_hook_active": say.is_held, "last_assistant_message": "done"}),
+        HookMoment.END: ("SessionEnd", {"reason": "other"}),
     }
     event, more = events[moment]
     helper = {"agent_id": say.agent} if say.agent else {}
@@ -105,13 +112,13 @@ def _codex(moment: Moment, say: Say) -> Mapping[str, object]:
     }  # fmt: skip
 
 
-def _gemini(moment: Moment, say: Say) -> Mapping[str, object]:
-    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
-        Moment.START: ("SessionStart", {"source": "startup"}),
-        Moment.PROMPT: ("BeforeAgent", {"prompt": say.prompt}),
-        Moment.TOOL: ("AfterTool", {"tool_name": "shell", "tool_input": {}, "tool_response": {"llmContent": "x"}}),
-        Moment.STOP: ("AfterAgent", {"prompt": "p", "prompt_response": "r", "stop_hook_active": say.is_held}),
-        Moment.END: ("SessionEnd", {"reason": say.reason}),
+def _gemini(moment: HookMoment, say: Say) -> Mapping[str, object]:
+    events: Mapping[HookMoment, tuple[str, Mapping[str, object]]] = {
+        HookMoment.START: ("SessionStart", {"source": "startup"}),
+        HookMoment.PROMPT: ("BeforeAgent", {"prompt": say.prompt}),
+        HookMoment.TOOL: ("AfterTool", {"tool_name": "shell", "tool_input": {}, "tool_response": {"llmContent": "x"}}),
+        HookMoment.STOP: ("AfterAgent", {"prompt": "p", "prompt_response": "r", "stop_hook_active": say.is_held}),
+        HookMoment.END: ("SessionEnd", {"reason": say.reason}),
     }
     event, more = events[moment]
     return {
@@ -120,13 +127,13 @@ def _gemini(moment: Moment, say: Say) -> Mapping[str, object]:
     }  # fmt: skip
 
 
-def _qwen(moment: Moment, say: Say) -> Mapping[str, object]:
-    events: Mapping[Moment, tuple[str, Mapping[str, object]]] = {
-        Moment.START: ("SessionStart", {"source": "startup"}),
-        Moment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt, "submitted_prompt": say.prompt}),
-        Moment.TOOL: ("UserPromptSubmit", {"prompt": ""}),
-        Moment.STOP: ("Stop", {"stop_hook_active": say.is_held, "last_assistant_message": "done"}),
-        Moment.END: ("SessionEnd", {"reason": say.reason}),
+def _qwen(moment: HookMoment, say: Say) -> Mapping[str, object]:
+    events: Mapping[HookMoment, tuple[str, Mapping[str, object]]] = {
+        HookMoment.START: ("SessionStart", {"source": "startup"}),
+        HookMoment.PROMPT: ("UserPromptSubmit", {"prompt": say.prompt, "submitted_prompt": say.prompt}),
+        HookMoment.TOOL: ("UserPromptSubmit", {"prompt": ""}),
+        HookMoment.STOP: ("Stop", {"stop_hook_active": say.is_held, "last_assistant_message": "done"}),
+        HookMoment.END: ("SessionEnd", {"reason": say.reason}),
     }
     event, more = events[moment]
     if say.is_interrupted:
@@ -138,12 +145,12 @@ def _qwen(moment: Moment, say: Say) -> Mapping[str, object]:
     }  # fmt: skip
 
 
-def _opencode(moment: Moment, say: Say) -> Mapping[str, object]:
-    more: Mapping[Moment, Mapping[str, object]] = {
-        Moment.PROMPT: {"prompt": say.prompt},
-        Moment.TOOL: {"tool": "harken_inbox_pull" if say.results else "bash", "is_step": True},
-        Moment.STOP: {"is_interrupted": say.is_interrupted},
-        Moment.END: {},
+def _opencode(moment: HookMoment, say: Say) -> Mapping[str, object]:
+    more: Mapping[HookMoment, Mapping[str, object]] = {
+        HookMoment.PROMPT: {"prompt": say.prompt},
+        HookMoment.TOOL: {"tool": "harken_inbox_pull" if say.results else "bash", "is_step": True},
+        HookMoment.STOP: {"is_interrupted": say.is_interrupted},
+        HookMoment.END: {},
     }
     return {"cwd": say.cwd, "session_id": say.native, "turn": say.turn, "results": list(say.results), **more[moment]}
 
@@ -160,11 +167,11 @@ class Kind:
     is_once_per_step: bool = False
     has_helpers: bool = True
 
-    def speaks_as_user(self, moment: Moment) -> bool:
+    def speaks_as_user(self, moment: HookMoment) -> bool:
         """Whether the model takes what it is told at a moment for its user's word."""
         return hook_host(self.name).voices.get(moment, Voice.USER) is Voice.USER
 
-    def most_chars(self, moment: Moment) -> int:
+    def most_chars(self, moment: HookMoment) -> int:
         """How much a moment can carry."""
         return hook_host(self.name).most_chars[moment]
 
@@ -273,40 +280,40 @@ class Conversation:
         marks = host_named(self.kind.name).marks
         return {marks.session or marks.process: self.native if marks.session else str(self.pid)}
 
-    def payload(self, moment: Moment, **more: Json) -> bytes:
+    def payload(self, moment: HookMoment, **more: Json) -> bytes:
         """Return what the host writes to a hook."""
         return json.dumps(
             self.kind.words(moment, Say(native=self.native, turn=self.turn, cwd=self.cwd, **more))
         ).encode()
 
-    def run(self, moment: Moment, **more: Json) -> Printed:
+    def run(self, moment: HookMoment, **more: Json) -> Printed:
         """Run a hook; what is there to print must be printed without complaint."""
         payload = self.payload(moment, **more)
         printed = run_hook(self.home, self.kind.name, self.argument(moment), payload, *self.options, env=self.env)
-        assert printed.code == 0 or (moment is Moment.BELL and printed.code == 2)
-        assert not printed.err or moment is Moment.BELL
+        assert printed.code == 0 or (moment is HookMoment.BELL and printed.code == 2)
+        assert not printed.err or moment is HookMoment.BELL
         return printed
 
-    def argument(self, moment: Moment) -> str:
+    def argument(self, moment: HookMoment) -> str:
         """Which moment the command of a hook names: Qwen has no hook of its own between two tools."""
-        return "prompt" if self.kind is QWEN and moment is Moment.TOOL else moment.value
+        return "prompt" if self.kind is QWEN and moment is HookMoment.TOOL else moment.value
 
     def prompt(self, text: str = "go on", *, turn: str = "") -> str:
         """Submit a prompt, in a turn of its own if that is named; return what goes with it."""
         self.turn = turn or self.turn
-        return self.run(Moment.PROMPT, prompt=text).text
+        return self.run(HookMoment.PROMPT, prompt=text).text
 
     def tool(self) -> str:
         """Run a tool; return what the model is told."""
-        return self.run(Moment.TOOL).text
+        return self.run(HookMoment.TOOL).text
 
     def stop(self, *, is_held: bool = False) -> str:
         """End the turn; return what keeps it going."""
-        return self.run(Moment.STOP, is_held=is_held).text
+        return self.run(HookMoment.STOP, is_held=is_held).text
 
     def interrupt(self) -> None:
         """Let the person stop the turn, on a host that says so."""
-        moment = Moment.START if self.kind is CODEX else Moment.STOP
+        moment = HookMoment.START if self.kind is CODEX else HookMoment.STOP
         assert self.run(moment, is_interrupted=True).is_silent
 
     def agent(self) -> Agent:
@@ -369,7 +376,7 @@ class RawHook:
         self._socket.settimeout(20)
         self._socket.connect(path)
 
-    def ask(self, moment: Moment, **more: Json) -> bytes:
+    def ask(self, moment: HookMoment, **more: Json) -> bytes:
         """Send the question; return the whole answer, of which nothing was printed."""
         payload = self._guest.payload(moment, **more)
         hello = {

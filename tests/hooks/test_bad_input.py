@@ -20,13 +20,13 @@ import pytest
 
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from tests.hooks.rig import CLAUDE, CONFIG, COPILOT, KINDS, SCRIPT, Conversation, Inn, Kind, Printed, hook_process
 from tests.loss.rig import Nursery
 
 SECONDS = 60.0
 AT_ONCE = 12
-MOMENTS = [moment for moment in Moment if moment is not Moment.BELL]
+MOMENTS = [moment for moment in HookMoment if moment is not HookMoment.BELL]
 every_host = pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.name)
 SILENT = Printed(0, "", "")
 
@@ -83,9 +83,9 @@ def test_half_a_surrogate_pair_in_a_payload_breaks_nothing(inn: Inn, kind: Kind)
     guest = inn.guest(kind)
     payloads = [
         guest.payload(moment, prompt="x").replace(b'"/"', rb'"\ud800/\udfff"').replace(b'"x"', rb'"\ud83d"')
-        for moment in (Moment.PROMPT, Moment.TOOL, Moment.STOP)
+        for moment in (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)
     ]
-    moments = [guest.argument(moment) for moment in (Moment.PROMPT, Moment.TOOL, Moment.STOP)]
+    moments = [guest.argument(moment) for moment in (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)]
     assert run_all(inn.daemon.home, kind.name, list(zip(moments, payloads, strict=True))) == [SILENT] * 3
     assert inn.daemon.call("status")
 
@@ -94,7 +94,7 @@ def test_half_a_surrogate_pair_in_a_payload_breaks_nothing(inn: Inn, kind: Kind)
 def test_an_unknown_moment_is_answered_with_silence(inn: Inn, moment: str) -> None:
     """A newer `connect` may have written a hook that this daemon does not know."""
     inn.send("please look")
-    payload = inn.guest(CLAUDE).payload(Moment.PROMPT, prompt="go")
+    payload = inn.guest(CLAUDE).payload(HookMoment.PROMPT, prompt="go")
     assert run_all(inn.daemon.home, CLAUDE.name, [(moment, payload)]) == [SILENT]
 
 
@@ -102,7 +102,7 @@ def test_an_unknown_moment_is_answered_with_silence(inn: Inn, moment: str) -> No
 def test_an_unknown_host_is_answered_with_silence(inn: Inn, host: str) -> None:
     """And it becomes no session, no bell and no file."""
     inn.send("please look")
-    payload = inn.guest(CLAUDE).payload(Moment.TOOL)
+    payload = inn.guest(CLAUDE).payload(HookMoment.TOOL)
     assert run_all(inn.daemon.home, host, [("tool", payload)])[0].code == 0
     assert [session["host"] for session in inn.sessions()] in ([], ["claude-code"])
     assert {bell.name for bell in inn.bell("x").parent.iterdir()} <= {"claude-code"}
@@ -121,7 +121,7 @@ def test_five_megabytes_are_read_as_far_as_needed(inn: Inn) -> None:
     guest = inn.guest(CLAUDE)
     guest.prompt()
     inn.send("please look")
-    huge = json.loads(guest.payload(Moment.TOOL))
+    huge = json.loads(guest.payload(HookMoment.TOOL))
     huge["tool_calls"] = [{"tool_response": "y" * 5_000_000}]
     with hook_process(guest.home, CLAUDE.name, "tool", env=guest.env) as process:
         out, err = process.communicate(json.dumps(huge).encode(), SECONDS)
@@ -131,7 +131,7 @@ def test_five_megabytes_are_read_as_far_as_needed(inn: Inn) -> None:
 @every_host
 def test_five_megabytes_before_the_session_is_named_say_nothing(inn: Inn, kind: Kind) -> None:
     """What cannot be attributed is not answered, and the daemon does not keep it."""
-    sound = json.loads(inn.guest(kind).payload(Moment.PROMPT, prompt="go"))
+    sound = json.loads(inn.guest(kind).payload(HookMoment.PROMPT, prompt="go"))
     huge = json.dumps({"blob": "z" * 5_000_000, **sound}).encode()
     assert run_all(inn.daemon.home, kind.name, [("prompt", huge)]) == [SILENT]
 
@@ -145,7 +145,7 @@ def test_input_that_is_never_closed_is_not_waited_for(inn: Inn) -> None:
     with hook_process(guest.home, COPILOT.name, "prompt") as process:
         assert process.stdin is not None
         assert process.stdout is not None
-        process.stdin.write(guest.payload(Moment.PROMPT, prompt="go"))
+        process.stdin.write(guest.payload(HookMoment.PROMPT, prompt="go"))
         process.stdin.flush()
         assert process.wait(SECONDS) == 0
         assert b"please look" in process.stdout.read()
@@ -157,7 +157,7 @@ def test_a_folder_that_was_removed_under_the_host_is_survived(inn: Inn, tmp_path
     folder.mkdir()
     command = [sys.executable, "-I", "-S", str(SCRIPT), "--home", str(inn.daemon.home), COPILOT.name, "prompt"]
     line = 'rmdir "$PWD" && exec "$@"'
-    payload = inn.guest(COPILOT).payload(Moment.PROMPT, prompt="go")
+    payload = inn.guest(COPILOT).payload(HookMoment.PROMPT, prompt="go")
     done = subprocess.run(
         ["/bin/sh", "-c", line, "sh", *command],
         input=payload,
@@ -275,7 +275,7 @@ def test_a_daemon_that_hangs_holds_no_moment_of_any_host_up_for_long(home: Path)
         running = [
             hook_process(home, kind.name, guest_of(kind, home).argument(moment))
             for kind in KINDS
-            for moment in (Moment.PROMPT, Moment.STOP)
+            for moment in (HookMoment.PROMPT, HookMoment.STOP)
         ]
         for process in running:
             with process:
@@ -331,7 +331,7 @@ def test_an_empty_bell_costs_a_megabyte_of_input_nothing(inn: Inn, kind: Kind) -
     guest = inn.guest(kind)
     guest.prompt()
     inn.wait_bell(kind.name, is_on=False)
-    line = hook_line(place_of(inn.daemon.home), kind.name, Moment.TOOL)
+    line = hook_line(place_of(inn.daemon.home), kind.name, HookMoment.TOOL)
     assert run_line(line, b"x" * 1_000_000) == SILENT
     inn.bell(kind.name).unlink(missing_ok=True)
     assert run_line(line, b"x" * 1_000_000) == SILENT
@@ -342,12 +342,12 @@ def test_a_ringing_bell_lets_the_line_ask(inn: Inn) -> None:
     guest = inn.guest(COPILOT)
     guest.prompt()
     inn.send("please look")
-    line = hook_line(place_of(inn.daemon.home), COPILOT.name, Moment.TOOL)
-    assert "please look" in run_line(line, guest.payload(Moment.TOOL)).text
+    line = hook_line(place_of(inn.daemon.home), COPILOT.name, HookMoment.TOOL)
+    assert "please look" in run_line(line, guest.payload(HookMoment.TOOL)).text
 
 
 @pytest.mark.parametrize("moment", MOMENTS, ids=lambda moment: moment.value)
-def test_what_was_removed_is_not_missed(home: Path, moment: Moment) -> None:
+def test_what_was_removed_is_not_missed(home: Path, moment: HookMoment) -> None:
     """No interpreter, no script or no home any more: a host that still has our hooks must not notice."""
     (home / "run" / "bells").mkdir(parents=True)
     (home / "run" / "bells" / "claude-code").write_text("1\n")
@@ -375,6 +375,9 @@ def test_paths_with_spaces_and_quotes_work(nursery: Nursery, home: Path, name: s
         inn = Inn(daemon)
         guest = inn.guest(COPILOT)
         place = place_of(own, python=str(odd / "python"), edge=odd / "harken" / "edge")
-        assert run_line(hook_line(place, COPILOT.name, Moment.PROMPT), guest.payload(Moment.PROMPT)) == SILENT
+        assert run_line(hook_line(place, COPILOT.name, HookMoment.PROMPT), guest.payload(HookMoment.PROMPT)) == SILENT
         inn.send("please look")
-        assert "please look" in run_line(hook_line(place, COPILOT.name, Moment.TOOL), guest.payload(Moment.TOOL)).text
+        assert (
+            "please look"
+            in run_line(hook_line(place, COPILOT.name, HookMoment.TOOL), guest.payload(HookMoment.TOOL)).text
+        )

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from harken.surfaces.telling import BLOCK_MESSAGES, MAX_MESSAGES
+from harken.surfaces.composer import BLOCK_MESSAGES, MAX_MESSAGES
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, Inn, Kind
 from tests.loss.rig import error_of, texts
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.testing import Agent
 from tests.hooks.rig import (
     CLAUDE,
@@ -112,14 +112,14 @@ def test_what_the_tool_gave_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
 
 
 @every_host
-@pytest.mark.parametrize("moment", [Moment.PROMPT, Moment.TOOL], ids=lambda moment: moment.value)
-def test_after_an_interruption_it_is_offered_again_as_a_repeat(inn: Inn, kind: Kind, moment: Moment) -> None:
+@pytest.mark.parametrize("moment", [HookMoment.PROMPT, HookMoment.TOOL], ids=lambda moment: moment.value)
+def test_after_an_interruption_it_is_offered_again_as_a_repeat(inn: Inn, kind: Kind, moment: HookMoment) -> None:
     """Esc: no hook says so, the next thing that is heard is a new prompt. Nobody knows whether it was read."""
     guest = inn.guest(kind)
-    if moment is Moment.TOOL:
+    if moment is HookMoment.TOOL:
         guest.prompt()
     message = inn.send("please look")
-    first = guest.prompt() if moment is Moment.PROMPT else guest.tool()
+    first = guest.prompt() if moment is HookMoment.PROMPT else guest.tool()
     again = guest.prompt("something else", turn="t2")
     assert "please look" in first
     assert REPEAT not in first
@@ -157,7 +157,7 @@ def test_codex_says_when_a_turn_was_interrupted(inn: Inn) -> None:
     guest = inn.guest(CODEX)
     message = inn.send("please look")
     guest.prompt(turn="t1")
-    assert guest.run(Moment.START).is_silent
+    assert guest.run(HookMoment.START).is_silent
     assert (inn.presence(guest), inn.state(message, CODEX.name)) == ("idle", "offered")
     assert REPEAT in guest.prompt(turn="t2")
 
@@ -166,10 +166,10 @@ def test_codex_says_when_a_turn_was_interrupted(inn: Inn) -> None:
 def test_tool_of_an_interrupted_turn_that_comes_late_leaves_the_session_idle(inn: Inn, kind: Kind) -> None:
     """The tool was stopped and no model waits for its result: a session that seems busy for it would not be woken."""
     guest = inn.guest(kind)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     guest.interrupt()
     message = inn.send("please look", sender="ann", channel="ci")
-    assert guest.run(Moment.TOOL).is_silent
+    assert guest.run(HookMoment.TOOL).is_silent
     assert (inn.presence(guest), inn.state(message, kind.name)) == ("idle", "queued")
 
 
@@ -177,17 +177,17 @@ def test_tool_of_an_interrupted_turn_that_comes_late_leaves_the_session_idle(inn
 def test_late_tool_takes_nothing_from_the_turn_that_goes_on(inn: Inn, kind: Kind) -> None:
     """What its hook would print goes nowhere; the tool of the new turn has it, and proves what came with the prompt."""
     guest = inn.guest(kind)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     guest.interrupt()
     guest.turn = "t2"
     first = inn.send("look here")
-    assert "look here" in guest.run(Moment.PROMPT, prompt="something else").out
+    assert "look here" in guest.run(HookMoment.PROMPT, prompt="something else").out
     second = inn.send("and here")
     guest.turn = "t1"
-    assert guest.run(Moment.TOOL).is_silent
+    assert guest.run(HookMoment.TOOL).is_silent
     assert (inn.state(first, kind.name), inn.state(second, kind.name)) == ("offered", "queued")
     guest.turn = "t2"
-    assert "and here" in guest.run(Moment.TOOL).out
+    assert "and here" in guest.run(HookMoment.TOOL).out
     assert (inn.presence(guest), inn.state(first, kind.name)) == ("busy", "seen")
 
 
@@ -195,9 +195,9 @@ def test_late_tool_takes_nothing_from_the_turn_that_goes_on(inn: Inn, kind: Kind
 def test_interruption_that_comes_late_leaves_the_next_turn_at_work(inn: Inn, kind: Kind) -> None:
     """It is of the turn before: a session that works must not be woken, and its own end is still to come."""
     guest = inn.guest(kind)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     guest.turn = "t2"
-    guest.run(Moment.PROMPT, prompt="something else")
+    guest.run(HookMoment.PROMPT, prompt="something else")
     guest.turn = "t1"
     guest.interrupt()
     assert inn.presence(guest) == "busy"
@@ -252,8 +252,8 @@ naming_turns = pytest.mark.parametrize("kind", [CLAUDE, CODEX, QWEN], ids=lambda
 
 
 @naming_turns
-@pytest.mark.parametrize("moment", [Moment.TOOL, Moment.STOP], ids=lambda moment: moment.value)
-def test_turn_whose_prompt_was_lost_proves_nothing_of_the_one_before(inn: Inn, kind: Kind, moment: Moment) -> None:
+@pytest.mark.parametrize("moment", [HookMoment.TOOL, HookMoment.STOP], ids=lambda moment: moment.value)
+def test_turn_whose_prompt_was_lost_proves_nothing_of_the_one_before(inn: Inn, kind: Kind, moment: HookMoment) -> None:
     """Its name says that the other one was interrupted, although no hook has told of the prompt between the two."""
     guest = inn.guest(kind)
     with guest.agent() as agent:
@@ -288,8 +288,10 @@ def test_end_of_a_turn_that_comes_late_proves_nothing_of_the_next_one(inn: Inn, 
 # -- hooks that die ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("moment", [Moment.PROMPT, Moment.TOOL, Moment.STOP], ids=lambda moment: moment.value)
-def test_a_hook_that_is_killed_before_it_printed_leaves_the_message_queued(inn: Inn, moment: Moment) -> None:
+@pytest.mark.parametrize(
+    "moment", [HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP], ids=lambda moment: moment.value
+)
+def test_a_hook_that_is_killed_before_it_printed_leaves_the_message_queued(inn: Inn, moment: HookMoment) -> None:
     """A host that ends a slow hook drops its output: as if nothing had been offered, not a repeat."""
     guest = inn.guest(COPILOT)
     guest.prompt()
@@ -313,7 +315,7 @@ def test_a_hook_that_cannot_print_takes_nothing(inn: Inn) -> None:
     os.close(reading)
     with hook_process(guest.home, COPILOT.name, "prompt", stdout=writing) as process:
         os.close(writing)
-        process.communicate(guest.payload(Moment.PROMPT, prompt="go"), 30)
+        process.communicate(guest.payload(HookMoment.PROMPT, prompt="go"), 30)
     assert process.returncode == 0
     until(lambda: inn.state(message, COPILOT.name) == "queued", "the offer is taken back", 10)
     assert "please look" in guest.prompt()
@@ -324,7 +326,7 @@ def test_channel_messages_that_were_not_printed_are_shown_with_the_next_prompt(i
     guest = inn.guest(CLAUDE)
     message = inn.send("build 17 failed", sender="ci-bot", channel="ci")
     with RawHook(guest, inn.daemon.socket) as hook:
-        assert b"build 17 failed" in hook.ask(Moment.PROMPT, prompt="go")
+        assert b"build 17 failed" in hook.ask(HookMoment.PROMPT, prompt="go")
     until(lambda: inn.state(message, CLAUDE.name) == "queued", "the offer is taken back", 10)
     assert "build 17 failed" in guest.prompt(turn="t2")
 
@@ -334,7 +336,7 @@ def test_a_cut_line_that_was_not_printed_is_shown_with_the_next_prompt(inn: Inn)
     guest = inn.guest(CLAUDE)
     inn.send("a long log " + "x" * 2_000, sender="ci-bot", channel="ci")
     with RawHook(guest, inn.daemon.socket) as hook:
-        assert b"a long log" in hook.ask(Moment.PROMPT, prompt="go")
+        assert b"a long log" in hook.ask(HookMoment.PROMPT, prompt="go")
     until(lambda: "a long log" in guest.prompt(turn="t2"), "the line is shown again", 5)
 
 
@@ -344,7 +346,7 @@ def test_a_notice_that_was_not_printed_is_said_again(inn: Inn) -> None:
     guest.prompt()
     inn.send("please look", sender="ann")
     with RawHook(guest, inn.daemon.socket) as hook:
-        assert NOTICE.encode() in hook.ask(Moment.TOOL)
+        assert NOTICE.encode() in hook.ask(HookMoment.TOOL)
         # Looked at while it seemed to have been said.
         inn.wait_bell(CODEX.name, is_on=False)
     inn.wait_bell(CODEX.name, is_on=True)
@@ -355,7 +357,7 @@ def test_a_question_that_is_cut_off_changes_nothing(inn: Inn) -> None:
     """Half a payload, then nothing: no session, no offer."""
     guest = inn.guest(COPILOT)
     message = inn.send("please look")
-    payload = guest.payload(Moment.PROMPT, prompt="go")
+    payload = guest.payload(HookMoment.PROMPT, prompt="go")
     hello = {"harken": 1, "kind": "hook", "host": COPILOT.name, "moment": "prompt", "payload": len(payload)}
     with socket.socket(socket.AF_UNIX) as half:
         half.connect(inn.daemon.socket)
@@ -391,7 +393,7 @@ def test_an_end_removes_the_session_and_frees_what_it_had(inn: Inn, kind: Kind) 
     message = inn.send("please look")
     guest.prompt()
     assert [each["session"] for each in inn.sessions()] == [guest.key]
-    assert guest.run(Moment.END).is_silent
+    assert guest.run(HookMoment.END).is_silent
     assert inn.sessions() == []
     inn.wait_bell(kind.name, is_on=False)
     until(lambda: not list(inn.bell("x").parent.glob("session-*")), "its own bell is gone", 10)
@@ -407,7 +409,7 @@ def test_an_end_that_is_told_three_times_is_an_end(inn: Inn, kind: Kind) -> None
     guest = inn.guest(kind)
     guest.prompt()
     for _ in range(3):
-        assert guest.run(Moment.END).is_silent
+        assert guest.run(HookMoment.END).is_silent
         assert inn.sessions() == []
 
 
@@ -419,10 +421,10 @@ def test_a_cleared_conversation_goes_on_as_the_same_session(inn: Inn, kind: Kind
         message = inn.send("please look")
         guest.prompt()
         (before,) = inn.sessions()
-        guest.run(Moment.END, reason="clear")
+        guest.run(HookMoment.END, reason="clear")
         assert inn.presence(guest) == "idle"
         guest.native = "new"
-        guest.run(Moment.START)
+        guest.run(HookMoment.START)
         text = guest.prompt(turn="t9")
         assert "please look" in text
         assert REPEAT in text
@@ -454,8 +456,8 @@ def test_an_agent_in_the_shell_of_another_is_its_own_session(inn: Inn, tmp_path:
     outer.prompt()
     inner = inn.guest(GEMINI, "inner")
     inn.send("for the outer one, which was here first")
-    (tmp_path / "end.json").write_bytes(inner.payload(Moment.END))
-    (tmp_path / "tool.json").write_bytes(inner.payload(Moment.TOOL))
+    (tmp_path / "end.json").write_bytes(inner.payload(HookMoment.END))
+    (tmp_path / "tool.json").write_bytes(inner.payload(HookMoment.TOOL))
     command = shlex.join([sys.executable, "-I", "-S", str(SCRIPT), "--home", str(inner.home), GEMINI.name])
     # A shell between the two is the inner host: another process than the one that runs the outer's hooks.
     program = f"{command} tool < {tmp_path}/tool.json > {tmp_path}/out; {command} end < {tmp_path}/end.json; exit 0"
@@ -495,7 +497,7 @@ def test_mail_for_a_session_that_has_ended_rings_for_nobody(inn: Inn) -> None:
     """The after-tool hook of an agent is free of charge whatever lies in the inbox."""
     guest = inn.guest(COPILOT)
     guest.prompt()
-    guest.run(Moment.END)
+    guest.run(HookMoment.END)
     inn.send("please look")
     inn.wait_bell(COPILOT.name, is_on=False)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from tests.hooks.rig import CLAUDE, GEMINI, QWEN, Inn, Kind
 
 LONG = "lorem ipsum " * 5_000
@@ -21,9 +21,9 @@ def test_cleared_conversation_has_to_read_from_the_beginning(inn: Inn, kind: Kin
         assert (listed["message_id"], listed["truncated"]) == (message, True)
         assert agent.tool("wait_for_inbound_message", timeout_s=0) == []
         first = agent.tool("inbox_read", message_id=message)
-        guest.run(Moment.END, reason="clear")
+        guest.run(HookMoment.END, reason="clear")
         guest.native = "new"
-        guest.run(Moment.START)
+        guest.run(HookMoment.START)
         guest.prompt(turn="t9")
         offset = first["next_offset"]
         while offset is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from tests.hooks.rig import CLAUDE, OPENCODE, Inn
 
 REPEAT = "Repeat: offered before without proof that it arrived"
@@ -13,26 +13,26 @@ REPEAT = "Repeat: offered before without proof that it arrived"
 def test_what_a_result_carried_is_proven_by_the_end_of_the_turn(inn: Inn) -> None:
     """It is the plain way of a message that the agent asks for."""
     guest = inn.guest(OPENCODE)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
         message = inn.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
-        guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
-        guest.run(Moment.STOP)
+        guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
+        guest.run(HookMoment.STOP)
         assert inn.state(message, OPENCODE.name) == "seen"
 
 
 def test_result_of_an_interrupted_turn_is_offered_with_the_next_prompt(inn: Inn) -> None:
     """Nobody knows how far the model had read: waiting for the end of the lease would keep the message back."""
     guest = inn.guest(OPENCODE)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
         message = inn.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
-        guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
-        guest.run(Moment.STOP, is_interrupted=True)
+        guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
+        guest.run(HookMoment.STOP, is_interrupted=True)
         guest.turn = "t2"
-        again = guest.run(Moment.PROMPT, prompt="something else").out
+        again = guest.run(HookMoment.PROMPT, prompt="something else").out
         assert "please look" in again
         assert REPEAT in again
         assert inn.ledger(message, OPENCODE.name)["offers"] == 2
@@ -45,17 +45,17 @@ def test_result_that_was_not_reported_before_an_interruption_is_offered_with_the
 ) -> None:
     """Interrupted in the call, the plugin says nothing of its result, or too late: no model is known to have it."""
     guest = inn.guest(OPENCODE)
-    guest.run(Moment.PROMPT, prompt="go")
-    guest.run(Moment.TOOL)
+    guest.run(HookMoment.PROMPT, prompt="go")
+    guest.run(HookMoment.TOOL)
     with guest.agent() as agent:
         message = inn.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
         if is_told:
-            guest.run(Moment.STOP, is_interrupted=True)
+            guest.run(HookMoment.STOP, is_interrupted=True)
         if is_late:
-            guest.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
+            guest.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
         guest.turn = "t2"
-        again = guest.run(Moment.PROMPT, prompt="something else").out
+        again = guest.run(HookMoment.PROMPT, prompt="something else").out
         assert "please look" in again
         assert REPEAT in again
         assert inn.ledger(message, OPENCODE.name)["offers"] == 2
@@ -64,21 +64,21 @@ def test_result_that_was_not_reported_before_an_interruption_is_offered_with_the
 def test_result_belongs_to_the_conversation_that_had_it(inn: Inn) -> None:
     """The connection cannot tell two conversations apart: with the one that had the result, its lease ends."""
     first, second = inn.guest(OPENCODE, "ses_1"), inn.guest(OPENCODE, "ses_2")
-    first.run(Moment.PROMPT, prompt="go")
-    second.run(Moment.PROMPT, prompt="go")
+    first.run(HookMoment.PROMPT, prompt="go")
+    second.run(HookMoment.PROMPT, prompt="go")
     with second.agent() as agent:
         message = inn.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
-        first.run(Moment.TOOL, results=[each["delivery_id"] for each in pulled])
+        first.run(HookMoment.TOOL, results=[each["delivery_id"] for each in pulled])
         assert inn.ledger(message, OPENCODE.name)["session"] == first.key
-        first.run(Moment.END)
-        assert REPEAT in second.run(Moment.TOOL).out
+        first.run(HookMoment.END)
+        assert REPEAT in second.run(HookMoment.TOOL).out
 
 
 def test_later_call_over_a_shared_connection_proves_nothing(inn: Inn) -> None:
     """It may be of another conversation, which never saw the result of the first."""
     guest = inn.guest(OPENCODE)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
         message = inn.send("please look")
         assert agent.tool("inbox_pull")["messages"]
@@ -92,9 +92,9 @@ def test_plugin_proves_nothing_of_another_reader(inn: Inn) -> None:
     message = inn.send("please look")
     other.prompt()
     delivery = inn.ledger(message, CLAUDE.name)["delivery_id"]
-    guest.run(Moment.PROMPT, prompt="go")
-    guest.run(Moment.TOOL, results=[delivery])
-    guest.run(Moment.STOP)
+    guest.run(HookMoment.PROMPT, prompt="go")
+    guest.run(HookMoment.TOOL, results=[delivery])
+    guest.run(HookMoment.STOP)
     assert inn.state(message, CLAUDE.name) == "offered"
     other.tool()
     assert inn.state(message, CLAUDE.name) == "seen"
@@ -104,13 +104,13 @@ def test_plugin_proves_nothing_of_another_reader(inn: Inn) -> None:
 def test_odd_deliveries_in_a_report_cost_nothing(inn: Inn, odd: str) -> None:
     """What stands beside them is a message that the model had, and the session must go on being heard."""
     guest = inn.guest(OPENCODE)
-    guest.run(Moment.PROMPT, prompt="go")
+    guest.run(HookMoment.PROMPT, prompt="go")
     with guest.agent() as agent:
         message = inn.send("please look")
         pulled = agent.tool("inbox_pull")["messages"]
-        guest.run(Moment.TOOL, results=[odd, *(each["delivery_id"] for each in pulled)])
+        guest.run(HookMoment.TOOL, results=[odd, *(each["delivery_id"] for each in pulled)])
         inn.send("and here")
-        assert "and here" in guest.run(Moment.TOOL).out
-        guest.run(Moment.STOP)
+        assert "and here" in guest.run(HookMoment.TOOL).out
+        guest.run(HookMoment.STOP)
         assert inn.state(message, OPENCODE.name) == "seen"
         assert inn.presence(guest) == "idle"

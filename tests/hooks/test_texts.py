@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken import render
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.hosts.registry import hook_host
 from harken.model import (
     CUT_FROM,
@@ -164,4 +164,4 @@ def test_bodies_and_the_block_together_stay_within_the_limit(inn: Inn) -> None:
     text = guest.prompt()
     assert "yyy" in text
     assert "xxx" in text
-    assert len(text) <= hook_host("claude-code").most_chars[Moment.PROMPT]
+    assert len(text) <= hook_host("claude-code").most_chars[HookMoment.PROMPT]

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.testing import Agent, edge_command
 from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, Inn, hook_process, run_hook
 from tests.loss.rig import Nursery, until
@@ -28,7 +28,7 @@ def test_hooks_that_run_at_the_same_time_give_a_message_once(inn: Inn) -> None:
     running = [hook_process(guest.home, CODEX.name, "tool") for _ in range(AT_ONCE)]
     for process in running:
         assert process.stdin is not None
-        process.stdin.write(guest.payload(Moment.TOOL))
+        process.stdin.write(guest.payload(HookMoment.TOOL))
     printed = []
     for process in running:
         with process:
@@ -123,7 +123,7 @@ def test_hooks_work_over_a_port(nursery: Nursery, home: Path) -> None:
         with Agent([*edge_command(home), "--spawn", "/bin/true"], name="test-agent") as agent:
             agent.tool("reply", message_id="none", body="x")
         address.write_text(sound.strip()[:-4] + "AAAA\n")
-        assert run_hook(home, COPILOT.name, "prompt", guest.payload(Moment.PROMPT, prompt="go")).is_silent
+        assert run_hook(home, COPILOT.name, "prompt", guest.payload(HookMoment.PROMPT, prompt="go")).is_silent
         address.write_text(sound)
         command = [sys.executable, "-m", "harken", "--home", str(home), "send", "over a port"]
         subprocess.run(command, capture_output=True, timeout=60, check=True)

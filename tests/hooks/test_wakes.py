@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from tests.hooks.rig import CLAUDE, COPILOT, QWEN, Conversation, Inn, Json, run_hook
 from tests.loss.rig import Wire, until
 
@@ -40,7 +40,7 @@ def waiting_beside(inn: Inn, guest: Conversation, *, is_once: bool = False) -> I
 
 def bell_of(guest: Conversation) -> Path:
     """Start a Claude Code session; return the bell that it is told to watch."""
-    said = json.loads(guest.run(Moment.START).out)
+    said = json.loads(guest.run(HookMoment.START).out)
     (path,) = said["hookSpecificOutput"]["watchPaths"]
     return Path(path)
 
@@ -53,7 +53,7 @@ def test_the_bell_of_an_idle_session_changes_and_its_hook_brings_the_message(inn
     before = bell.read_text()
     message = inn.send("please look", sender="ann")
     until(lambda: bell.read_text() != before, "the session's bell rings", 10)
-    woken = guest.run(Moment.BELL)
+    woken = guest.run(HookMoment.BELL)
     assert (woken.code, woken.out) == (2, "")
     assert "please look" in woken.err
     line = inn.ledger(message, CLAUDE.name)
@@ -70,7 +70,7 @@ def test_a_bell_hook_with_nothing_waiting_does_not_start_a_turn(inn: Inn) -> Non
     """Exit code 2 starts one: it is for a text only."""
     guest = inn.guest(CLAUDE)
     bell_of(guest)
-    assert guest.run(Moment.BELL).is_silent
+    assert guest.run(HookMoment.BELL).is_silent
 
 
 def test_the_bell_of_a_busy_session_stays_as_it_is(inn: Inn) -> None:
@@ -97,7 +97,7 @@ def test_noise_and_strangers_ring_no_bell(inn: Inn) -> None:
     inn.send("please look", sender="ann")
     until(lambda: bell.read_text() != before, "the session's bell rings", 10)
     assert (before, bell.read_text().split()[0]) == ("", "1")
-    text = guest.run(Moment.BELL).err
+    text = guest.run(HookMoment.BELL).err
     assert "noise" not in text
     assert "buy now" not in text
 
@@ -203,7 +203,7 @@ def test_an_end_makes_a_session_unwakeable(inn: Inn) -> None:
     """A program that outlives the conversation must not be handed its mail."""
     guest = inn.guest(COPILOT)
     with waiting_beside(inn, guest) as wire:
-        guest.run(Moment.END)
+        guest.run(HookMoment.END)
         assert inn.sessions() == []
         message = inn.send("please look")
         wire.sock.settimeout(5)
@@ -226,20 +226,20 @@ def test_what_qwens_own_inbox_brought_is_proven_by_its_record_alone(inn: Inn, tm
     guest, record, address = inn.guest(QWEN), tmp_path / "chat.jsonl", tmp_path / "peer"
     env = {"QWEN_CODE_MESSAGING_SOCKET": str(address), "QWEN_CODE_MESSAGING_TOKEN": "t"}
 
-    def run(moment: Moment) -> None:
+    def run(moment: HookMoment) -> None:
         payload = {**json.loads(guest.payload(moment, prompt="work")), "transcript_path": str(record)}
         run_hook(guest.home, QWEN.name, guest.argument(moment), json.dumps(payload).encode(), env=env)
 
     with socket.socket(socket.AF_UNIX) as peer, ThreadPoolExecutor(1) as pool:
         peer.bind(str(address))
         peer.listen()
-        run(Moment.PROMPT)
-        run(Moment.STOP)
+        run(HookMoment.PROMPT)
+        run(HookMoment.STOP)
         taken = pool.submit(taking, peer, 1)
         message = inn.send("please look")
         (frames,) = taken.result(20)
         assert b"please look" in frames
-        for moment in (Moment.TOOL, Moment.STOP):
+        for moment in (HookMoment.TOOL, HookMoment.STOP):
             run(moment)
             assert inn.state(message, QWEN.name) == "offered"
         line = inn.ledger(message, QWEN.name)

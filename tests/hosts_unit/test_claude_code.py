@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from harken.hosts.claude_code.channel import listens_to_channel
 from harken.hosts.claude_code.hooks import EVENTS, HOOKS, MOST_CHARS
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAnswer, HookEvent, HookMoment, Voice
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/elsewhere", env={"CLAUDE_PID": "4711"})
 JSON = st.recursive(
@@ -24,7 +24,7 @@ JSON = st.recursive(
 )
 
 
-def payload(moment: Moment, **more: object) -> dict[str, object]:
+def payload(moment: HookMoment, **more: object) -> dict[str, object]:
     """Return what Claude Code writes to a hook."""
     return {
         "session_id": "f5304b8e",
@@ -38,9 +38,9 @@ def payload(moment: Moment, **more: object) -> dict[str, object]:
 
 def test_prompt_says_who_where_and_what() -> None:
     """Everything the daemon knows of a session between two calls comes from here."""
-    found = HOOKS.occasion(Moment.PROMPT, payload(Moment.PROMPT, prompt="Fix it. (d-1)"), HELLO)
-    assert found == Occasion(
-        moment=Moment.PROMPT,
+    found = HOOKS.event(HookMoment.PROMPT, payload(HookMoment.PROMPT, prompt="Fix it. (d-1)"), HELLO)
+    assert found == HookEvent(
+        moment=HookMoment.PROMPT,
         native="f5304b8e",
         pid=4711,
         cwd="/code/shop",
@@ -52,14 +52,16 @@ def test_prompt_says_who_where_and_what() -> None:
 
 def test_batch_of_tools_is_one_step_of_the_model() -> None:
     """Claude Code runs this hook once for all tools that were called in parallel, so a second one proves the first."""
-    found = HOOKS.occasion(Moment.TOOL, payload(Moment.TOOL, tool_calls=[{}, {}]), HELLO)
+    found = HOOKS.event(HookMoment.TOOL, payload(HookMoment.TOOL, tool_calls=[{}, {}]), HELLO)
     assert found is not None
     assert (found.is_step, found.is_subagent) == (True, False)
 
 
 def test_helpers_of_the_agent_are_recognised() -> None:
     """What a subagent is given never reaches the agent that could answer."""
-    found = HOOKS.occasion(Moment.TOOL, payload(Moment.TOOL, agent_id="a6a64293", agent_type="general-purpose"), HELLO)
+    found = HOOKS.event(
+        HookMoment.TOOL, payload(HookMoment.TOOL, agent_id="a6a64293", agent_type="general-purpose"), HELLO
+    )
     assert found is not None
     assert found.is_subagent
 
@@ -69,15 +71,15 @@ def test_helpers_of_the_agent_are_recognised() -> None:
 )
 def test_cleared_conversation_leaves_the_process_running(reason: str, *, goes_on: bool) -> None:
     """After /clear the same program goes on under another id, and its mail must not wait for a new session."""
-    found = HOOKS.occasion(Moment.END, payload(Moment.END, reason=reason), HELLO)
+    found = HOOKS.event(HookMoment.END, payload(HookMoment.END, reason=reason), HELLO)
     assert found is not None
     assert found.keeps_running is goes_on
 
 
 def test_held_up_stop_is_recognised() -> None:
     """Whoever keeps an agent going has to know that it already did."""
-    first = HOOKS.occasion(Moment.STOP, payload(Moment.STOP, stop_hook_active=False), HELLO)
-    again = HOOKS.occasion(Moment.STOP, payload(Moment.STOP, stop_hook_active=True), HELLO)
+    first = HOOKS.event(HookMoment.STOP, payload(HookMoment.STOP, stop_hook_active=False), HELLO)
+    again = HOOKS.event(HookMoment.STOP, payload(HookMoment.STOP, stop_hook_active=True), HELLO)
     assert first is not None
     assert again is not None
     assert (first.is_continued, again.is_continued) == (False, True)
@@ -87,20 +89,20 @@ def test_held_up_stop_is_recognised() -> None:
 def test_odd_process_id_is_left_to_be_found_otherwise(value: str) -> None:
     """An environment can hold anything; a wrong process would be another session."""
     hello = Hello(edge="e-1", cwd="/", env={"CLAUDE_PID": value})
-    found = HOOKS.occasion(Moment.START, payload(Moment.START), hello)
+    found = HOOKS.event(HookMoment.START, payload(HookMoment.START), hello)
     assert found is not None
     assert found.pid == 0
 
 
 def test_event_of_another_kind_is_nothing_to_us() -> None:
     """A settings file that was copied to another program must not make up sessions."""
-    assert HOOKS.occasion(Moment.STOP, payload(Moment.PROMPT), HELLO) is None
-    assert HOOKS.occasion(Moment.STOP, {"hook_event_name": "Stop"}, HELLO) is None
-    assert HOOKS.occasion(Moment.STOP, {"hook_event_name": "Stop", "session_id": 7}, HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, payload(HookMoment.PROMPT), HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, {"hook_event_name": "Stop"}, HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, {"hook_event_name": "Stop", "session_id": 7}, HELLO) is None
 
 
 @given(
-    moment=st.sampled_from(Moment),
+    moment=st.sampled_from(HookMoment),
     fields=st.dictionaries(st.text(), JSON),
     known=st.fixed_dictionaries(
         {},
@@ -109,14 +111,14 @@ def test_event_of_another_kind_is_nothing_to_us() -> None:
         ),
     ),
 )
-def test_no_payload_breaks_the_reading(moment: Moment, fields: dict[str, object], known: dict[str, object]) -> None:
+def test_no_payload_breaks_the_reading(moment: HookMoment, fields: dict[str, object], known: dict[str, object]) -> None:
     """Whatever a host writes, a hook may not fail."""
-    found = HOOKS.occasion(moment, {**fields, **known, "hook_event_name": EVENTS[moment]}, HELLO)
+    found = HOOKS.event(moment, {**fields, **known, "hook_event_name": EVENTS[moment]}, HELLO)
     assert found is None or (found.native == known["session_id"] and isinstance(found.prompt, str))
 
 
-@given(text=st.text(min_size=1), moment=st.sampled_from([Moment.PROMPT, Moment.TOOL, Moment.STOP]))
-def test_text_is_given_as_context_of_its_event(text: str, moment: Moment) -> None:
+@given(text=st.text(min_size=1), moment=st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP]))
+def test_text_is_given_as_context_of_its_event(text: str, moment: HookMoment) -> None:
     """Claude Code refuses an answer that names another event, and takes a text only as JSON text."""
     answer = HOOKS.answer(moment, text)
     context = {"hookEventName": EVENTS[moment], "additionalContext": text}
@@ -126,20 +128,20 @@ def test_text_is_given_as_context_of_its_event(text: str, moment: Moment) -> Non
 
 def test_bell_brings_its_text_by_stderr_and_exit_code() -> None:
     """That is what wakes an idle session; anything on stdout is dropped."""
-    assert HOOKS.answer(Moment.BELL, "One message.") == HookAnswer(stderr="One message.", exit_code=2)
+    assert HOOKS.answer(HookMoment.BELL, "One message.") == HookAnswer(stderr="One message.", exit_code=2)
 
 
 def test_start_names_the_bell_and_says_nothing_else() -> None:
     """Without the watched file an idle session is never woken, so no text may take its place."""
-    start = HOOKS.context(Moment.START, "/h/run/bells/session-1")
+    start = HOOKS.context(HookMoment.START, "/h/run/bells/session-1")
     context = {"hookEventName": "SessionStart", "watchPaths": ["/h/run/bells/session-1"]}
     assert json.loads(start.stdout) == {"hookSpecificOutput": context}
-    assert HOOKS.answer(Moment.START, "text") == SILENCE
-    assert Moment.START not in HOOKS.most_chars
+    assert HOOKS.answer(HookMoment.START, "text") == SILENCE
+    assert HookMoment.START not in HOOKS.most_chars
 
 
-@pytest.mark.parametrize("moment", [moment for moment in Moment if moment is not Moment.START])
-def test_nothing_to_say_is_silence(moment: Moment) -> None:
+@pytest.mark.parametrize("moment", [moment for moment in HookMoment if moment is not HookMoment.START])
+def test_nothing_to_say_is_silence(moment: HookMoment) -> None:
     """An empty answer costs nothing and shows nothing."""
     assert HOOKS.context(moment, "/h/run/bells/session-1") == SILENCE
     assert HOOKS.answer(moment, "") == SILENCE
@@ -161,8 +163,8 @@ def test_a_hook_that_copilot_runs_says_nothing() -> None:
     """Copilot runs a project's plugins for Claude Code and drops what they say: a text given there would be lost."""
     inside = Hello(env={"COPILOT_CLI": "1"})
     payload = {"session_id": "s", "hook_event_name": "UserPromptSubmit", "prompt": "hi"}
-    assert HOOKS.occasion(Moment.PROMPT, payload | {"timestamp": 1}, inside) is None
-    assert HOOKS.occasion(Moment.PROMPT, payload, inside) is not None
+    assert HOOKS.event(HookMoment.PROMPT, payload | {"timestamp": 1}, inside) is None
+    assert HOOKS.event(HookMoment.PROMPT, payload, inside) is not None
 
 
 @pytest.mark.parametrize(

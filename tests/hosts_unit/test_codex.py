@@ -32,7 +32,7 @@ from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.hello import Hello, WakeTarget
-from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
 TRANSCRIPT = "/home/ann/.codex/sessions/rollout.jsonl"
@@ -55,33 +55,37 @@ def payload(event: str, **more: object) -> dict[str, object]:
     return {**common, "hook_event_name": event, "model": "gpt-6.1-sol", "permission_mode": "default", **more}
 
 
-BASE = Occasion(moment=Moment.PROMPT, native=THREAD, turn="turn-1", cwd="/work", transcript=TRANSCRIPT)
+BASE = HookEvent(moment=HookMoment.PROMPT, native=THREAD, turn="turn-1", cwd="/work", transcript=TRANSCRIPT)
 
 
 @pytest.mark.parametrize(
     ("moment", "given_payload", "expected"),
     [
-        (Moment.PROMPT, payload("UserPromptSubmit", prompt="fix it"), replace(BASE, prompt="fix it")),
-        (Moment.TOOL, payload("PostToolUse", tool_name="Bash"), replace(BASE, moment=Moment.TOOL)),
-        (Moment.STOP, payload("Stop", stop_hook_active=False), replace(BASE, moment=Moment.STOP)),
+        (HookMoment.PROMPT, payload("UserPromptSubmit", prompt="fix it"), replace(BASE, prompt="fix it")),
+        (HookMoment.TOOL, payload("PostToolUse", tool_name="Bash"), replace(BASE, moment=HookMoment.TOOL)),
+        (HookMoment.STOP, payload("Stop", stop_hook_active=False), replace(BASE, moment=HookMoment.STOP)),
         (
-            Moment.STOP,
+            HookMoment.STOP,
             payload("Stop", stop_hook_active=True),
-            replace(BASE, moment=Moment.STOP, is_continued=True),
+            replace(BASE, moment=HookMoment.STOP, is_continued=True),
         ),
-        (Moment.START, payload("Interrupt"), replace(BASE, moment=Moment.START)),
-        (Moment.END, payload("SessionEnd", reason="other"), replace(BASE, moment=Moment.END)),
-        (Moment.TOOL, payload("PostToolUse", agent_id="a"), replace(BASE, moment=Moment.TOOL, is_subagent=True)),
+        (HookMoment.START, payload("Interrupt"), replace(BASE, moment=HookMoment.START)),
+        (HookMoment.END, payload("SessionEnd", reason="other"), replace(BASE, moment=HookMoment.END)),
+        (
+            HookMoment.TOOL,
+            payload("PostToolUse", agent_id="a"),
+            replace(BASE, moment=HookMoment.TOOL, is_subagent=True),
+        ),
     ],
     ids=["prompt", "tool", "stop", "stop again", "esc", "end", "subagent"],
 )
-def test_payload_is_understood(moment: Moment, given_payload: dict[str, object], expected: Occasion) -> None:
+def test_payload_is_understood(moment: HookMoment, given_payload: dict[str, object], expected: HookEvent) -> None:
     """A session that is not recognised is never reached, and one that is taken for another gets its mail."""
-    assert HOOKS.occasion(moment, given_payload, HELLO) == expected
+    assert HOOKS.event(moment, given_payload, HELLO) == expected
 
 
 @given(
-    st.sampled_from(Moment),
+    st.sampled_from(HookMoment),
     st.dictionaries(
         st.sampled_from(["session_id", "hook_event_name", "cwd", "prompt", "agent_id", "turn_id"]) | st.text(),
         st.none()
@@ -93,17 +97,17 @@ def test_payload_is_understood(moment: Moment, given_payload: dict[str, object],
     ),
 )
 def test_payload_of_anything_else_means_nothing_or_names_its_session(
-    moment: Moment, anything: dict[str, object]
+    moment: HookMoment, anything: dict[str, object]
 ) -> None:
     """Whoever can write to a hook's stdin must not be able to make the daemon stumble."""
-    occasion = HOOKS.occasion(moment, anything, HELLO)
+    occasion = HOOKS.event(moment, anything, HELLO)
     if occasion is not None:
         assert (occasion.native, EVENTS[moment]) == (anything["session_id"], anything["hook_event_name"])
         assert occasion.native
 
 
-@given(st.sampled_from([Moment.PROMPT, Moment.TOOL]), st.text(min_size=1).filter(str.strip))
-def test_answer_is_exactly_the_shape_that_codex_reads(moment: Moment, text: str) -> None:
+@given(st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL]), st.text(min_size=1).filter(str.strip))
+def test_answer_is_exactly_the_shape_that_codex_reads(moment: HookMoment, text: str) -> None:
     """Codex drops an answer with one key too many, or with text that is not Unicode, and nobody hears of it."""
     answer = HOOKS.answer(moment, text)
     sound = text.encode("utf-8", "replace").decode()
@@ -114,17 +118,17 @@ def test_answer_is_exactly_the_shape_that_codex_reads(moment: Moment, text: str)
 
 def test_end_of_a_turn_is_held_up_by_a_reason() -> None:
     """Stop has a shape of its own: context there is an unknown key."""
-    assert json.loads(HOOKS.answer(Moment.STOP, "read this").stdout) == {"decision": "block", "reason": "read this"}
+    assert json.loads(HOOKS.answer(HookMoment.STOP, "read this").stdout) == {"decision": "block", "reason": "read this"}
 
 
-@pytest.mark.parametrize("moment", [Moment.START, Moment.END, Moment.BELL])
-def test_nothing_is_printed_where_no_model_listens(moment: Moment) -> None:
+@pytest.mark.parametrize("moment", [HookMoment.START, HookMoment.END, HookMoment.BELL])
+def test_nothing_is_printed_where_no_model_listens(moment: HookMoment) -> None:
     """A text printed there would be noted as offered and never arrive."""
     assert HOOKS.answer(moment, "lost") == SILENCE
 
 
-@pytest.mark.parametrize("moment", list(Moment))
-def test_silence_is_an_empty_output(moment: Moment) -> None:
+@pytest.mark.parametrize("moment", list(HookMoment))
+def test_silence_is_an_empty_output(moment: HookMoment) -> None:
     """An empty reason, or a block without one, would be an error on the person's screen."""
     assert HOOKS.answer(moment, " \n") == SILENCE
     assert HOOKS.context(moment, "/bell") == SILENCE
@@ -137,7 +141,7 @@ def test_every_moment_speaks_with_the_users_authority() -> None:
 
 def test_what_holds_up_an_end_fits_in_any_script() -> None:
     """Codex cuts it at 2,500 tokens of four bytes each, in the middle, and a character may take four bytes."""
-    assert HOOKS.most_chars[Moment.STOP] * 4 <= 2_500 * 4
+    assert HOOKS.most_chars[HookMoment.STOP] * 4 <= 2_500 * 4
 
 
 STARTS: Mapping[str, tuple[bytes | None, bytes | None]] = {

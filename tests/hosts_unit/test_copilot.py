@@ -21,11 +21,11 @@ from harken.hosts.copilot import plugin
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
 from harken.surfaces.mcp.tools import TOOLS
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})
-CARRYING = (Moment.PROMPT, Moment.TOOL, Moment.STOP)
+CARRYING = (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)
 WAKES = ("", plugin.EXTENSION, plugin.WAITER)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
@@ -39,58 +39,58 @@ def payload(**more: object) -> dict[str, object]:
     return {"sessionId": "a62138f1", "timestamp": 1794785306604, "cwd": "/code/shop", **more}
 
 
-def occasion(moment: Moment, **more: object) -> Occasion:
+def event(moment: HookMoment, **more: object) -> HookEvent:
     """Return what a payload of the real shape means."""
-    found = HOOKS.occasion(moment, payload(**more), HELLO)
+    found = HOOKS.event(moment, payload(**more), HELLO)
     assert found is not None
     return found
 
 
 def test_prompt_says_who_where_and_what() -> None:
     """The hook itself runs in the plugin's folder: where the agent works stands in the payload only."""
-    assert occasion(Moment.PROMPT, prompt="Fix it. (d-1)") == Occasion(
-        moment=Moment.PROMPT, native="a62138f1", cwd="/code/shop", prompt="Fix it. (d-1)"
+    assert event(HookMoment.PROMPT, prompt="Fix it. (d-1)") == HookEvent(
+        moment=HookMoment.PROMPT, native="a62138f1", cwd="/code/shop", prompt="Fix it. (d-1)"
     )
 
 
 def test_notification_of_the_runtime_is_a_prompt_that_can_prove() -> None:
     """A wake arrives like this, and the ids in it are the proof that it did."""
     text = "<system_notification>\nHello (d-7)\n</system_notification>"
-    assert occasion(Moment.PROMPT, prompt=text).prompt == text
+    assert event(HookMoment.PROMPT, prompt=text).prompt == text
 
 
 def test_start_carries_no_prompt_and_no_text() -> None:
     """Copilot runs it with the first prompt, whose own hook follows: both together would say everything twice."""
-    assert occasion(Moment.START, source="new", initialPrompt="Fix it.").prompt == ""
-    assert Moment.START not in HOOKS.most_chars
-    assert HOOKS.answer(Moment.START, "text") == SILENCE
+    assert event(HookMoment.START, source="new", initialPrompt="Fix it.").prompt == ""
+    assert HookMoment.START not in HOOKS.most_chars
+    assert HOOKS.answer(HookMoment.START, "text") == SILENCE
 
 
 def test_end_of_a_turn_names_the_transcript_and_whether_it_was_held_up() -> None:
     """Whoever keeps an agent going has to know that it already did."""
     more = {"transcriptPath": "/s/events.jsonl", "stopReason": "end_turn"}
-    first = occasion(Moment.STOP, stop_hook_active=False, **more)
-    again = occasion(Moment.STOP, stop_hook_active=True, **more)
+    first = event(HookMoment.STOP, stop_hook_active=False, **more)
+    again = event(HookMoment.STOP, stop_hook_active=True, **more)
     assert (first.transcript, first.is_continued, again.is_continued) == ("/s/events.jsonl", False, True)
 
 
-@pytest.mark.parametrize("moment", [Moment.PROMPT, Moment.TOOL, Moment.STOP])
-def test_helpers_of_the_agent_are_recognised(moment: Moment) -> None:
+@pytest.mark.parametrize("moment", [HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP])
+def test_helpers_of_the_agent_are_recognised(moment: HookMoment) -> None:
     """What a subagent is given never reaches the agent that could answer; it has a session id of its own."""
-    found = occasion(moment, agentId="f8f88ea1", agentType="explore", parentAgentId="a62138f1")
+    found = event(moment, agentId="f8f88ea1", agentType="explore", parentAgentId="a62138f1")
     assert found.is_subagent
-    assert not occasion(moment).is_subagent
+    assert not event(moment).is_subagent
 
 
 def test_payload_of_another_program_is_nothing_to_us() -> None:
     """Copilot gives hooks that were written for Claude Code the names that Claude Code uses."""
-    assert HOOKS.occasion(Moment.STOP, {"hook_event_name": "Stop", "session_id": "b0bdbcba"}, HELLO) is None
-    assert HOOKS.occasion(Moment.STOP, {"sessionId": 7}, HELLO) is None
-    assert HOOKS.occasion(Moment.STOP, {}, HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, {"hook_event_name": "Stop", "session_id": "b0bdbcba"}, HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, {"sessionId": 7}, HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, {}, HELLO) is None
 
 
 @given(
-    moment=st.sampled_from(Moment),
+    moment=st.sampled_from(HookMoment),
     fields=st.dictionaries(st.text(), JSON),
     known=st.fixed_dictionaries(
         {},
@@ -99,14 +99,14 @@ def test_payload_of_another_program_is_nothing_to_us() -> None:
         ),
     ),
 )
-def test_no_payload_breaks_the_reading(moment: Moment, fields: dict[str, object], known: dict[str, object]) -> None:
+def test_no_payload_breaks_the_reading(moment: HookMoment, fields: dict[str, object], known: dict[str, object]) -> None:
     """Whatever a host writes, a hook may not fail."""
-    found = HOOKS.occasion(moment, {**fields, **known}, HELLO)
+    found = HOOKS.event(moment, {**fields, **known}, HELLO)
     assert found is None or (found.native == {**fields, **known}["sessionId"] and isinstance(found.prompt, str))
 
 
-@given(text=st.text(min_size=1), moment=st.sampled_from([Moment.PROMPT, Moment.TOOL]))
-def test_text_is_given_as_context(text: str, moment: Moment) -> None:
+@given(text=st.text(min_size=1), moment=st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL]))
+def test_text_is_given_as_context(text: str, moment: HookMoment) -> None:
     """Copilot takes it at the top level of the answer and nowhere else."""
     answer = HOOKS.answer(moment, text)
     assert json.loads(answer.stdout) == {"additionalContext": text}
@@ -116,11 +116,11 @@ def test_text_is_given_as_context(text: str, moment: Moment) -> None:
 @given(text=st.text(min_size=1))
 def test_end_of_a_turn_is_held_up_with_a_reason(text: str) -> None:
     """The reason is the next prompt."""
-    assert json.loads(HOOKS.answer(Moment.STOP, text).stdout) == {"decision": "block", "reason": text}
+    assert json.loads(HOOKS.answer(HookMoment.STOP, text).stdout) == {"decision": "block", "reason": text}
 
 
-@pytest.mark.parametrize("moment", list(Moment))
-def test_nothing_to_say_is_silence(moment: Moment) -> None:
+@pytest.mark.parametrize("moment", list(HookMoment))
+def test_nothing_to_say_is_silence(moment: HookMoment) -> None:
     """An empty answer costs nothing and shows nothing."""
     assert HOOKS.context(moment, "/h/run/bells/session-1") == SILENCE
     assert HOOKS.answer(moment, "") == SILENCE
@@ -128,9 +128,9 @@ def test_nothing_to_say_is_silence(moment: Moment) -> None:
 
 def test_every_moment_that_carries_text_has_a_voice_and_fits() -> None:
     """After a tool Copilot cuts at 10,000 characters; the end of a turn has the user's voice."""
-    assert set(HOOKS.voices) == set(HOOKS.most_chars) == {*CARRYING, Moment.BELL}
+    assert set(HOOKS.voices) == set(HOOKS.most_chars) == {*CARRYING, HookMoment.BELL}
     assert max(HOOKS.most_chars.values()) <= 9_000
-    assert {moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER} == {Moment.STOP}
+    assert {moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER} == {HookMoment.STOP}
     assert 0 < HOOKS.most_stops < 8
 
 

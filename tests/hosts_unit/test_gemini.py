@@ -18,7 +18,7 @@ from harken.hosts.gemini.hooks import EVENTS, HOOKS
 from harken.hosts.gemini.lines import hook_lines
 from harken.hosts.gemini.transcript import recorded
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
 
 HELLO = Hello(cwd="/from/the/hook")
 FILE = Path("settings.json")
@@ -45,40 +45,40 @@ def place(folder: Path, project: Path | None = None) -> InstallTarget:
 def test_each_event_is_its_moment() -> None:
     """The command says the moment, the payload the event; both have to fit, or a copied entry would lie."""
     for moment, event in EVENTS.items():
-        found = HOOKS.occasion(moment, payload(event), HELLO)
+        found = HOOKS.event(moment, payload(event), HELLO)
         assert found is not None
         assert (found.moment, found.native, found.cwd, found.transcript) == (moment, "s-1", "/work", "/t.jsonl")
         others = [other for other in EVENTS if other is not moment]
-        assert all(HOOKS.occasion(other, payload(event), HELLO) is None for other in others)
+        assert all(HOOKS.event(other, payload(event), HELLO) is None for other in others)
 
 
 def test_prompt_is_passed_on_so_that_ids_in_it_can_prove() -> None:
     """After an end that was held up, Gemini runs the prompt's hook with our own text as the prompt."""
-    assert HOOKS.occasion(Moment.PROMPT, payload("BeforeAgent", prompt="hi d-1"), HELLO) == Occasion(
-        moment=Moment.PROMPT, native="s-1", cwd="/work", transcript="/t.jsonl", prompt="hi d-1"
+    assert HOOKS.event(HookMoment.PROMPT, payload("BeforeAgent", prompt="hi d-1"), HELLO) == HookEvent(
+        moment=HookMoment.PROMPT, native="s-1", cwd="/work", transcript="/t.jsonl", prompt="hi d-1"
     )
 
 
 def test_tool_that_the_person_cancelled_ends_the_turn() -> None:
     """After Esc the tool's hook is the last thing that runs: what it would be told is not read."""
     said = "<untrusted_context>\nCommand was cancelled by user before it could complete. There was no output."
-    found = HOOKS.occasion(Moment.TOOL, payload("AfterTool", tool_response={"llmContent": said}), HELLO)
+    found = HOOKS.event(HookMoment.TOOL, payload("AfterTool", tool_response={"llmContent": said}), HELLO)
     assert found is not None
-    assert (found.moment, found.is_interrupted) == (Moment.STOP, True)
+    assert (found.moment, found.is_interrupted) == (HookMoment.STOP, True)
 
 
 def test_tool_whose_output_only_speaks_of_a_cancel_is_a_tool() -> None:
     """Otherwise any file with these words in it would keep messages away."""
     for said in ("log: Command was cancelled by user", ["Command was cancelled by user"], None, 7):
-        found = HOOKS.occasion(Moment.TOOL, payload("AfterTool", tool_response={"llmContent": said}), HELLO)
+        found = HOOKS.event(HookMoment.TOOL, payload("AfterTool", tool_response={"llmContent": said}), HELLO)
         assert found is not None
-        assert (found.moment, found.is_interrupted) == (Moment.TOOL, False)
+        assert (found.moment, found.is_interrupted) == (HookMoment.TOOL, False)
 
 
 def test_cleared_conversation_keeps_its_process() -> None:
     """After /clear the same process goes on with another id; after anything else it is over."""
     for reason, keeps in (("clear", True), ("exit", False), ("", False)):
-        found = HOOKS.occasion(Moment.END, payload("SessionEnd", reason=reason), HELLO)
+        found = HOOKS.event(HookMoment.END, payload("SessionEnd", reason=reason), HELLO)
         assert found is not None
         assert found.keeps_running is keeps
 
@@ -86,31 +86,35 @@ def test_cleared_conversation_keeps_its_process() -> None:
 @given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text() | st.lists(st.text())))
 def test_odd_payloads_mean_nothing(odd: dict[str, object]) -> None:
     """A payload comes from another program: whatever it is, no hook may fail over it."""
-    for moment in Moment:
-        assert HOOKS.occasion(moment, odd, HELLO) is None
-        assert HOOKS.occasion(moment, {**odd, "session_id": 7, "hook_event_name": EVENTS.get(moment)}, HELLO) is None
+    for moment in HookMoment:
+        assert HOOKS.event(moment, odd, HELLO) is None
+        assert HOOKS.event(moment, {**odd, "session_id": 7, "hook_event_name": EVENTS.get(moment)}, HELLO) is None
 
 
 @given(st.text(min_size=1).filter(str.strip))
 def test_any_text_survives_as_json(text: str) -> None:
     """Gemini shows its user, and not the model, whatever it cannot parse."""
-    context = json.loads(HOOKS.answer(Moment.TOOL, text).stdout)
+    context = json.loads(HOOKS.answer(HookMoment.TOOL, text).stdout)
     assert context == {"hookSpecificOutput": {"hookEventName": "AfterTool", "additionalContext": text}}
-    assert json.loads(HOOKS.answer(Moment.STOP, text).stdout) == {"decision": "block", "reason": text}
+    assert json.loads(HOOKS.answer(HookMoment.STOP, text).stdout) == {"decision": "block", "reason": text}
 
 
 def test_moments_that_reach_no_model_say_nothing() -> None:
     """What is said at a start may lie there for hours; at an end nobody listens."""
-    for moment in (Moment.START, Moment.END, Moment.BELL):
+    for moment in (HookMoment.START, HookMoment.END, HookMoment.BELL):
         assert HOOKS.answer(moment, "text") == SILENCE
         assert moment not in HOOKS.most_chars
-    assert HOOKS.answer(Moment.PROMPT, " ") == SILENCE
-    assert HOOKS.context(Moment.PROMPT, "/bell") == SILENCE
+    assert HOOKS.answer(HookMoment.PROMPT, " ") == SILENCE
+    assert HOOKS.context(HookMoment.PROMPT, "/bell") == SILENCE
 
 
 def test_only_the_end_of_a_turn_speaks_with_the_voice_of_the_user() -> None:
     """Gemini wraps and escapes the rest, and tells its model not to obey it."""
-    assert HOOKS.voices == {Moment.PROMPT: Voice.OUTSIDE, Moment.TOOL: Voice.OUTSIDE, Moment.STOP: Voice.USER}
+    assert HOOKS.voices == {
+        HookMoment.PROMPT: Voice.OUTSIDE,
+        HookMoment.TOOL: Voice.OUTSIDE,
+        HookMoment.STOP: Voice.USER,
+    }
 
 
 SETTINGS = b"""{

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAnswer, HookEvent, HookMoment, Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
 from harken.testing.agent import Json
@@ -68,29 +68,29 @@ def payload(**more: object) -> dict[str, object]:
     return {"session_id": "ses_1", "cwd": "/code/shop", "turn": "msg_1", **more}
 
 
-PLAIN: Final = Occasion(moment=Moment.END, native="ses_1", cwd="/code/shop", turn="msg_1")
+PLAIN: Final = HookEvent(moment=HookMoment.END, native="ses_1", cwd="/code/shop", turn="msg_1")
 
 
 @pytest.mark.parametrize(
     ("more", "meant"),
     [
-        ({"prompt": "Fix it. (d-1)"}, replace(PLAIN, moment=Moment.PROMPT, prompt="Fix it. (d-1)")),
-        ({"tool": "bash", "is_step": True}, replace(PLAIN, moment=Moment.TOOL, is_step=True)),
-        ({"tool": "bash", "is_step": False}, replace(PLAIN, moment=Moment.TOOL)),
-        ({"is_interrupted": True}, replace(PLAIN, moment=Moment.STOP, is_interrupted=True)),
-        ({"is_interrupted": False}, replace(PLAIN, moment=Moment.STOP)),
+        ({"prompt": "Fix it. (d-1)"}, replace(PLAIN, moment=HookMoment.PROMPT, prompt="Fix it. (d-1)")),
+        ({"tool": "bash", "is_step": True}, replace(PLAIN, moment=HookMoment.TOOL, is_step=True)),
+        ({"tool": "bash", "is_step": False}, replace(PLAIN, moment=HookMoment.TOOL)),
+        ({"is_interrupted": True}, replace(PLAIN, moment=HookMoment.STOP, is_interrupted=True)),
+        ({"is_interrupted": False}, replace(PLAIN, moment=HookMoment.STOP)),
         ({}, PLAIN),
     ],
 )
-def test_payload_says_which_conversation_and_what_happened(more: Mapping[str, object], meant: Occasion) -> None:
+def test_payload_says_which_conversation_and_what_happened(more: Mapping[str, object], meant: HookEvent) -> None:
     """Everything the daemon knows of a conversation between two calls comes from here."""
-    assert HOOKS.occasion(meant.moment, payload(**more), HELLO) == meant
+    assert HOOKS.event(meant.moment, payload(**more), HELLO) == meant
 
 
-@given(moment=st.sampled_from(Moment), said=st.dictionaries(st.text() | st.sampled_from(list(payload())), JSON))
-def test_payload_of_anyone_else_is_no_occasion(moment: Moment, said: dict[str, object]) -> None:
+@given(moment=st.sampled_from(HookMoment), said=st.dictionaries(st.text() | st.sampled_from(list(payload())), JSON))
+def test_payload_of_anyone_else_is_no_occasion(moment: HookMoment, said: dict[str, object]) -> None:
     """The socket is open to every program of the person's: nonsense must mean nothing, and break nothing."""
-    found = HOOKS.occasion(moment, said, HELLO)
+    found = HOOKS.event(moment, said, HELLO)
     native = said.get("session_id")
     assert (found is not None) == (isinstance(native, str) and native != "")
 
@@ -98,17 +98,17 @@ def test_payload_of_anyone_else_is_no_occasion(moment: Moment, said: dict[str, o
 def test_only_the_result_of_a_tool_may_hold_what_others_wrote() -> None:
     """Everything else that the plugin can say stands in the person's own message."""
     carrying = {moment for moment, most in HOOKS.most_chars.items() if most}
-    assert carrying == {Moment.PROMPT, Moment.TOOL, Moment.BELL}
-    assert {moment for moment in carrying if HOOKS.voices[moment] is Voice.OUTSIDE} == {Moment.TOOL}
+    assert carrying == {HookMoment.PROMPT, HookMoment.TOOL, HookMoment.BELL}
+    assert {moment for moment in carrying if HOOKS.voices[moment] is Voice.OUTSIDE} == {HookMoment.TOOL}
     assert HOOKS.most_stops == 0
 
 
 @given(text=st.text(min_size=1))
 def test_text_is_passed_on_as_it_is(text: str) -> None:
     """The plugin puts it into place; a frame added here would be one that `render` knows nothing of."""
-    assert HOOKS.answer(Moment.TOOL, text) == HookAnswer(stdout=text)
-    assert HOOKS.answer(Moment.STOP, text) == SILENCE
-    assert HOOKS.context(Moment.START, "/bell") == SILENCE
+    assert HOOKS.answer(HookMoment.TOOL, text) == HookAnswer(stdout=text)
+    assert HOOKS.answer(HookMoment.STOP, text) == SILENCE
+    assert HOOKS.context(HookMoment.START, "/bell") == SILENCE
 
 
 @dataclass

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.hello import Hello, WakeTarget
-from harken.hosts.hook import SILENCE, Moment, Voice
+from harken.hosts.hook import SILENCE, HookMoment, Voice
 from harken.hosts.qwen.connect import CONNECTOR
 from harken.hosts.qwen.entries import hook_lines, obstacles, with_entries, without_entries
 from harken.hosts.qwen.hooks import EVENTS, HOOKS
@@ -54,36 +54,36 @@ def place(folder: Path, project: Path | None = None) -> InstallTarget:
 def test_each_event_is_its_moment() -> None:
     """The command says the moment, the payload the event; both have to fit, or a copied entry would lie."""
     for moment, event in EVENTS.items():
-        found = HOOKS.occasion(moment, payload(event, prompt="x"), HELLO)
+        found = HOOKS.event(moment, payload(event, prompt="x"), HELLO)
         assert found is not None
         assert (found.moment, found.native, found.cwd, found.transcript) == (moment, "s-1", "/work", "/t.jsonl")
         others = [other for other in EVENTS if other is not moment]
-        assert all(HOOKS.occasion(other, payload(event), HELLO) is None for other in others)
+        assert all(HOOKS.event(other, payload(event), HELLO) is None for other in others)
 
 
 def test_prompt_hook_without_a_prompt_is_the_next_step_of_a_turn() -> None:
     """Qwen runs it before every request; only the first has something that was submitted."""
-    step = HOOKS.occasion(Moment.PROMPT, payload("UserPromptSubmit", prompt=""), HELLO)
+    step = HOOKS.event(HookMoment.PROMPT, payload("UserPromptSubmit", prompt=""), HELLO)
     assert step is not None
-    assert (step.moment, step.is_step, step.turn) == (Moment.TOOL, True, "s-1########0")
+    assert (step.moment, step.is_step, step.turn) == (HookMoment.TOOL, True, "s-1########0")
     for said in ({"prompt": "hi", "submitted_prompt": "hi"}, {"prompt": "our own words, as after a held up end"}):
-        prompt = HOOKS.occasion(Moment.PROMPT, payload("UserPromptSubmit", **said), HELLO)
+        prompt = HOOKS.event(HookMoment.PROMPT, payload("UserPromptSubmit", **said), HELLO)
         assert prompt is not None
-        assert (prompt.moment, prompt.is_step, prompt.prompt) == (Moment.PROMPT, False, said["prompt"])
+        assert (prompt.moment, prompt.is_step, prompt.prompt) == (HookMoment.PROMPT, False, said["prompt"])
 
 
 def test_idle_terminal_means_that_no_turn_runs_and_proves_nothing() -> None:
     """After Esc there is no other sign; other notifications come in the middle of a turn."""
-    idle = HOOKS.occasion(Moment.STOP, payload("Notification", notification_type="idle_prompt"), HELLO)
+    idle = HOOKS.event(HookMoment.STOP, payload("Notification", notification_type="idle_prompt"), HELLO)
     assert idle is not None
-    assert (idle.moment, idle.is_interrupted, idle.turn) == (Moment.STOP, True, "")
+    assert (idle.moment, idle.is_interrupted, idle.turn) == (HookMoment.STOP, True, "")
     asks = payload("Notification", notification_type="permission_prompt")
-    assert HOOKS.occasion(Moment.STOP, asks, HELLO) is None
+    assert HOOKS.event(HookMoment.STOP, asks, HELLO) is None
 
 
 def test_helper_of_the_agent_is_recognised() -> None:
     """What it would be told never reaches the agent."""
-    found = HOOKS.occasion(Moment.STOP, payload("Stop", agent_id="general-purpose-1"), HELLO)
+    found = HOOKS.event(HookMoment.STOP, payload("Stop", agent_id="general-purpose-1"), HELLO)
     assert found is not None
     assert found.is_subagent
 
@@ -91,27 +91,27 @@ def test_helper_of_the_agent_is_recognised() -> None:
 @given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text() | st.lists(st.text())))
 def test_odd_payloads_mean_nothing(odd: dict[str, object]) -> None:
     """A payload comes from another program: whatever it is, no hook may fail over it."""
-    for moment in Moment:
-        assert HOOKS.occasion(moment, odd, HELLO) is None
-        assert HOOKS.occasion(moment, {**odd, "session_id": 7, "hook_event_name": EVENTS.get(moment)}, HELLO) is None
+    for moment in HookMoment:
+        assert HOOKS.event(moment, odd, HELLO) is None
+        assert HOOKS.event(moment, {**odd, "session_id": 7, "hook_event_name": EVENTS.get(moment)}, HELLO) is None
 
 
 @given(st.text(min_size=1).filter(str.strip))
 def test_any_text_survives_as_json(text: str) -> None:
     """What Qwen cannot parse it would hand to the model as it is, without any mark."""
     expected = {"hookSpecificOutput": {"hookEventName": "UserPromptSubmit", "additionalContext": text}}
-    assert json.loads(HOOKS.answer(Moment.PROMPT, text).stdout) == expected
-    assert json.loads(HOOKS.answer(Moment.TOOL, text).stdout) == expected
-    assert json.loads(HOOKS.answer(Moment.STOP, text).stdout) == {"decision": "block", "reason": text}
+    assert json.loads(HOOKS.answer(HookMoment.PROMPT, text).stdout) == expected
+    assert json.loads(HOOKS.answer(HookMoment.TOOL, text).stdout) == expected
+    assert json.loads(HOOKS.answer(HookMoment.STOP, text).stdout) == {"decision": "block", "reason": text}
 
 
 def test_start_says_nothing() -> None:
     """What a hook says there becomes part of the system prompt: no message may have that authority."""
-    assert Moment.START not in HOOKS.most_chars
-    assert HOOKS.answer(Moment.START, "text") == SILENCE
-    assert HOOKS.answer(Moment.PROMPT, " ") == SILENCE
-    assert HOOKS.context(Moment.PROMPT, "/bell") == SILENCE
-    assert [moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER] == [Moment.STOP]
+    assert HookMoment.START not in HOOKS.most_chars
+    assert HOOKS.answer(HookMoment.START, "text") == SILENCE
+    assert HOOKS.answer(HookMoment.PROMPT, " ") == SILENCE
+    assert HOOKS.context(HookMoment.PROMPT, "/bell") == SILENCE
+    assert [moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER] == [HookMoment.STOP]
 
 
 SETTINGS = b"""{

@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.testing import Agent
 from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, OPENCODE, QWEN, Conversation, Inn, Kind, RawHook, run_hook
 from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until
@@ -60,7 +60,7 @@ def test_what_was_offered_to_a_hook_that_did_not_print_is_given_after_the_restar
     guest = inn.guest(COPILOT)
     message = inn.send("please look")
     with RawHook(guest, daemon.socket) as hook:
-        assert b"please look" in hook.ask(Moment.PROMPT, prompt="go")
+        assert b"please look" in hook.ask(HookMoment.PROMPT, prompt="go")
         daemon.kill()
     daemon.start()
     text = guest.prompt()
@@ -79,7 +79,7 @@ def test_a_daemon_that_dies_while_it_offers_prints_nothing_and_loses_nothing(dae
     guest.prompt()
     message = inn.send("please look")
     daemon.start(side=side, holding=OFFER)
-    assert guest.run(Moment.PROMPT, prompt="go").is_silent
+    assert guest.run(HookMoment.PROMPT, prompt="go").is_silent
     assert daemon.is_gone(20)
     daemon.start()
     text = guest.prompt()
@@ -99,7 +99,7 @@ def test_the_bell_rings_before_the_message_is_there(daemon: Served, side: str) -
     inn.wait_bell(COPILOT.name, is_on=False)
     send_into(daemon, "please look")
     assert inn.is_ringing(COPILOT.name)
-    assert guest.run(Moment.TOOL).is_silent
+    assert guest.run(HookMoment.TOOL).is_silent
     daemon.start()
     assert texts(export(daemon, "inbox")) == ([] if side == "before" else ["please look"])
     stubborn(daemon, "send", text="please look", upstream_id="please look")
@@ -121,7 +121,7 @@ def test_the_bell_of_a_daemon_that_is_gone_costs_a_question_and_no_more(daemon: 
     inn.wait_bell(COPILOT.name, is_on=True)
     daemon.kill()
     assert inn.is_ringing(COPILOT.name)
-    assert guest.run(Moment.TOOL).is_silent
+    assert guest.run(HookMoment.TOOL).is_silent
     daemon.start()
     inn.wait_bell(COPILOT.name, is_on=True)
     assert "please look" in guest.tool()
@@ -179,7 +179,7 @@ def test_what_a_hook_had_not_printed_when_the_daemon_was_killed_is_proven_by_not
     guest.prompt(turn="t1")
     message = inn.send("please look")
     with RawHook(guest, daemon.socket) as hook:
-        assert b"please look" in hook.ask(Moment.TOOL)
+        assert b"please look" in hook.ask(HookMoment.TOOL)
         daemon.kill()
     daemon.start()
     again = guest.tool()
@@ -205,7 +205,7 @@ def test_record_of_each_host_that_keeps_one_proves_after_a_restart(
 
     def stop(turn: str) -> None:
         guest.turn = turn
-        payload = json.loads(guest.payload(Moment.STOP))
+        payload = json.loads(guest.payload(HookMoment.STOP))
         name = "transcriptPath" if kind is COPILOT else "transcript_path"
         run_hook(guest.home, kind.name, "stop", json.dumps({**payload, name: str(record)}).encode(), env=guest.env)
 
@@ -451,15 +451,15 @@ def test_result_that_opencode_had_not_reported_is_proven_by_no_conversation_afte
     inn = Inn(daemon)
     first, second = inn.guest(OPENCODE, "ses_1", turn="t1"), inn.guest(OPENCODE, "ses_2", turn="t2")
     with second.agent() as agent:
-        second.run(Moment.PROMPT, prompt="go")
-        first.run(Moment.PROMPT, prompt="go")
-        second.run(Moment.TOOL)
+        second.run(HookMoment.PROMPT, prompt="go")
+        first.run(HookMoment.PROMPT, prompt="go")
+        second.run(HookMoment.TOOL)
         message = inn.send("please look", sender="bob", channel="x")
         assert texts(agent.tool("inbox_pull")["messages"]) == ["please look"]
         daemon.kill()
         daemon.start()
         agent.request("tools/list", {})
-        given = second.run(Moment.TOOL).out
+        given = second.run(HookMoment.TOOL).out
         line = inn.ledger(message, OPENCODE.name)
         assert (line["state"], REPEAT in given) == ("offered", True)
 
@@ -485,7 +485,7 @@ def test_a_restarted_daemon_does_not_take_a_working_qwen_for_idle(daemon: Served
     with socket.socket(socket.AF_UNIX) as peer:
         peer.bind(str(address))
         peer.listen()
-        run_hook(daemon.home, QWEN.name, "prompt", guest.payload(Moment.PROMPT, prompt="work"), env=env)
+        run_hook(daemon.home, QWEN.name, "prompt", guest.payload(HookMoment.PROMPT, prompt="work"), env=env)
         daemon.kill()
         daemon.start()
         message = inn.send("please look")

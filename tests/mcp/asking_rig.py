@@ -26,7 +26,7 @@ from harken.config.settings import Settings
 from harken.daemon.asking import Asking
 from harken.daemon.compose import Daemon, compose
 from harken.hosts.hello import Hello
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.inbox import Caller, Role
 from harken.reaction import Action, ActionState
 from harken.sessions.session import Session
@@ -165,7 +165,7 @@ class Room:
 
     async def _stop(self, hello: Hello, kind: Kind, *, is_held: bool) -> bool:
         """Return whether the turn ended."""
-        words = kind.words(Moment.STOP, Say(native=_native(hello), turn="t1", cwd=hello.cwd, is_held=is_held))
+        words = kind.words(HookMoment.STOP, Say(native=_native(hello), turn="t1", cwd=hello.cwd, is_held=is_held))
         payload = json.dumps(words).encode()
         env = {"CLAUDE_PID": str(hello.ppid)} if kind is CLAUDE else {}
         said = Hello(host=kind.name, moment="stop", payload=len(payload), ppid=hello.ppid, env=env)

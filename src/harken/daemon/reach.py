@@ -19,7 +19,7 @@ from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
 from harken.hosts.hello import Hello, WakeTarget
-from harken.hosts.hook import Moment, Voice
+from harken.hosts.hook import HookMoment, Voice
 from harken.hosts.process import command_line, is_alive
 from harken.hosts.registry import hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeWay
@@ -29,10 +29,10 @@ from harken.model import SessionKey
 from harken.sessions.reading import NamingOf, ReadingOf
 from harken.sessions.session import Session, SessionRecord, Waker
 from harken.store.contract import Store
+from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks.connection import HookConnection
-from harken.surfaces.hooks.desk import HookDesk
+from harken.surfaces.hooks.handler import HookHandler
 from harken.surfaces.hooks.line import LineConnection
-from harken.surfaces.telling import Teller
 from harken.surfaces.wakers import BellWaker, Notify, TextWaker, push_waker
 from harken.surfaces.wire import Lines
 
@@ -70,11 +70,11 @@ class Reaching:
         self._naming = naming
         self._reading_of = reading_of
         self._host_wakers: dict[str, HostWaker] = {}
-        self._teller = Teller(inbox, Questions(store, clock))
-        self._desk = HookDesk(
+        self._composer = HookComposer(inbox, Questions(store, clock))
+        self._handler = HookHandler(
             inbox,
             clock,
-            self._teller,
+            self._composer,
             wakers=self._wakers,
             reading_of=reading_of,
             bell_of=lambda key: str(bells.path(key)),
@@ -93,13 +93,13 @@ class Reaching:
 
     async def serve_hook(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve one run of a hook."""
-        await HookConnection(stream, lines, self._desk).serve(self._with_task(hello, peer), lineage(peer))
+        await HookConnection(stream, lines, self._handler).serve(self._with_task(hello, peer), lineage(peer))
 
     async def serve_wake(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve a program that waits to wake its session."""
         adapter = hook_adapter(hello.host)
         if adapter is not None:
-            line = LineConnection(stream, lines, self._desk, self._teller, self._inbox)
+            line = LineConnection(stream, lines, self._handler, self._composer, self._inbox)
             await line.serve(self._with_task(hello, peer), adapter, lineage(peer))
 
     def _with_task(self, hello: Hello, peer: int) -> Hello:
@@ -115,7 +115,7 @@ class Reaching:
                 session.wakers.setdefault(waker.name, waker)
         channel = host.channel() if host.channel else None
         if channel and channel.listens(command_line(session.pid)):
-            pusher = push_waker(channel, session, self._teller, notify)
+            pusher = push_waker(channel, session, self._composer, notify)
             # Whoever turned the channel on prefers it to the bell.
             session.wakers = {pusher.name: pusher, **session.wakers}
 
@@ -126,7 +126,7 @@ class Reaching:
         # A task may have come or gone since.
         self._inbox.sessions.read_anew(self._reading_of)
         for session in sessions:
-            await self._desk.settle_past(session)
+            await self._handler.settle_past(session)
             session.wakers.update((waker.name, waker) for waker in self._wakers(session, Hello()))
             if session.turns.has_wakes:
                 self.wakes.expect_proof(session.key)
@@ -144,11 +144,11 @@ class Reaching:
             await anyio.sleep(REAP_SOON_SECONDS if is_soon else REAP_EVERY_SECONDS)
             for session in self._live():
                 if session.turns.has_wakes:
-                    await self._desk.look_again(session)
+                    await self._handler.look_again(session)
                 # A process that is not known, or is the first of a container, is not looked for.
                 is_gone = session.pid > 1 and is_alive(session.pid, session.process_identity) is False
                 if not session.connections and (is_gone or self._is_left(session)):
-                    await self._desk.look_again(session)
+                    await self._handler.look_again(session)
                     self._inbox.sessions.end(session.key)
                     await self._inbox.release(session.key)
                 elif session.probe is not None and not session.is_busy:
@@ -173,7 +173,7 @@ class Reaching:
         session = self._inbox.sessions.get(key)
         if session is None:
             return
-        await self._desk.look_again(session)
+        await self._handler.look_again(session)
         if carriers := session.turns.give_up_wakes():
             await self._inbox.release(key, carriers)
 
@@ -182,7 +182,7 @@ class Reaching:
         host = host_named(session.host)
         found: list[Waker] = []
         # Only a session that was told at its start watches its bell; one that was connected later does not.
-        if host.watches_bell and (hello.moment == Moment.START or self._bells.is_watched(session.key)):
+        if host.watches_bell and (hello.moment == HookMoment.START or self._bells.is_watched(session.key)):
             found.append(BellWaker(session=session, ring=lambda sleeper: self._bells.ring_session(sleeper.key)))
         if host.waker is not None:
             waker = self._host_wakers.setdefault(host.name, host.waker()())
@@ -204,11 +204,11 @@ class Reaching:
         return TextWaker(
             name=way.surface,
             session=session,
-            teller=self._teller,
+            composer=self._composer,
             send=send,
-            most_chars=hooks.most_chars.get(Moment.BELL, 0),
+            most_chars=hooks.most_chars.get(HookMoment.BELL, 0),
             runs_prompt_hook=way.runs_prompt_hook,
-            speaks_as_user=way.speaks_as_user or hooks.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
+            speaks_as_user=way.speaks_as_user or hooks.voices.get(HookMoment.BELL, Voice.USER) is Voice.USER,
         )
 
 

@@ -1,6 +1,6 @@
 """What a hook of a host says and hears, in words of our own: the seam between the host modules and the hook surface.
 
-Pure values. Each host module turns the host's payload into an `Occasion`, and a text into the `HookAnswer` that this
+Pure values. Each host module turns the host's payload into an `HookEvent`, and a text into the `HookAnswer` that this
 host passes on to its model. What is said, and whether anything is, is decided by the surface above.
 """
 
@@ -14,7 +14,7 @@ from typing import Protocol
 from harken.hosts.hello import Hello
 
 
-class Moment(StrEnum):
+class HookMoment(StrEnum):
     """When a hook runs. These are the names in the commands that `connect` writes."""
 
     START = "start"  # a conversation begins, is resumed or cleared
@@ -33,10 +33,10 @@ class Voice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Occasion:
+class HookEvent:
     """One run of a hook."""
 
-    moment: Moment
+    moment: HookMoment
     native: str = ""  # the host's own id of the conversation
     pid: int = 0  # the host's process where it names it; 0: found by ancestry
     cwd: str = ""
@@ -64,7 +64,7 @@ class HookAnswer:
 SILENCE = HookAnswer()
 
 
-class HookHost(Protocol):
+class HookAdapter(Protocol):
     """How one host's hooks speak. Implemented once per host, as a value without state."""
 
     @property
@@ -73,12 +73,12 @@ class HookHost(Protocol):
         ...
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry; a moment that is missing carries nothing to the model."""
         ...
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model at each of those moments."""
         ...
 
@@ -87,14 +87,14 @@ class HookHost(Protocol):
         """How often in a row the end of a turn may be held up; 0 when it cannot."""
         ...
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means, None when there is nothing to do (a payload that is not this host's)."""
         ...
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         ...
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print without a text; `watch` is the session's bell, for hosts that watch a file."""
         ...

@@ -16,7 +16,7 @@ from harken.hosts.marks import UNMARKED, HostMarks
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
     from harken.hosts.connect.plan import Connector
-    from harken.hosts.hook import HookHost
+    from harken.hosts.hook import HookAdapter
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
     from harken.runs.sandbox import Sandbox
@@ -123,7 +123,7 @@ class Host:
 
     # Its parts; None where it has no such thing.
     interactive: InteractiveCommand | None = None
-    hooks: Callable[[], HookHost] | None = None  # `connect` gives it some: what waits is handed to it
+    hooks: Callable[[], HookAdapter] | None = None  # `connect` gives it some: what waits is handed to it
     connector: Callable[[], Connector] | None = None
     sandbox: Callable[[], Sandbox] | None = None
     transcript: Callable[[], RecordReader] | None = None

@@ -23,7 +23,7 @@ from harken.plugins import BrokenPlugin, load_plugin, plugin_entries
 
 if TYPE_CHECKING:  # imported when they are asked for: a verb about one host does not pay for the others
     from harken.hosts.connect.plan import Connector
-    from harken.hosts.hook import HookHost
+    from harken.hosts.hook import HookAdapter
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import PushChannel
     from harken.runs.sandbox import Sandbox
@@ -102,7 +102,7 @@ def connector(name: str) -> Connector:
     return host.connector()
 
 
-def hook_host(name: str) -> HookHost:
+def hook_host(name: str) -> HookAdapter:
     """Return how a host's hooks speak; raises `NotFound` for one that has none."""
     host = hosts()[host_name(name)]
     if host.hooks is None:
@@ -110,7 +110,7 @@ def hook_host(name: str) -> HookHost:
     return host.hooks()
 
 
-def hook_adapter(name: str) -> HookHost | None:
+def hook_adapter(name: str) -> HookAdapter | None:
     """Return how a host's hooks speak; None for what is no host, or has no hooks."""
     host = host_named(name)
     return host.hooks() if host.hooks else None

@@ -16,7 +16,7 @@ from harken.hosts.wake import PushChannel
 from harken.model import WakeResult
 from harken.sessions.session import Session
 from harken.sessions.turns import Carriage
-from harken.surfaces.telling import Manner, Teller
+from harken.surfaces.composer import HookComposer, SurfaceProfile
 
 Send = Callable[[str], Awaitable[bool | None]]
 """Brings a text to a host; returns whether it was taken: None when it may have been, and its record will show it.
@@ -52,7 +52,7 @@ class TextWaker:
 
     name: str
     session: Session
-    teller: Teller
+    composer: HookComposer
     send: Send
     most_chars: int
     speaks_as_user: bool
@@ -65,32 +65,32 @@ class TextWaker:
             self.session.hindrance = await self.session.probe()
         if self.session.hindrance:
             return WakeResult.POSTPONED
-        manner = Manner(
+        profile = SurfaceProfile(
             surface=self.name,
             most_chars=self.most_chars,
             carriage=Carriage.WAKE,
             speaks_as_user=self.speaks_as_user,
             is_new_turn=True,
         )
-        told = await self.teller.tell(self.session, manner)
+        told = await self.composer.tell(self.session, profile)
         if not told.text:
             return WakeResult.REFUSED
         # Cancelled in the middle of it, nobody can say whether the host has the text: it stays open until proof.
         try:
             is_taken = await self.send(told.text)
         except ConnectionResetError:
-            await self.teller.give_up(self.session, told)
+            await self.composer.give_up(self.session, told)
             return WakeResult.REFUSED
         if is_taken is False:
             with anyio.CancelScope(shield=True):
-                await self.teller.take_back(self.session, told)
+                await self.composer.take_back(self.session, told)
             return WakeResult.REFUSED
         if is_taken and not self.runs_prompt_hook:
             self.session.work()
         return WakeResult.TAKEN
 
 
-def push_waker(channel: PushChannel, session: Session, teller: Teller, notify: Notify) -> TextWaker:
+def push_waker(channel: PushChannel, session: Session, composer: HookComposer, notify: Notify) -> TextWaker:
     """Return the way to wake a session that listens to a push channel of its host."""
 
     async def send(text: str) -> bool:
@@ -99,7 +99,7 @@ def push_waker(channel: PushChannel, session: Session, teller: Teller, notify: N
     return TextWaker(
         name=channel.surface,
         session=session,
-        teller=teller,
+        composer=composer,
         send=send,
         most_chars=channel.most_chars,
         speaks_as_user=False,

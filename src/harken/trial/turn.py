@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import Unavailable
-from harken.hosts.hook import HookHost, Moment
+from harken.hosts.hook import HookAdapter, HookMoment
 from harken.hosts.host import Host
 from harken.hosts.trial_recipe import TrialRecipe
 from harken.trial.exchange import ModelAnswer, ModelRequest, resolve, side
@@ -60,7 +60,7 @@ class Trial:
 
     host: Host
     recipe: TrialRecipe
-    hooks: HookHost
+    hooks: HookAdapter
     program: Path
     environ: dict[str, str]  # the person's own, whole
     folder: Path
@@ -338,6 +338,6 @@ def explained(trial: Trial, outcome: TrialResult, guest: TrialSession | None) ->
     return replace(outcome, reason=outcome.reason or reason, hint=outcome.hint or hint)
 
 
-def has_wake(hooks: HookHost) -> bool:
+def has_wake(hooks: HookAdapter) -> bool:
     """Whether a host can be woken at all."""
-    return Moment.BELL in hooks.most_chars
+    return HookMoment.BELL in hooks.most_chars

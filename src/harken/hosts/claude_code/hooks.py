@@ -1,4 +1,4 @@
-"""Claude Code's hooks: its JSON as an `Occasion`, and a text as the JSON that it passes on to its model.
+"""Claude Code's hooks: its JSON as an `HookEvent`, and a text as the JSON that it passes on to its model.
 
 Pure. Its model is told to take what hooks say as feedback from the user, so the frame around each text, which names
 its sender and what it is to be treated as, matters here more than elsewhere; senders that nobody knows do not come this
@@ -15,16 +15,16 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 
-EVENTS: Final[Mapping[Moment, str]] = MappingProxyType(
+EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
-        Moment.START: "SessionStart",
-        Moment.PROMPT: "UserPromptSubmit",
-        Moment.TOOL: "PostToolBatch",
-        Moment.STOP: "Stop",
-        Moment.END: "SessionEnd",
-        Moment.BELL: "FileChanged",
+        HookMoment.START: "SessionStart",
+        HookMoment.PROMPT: "UserPromptSubmit",
+        HookMoment.TOOL: "PostToolBatch",
+        HookMoment.STOP: "Stop",
+        HookMoment.END: "SessionEnd",
+        HookMoment.BELL: "FileChanged",
     }
 )
 MOST_CHARS: Final = 9_500  # above 10,000 Claude Code shows its model only the beginning and the name of a file
@@ -33,71 +33,71 @@ REWAKE: Final = 2
 MAX_DIGITS: Final = 10
 
 # The start carries nothing: its answer names the bell to watch, and the first prompt carries what waits.
-_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
-    dict.fromkeys((Moment.PROMPT, Moment.TOOL, Moment.STOP, Moment.BELL), MOST_CHARS)
+_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+    dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), MOST_CHARS)
 )
-_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(dict.fromkeys(_MOST_CHARS, Voice.OUTSIDE))
+_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(dict.fromkeys(_MOST_CHARS, Voice.OUTSIDE))
 _GOES_ON: Final = frozenset({"clear", "resume"})
 
 
 @dataclass(frozen=True, slots=True)
-class _ClaudeHooks:
+class ClaudeCodeHooks:
     """The hooks of Claude Code."""
 
     name: str = "claude-code"
     most_stops: int = MOST_STOPS
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry."""
         return _MOST_CHARS
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model at each of those moments."""
         return _VOICES
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for an event that is not the one this moment stands for."""
         native = _text(payload, "session_id")
         # Copilot runs the plugins that a project has for Claude Code, and drops what their hooks say.
         is_elsewhere = "COPILOT_CLI" in hello.env and "timestamp" in payload
         if not native or is_elsewhere or payload.get("hook_event_name") != EVENTS[moment]:
             return None
-        return Occasion(
+        return HookEvent(
             moment=moment,
             native=native,
             pid=_pid(hello.env.get("CLAUDE_PID", "")),
             cwd=_text(payload, "cwd") or hello.cwd,
             turn=_text(payload, "prompt_id"),
-            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             transcript=_text(payload, "transcript_path"),
             is_subagent=bool(payload.get("agent_id")),
-            is_step=moment is Moment.TOOL,
-            is_compacted=moment is Moment.START and _text(payload, "source") == "compact",
-            is_continued=moment is Moment.STOP and payload.get("stop_hook_active") is True,
-            keeps_running=moment is Moment.END and _text(payload, "reason") in _GOES_ON,
+            is_step=moment is HookMoment.TOOL,
+            is_compacted=moment is HookMoment.START and _text(payload, "source") == "compact",
+            is_continued=moment is HookMoment.STOP and payload.get("stop_hook_active") is True,
+            keeps_running=moment is HookMoment.END and _text(payload, "reason") in _GOES_ON,
         )
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         if moment not in _MOST_CHARS or not text:
             return SILENCE
-        if moment is Moment.BELL:
+        if moment is HookMoment.BELL:
             return HookAnswer(stderr=text, exit_code=REWAKE)
         return _output(moment, {"additionalContext": text})
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print without a text: at the start, which file rings for this session."""
-        if moment is not Moment.START or not watch:
+        if moment is not HookMoment.START or not watch:
             return SILENCE
         return _output(moment, {"watchPaths": [watch]})
 
 
-HOOKS: Final[HookHost] = _ClaudeHooks()
+HOOKS: Final[HookAdapter] = ClaudeCodeHooks()
 
 
-def _output(moment: Moment, fields: Mapping[str, object]) -> HookAnswer:
+def _output(moment: HookMoment, fields: Mapping[str, object]) -> HookAnswer:
     return HookAnswer(stdout=json.dumps({"hookSpecificOutput": {"hookEventName": EVENTS[moment], **fields}}))
 
 

@@ -21,7 +21,7 @@ from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
 
 HOST: Final = "claude-code"
@@ -109,7 +109,7 @@ def _hooks(place: InstallTarget) -> Mapping[str, object]:
     # Silent in another program that loads the plugin and does not say where it is.
     command = f'cat "${{CLAUDE_PLUGIN_ROOT}}/hooks/{_TOLD}" 2>/dev/null || :'
     telling = {"type": "command", "command": command, "timeout": _HOOK_SECONDS}
-    hooks[EVENTS[Moment.START]].append({"matcher": _FRESH, "hooks": [telling]})
+    hooks[EVENTS[HookMoment.START]].append({"matcher": _FRESH, "hooks": [telling]})
     # Claude Code asks before it uses any tool of a server, in every mode; a person's own deny rules come before this.
     allow = {"hookSpecificOutput": {"hookEventName": "PreToolUse", "permissionDecision": "allow"}}
     command = f"printf %s {shlex.quote(json.dumps(allow))}"
@@ -123,12 +123,12 @@ def _hooks(place: InstallTarget) -> Mapping[str, object]:
 def _told(abilities: Abilities) -> Mapping[str, object]:
     """Return what the hook at the start of a session answers."""
     text = agent_instructions(abilities)
-    return {"hookSpecificOutput": {"hookEventName": EVENTS[Moment.START], "additionalContext": text}}
+    return {"hookSpecificOutput": {"hookEventName": EVENTS[HookMoment.START], "additionalContext": text}}
 
 
-def _hook(place: InstallTarget, moment: Moment) -> Mapping[str, object]:
+def _hook(place: InstallTarget, moment: HookMoment) -> Mapping[str, object]:
     hook: dict[str, object] = {"type": "command", "command": hook_line(place, HOST, moment), "timeout": _HOOK_SECONDS}
-    if moment is Moment.BELL:
+    if moment is HookMoment.BELL:
         hook |= {"asyncRewake": True, "rewakeSummary": _SUMMARY, "rewakeMessage": _PREFIX}
     return {"hooks": [hook]}
 

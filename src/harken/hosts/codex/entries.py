@@ -23,7 +23,7 @@ from harken.hosts.connect.edits import (
     toml_value,
 )
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 
 SERVER: Final = "harken"
 # Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
@@ -130,14 +130,14 @@ def runs_hooks(config: bytes | None, *, file: Path) -> bool:
     return toml_value(config, ("features", "hooks"), file=file) is not False
 
 
-def _group(place: InstallTarget, moment: Moment) -> dict[str, object]:
-    is_last = moment in {Moment.START, Moment.END}
+def _group(place: InstallTarget, moment: HookMoment) -> dict[str, object]:
+    is_last = moment in {HookMoment.START, HookMoment.END}
     hook: dict[str, object] = {
         "type": "command",
         "command": hook_line(place, NAME, moment, is_in_task=place.is_for_tasks),
         "timeout": _LAST_SECONDS if is_last else _HOOK_SECONDS,
     }
-    if moment in {Moment.PROMPT, Moment.TOOL}:
+    if moment in {HookMoment.PROMPT, HookMoment.TOOL}:
         # No limit: it is counted in bytes, and would cut the middle out of a text that is not English.
         hook["additionalContextLimit"] = 0
     return {"hooks": [hook]}

@@ -1,4 +1,4 @@
-"""How Codex's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+"""How Codex's hooks speak: its payloads as events, and texts as the JSON that it passes on to its model.
 
 Pure. Whatever a hook says arrives with the developer's authority, and what holds up the end of a turn with the
 user's, so no moment may carry an outsider's words. Codex drops an answer with a key that it does not know, without a
@@ -13,27 +13,27 @@ from dataclasses import dataclass
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 
 NAME: Final = "codex"
 
 # SessionStart is missing: it runs directly before the first prompt, and a session that seems idle would be woken.
-EVENTS: Final[Mapping[Moment, str]] = {
-    Moment.PROMPT: "UserPromptSubmit",
-    Moment.TOOL: "PostToolUse",
-    Moment.STOP: "Stop",
+EVENTS: Final[Mapping[HookMoment, str]] = {
+    HookMoment.PROMPT: "UserPromptSubmit",
+    HookMoment.TOOL: "PostToolUse",
+    HookMoment.STOP: "Stop",
     # After Esc there is no end of a turn, only this: as at a start nothing runs, nothing is proven, nobody listens.
-    Moment.START: "Interrupt",
-    Moment.END: "SessionEnd",
+    HookMoment.START: "Interrupt",
+    HookMoment.END: "SessionEnd",
 }
 # `connect` lifts the limit of 2,500 tokens for context. It stays for what holds up an end, at four bytes a token.
-_MOST_CHARS: Final[Mapping[Moment, int]] = {
-    Moment.PROMPT: 8_000,
-    Moment.TOOL: 8_000,
-    Moment.STOP: 2_400,
-    Moment.BELL: 8_000,
+_MOST_CHARS: Final[Mapping[HookMoment, int]] = {
+    HookMoment.PROMPT: 8_000,
+    HookMoment.TOOL: 8_000,
+    HookMoment.STOP: 2_400,
+    HookMoment.BELL: 8_000,
 }
-_VOICES: Final[Mapping[Moment, Voice]] = dict.fromkeys(_MOST_CHARS, Voice.USER)
+_VOICES: Final[Mapping[HookMoment, Voice]] = dict.fromkeys(_MOST_CHARS, Voice.USER)
 _MOST_STOPS: Final = 3
 
 
@@ -45,45 +45,45 @@ class CodexHooks:
     most_stops: int = _MOST_STOPS
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry."""
         return _MOST_CHARS
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model."""
         return _VOICES
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Codex's, or not of this moment."""
         native = _text(payload, "session_id")
         if not native or _text(payload, "hook_event_name") != EVENTS.get(moment):
             return None
-        return Occasion(
+        return HookEvent(
             moment=moment,
             native=native,
             turn=_text(payload, "turn_id"),
             cwd=_text(payload, "cwd") or hello.cwd,
-            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             transcript=_text(payload, "transcript_path"),
             # A helper's hooks name the conversation that it works for, and the helper beside it.
             is_subagent=bool(_text(payload, "agent_id")),
             is_continued=payload.get("stop_hook_active") is True,
         )
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         # Half of a surrogate pair cannot be read by Codex, which then drops the whole answer.
         sound = text.encode("utf-8", "replace").decode("utf-8")
         if not sound.strip():
             return SILENCE
-        if moment is Moment.STOP:
+        if moment is HookMoment.STOP:
             return _printed({"decision": "block", "reason": sound})
-        if moment in {Moment.PROMPT, Moment.TOOL}:
+        if moment in {HookMoment.PROMPT, HookMoment.TOOL}:
             return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": sound}})
         return SILENCE
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print when there is no text: nothing, for Codex watches no files."""
         del moment, watch
         return SILENCE
@@ -98,4 +98,4 @@ def _text(payload: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-HOOKS: Final[HookHost] = CodexHooks()
+HOOKS: Final[HookAdapter] = CodexHooks()

@@ -12,7 +12,7 @@ from subprocess import list2cmdline
 from typing import Final
 
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 
 IN_TASK: Final = "--in-task"
 
@@ -22,13 +22,13 @@ def mcp_command(place: InstallTarget) -> tuple[str, ...]:
     return (place.python, "-I", "-S", str(place.edge / "mcp.py"), "--home", str(place.harken))
 
 
-def hook_command(place: InstallTarget, host: str, moment: Moment) -> tuple[str, ...]:
+def hook_command(place: InstallTarget, host: str, moment: HookMoment) -> tuple[str, ...]:
     """Return the command that asks the daemon on behalf of a hook."""
     script = str(place.edge / "hook.py")
     return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value)
 
 
-def hook_line(place: InstallTarget, host: str, moment: Moment, *, is_in_task: bool = False) -> str:
+def hook_line(place: InstallTarget, host: str, moment: HookMoment, *, is_in_task: bool = False) -> str:
     """Return the line that `connect` writes into a host's settings: for `sh`, or where there is none, one command.
 
     With `is_in_task` it is silent in sessions that are in no task's folder.
@@ -36,9 +36,9 @@ def hook_line(place: InstallTarget, host: str, moment: Moment, *, is_in_task: bo
     command = (*hook_command(place, host, moment), *([IN_TASK] if is_in_task else []))
     if not place.has_shell:
         # The script itself looks at the bell then: dearer, but there is nothing cheaper to do it.
-        return list2cmdline([*command, "--bell"] if moment is Moment.TOOL else command)
+        return list2cmdline([*command, "--bell"] if moment is HookMoment.TOOL else command)
     # A script that is gone would make the interpreter end with 2, which hosts take for a veto.
     tests = [f"[ -x {shlex.quote(command[0])} ]", f"[ -f {shlex.quote(command[3])} ]"]
-    if moment is Moment.TOOL:
+    if moment is HookMoment.TOOL:
         tests.insert(0, f"[ -s {shlex.quote(str(place.harken / 'run' / 'bells' / host))} ]")
     return f"{' && '.join(tests)} || exit 0; exec {shlex.join(command)}"

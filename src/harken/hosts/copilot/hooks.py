@@ -1,4 +1,4 @@
-"""How Copilot CLI's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+"""How Copilot CLI's hooks speak: its payloads as events, and texts as the JSON that it passes on to its model.
 
 Pure. A session's first hook runs with its first prompt, directly before the hook of that prompt: it carries nothing,
 so nothing can be said twice. The end of a turn is held up with words that Copilot takes for the person's own.
@@ -13,21 +13,21 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 
 NAME: Final = "copilot-cli"
 
 # What follows a tool is cut at 10 KB; the rest of that is Copilot's own words and what JSON adds.
 _MOST: Final = 8_000
-_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
-    dict.fromkeys((Moment.PROMPT, Moment.TOOL, Moment.STOP, Moment.BELL), _MOST)
+_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+    dict.fromkeys((HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.BELL), _MOST)
 )
-_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
+_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     {
-        Moment.PROMPT: Voice.OUTSIDE,  # a `<system_reminder>` after the prompt
-        Moment.TOOL: Voice.OUTSIDE,  # beside the tool's result, as the words of a hook
-        Moment.STOP: Voice.USER,  # the next prompt, with nothing that says it is not typed
-        Moment.BELL: Voice.OUTSIDE,  # a wake: a `<system_notification>`, or the output of a shell
+        HookMoment.PROMPT: Voice.OUTSIDE,  # a `<system_reminder>` after the prompt
+        HookMoment.TOOL: Voice.OUTSIDE,  # beside the tool's result, as the words of a hook
+        HookMoment.STOP: Voice.USER,  # the next prompt, with nothing that says it is not typed
+        HookMoment.BELL: Voice.OUTSIDE,  # a wake: a `<system_notification>`, or the output of a shell
     }
 )
 # Copilot ends a turn in spite of its hooks after eight in a row; other people's hooks count too.
@@ -35,46 +35,46 @@ _MOST_STOPS: Final = 6
 
 
 @dataclass(frozen=True, slots=True)
-class _CopilotHooks:
+class CopilotHooks:
     """The hooks of Copilot CLI."""
 
     name: str = NAME
     most_stops: int = _MOST_STOPS
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry."""
         return _MOST_CHARS
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model."""
         return _VOICES
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Copilot's."""
         native = _text(payload, "sessionId")
         if not native:
             return None
-        return Occasion(
+        return HookEvent(
             moment=moment,
             native=native,
             cwd=_text(payload, "cwd") or hello.cwd,
-            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             transcript=_text(payload, "transcriptPath"),
             # A helper has a session id of its own and names the one it works for.
             is_subagent=bool(_text(payload, "parentAgentId")),
             is_continued=payload.get("stop_hook_active") is True,
         )
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
-        if not text or moment not in {Moment.PROMPT, Moment.TOOL, Moment.STOP}:
+        if not text or moment not in {HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP}:
             return SILENCE
-        said = {"decision": "block", "reason": text} if moment is Moment.STOP else {"additionalContext": text}
+        said = {"decision": "block", "reason": text} if moment is HookMoment.STOP else {"additionalContext": text}
         return HookAnswer(stdout=json.dumps(said) + "\n")
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print when there is no text: nothing, for Copilot watches no files."""
         del moment, watch
         return SILENCE
@@ -85,4 +85,4 @@ def _text(payload: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-HOOKS: Final[HookHost] = _CopilotHooks()
+HOOKS: Final[HookAdapter] = CopilotHooks()

@@ -20,7 +20,7 @@ from harken import __version__
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.copilot.hooks import NAME
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.hosts.instructions import SKILLS, Abilities, skill_text
 
 MARKETPLACE: Final = "harken-copilot"
@@ -43,14 +43,14 @@ QUIET_TOOLS: Final = ("inbox_pull", "inbox_read", "wait_for_inbound_message", "a
 TELLING_TOOLS: Final = ("reply", "send_to_task", "send_to_peer")  # it asks before these too, and should
 
 _DESCRIPTION: Final = "The inbox of this agent: messages from people, machines and other agents."
-_HOOKS: Final[Mapping[str, Moment]] = MappingProxyType(
+_HOOKS: Final[Mapping[str, HookMoment]] = MappingProxyType(
     {
-        "sessionStart": Moment.START,
-        "userPromptSubmitted": Moment.PROMPT,
-        "postToolUse": Moment.TOOL,
-        "postToolUseFailure": Moment.TOOL,
-        "agentStop": Moment.STOP,
-        "sessionEnd": Moment.END,
+        "sessionStart": HookMoment.START,
+        "userPromptSubmitted": HookMoment.PROMPT,
+        "postToolUse": HookMoment.TOOL,
+        "postToolUseFailure": HookMoment.TOOL,
+        "agentStop": HookMoment.STOP,
+        "sessionEnd": HookMoment.END,
     }
 )
 # Copilot waits for a hook before it goes on; a daemon that hangs must not hold up a person for long.

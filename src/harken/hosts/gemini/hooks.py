@@ -1,4 +1,4 @@
-"""How Gemini CLI's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+"""How Gemini CLI's hooks speak: its payloads as events, and texts as the JSON that it passes on to its model.
 
 Pure. Gemini wraps what its hooks add as context of its own and escapes angle brackets in it, so those moments carry
 bodies; what keeps a turn going arrives as plain words of the user. Nothing in a payload tells a subagent's tool from
@@ -14,26 +14,26 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 
 NAME: Final = "gemini-cli"
 CLEARED: Final = "clear"  # the reason of an end after which the process goes on
 
-EVENTS: Final[Mapping[Moment, str]] = MappingProxyType(
+EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
-        Moment.START: "SessionStart",
-        Moment.PROMPT: "BeforeAgent",
-        Moment.TOOL: "AfterTool",
-        Moment.STOP: "AfterAgent",
-        Moment.END: "SessionEnd",
+        HookMoment.START: "SessionStart",
+        HookMoment.PROMPT: "BeforeAgent",
+        HookMoment.TOOL: "AfterTool",
+        HookMoment.STOP: "AfterAgent",
+        HookMoment.END: "SessionEnd",
     }
 )
 # A session that starts may stay without a prompt for hours: it is told with the prompt, directly before the model.
-_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
-    {Moment.PROMPT: 8_000, Moment.TOOL: 8_000, Moment.STOP: 8_000}
+_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+    {HookMoment.PROMPT: 8_000, HookMoment.TOOL: 8_000, HookMoment.STOP: 8_000}
 )
-_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
-    {Moment.PROMPT: Voice.OUTSIDE, Moment.TOOL: Voice.OUTSIDE, Moment.STOP: Voice.USER}
+_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
+    {HookMoment.PROMPT: Voice.OUTSIDE, HookMoment.TOOL: Voice.OUTSIDE, HookMoment.STOP: Voice.USER}
 )
 _MOST_STOPS: Final = 3
 # After Esc the hook of the tool still runs, and no end of the turn follows.
@@ -48,41 +48,41 @@ class GeminiHooks:
     most_stops: int = _MOST_STOPS
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry."""
         return _MOST_CHARS
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model."""
         return _VOICES
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Gemini's, or not of this moment."""
         native = _text(payload, "session_id")
         if not native or _text(payload, "hook_event_name") != EVENTS.get(moment):
             return None
-        is_interrupted = moment is Moment.TOOL and _is_cancelled(payload)
-        return Occasion(
-            moment=Moment.STOP if is_interrupted else moment,
+        is_interrupted = moment is HookMoment.TOOL and _is_cancelled(payload)
+        return HookEvent(
+            moment=HookMoment.STOP if is_interrupted else moment,
             native=native,
             cwd=_text(payload, "cwd") or hello.cwd,
-            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             transcript=_text(payload, "transcript_path"),
             is_interrupted=is_interrupted,
             is_continued=payload.get("stop_hook_active") is True,
-            keeps_running=moment is Moment.END and _text(payload, "reason") == CLEARED,
+            keeps_running=moment is HookMoment.END and _text(payload, "reason") == CLEARED,
         )
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         if not text.strip() or moment not in _MOST_CHARS:
             return SILENCE
-        if moment is Moment.STOP:
+        if moment is HookMoment.STOP:
             return _printed({"decision": "block", "reason": text})
         return _printed({"hookSpecificOutput": {"hookEventName": EVENTS[moment], "additionalContext": text}})
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print when there is no text: nothing, for Gemini watches no files."""
         del moment, watch
         return SILENCE
@@ -103,4 +103,4 @@ def _text(payload: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-HOOKS: Final[HookHost] = GeminiHooks()
+HOOKS: Final[HookAdapter] = GeminiHooks()

@@ -16,7 +16,7 @@ from typing import Final
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 
 SUBAGENT_TOOL: Final = "invoke_agent"
 MARK_EVENT: Final = "BeforeTool"
@@ -43,19 +43,21 @@ def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
     unmark = f'for mark in {marks}*; do rm "$mark" 2>/dev/null && break; done; '
     forget = f"rm -f {marks}* 2>/dev/null; "
     quiet = f'for mark in {marks}*; do [ -e "$mark" ] && exit 0; done; '
-    tool = hook_line(place, NAME, Moment.TOOL)
+    tool = hook_line(place, NAME, HookMoment.TOOL)
     return (
-        HookLine(event=EVENTS[Moment.START], name="harken", line=forget + hook_line(place, NAME, Moment.START)),
-        HookLine(event=EVENTS[Moment.PROMPT], name="harken", line=forget + hook_line(place, NAME, Moment.PROMPT)),
+        HookLine(event=EVENTS[HookMoment.START], name="harken", line=forget + hook_line(place, NAME, HookMoment.START)),
+        HookLine(
+            event=EVENTS[HookMoment.PROMPT], name="harken", line=forget + hook_line(place, NAME, HookMoment.PROMPT)
+        ),
         HookLine(event=MARK_EVENT, name="harken subagent", line=mark, matcher=_ITS_OWN),
-        HookLine(event=EVENTS[Moment.TOOL], name="harken", line=quiet + tool, matcher=_OTHERS),
-        HookLine(event=EVENTS[Moment.TOOL], name="harken subagent", line=unmark + quiet + tool, matcher=_ITS_OWN),
-        HookLine(event=EVENTS[Moment.STOP], name="harken", line=hook_line(place, NAME, Moment.STOP)),
+        HookLine(event=EVENTS[HookMoment.TOOL], name="harken", line=quiet + tool, matcher=_OTHERS),
+        HookLine(event=EVENTS[HookMoment.TOOL], name="harken subagent", line=unmark + quiet + tool, matcher=_ITS_OWN),
+        HookLine(event=EVENTS[HookMoment.STOP], name="harken", line=hook_line(place, NAME, HookMoment.STOP)),
         # At an exit Gemini would show lines about it to the person; that the process is gone is seen without.
         HookLine(
-            event=EVENTS[Moment.END],
+            event=EVENTS[HookMoment.END],
             name="harken",
-            line=forget + hook_line(place, NAME, Moment.END),
+            line=forget + hook_line(place, NAME, HookMoment.END),
             matcher=CLEARED,
         ),
     )

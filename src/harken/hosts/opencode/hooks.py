@@ -1,4 +1,4 @@
-"""How our plugin in opencode speaks: its own payloads as occasions, and texts as they are.
+"""How our plugin in opencode speaks: its own payloads as events, and texts as they are.
 
 Pure. The other end is `files/harken.js`, which puts a text behind a tool's result, beside what the person typed, or
 into a prompt that wakes. Only a tool's result is marked as coming from elsewhere. The plugin leaves subagents out, and
@@ -13,16 +13,16 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 
 NAME: Final = "opencode"
 MOST_CHARS: Final = 8_000  # opencode has no limit of its own
 MOST_RESULTS: Final = 200
 
-_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
-    {Moment.PROMPT: Voice.USER, Moment.TOOL: Voice.OUTSIDE, Moment.BELL: Voice.USER}
+_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
+    {HookMoment.PROMPT: Voice.USER, HookMoment.TOOL: Voice.OUTSIDE, HookMoment.BELL: Voice.USER}
 )
-_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(dict.fromkeys(_VOICES, MOST_CHARS))
+_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(dict.fromkeys(_VOICES, MOST_CHARS))
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,42 +33,42 @@ class OpencodeHooks:
     most_stops: int = 0
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry."""
         return _MOST_CHARS
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model."""
         return _VOICES
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not the plugin's."""
         native = _text(payload, "session_id")
         if not native:
             return None
-        return Occasion(
+        return HookEvent(
             moment=moment,
             native=native,
             cwd=_text(payload, "cwd") or hello.cwd,
             turn=_text(payload, "turn"),
-            prompt=_text(payload, "prompt") if moment is Moment.PROMPT else "",
+            prompt=_text(payload, "prompt") if moment is HookMoment.PROMPT else "",
             results=_results(payload),
-            is_step=moment is Moment.TOOL and payload.get("is_step") is True,
-            is_interrupted=moment is Moment.STOP and payload.get("is_interrupted") is True,
+            is_step=moment is HookMoment.TOOL and payload.get("is_step") is True,
+            is_interrupted=moment is HookMoment.STOP and payload.get("is_interrupted") is True,
         )
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return the text as it is: the plugin puts it into place."""
         return HookAnswer(stdout=text) if moment in _MOST_CHARS else SILENCE
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return nothing: the plugin looks at no bell but the host's."""
         del moment, watch
         return SILENCE
 
 
-HOOKS: Final[HookHost] = OpencodeHooks()
+HOOKS: Final[HookAdapter] = OpencodeHooks()
 
 
 def _results(payload: Mapping[str, object]) -> tuple[str, ...] | None:

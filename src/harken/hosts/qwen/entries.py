@@ -16,7 +16,7 @@ from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import Moment
+from harken.hosts.hook import HookMoment
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
 
 SERVER: Final = "harken"
@@ -39,7 +39,7 @@ class HookLine:
 
 def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
     """Return the hooks that `connect` writes."""
-    idle = HookLine(event=IDLE_EVENT, line=hook_line(place, NAME, Moment.STOP), matcher=IDLE)
+    idle = HookLine(event=IDLE_EVENT, line=hook_line(place, NAME, HookMoment.STOP), matcher=IDLE)
     return (*(HookLine(event=event, line=_line(place, moment)) for moment, event in EVENTS.items()), idle)
 
 
@@ -107,9 +107,9 @@ def obstacles(settings: bytes | None, *, file: Path) -> Iterator[str]:
         yield f'"agents.crossSessionInbound" is "{inbound}", so idle sessions are not woken by themselves'
 
 
-def _line(place: InstallTarget, moment: Moment) -> str:
+def _line(place: InstallTarget, moment: HookMoment) -> str:
     line = hook_line(place, NAME, moment)
-    if moment is not Moment.PROMPT:
+    if moment is not HookMoment.PROMPT:
         return line
     # It runs before every request of a turn. After the first its prompt is empty, and nobody needs to be asked unless
     # the bell rings. The text goes on as a document, not by a pipe: the hook's parent has to stay the session.

@@ -1,4 +1,4 @@
-"""How Qwen Code's hooks speak: its payloads as occasions, and texts as the JSON that it passes on to its model.
+"""How Qwen Code's hooks speak: its payloads as events, and texts as the JSON that it passes on to its model.
 
 Pure. Its prompt hook runs before every request of a turn, the first time with the prompt and then with an empty one:
 the latter is our moment between tool calls, once per model step, also after a tool that failed. What hooks add is
@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 
 NAME: Final = "qwen-code"
 PROMPT_EVENT: Final = "UserPromptSubmit"
@@ -23,24 +23,24 @@ PROMPT_EVENT: Final = "UserPromptSubmit"
 IDLE_EVENT: Final = "Notification"
 IDLE: Final = "idle_prompt"
 
-EVENTS: Final[Mapping[Moment, str]] = MappingProxyType(
+EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {
-        Moment.START: "SessionStart",
-        Moment.PROMPT: PROMPT_EVENT,
-        Moment.STOP: "Stop",
-        Moment.END: "SessionEnd",
+        HookMoment.START: "SessionStart",
+        HookMoment.PROMPT: PROMPT_EVENT,
+        HookMoment.STOP: "Stop",
+        HookMoment.END: "SessionEnd",
     }
 )
 # What wakes is wrapped as the word of a process that the session started, not of its user.
-_MOST_CHARS: Final[Mapping[Moment, int]] = MappingProxyType(
-    {Moment.PROMPT: 8_000, Moment.TOOL: 8_000, Moment.STOP: 8_000, Moment.BELL: 8_000}
+_MOST_CHARS: Final[Mapping[HookMoment, int]] = MappingProxyType(
+    {HookMoment.PROMPT: 8_000, HookMoment.TOOL: 8_000, HookMoment.STOP: 8_000, HookMoment.BELL: 8_000}
 )
-_VOICES: Final[Mapping[Moment, Voice]] = MappingProxyType(
+_VOICES: Final[Mapping[HookMoment, Voice]] = MappingProxyType(
     {
-        Moment.PROMPT: Voice.OUTSIDE,
-        Moment.TOOL: Voice.OUTSIDE,
-        Moment.STOP: Voice.USER,
-        Moment.BELL: Voice.OUTSIDE,
+        HookMoment.PROMPT: Voice.OUTSIDE,
+        HookMoment.TOOL: Voice.OUTSIDE,
+        HookMoment.STOP: Voice.USER,
+        HookMoment.BELL: Voice.OUTSIDE,
     }
 )
 # Qwen itself allows eight in a row.
@@ -55,28 +55,28 @@ class QwenHooks:
     most_stops: int = _MOST_STOPS
 
     @property
-    def most_chars(self) -> Mapping[Moment, int]:
+    def most_chars(self) -> Mapping[HookMoment, int]:
         """How many characters each moment can carry."""
         return _MOST_CHARS
 
     @property
-    def voices(self) -> Mapping[Moment, Voice]:
+    def voices(self) -> Mapping[HookMoment, Voice]:
         """Whose word a text is to the model."""
         return _VOICES
 
-    def occasion(self, moment: Moment, payload: Mapping[str, object], hello: Hello) -> Occasion | None:
+    def event(self, moment: HookMoment, payload: Mapping[str, object], hello: Hello) -> HookEvent | None:
         """Return what a payload means; None for what is not Qwen's, or not of this moment."""
         native, event = _text(payload, "session_id"), _text(payload, "hook_event_name")
-        is_idle = event == IDLE_EVENT and moment is Moment.STOP and _text(payload, "notification_type") == IDLE
+        is_idle = event == IDLE_EVENT and moment is HookMoment.STOP and _text(payload, "notification_type") == IDLE
         if not native or not (is_idle or event == EVENTS.get(moment)):
             return None
-        prompt = _text(payload, "prompt") if moment is Moment.PROMPT else ""
-        is_step = moment is Moment.PROMPT and not prompt.strip() and "submitted_prompt" not in payload
-        return Occasion(
-            moment=Moment.TOOL if is_step else moment,
+        prompt = _text(payload, "prompt") if moment is HookMoment.PROMPT else ""
+        is_step = moment is HookMoment.PROMPT and not prompt.strip() and "submitted_prompt" not in payload
+        return HookEvent(
+            moment=HookMoment.TOOL if is_step else moment,
             native=native,
             # The screen may be idle for a moment while the turn goes on: that says nothing of a turn.
-            turn=_text(payload, "prompt_id") if moment in {Moment.PROMPT, Moment.STOP} and not is_idle else "",
+            turn=_text(payload, "prompt_id") if moment in {HookMoment.PROMPT, HookMoment.STOP} and not is_idle else "",
             cwd=_text(payload, "cwd") or hello.cwd,
             prompt=prompt,
             transcript=_text(payload, "transcript_path"),
@@ -84,20 +84,20 @@ class QwenHooks:
             is_step=is_step,
             is_interrupted=is_idle,
             is_continued=payload.get("stop_hook_active") is True,
-            keeps_running=moment is Moment.END and _text(payload, "reason") == "clear",
+            keeps_running=moment is HookMoment.END and _text(payload, "reason") == "clear",
         )
 
-    def answer(self, moment: Moment, text: str) -> HookAnswer:
+    def answer(self, moment: HookMoment, text: str) -> HookAnswer:
         """Return what to print so that the model gets the text."""
         if not text.strip():
             return SILENCE
-        if moment is Moment.STOP:
+        if moment is HookMoment.STOP:
             return _printed({"decision": "block", "reason": text})
-        if moment in {Moment.PROMPT, Moment.TOOL}:
+        if moment in {HookMoment.PROMPT, HookMoment.TOOL}:
             return _printed({"hookSpecificOutput": {"hookEventName": PROMPT_EVENT, "additionalContext": text}})
         return SILENCE
 
-    def context(self, moment: Moment, watch: str) -> HookAnswer:
+    def context(self, moment: HookMoment, watch: str) -> HookAnswer:
         """Return what to print when there is no text: nothing, for Qwen watches no files for its hooks."""
         del moment, watch
         return SILENCE
@@ -112,4 +112,4 @@ def _text(payload: Mapping[str, object], name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-HOOKS: Final[HookHost] = QwenHooks()
+HOOKS: Final[HookAdapter] = QwenHooks()

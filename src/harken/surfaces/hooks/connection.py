@@ -12,7 +12,7 @@ import anyio
 from anyio.abc import ByteStream
 
 from harken.hosts.hello import Hello
-from harken.surfaces.hooks.desk import MAX_PAYLOAD, HookDesk
+from harken.surfaces.hooks.handler import MAX_PAYLOAD, HookHandler
 from harken.surfaces.wire import Lines
 
 PAYLOAD_SECONDS = 5.0
@@ -22,10 +22,10 @@ PRINTED_SECONDS = 10.0
 class HookConnection:
     """Serves one run."""
 
-    def __init__(self, stream: ByteStream, lines: Lines, desk: HookDesk) -> None:
+    def __init__(self, stream: ByteStream, lines: Lines, handler: HookHandler) -> None:
         self._stream = stream
         self._lines = lines
-        self._desk = desk
+        self._handler = handler
 
     async def serve(self, hello: Hello, pids: Sequence[int]) -> None:
         """Hear the hook and answer it."""
@@ -34,8 +34,8 @@ class HookConnection:
             payload = await self._lines.take(min(hello.payload, MAX_PAYLOAD))
         if payload is None:
             return
-        heard = await self._desk.hear(hello, payload, pids)
-        answer = heard.answer
+        result = await self._handler.hear(hello, payload, pids)
+        answer = result.answer
         out, err = answer.stdout.encode("utf-8", "replace"), answer.stderr.encode("utf-8", "replace")
         is_printed, is_silent = False, True
         try:
@@ -44,11 +44,11 @@ class HookConnection:
                 is_printed = await self._lines.take(1) == b"+"
                 is_silent = False
             if is_printed:
-                self._desk.confirm(heard)
+                self._handler.confirm(result)
         except (anyio.BrokenResourceError, anyio.ClosedResourceError):
             is_silent = False
         finally:
             if not is_printed:
                 with anyio.CancelScope(shield=True):
                     # One that is still there and says nothing may have printed it.
-                    await self._desk.take_back(heard, is_unknown=is_silent)
+                    await self._handler.take_back(result, is_unknown=is_silent)

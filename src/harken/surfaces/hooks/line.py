@@ -14,13 +14,13 @@ import msgspec
 from anyio.abc import ByteStream
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import HookAdapter, HookEvent, HookMoment, Voice
 from harken.hosts.registry import host_named
 from harken.inbox import Inbox
 from harken.memory import json_bytes
 from harken.model import fresh_id
-from harken.surfaces.hooks.desk import HookDesk
-from harken.surfaces.telling import Teller
+from harken.surfaces.composer import HookComposer
+from harken.surfaces.hooks.handler import HookHandler
 from harken.surfaces.wakers import TextWaker
 from harken.surfaces.wire import Lines, LineTooLong, sound_json
 
@@ -36,11 +36,13 @@ class _Word(msgspec.Struct):
 class LineConnection:
     """Serves one such program until it goes away."""
 
-    def __init__(self, stream: ByteStream, lines: Lines, desk: HookDesk, teller: Teller, inbox: Inbox) -> None:
+    def __init__(
+        self, stream: ByteStream, lines: Lines, handler: HookHandler, composer: HookComposer, inbox: Inbox
+    ) -> None:
         self._stream = stream
         self._lines = lines
-        self._desk = desk
-        self._teller = teller
+        self._handler = handler
+        self._composer = composer
         self._inbox = inbox
         self._waiting: dict[str, anyio.Event] = {}
         self._taken: set[str] = set()
@@ -48,23 +50,23 @@ class LineConnection:
         self._over = anyio.Event()
         self._is_once = False
 
-    async def serve(self, hello: Hello, host: HookHost, pids: Sequence[int]) -> None:
+    async def serve(self, hello: Hello, host: HookAdapter, pids: Sequence[int]) -> None:
         """Be a way to wake the session while the program is there."""
         if not hello.native:
             return
         self._is_once = hello.is_once
-        occasion = Occasion(moment=Moment.START, native=hello.native, cwd=hello.cwd)
+        event = HookEvent(moment=HookMoment.START, native=hello.native, cwd=hello.cwd)
         # A waiting shell was left behind by its parent: whose process the session is, a hook or an edge will say.
-        session = await self._desk.meet(replace(hello, ppid=0) if hello.is_once else hello, occasion, pids)
+        session = await self._handler.meet(replace(hello, ppid=0) if hello.is_once else hello, event, pids)
         way = "waiter" if hello.is_once else host_named(hello.host).waiter
         waker = TextWaker(
             name=f"wake: {way}",
             session=session,
-            teller=self._teller,
+            composer=self._composer,
             send=self._send,
             close=self._over.set,
-            most_chars=host.most_chars.get(Moment.BELL, 0),
-            speaks_as_user=host.voices.get(Moment.BELL, Voice.USER) is Voice.USER,
+            most_chars=host.most_chars.get(HookMoment.BELL, 0),
+            speaks_as_user=host.voices.get(HookMoment.BELL, Voice.USER) is Voice.USER,
         )
         former = session.wakers.get(waker.name)
         if isinstance(former, TextWaker) and former.close is not None:

@@ -24,7 +24,7 @@ MOST_OWED = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Manner:
+class SurfaceProfile:
     """How a session can be told: through what, how much, with whose voice, and at which place in its turn."""
 
     surface: str
@@ -36,7 +36,7 @@ class Manner:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class HookText:
     """A text, and what it carries."""
 
     text: str = ""
@@ -47,56 +47,56 @@ class Told:
     owed_before: frozenset[MessageId] = frozenset()  # what the session was last told to answer before this one
 
 
-NOTHING = Told()
+NO_TEXT = HookText()
 
 
-class Teller:
+class HookComposer:
     """Makes the texts."""
 
     def __init__(self, inbox: Inbox, questions: Questions) -> None:
         self._inbox = inbox
         self._questions = questions
 
-    async def tell(self, session: Session, manner: Manner, *, turn: str = "") -> Told:
+    async def tell(self, session: Session, profile: SurfaceProfile, *, turn: str = "") -> HookText:
         """Offer what waits and fits, and return the text for it; empty when there is nothing to say."""
         if session.problem is not None:
-            return NOTHING
-        if manner.is_new_turn:
+            return NO_TEXT
+        if profile.is_new_turn:
             session.forget_notices()
-        if manner.carriage is Carriage.WAKE:
+        if profile.carriage is Carriage.WAKE:
             # A turn of its own begins: how often earlier ones were held up does not matter for it.
             session.stops = 0
-        carrier = f"{manner.surface}/{fresh_id('c-')}"
+        carrier = f"{profile.surface}/{fresh_id('c-')}"
         block, deliveries, block_before = "", list[DeliveryId](), session.last_block
-        if manner.has_block and not manner.speaks_as_user:
-            block, deliveries = await self._block(session, manner.surface, carrier)
+        if profile.has_block and not profile.speaks_as_user:
+            block, deliveries = await self._block(session, profile.surface, carrier)
         owed_before = session.last_owed
-        block = "\n\n".join(part for part in (block, await self._owed(session) if manner.has_block else "") if part)
-        room = manner.most_chars - width(block) - 2
+        block = "\n\n".join(part for part in (block, await self._owed(session) if profile.has_block else "") if part)
+        room = profile.most_chars - width(block) - 2
         # What was only announced because of the voice may come whole through another one; what is too long may not.
-        known = session.noticed if manner.speaks_as_user else session.oversize
+        known = session.noticed if profile.speaks_as_user else session.oversize
         # Where no block may be shown, what would have stood in it is told like the rest: whole only from the owner.
-        reach = PUSHING | {Attention.PROMPT} if manner.has_block and manner.speaks_as_user else PUSHING
+        reach = PUSHING | {Attention.PROMPT} if profile.has_block and profile.speaks_as_user else PUSHING
         waiting = await self._inbox.waiting(session.reader, reach, MAX_MESSAGES, without=known)
         is_least = len(waiting) >= MAX_MESSAGES
-        bodies = [m for m in waiting if not manner.speaks_as_user or m.trust is Trust.OWNER]
+        bodies = [m for m in waiting if not profile.speaks_as_user or m.trust is Trust.OWNER]
         chosen = render.fitting(_urgent_first(bodies), room)
-        offers = await self._inbox.hand_over(session.reader, chosen, surface=manner.surface, carrier=carrier)
+        offers = await self._inbox.hand_over(session.reader, chosen, surface=profile.surface, carrier=carrier)
         taken = {message.id for message in chosen}
-        if not manner.speaks_as_user:
+        if not profile.speaks_as_user:
             session.oversize.update(message.id for message in waiting if message.id not in taken)
         left = [m for m in waiting if m.id not in taken and m.id not in session.noticed]
         noticed = frozenset(message.id for message in left)
         session.noticed |= noticed
-        is_listed = not manner.speaks_as_user
+        is_listed = not profile.speaks_as_user
         told = render.telling(offers, left, most_chars=room, is_listed=is_listed, is_least=is_least)
         text = "\n\n".join(part for part in (told, block) if part)
         deliveries += [offer.delivery_id for offer in offers]
         session.last_notice = render.announcement(left, is_listed=is_listed, is_least=is_least) if left else ""
-        session.turns.carry(carrier, deliveries, manner.carriage, turn=turn)
+        session.turns.carry(carrier, deliveries, profile.carriage, turn=turn)
         if not text:
-            return NOTHING
-        return Told(
+            return NO_TEXT
+        return HookText(
             text=text,
             carrier=carrier,
             deliveries=tuple(deliveries),
@@ -105,7 +105,7 @@ class Teller:
             owed_before=owed_before,
         )
 
-    async def take_back(self, session: Session, told: Told) -> None:
+    async def take_back(self, session: Session, told: HookText) -> None:
         """The text did not arrive: what it carried is queued as before."""
         session.turns.forget(told.carrier)
         session.noticed -= told.noticed
@@ -114,7 +114,7 @@ class Teller:
         if told.deliveries:
             await self._inbox.withdraw(session.key, told.carrier)
 
-    async def give_up(self, session: Session, told: Told) -> None:
+    async def give_up(self, session: Session, told: HookText) -> None:
         """Nobody knows whether the text arrived: what it carried is offered again, as a repeat."""
         session.turns.forget(told.carrier)
         session.noticed -= told.noticed

@@ -17,7 +17,7 @@ import anyio
 
 from harken.clock import Clock
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookHost, Moment, Occasion, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
 from harken.hosts.host import GENERIC, answers_one_prompt
 from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.marks import is_run_by
@@ -29,49 +29,49 @@ from harken.sessions.frames import holds
 from harken.sessions.reading import NamedTask, ReadingOf
 from harken.sessions.session import Session, Waker
 from harken.sessions.turns import Carriage, Verdict
+from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
 from harken.surfaces.hooks.transcript import proven_by
-from harken.surfaces.telling import NOTHING, Manner, Teller, Told
 from harken.surfaces.wire import sound_json
 
 MAX_PAYLOAD = 1 << 20
 HEAD_CHARS = 4_096
 _FIELD = re.compile(r'"(\w{1,40})"\s*:\s*"([^"\\]{0,400})"')
-_CARRIAGES: Final[Mapping[Moment, Carriage]] = MappingProxyType(
+_CARRIAGES: Final[Mapping[HookMoment, Carriage]] = MappingProxyType(
     {
-        Moment.PROMPT: Carriage.OPENING,
-        Moment.TOOL: Carriage.STEP,
-        Moment.STOP: Carriage.OPENING,
-        Moment.BELL: Carriage.WAKE,
+        HookMoment.PROMPT: Carriage.OPENING,
+        HookMoment.TOOL: Carriage.STEP,
+        HookMoment.STOP: Carriage.OPENING,
+        HookMoment.BELL: Carriage.WAKE,
     }
 )
 
 PRINT_SECONDS = 0.25  # how long a hook waits for another one of its session to have printed
 _RESULT = "result/"  # how carriers begin that are results of Harken's own tools, where hooks tell whose they were
-_HELD = f"hook: {Moment.STOP.value}/"
-_MOMENTS = frozenset(moment.value for moment in Moment)
+_HELD = f"hook: {HookMoment.STOP.value}/"
+_MOMENTS = frozenset(moment.value for moment in HookMoment)
 
 MakeWakers = Callable[[Session, Hello], Sequence[Waker]]
 """Returns the ways to wake the session that a hook speaks for, the best first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Heard:
+class HookResult:
     """What a hook prints, and what goes with it."""
 
     answer: HookAnswer = SILENCE
     session: Session | None = None
-    told: Told = NOTHING
+    told: HookText = NO_TEXT
     printed: anyio.Event = field(default_factory=anyio.Event)  # set when it is known what became of the text
 
 
-class HookDesk:
+class HookHandler:
     """Hears hooks. One per daemon."""
 
     def __init__(
         self,
         inbox: Inbox,
         clock: Clock,
-        teller: Teller,
+        composer: HookComposer,
         *,
         wakers: MakeWakers,
         reading_of: ReadingOf,
@@ -79,48 +79,48 @@ class HookDesk:
     ) -> None:
         self._inbox = inbox
         self._clock = clock
-        self._teller = teller
+        self._composer = composer
         self._wakers = wakers
         # How carriers begin that are not calls of an edge.
         self._told = ("hook: ", "wake: ", *(f"{each.surface}/" for each in push_channels().values()), _RESULT)
         self._reading_of = reading_of
         self._bell_of = bell_of
-        self._printing: list[Heard] = []  # those that have a text and have not printed it
+        self._printing: list[HookResult] = []  # those that have a text and have not printed it
 
-    async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> Heard:
+    async def hear(self, hello: Hello, payload: bytes, pids: Sequence[int]) -> HookResult:
         """Take one run of a hook; `pids` are the process that asks and those it descends from, nearest first."""
         adapter = hook_adapter(hello.host)
         fields = _fields(payload)
         if adapter is None or fields is None or hello.moment not in _MOMENTS:
-            return Heard()
-        moment = Moment(hello.moment)
-        occasion = adapter.occasion(moment, fields, hello)
-        if occasion is None or occasion.is_subagent or self._is_elsewhere(hello, occasion):
-            return Heard()
-        session = await self.meet(hello, occasion, pids)
+            return HookResult()
+        moment = HookMoment(hello.moment)
+        event = adapter.event(moment, fields, hello)
+        if event is None or event.is_subagent or self._is_elsewhere(hello, event):
+            return HookResult()
+        session = await self.meet(hello, event, pids)
         if not session.is_hooked:
             await self.settle_past(session)
-        if _is_late(session, occasion) or _is_past(session, occasion):
-            session.broken_turn = occasion.turn
-            return Heard()
-        session.moments.add(occasion.moment.value)
+        if _is_late(session, event) or _is_past(session, event):
+            session.broken_turn = event.turn
+            return HookResult()
+        session.moments.add(event.moment.value)
         session.notice_moments = _notice_moments(adapter)
         session.moment_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
         session.wakers.update((waker.name, waker) for waker in self._wakers(session, hello))
         await self._wait_for_prints(session)
-        told = NOTHING if occasion.is_compacted else await self._act(adapter, session, occasion)
+        told = NO_TEXT if event.is_compacted else await self._act(adapter, session, event)
         self._inbox.sessions.note_change(session.key)
         if told.text:
-            heard = Heard(answer=adapter.answer(occasion.moment, told.text), session=session, told=told)
-            self._printing.append(heard)
-            return heard
-        watch = self._bell_of(session.key) if occasion.moment is Moment.START else ""
-        return Heard(answer=adapter.context(occasion.moment, watch), session=session)
+            result = HookResult(answer=adapter.answer(event.moment, told.text), session=session, told=told)
+            self._printing.append(result)
+            return result
+        watch = self._bell_of(session.key) if event.moment is HookMoment.START else ""
+        return HookResult(answer=adapter.context(event.moment, watch), session=session)
 
-    def _is_elsewhere(self, hello: Hello, occasion: Occasion) -> bool:
+    def _is_elsewhere(self, hello: Hello, event: HookEvent) -> bool:
         """Whether a hook that is there for tasks only was run by a session that is in none: it says nothing at all."""
         agent = consumer_of(host_named(hello.host), hello.host)
-        reading = self._reading_of(occasion.cwd or hello.cwd, agent, _task_of(hello))
+        reading = self._reading_of(event.cwd or hello.cwd, agent, _task_of(hello))
         return hello.is_in_task and not reading.consumer.startswith(TASK)
 
     async def settle_past(self, session: Session) -> None:
@@ -140,16 +140,16 @@ class HookDesk:
         if lost:
             await self._inbox.release(session.key, lost)
 
-    async def meet(self, hello: Hello, occasion: Occasion, pids: Sequence[int]) -> Session:
+    async def meet(self, hello: Hello, event: HookEvent, pids: Sequence[int]) -> Session:
         """Return the session that a hook speaks for, new or known."""
         host, now = host_named(hello.host), self._clock.now()
-        pid = occasion.pid or hello.ppid
-        cwd = occasion.cwd or hello.cwd
+        pid = event.pid or hello.ppid
+        cwd = event.cwd or hello.cwd
         agent = consumer_of(host, hello.host)
         task = _task_of(hello)
         reading = self._reading_of(cwd, agent, task)
         candidate = Session(
-            key=hook_key(host, occasion.native, pid),
+            key=hook_key(host, event.native, pid),
             agent=agent,
             consumer=reading.consumer,
             host=host.name if host is not GENERIC else hello.host,
@@ -164,7 +164,7 @@ class HookDesk:
             last_active=now,
             process_identity=identity_of(pid),
             is_host_process=host.has_hooks and is_run_by(host.name, host.marks, hello.env, command_line(pid)),
-            native=occasion.native,
+            native=event.native,
             has_many=host.has_many,
             shares_connection=host.shares_connection,
             reports_interrupts=host.reports_interrupts,
@@ -182,103 +182,103 @@ class HookDesk:
         self._inbox.sessions.touch(session.key, now)
         return session
 
-    def confirm(self, heard: Heard) -> None:
+    def confirm(self, result: HookResult) -> None:
         """A hook has printed its text: from now on the events of its host can prove it."""
-        if heard.session is not None and heard.told.text:
-            heard.session.turns.confirm(heard.told.carrier)
-            self._settle(heard)
-            self._inbox.sessions.note_change(heard.session.key)
+        if result.session is not None and result.told.text:
+            result.session.turns.confirm(result.told.carrier)
+            self._settle(result)
+            self._inbox.sessions.note_change(result.session.key)
 
-    async def take_back(self, heard: Heard, *, is_unknown: bool = False) -> None:
+    async def take_back(self, result: HookResult, *, is_unknown: bool = False) -> None:
         """Nothing of what a hook should have printed was printed, or (`is_unknown`) nobody can say."""
-        if heard.session is None:
+        if result.session is None:
             return
-        self._settle(heard)
-        undo = self._teller.give_up if is_unknown else self._teller.take_back
-        await undo(heard.session, heard.told)
-        if heard.told.text and heard.told.carrier.startswith(_HELD):
-            heard.session.stops -= 1
-            heard.session.rest()
+        self._settle(result)
+        undo = self._composer.give_up if is_unknown else self._composer.take_back
+        await undo(result.session, result.told)
+        if result.told.text and result.told.carrier.startswith(_HELD):
+            result.session.stops -= 1
+            result.session.rest()
         # A notice carries nothing, so no commit says that it is to be said again.
-        self._inbox.sessions.note_change(heard.session.key)
+        self._inbox.sessions.note_change(result.session.key)
 
-    def _settle(self, heard: Heard) -> None:
-        heard.printed.set()
-        self._printing = [each for each in self._printing if each is not heard]
+    def _settle(self, result: HookResult) -> None:
+        result.printed.set()
+        self._printing = [each for each in self._printing if each is not result]
 
     async def _wait_for_prints(self, session: Session) -> None:
         """Let hooks of the same session finish: what they carry is proven by an event only once it is printed."""
         with anyio.move_on_after(PRINT_SECONDS):
-            for heard in [each for each in self._printing if each.session is session]:
-                await heard.printed.wait()
+            for result in [each for each in self._printing if each.session is session]:
+                await result.printed.wait()
 
     async def look_again(self, session: Session) -> None:
         """Look into the host's record while a wake is unproven: many hosts write it after their hooks have run."""
         await self._judge(session, session.turns.written(await self._read(session)))
 
-    async def _act(self, adapter: HookHost, session: Session, occasion: Occasion) -> Told:
-        await self._release_awaited(session, occasion)
-        if occasion.is_interrupted:
-            session.rest(occasion.turn)
+    async def _act(self, adapter: HookAdapter, session: Session, event: HookEvent) -> HookText:
+        await self._release_awaited(session, event)
+        if event.is_interrupted:
+            session.rest(event.turn)
             session.forget_notices()
             await self._abandon_results(session)
-            return NOTHING
-        await self._follow_turn(session, occasion)
-        is_own = _is_own(session, occasion.prompt)
-        await self._take_proof(session, occasion)
-        await self._note_results(session, occasion)
-        match occasion.moment:
-            case Moment.START:
+            return NO_TEXT
+        await self._follow_turn(session, event)
+        is_own = _is_own(session, event.prompt)
+        await self._take_proof(session, event)
+        await self._note_results(session, event)
+        match event.moment:
+            case HookMoment.START:
                 # One that names a turn says that nothing runs in it any more.
-                session.rest(occasion.turn)
+                session.rest(event.turn)
                 session.forget_notices()
-                return NOTHING
-            case Moment.END:
-                await self._leave(session, keeps_running=occasion.keeps_running)
-                return NOTHING
-            case Moment.PROMPT:
-                session.work(occasion.turn)
+                return NO_TEXT
+            case HookMoment.END:
+                await self._leave(session, keeps_running=event.keeps_running)
+                return NO_TEXT
+            case HookMoment.PROMPT:
+                session.work(event.turn)
                 session.stops = session.stops if is_own else 0
-            case Moment.TOOL:
-                session.work(occasion.turn)
-            case Moment.STOP | Moment.BELL:
+            case HookMoment.TOOL:
+                session.work(event.turn)
+            case HookMoment.STOP | HookMoment.BELL:
                 pass
-        is_stop = occasion.moment is Moment.STOP
+        is_stop = event.moment is HookMoment.STOP
         if is_stop and session.stops >= adapter.most_stops:
             session.rest()
-            return NOTHING
-        told = await self._tell(adapter, session, occasion, is_own=is_own)
+            return NO_TEXT
+        told = await self._tell(adapter, session, event, is_own=is_own)
         if is_stop and told.text:
             session.stops += 1
         elif is_stop:
             session.rest()
         return told
 
-    async def _take_proof(self, session: Session, occasion: Occasion) -> None:
-        await self._judge(session, _verdict(session, occasion, await self._recorded(session, occasion)))
-        if occasion.moment is Moment.STOP and not session.shares_connection:
-            await self._inbox.prove(_settled(session, occasion.turn), "end of turn")
+    async def _take_proof(self, session: Session, event: HookEvent) -> None:
+        await self._judge(session, _verdict(session, event, await self._recorded(session, event)))
+        if event.moment is HookMoment.STOP and not session.shares_connection:
+            await self._inbox.prove(_settled(session, event.turn), "end of turn")
 
-    async def _note_results(self, session: Session, occasion: Occasion) -> None:
+    async def _note_results(self, session: Session, event: HookEvent) -> None:
         """Note what a result of Harken's own tools carried: the next step of this turn, or its end, proves it."""
-        session.reports_results = session.reports_results or occasion.results is not None
-        if occasion.moment is not Moment.TOOL or not occasion.results:
+        session.reports_results = session.reports_results or event.results is not None
+        if event.moment is not HookMoment.TOOL or not event.results:
             return
         carrier = f"{_RESULT}{fresh_id('c-')}"
         # The call may have been taken for another conversation's: only now it is known whose it was.
         deliveries = await self._inbox.reassign(
-            [DeliveryId(each) for each in occasion.results],
+            [DeliveryId(each) for each in event.results],
             consumer=session.consumer,
             session=session.key,
             carrier=carrier,
         )
-        session.turns.carry(carrier, deliveries, Carriage.STEP, turn=occasion.turn)
+        session.turns.carry(carrier, deliveries, Carriage.STEP, turn=event.turn)
         session.turns.confirm(carrier)
 
-    async def _recorded(self, session: Session, occasion: Occasion) -> Collection[str]:
+    async def _recorded(self, session: Session, event: HookEvent) -> Collection[str]:
         """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
-        session.transcript = occasion.transcript or session.transcript
-        return await self._read(session) if occasion.moment in (Moment.PROMPT, Moment.STOP) else ()
+        session.transcript = event.transcript or session.transcript
+        return await self._read(session) if event.moment in (HookMoment.PROMPT, HookMoment.STOP) else ()
 
     async def _read(self, session: Session) -> Collection[str]:
         reader = host_named(session.host).transcript
@@ -286,49 +286,49 @@ class HookDesk:
             return ()
         return await proven_by(reader(), session.transcript, session.turns.carried)
 
-    async def _tell(self, adapter: HookHost, session: Session, occasion: Occasion, *, is_own: bool) -> Told:
-        moment = occasion.moment
+    async def _tell(self, adapter: HookAdapter, session: Session, event: HookEvent, *, is_own: bool) -> HookText:
+        moment = event.moment
         most_chars = adapter.most_chars.get(moment, 0)
         if not most_chars or session.is_helper:
-            return NOTHING
-        manner = Manner(
-            surface=f"hook: {moment.value}" if moment is not Moment.BELL else "wake: bell",
+            return NO_TEXT
+        profile = SurfaceProfile(
+            surface=f"hook: {moment.value}" if moment is not HookMoment.BELL else "wake: bell",
             most_chars=most_chars,
             carriage=_CARRIAGES[moment],
             speaks_as_user=adapter.voices.get(moment, Voice.USER) is Voice.USER,
-            has_block=moment is Moment.PROMPT and not is_own,
-            is_new_turn=moment is Moment.PROMPT and not is_own,
+            has_block=moment is HookMoment.PROMPT and not is_own,
+            is_new_turn=moment is HookMoment.PROMPT and not is_own,
         )
-        return await self._teller.tell(session, manner, turn=occasion.turn)
+        return await self._composer.tell(session, profile, turn=event.turn)
 
-    async def _release_awaited(self, session: Session, occasion: Occasion) -> None:
+    async def _release_awaited(self, session: Session, event: HookEvent) -> None:
         """After a restart another turn is told of before an edge is back: what that one carried was in none of it."""
-        is_same = occasion.turn == session.turn and not occasion.is_interrupted
-        is_first = occasion.moment in (Moment.START, Moment.PROMPT) and not occasion.turn
-        if not session.awaited or occasion.moment is Moment.BELL or (is_same and not is_first):
+        is_same = event.turn == session.turn and not event.is_interrupted
+        is_first = event.moment in (HookMoment.START, HookMoment.PROMPT) and not event.turn
+        if not session.awaited or event.moment is HookMoment.BELL or (is_same and not is_first):
             return
         edges, session.awaited = session.awaited, frozenset[str]()
         offers = [each for each in await self._inbox.open_offers(session.key) if each.carrier.split("/")[0] in edges]
-        if occasion.moment is Moment.PROMPT:
+        if event.moment is HookMoment.PROMPT:
             # The host's own record may show it; else the prompt lets go of it.
             for offer in offers:
                 session.turns.inherit(offer.carrier, offer.delivery_id, session.turn, is_printed=False)
         elif offers:
             await self._inbox.release(session.key, {offer.carrier for offer in offers})
 
-    async def _follow_turn(self, session: Session, occasion: Occasion) -> None:
+    async def _follow_turn(self, session: Session, event: HookEvent) -> None:
         """Note in which turn a session is; what tool results carried in another one is proven no more."""
         if session.is_replaced:
             session.is_replaced = False
             await self._inbox.release(session.key)
-        is_same = bool(occasion.turn) and occasion.turn == session.turn
-        if occasion.moment in (Moment.START, Moment.PROMPT) and not is_same:
+        is_same = bool(event.turn) and event.turn == session.turn
+        if event.moment in (HookMoment.START, HookMoment.PROMPT) and not is_same:
             await self._abandon_results(session)
-        elif occasion.moment is Moment.TOOL and occasion.turn:
+        elif event.moment is HookMoment.TOOL and event.turn:
             # The hook of its prompt was lost.
-            await self._abandon_results(session, but_of=occasion.turn)
-        if occasion.moment in (Moment.PROMPT, Moment.TOOL):
-            session.turn = occasion.turn
+            await self._abandon_results(session, but_of=event.turn)
+        if event.moment in (HookMoment.PROMPT, HookMoment.TOOL):
+            session.turn = event.turn
 
     async def _abandon_results(self, session: Session, *, but_of: str = "") -> None:
         """Another turn begins, or this one was interrupted: what tool results carried in it is offered again."""
@@ -377,38 +377,38 @@ def _task_of(hello: Hello) -> NamedTask | None:
     return NamedTask(TaskId(hello.task), hello.task_said_by) if hello.task else None
 
 
-def _verdict(session: Session, occasion: Occasion, recorded: Collection[str]) -> Verdict:
-    turns, turn = session.turns, occasion.turn
-    match occasion.moment:
-        case Moment.PROMPT:
-            return turns.submitted(occasion.prompt, turn, recorded=recorded)
-        case Moment.TOOL:
-            return turns.stepped(turn, is_step=occasion.is_step)
-        case Moment.STOP:
+def _verdict(session: Session, event: HookEvent, recorded: Collection[str]) -> Verdict:
+    turns, turn = session.turns, event.turn
+    match event.moment:
+        case HookMoment.PROMPT:
+            return turns.submitted(event.prompt, turn, recorded=recorded)
+        case HookMoment.TOOL:
+            return turns.stepped(turn, is_step=event.is_step)
+        case HookMoment.STOP:
             return turns.ended(turn, recorded=recorded)
         case _:
             return Verdict()
 
 
-def _is_past(session: Session, occasion: Occasion) -> bool:
+def _is_past(session: Session, event: HookEvent) -> bool:
     """Whether an interruption is of a turn that another one has followed: it came late, and ends nothing."""
-    is_end = occasion.is_interrupted or (occasion.moment is Moment.START and session.reports_interrupts)
-    is_named = bool(occasion.turn) and bool(session.turn)
-    return is_end and is_named and occasion.turn != session.turn and not session.is_inherited
+    is_end = event.is_interrupted or (event.moment is HookMoment.START and session.reports_interrupts)
+    is_named = bool(event.turn) and bool(session.turn)
+    return is_end and is_named and event.turn != session.turn and not session.is_inherited
 
 
-def _is_late(session: Session, occasion: Occasion) -> bool:
+def _is_late(session: Session, event: HookEvent) -> bool:
     """Whether a tool is of a turn that was interrupted: no model reads what its hook says, and nothing is at work."""
-    return occasion.moment is Moment.TOOL and occasion.turn == session.broken_turn != ""
+    return event.moment is HookMoment.TOOL and event.turn == session.broken_turn != ""
 
 
 def _settled(session: Session, turn: str) -> Collection[DeliveryId]:
     return [delivery for pusher in session.connections.values() for delivery in pusher.settle(turn)]
 
 
-def _notice_moments(adapter: HookHost) -> frozenset[str]:
+def _notice_moments(adapter: HookAdapter) -> frozenset[str]:
     """Return the moments through which no outsider's words go."""
-    return frozenset(m.value for m in Moment if adapter.voices.get(m, Voice.USER) is Voice.USER)
+    return frozenset(m.value for m in HookMoment if adapter.voices.get(m, Voice.USER) is Voice.USER)
 
 
 def _is_own(session: Session, prompt: str) -> bool:
