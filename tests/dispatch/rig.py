@@ -17,7 +17,7 @@ from typing import Final
 
 from anyio.abc import UNIXSocketStream
 
-from harken.daemon.reach import Reaching
+from harken.daemon.session_wiring import SessionWiring
 from harken.dispatch.bells import Bells
 from harken.hosts.hello import Hello
 from harken.inbox import Inbox
@@ -100,7 +100,7 @@ class House:
     access: Access
     policies: PolicyBook
     bells: Bells
-    reaching: Reaching
+    wiring: SessionWiring
 
     @property
     def sessions(self) -> Sessions:
@@ -186,7 +186,7 @@ class House:
             # It says beforehand that it has printed: nobody here fails to.
             theirs.sendall(payload + b"+")
             async with await UNIXSocketStream.from_socket(ours) as stream:
-                await self.reaching.serve_hook(stream, Lines(stream), hello, 0)
+                await self.wiring.serve_hook(stream, Lines(stream), hello, 0)
             return theirs.recv(1 << 16).decode()
 
     def bell(self, host: str = "claude-code") -> str:
@@ -200,11 +200,11 @@ class House:
 
     async def look(self) -> None:
         """Let the bells be looked at, as their loop does."""
-        await self.reaching.ringer.look()
+        await self.wiring.ringer.look()
 
     async def wake(self) -> None:
         """Let whoever should be woken be so, as the loop does."""
-        await self.reaching.wakes.look()
+        await self.wiring.wakes.look()
 
 
 @asynccontextmanager
@@ -219,7 +219,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
         policies = PolicyBook(store, POLICY)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
-        reaching = Reaching(
+        wiring = SessionWiring(
             inbox, store, clock, bells, lambda _cwd, agent, _named=None: Reading(agent), naming=lambda *_: None
         )
         yield House(
@@ -231,5 +231,5 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
             access=Access(store, policies, pairings, clock),
             policies=policies,
             bells=bells,
-            reaching=reaching,
+            wiring=wiring,
         )

@@ -197,7 +197,7 @@ async def test_silence_does_not_undo_a_later_ring(house: House) -> None:
 async def test_the_loop_rings_and_silences_by_itself(house: House) -> None:
     """Whatever changes (mail, sessions, proof), the bell follows without being asked."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.reaching.ringer.run)
+        tasks.start_soon(house.wiring.ringer.run)
         session = house.come()
         await ringing(house, is_on=False)
         message = await house.say()
@@ -218,7 +218,7 @@ async def test_the_loop_notices_that_the_last_session_has_gone(house: House) -> 
     session = house.come()
     await house.say()
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.reaching.ringer.run)
+        tasks.start_soon(house.wiring.ringer.run)
         await ringing(house, is_on=True)
         house.go(session)
         await ringing(house, is_on=False)

@@ -563,7 +563,7 @@ async def test_a_way_that_goes_away_meanwhile_is_survived(house: House) -> None:
 async def test_the_loop_wakes_by_itself_and_goes_on_after_a_refusal(house: House) -> None:
     """A message, a new session or a new way: each is reason enough to look."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.reaching.wakes.run)
+        tasks.start_soon(house.wiring.wakes.run)
         session = house.come()
         broken = house.pipe(session, "claude channel", is_taking=False)
         good = house.pipe(session, "wake: line")
@@ -576,7 +576,7 @@ async def test_the_loop_wakes_by_itself_and_goes_on_after_a_refusal(house: House
 async def test_the_loop_wakes_for_what_waited_when_a_way_appears(house: House) -> None:
     """An extension that connects a second after the message came is not too late."""
     async with anyio.create_task_group() as tasks:
-        tasks.start_soon(house.reaching.wakes.run)
+        tasks.start_soon(house.wiring.wakes.run)
         session = house.come()
         await house.say()
         pipe = house.pipe(session)

@@ -130,7 +130,7 @@ def _hooks() -> Iterator[Judge]:
             hello = _hello(said)
             with anyio.fail_after(CASE_SECONDS):
                 async with _connected(said.body + b"+") as (stream, theirs):
-                    await house.reaching.serve_hook(stream, Lines(stream), hello, 0)
+                    await house.wiring.serve_hook(stream, Lines(stream), hello, 0)
                     answer = _heard(theirs)
                 is_met = bool(house.sessions.live())
                 await order.settle(is_told=bool(answer))
@@ -193,8 +193,8 @@ def _sockets() -> Iterator[Judge]:
                 pass
 
         surfaces = {
-            "hook": house.reaching.serve_hook,
-            "wake": house.reaching.serve_wake,
+            "hook": house.wiring.serve_hook,
+            "wake": house.wiring.serve_wake,
             "call": other,
             "mcp": other,
         }

@@ -171,7 +171,7 @@ class Room:
         said = Hello(host=kind.name, moment="stop", payload=len(payload), ppid=hello.ppid, env=env)
         ours, theirs = await _pair()
         async with ours, theirs, anyio.create_task_group() as tasks:
-            tasks.start_soon(self.daemon.reaching.serve_hook, theirs, Lines(theirs), said, 1)
+            tasks.start_soon(self.daemon.wiring.serve_hook, theirs, Lines(theirs), said, 1)
             await ours.send(payload)
             printed = await Lines(ours).read()
             await ours.send(b"+")

@@ -38,11 +38,11 @@ from harken.daemon.listener import Listener, most_connections
 from harken.daemon.metrics import Metrics
 from harken.daemon.ownership import Ownership
 from harken.daemon.policy import configured_policy, refuse_missing
-from harken.daemon.reach import Reaching
 from harken.daemon.reacting import Reacting, join
 from harken.daemon.readiness import Readiness
 from harken.daemon.sdk import Sdk
 from harken.daemon.session_files import SessionFiles
+from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.sources import (
     announcers_of,
     close_sources,
@@ -129,7 +129,7 @@ class Daemon:
     access: Access
     policies: PolicyBook
     bells: Bells
-    reaching: Reaching
+    wiring: SessionWiring
     feeding: Feeding
     reacting: Reacting
     asking: Asking
@@ -253,7 +253,7 @@ class Daemon:
                 await self.store.deliveries.release(session)
 
     def _greet(self, session: Session, hello: Hello, notify: Notify, ask: Ask | None) -> None:
-        self.reaching.greet(session, hello, notify)
+        self.wiring.greet(session, hello, notify)
         if ask is not None:
             self.asking.welcome(session, hello.edge, ask)
 
@@ -285,8 +285,8 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         inbox.sessions.observe(ticker.poke)
         reacting = join(home, settings.runs, store, clock, agents=agents, bounds=bounds, sources=sources)
         await reacting.begin()
-        reaching = Reaching(inbox, store, clock, bells, reading_of, naming=agents.name_task)
-        await _inherit(reaching, SessionFiles(home.sessions_dir, inbox.sessions))
+        wiring = SessionWiring(inbox, store, clock, bells, reading_of, naming=agents.name_task)
+        await _inherit(wiring, SessionFiles(home.sessions_dir, inbox.sessions))
         try:
             yield Daemon(
                 home=home,
@@ -305,7 +305,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 access=Access(store, policies, pairings, clock),
                 policies=policies,
                 bells=bells,
-                reaching=reaching,
+                wiring=wiring,
                 feeding=Feeding(sources, intake, store),
                 reacting=reacting,
                 asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
@@ -342,11 +342,11 @@ async def _opened(
         yield store
 
 
-async def _inherit(reaching: Reaching, files: SessionFiles) -> None:
+async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
     """Know the sessions of an earlier daemon again, and keep a record of each from now on."""
     left = files.read()
     files.begin()
-    await reaching.inherit(left)
+    await wiring.inherit(left)
 
 
 def _after_commit(journal: Journal, ticker: Ticker, tally: Tally) -> AfterCommit:
@@ -391,8 +391,8 @@ async def _serve(daemon: Daemon) -> None:
             surfaces = {
                 "mcp": daemon.serve_mcp,
                 "call": daemon.serve_call,
-                "hook": daemon.reaching.serve_hook,
-                "wake": daemon.reaching.serve_wake,
+                "hook": daemon.wiring.serve_hook,
+                "wake": daemon.wiring.serve_wake,
             }
             most = most_connections()
             listener = Listener(surfaces, endpoint.token, max_connections=most, find_run=agents.run_of)
@@ -431,9 +431,9 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
         supervisor.start(f"outbox {source}".rstrip(), partial(outbox.run, source))
     supervisor.start("push", push.run)
     daemon.bells.clear()
-    supervisor.start("bells", daemon.reaching.ringer.run)
-    supervisor.start("wakes", daemon.reaching.wakes.run)
-    supervisor.start("sessions", daemon.reaching.reap)
+    supervisor.start("bells", daemon.wiring.ringer.run)
+    supervisor.start("wakes", daemon.wiring.wakes.run)
+    supervisor.start("sessions", daemon.wiring.reap)
     supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
     daemon.feeding.start(supervisor)

@@ -33,7 +33,7 @@ _DECLARATION: Final = "host"
 
 
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _FoundHosts:
     hosts: Mapping[str, Host]
     broken: Sequence[BrokenPlugin]
 
@@ -148,7 +148,7 @@ def host_marks() -> Mapping[str, HostMarks]:
 
 
 @cache
-def _found() -> _Found:
+def _found() -> _FoundHosts:
     taken: dict[str, Host] = {}
     broken: list[BrokenPlugin] = []
     for host in built_in_hosts():
@@ -162,7 +162,7 @@ def _found() -> _Found:
         else:
             taken.update(dict.fromkeys((offered.name, *offered.aliases), offered))
     ordered = sorted({host.name: host for host in taken.values()}.values(), key=lambda host: (host.order, host.name))
-    return _Found(MappingProxyType({host.name: host for host in ordered}), tuple(broken))
+    return _FoundHosts(MappingProxyType({host.name: host for host in ordered}), tuple(broken))
 
 
 def built_in_hosts() -> Sequence[Host]:

@@ -18,7 +18,7 @@ from typing import Final
 from harken.errors import Unavailable
 from harken.hosts.codex import entries
 from harken.hosts.codex.hooks import NAME
-from harken.hosts.codex.verdict import Judge
+from harken.hosts.codex.inspection import CodexInspector
 from harken.hosts.connect.command import mcp_command
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, telling_notes, told, untold
@@ -60,7 +60,7 @@ _OPEN: Final = "Conversations that are open now keep their settings: start a new
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
+class _CodexFiles:
     """The files in question. Trust is always in the person's own settings."""
 
     home: Path
@@ -70,7 +70,7 @@ class _Files:
     told: tuple[Path, Path]  # where agents may be told: the first where it has something in it
 
     @classmethod
-    def of(cls, place: InstallTarget, project: Path | None) -> _Files:
+    def of(cls, place: InstallTarget, project: Path | None) -> _CodexFiles:
         own = place.environ.get("CODEX_HOME", "")
         # Codex resolves the one, not the other; the path is part of the name that trust is kept under.
         home = Path(own).resolve() if own else place.user / ".codex"
@@ -98,20 +98,20 @@ class CodexConnector:
 
     def find(self, place: InstallTarget) -> InstalledProgram | None:
         """Return the installed program and its version."""
-        judge = _judge(place)
-        return InstalledProgram(program=judge.program, version=judge.version()) if judge else None
+        inspector = _inspector(place)
+        return InstalledProgram(program=inspector.program, version=inspector.version()) if inspector else None
 
     def plan(self, place: InstallTarget, options: ConnectOptions) -> ConnectPlan:
         """Return what connecting would do now."""
         del options
         project = place.project.resolve() if place.project else None
-        files = _Files.of(place, project)
+        files = _CodexFiles.of(place, project)
         if project is not None and _is_everywhere(place):
             note = "Codex is connected in every folder already: in this one, every hook would run twice."
             return ConnectPlan(host=NAME, steps=(), notes=(note,))
-        judge = _judge(place)
+        inspector = _inspector(place)
         hooks = entries.with_hooks(read(files.hooks), place, file=files.hooks)
-        hashes = _hashes(judge, files, hooks)
+        hashes = _hashes(inspector, files, hooks)
         changed: dict[Path, bytes | None] = {files.hooks: hooks}
         if not place.is_for_tasks:
             changed = {files.config: entries.with_server(read(files.config), place, file=files.config), **changed}
@@ -122,7 +122,7 @@ class CodexConnector:
             host=NAME,
             steps=[*_changes(files, changed), *(change for change in block if change.before != change.after)],
             notes=[
-                *_notes(judge, files, project, is_trusted=bool(hashes)),
+                *_notes(inspector, files, project, is_trusted=bool(hashes)),
                 *(note for change in block for note in telling_notes(place, change.path)),
             ],
             blocks=[change.path for change in block],
@@ -130,7 +130,7 @@ class CodexConnector:
 
     def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take out our entries, wherever they stand now."""
-        files = _Files.of(place, place.project.resolve() if place.project else None)
+        files = _CodexFiles.of(place, place.project.resolve() if place.project else None)
         hooks = read(files.hooks)
         changed = {files.hooks: entries.without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks}
         if not place.is_for_tasks:
@@ -144,23 +144,23 @@ class CodexConnector:
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Ask Codex what it makes of the files as they are."""
-        judge = _judge(place)
-        if judge is None:
+        inspector = _inspector(place)
+        if inspector is None:
             hint = "Install it, for example with: npm install -g @openai/codex"
             return [CheckFinding(what="Codex is installed", is_good=False, hint=hint)]
         project = place.project.resolve() if place.project else None
-        files = _Files.of(place, project)
-        server = [] if place.is_for_tasks else [_server(judge, files, project, place)]
-        return [*server, *_hooks(judge, files, project)]
+        files = _CodexFiles.of(place, project)
+        server = [] if place.is_for_tasks else [_server(inspector, files, project, place)]
+        return [*server, *_hooks(inspector, files, project)]
 
 
-def _judge(place: InstallTarget) -> Judge | None:
+def _inspector(place: InstallTarget) -> CodexInspector | None:
     path = place.environ.get("PATH", os.defpath)
     program = shutil.which(PROGRAM, path=path)
-    return Judge(program=Path(program), path=path) if program else None
+    return CodexInspector(program=Path(program), path=path) if program else None
 
 
-def _told(place: InstallTarget, files: _Files) -> Sequence[FileEdit]:
+def _told(place: InstallTarget, files: _CodexFiles) -> Sequence[FileEdit]:
     """Return the file that Codex reads to its model; a main checkout is not read in its worktrees."""
     if place.is_for_tasks or not place.can_tell:
         return ()
@@ -169,20 +169,20 @@ def _told(place: InstallTarget, files: _Files) -> Sequence[FileEdit]:
     return (told(place, NAME, path, ANY_HOST if place.project else Abilities(tool_prefix=TOOL_PREFIX)),)
 
 
-def _has_hooks(files: _Files) -> bool:
+def _has_hooks(files: _CodexFiles) -> bool:
     return bool(entries.places(read(files.hooks), file=files.hooks))
 
 
 def _is_everywhere(place: InstallTarget) -> bool:
-    return _has_hooks(_Files.of(place, None))
+    return _has_hooks(_CodexFiles.of(place, None))
 
 
-def _hashes(judge: Judge | None, files: _Files, hooks: bytes | None) -> Mapping[str, str]:
+def _hashes(inspector: CodexInspector | None, files: _CodexFiles, hooks: bytes | None) -> Mapping[str, str]:
     """Return what Codex has to trust, by the place in the file; empty when it cannot be asked."""
-    if judge is None:
+    if inspector is None:
         return {}
     try:
-        judged = judge.hooks({HOOKS_FILE: hooks}, home=files.home)
+        judged = inspector.hooks({HOOKS_FILE: hooks}, home=files.home)
     except Unavailable:
         return {}
     hashes = {(hook.place, hook.command): hook.hash for hook in judged if hook.hash}
@@ -190,7 +190,7 @@ def _hashes(judge: Judge | None, files: _Files, hooks: bytes | None) -> Mapping[
     return {place: hashes[place, command] for place, command in ours.items() if (place, command) in hashes}
 
 
-def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[FileEdit]:
+def _changes(files: _CodexFiles, changed: Mapping[Path, bytes | None]) -> Iterator[FileEdit]:
     whys = {
         files.trust: "trust in Harken's hooks",
         files.hooks: "hooks: what waits, with a prompt, after a tool, at the end of a turn",
@@ -202,22 +202,24 @@ def _changes(files: _Files, changed: Mapping[Path, bytes | None]) -> Iterator[Fi
             yield FileEdit(path=path, before=before, after=after, why=whys[path])
 
 
-def _notes(judge: Judge | None, files: _Files, project: Path | None, *, is_trusted: bool) -> Iterator[str]:
+def _notes(
+    inspector: CodexInspector | None, files: _CodexFiles, project: Path | None, *, is_trusted: bool
+) -> Iterator[str]:
     yield _TRUST if is_trusted else _UNTRUSTED
     yield _REPLY
     yield _OPEN
     yield _FIRST
-    version = judge.version() if judge else ""
+    version = inspector.version() if inspector else ""
     if version and tuple(int(part) for part in version.split(".")[:2]) < FIRST_WITH_WAKE:
         yield f"Codex {version} cannot be woken when it is idle; 0.149 and later can."
     if project is not None and not entries.trusts_project(read(files.trust), project, file=files.trust):
         yield f"Codex reads {project / '.codex'} only once you trust the folder: start `codex` there and say so."
 
 
-def _server(judge: Judge, files: _Files, project: Path | None, place: InstallTarget) -> CheckFinding:
+def _server(inspector: CodexInspector, files: _CodexFiles, project: Path | None, place: InstallTarget) -> CheckFinding:
     what = "Codex knows the MCP server harken"
     command, *arguments = mcp_command(place)
-    seen = judge.server({CONFIG: read(files.trust)}, entries.SERVER, cwd=project)
+    seen = inspector.server({CONFIG: read(files.trust)}, entries.SERVER, cwd=project)
     transport = seen.get("transport")
     if not isinstance(transport, dict):
         is_there = entries.has_server(read(files.config), file=files.config)
@@ -231,14 +233,14 @@ def _server(judge: Judge, files: _Files, project: Path | None, place: InstallTar
     )
 
 
-def _hooks(judge: Judge, files: _Files, project: Path | None) -> Iterator[CheckFinding]:
+def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) -> Iterator[CheckFinding]:
     config, hooks = read(files.trust), read(files.hooks)
     if not entries.runs_hooks(config, file=files.trust):
         hint = f"Remove `hooks = false` under [features] in {files.trust}."
         yield CheckFinding(what="Codex runs hooks", is_good=False, hint=hint)
     own = {CONFIG: config} if project else {CONFIG: config, HOOKS_FILE: hooks}
     try:
-        judged = judge.hooks(own, home=files.home, cwd=project)
+        judged = inspector.hooks(own, home=files.home, cwd=project)
     except Unavailable as exc:
         yield CheckFinding(what="Codex trusts the hooks", is_good=False, hint=f"It could not be asked. {exc}")
         return

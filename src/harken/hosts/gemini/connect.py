@@ -53,7 +53,7 @@ _RESTART: Final = "Sessions that are open now have to be started again."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Files:
+class _GeminiFiles:
     """The files in question. Gemini reads rules from the person's own folder only."""
 
     settings: Path
@@ -61,7 +61,7 @@ class _Files:
     rules: Path
 
     @classmethod
-    def of(cls, place: InstallTarget) -> _Files:
+    def of(cls, place: InstallTarget) -> _GeminiFiles:
         folder = Path(place.environ.get("GEMINI_CLI_HOME") or place.user) / FOLDER
         settings = place.project / FOLDER if place.project else folder
         return cls(
@@ -98,7 +98,7 @@ class GeminiConnector:
                 f"Gemini CLI cannot be woken, by {options.wake[:40]!r} or otherwise.",
                 "Leave the option out: messages come with the next prompt.",
             )
-        files = _Files.of(place)
+        files = _GeminiFiles.of(place)
         if place.project is not None and entries.is_connected(read(files.own), file=files.own):
             note = "Gemini CLI is connected in every folder already: in this one, every hook would run twice."
             return ConnectPlan(host=NAME, steps=(), notes=(note,))
@@ -119,7 +119,7 @@ class GeminiConnector:
 
     def removal(self, place: InstallTarget) -> ConnectPlan:
         """Return how to take out our entries, wherever they stand now."""
-        files = _Files.of(place)
+        files = _GeminiFiles.of(place)
         before, rules = read(files.settings), read(files.rules)
         # The rules serve every folder; they stay while the person's own settings name our server, or another folder's.
         is_needed = place.project is not None and entries.is_connected(read(files.own), file=files.own)
@@ -132,7 +132,7 @@ class GeminiConnector:
 
     def check(self, place: InstallTarget) -> Sequence[CheckFinding]:
         """Ask Gemini itself whether it understands the settings as they are."""
-        found, files = self.find(place), _Files.of(place)
+        found, files = self.find(place), _GeminiFiles.of(place)
         if found is None:
             hint = "Install it, for example with: npm install -g @google/gemini-cli"
             return [CheckFinding(what="Gemini CLI is installed", is_good=False, hint=hint)]
@@ -159,14 +159,14 @@ class GeminiConnector:
         ]
 
 
-def _context(place: InstallTarget, files: _Files) -> Path:
+def _context(place: InstallTarget, files: _GeminiFiles) -> Path:
     """Return the file that Gemini gives to its model."""
     name = context_file((files.own, files.settings), CONTEXT_FILE)
     return (place.project or files.own.parent) / name
 
 
 def _changes(
-    files: _Files, settings: tuple[bytes | None, bytes | None], rules: tuple[bytes | None, bytes | None]
+    files: _GeminiFiles, settings: tuple[bytes | None, bytes | None], rules: tuple[bytes | None, bytes | None]
 ) -> Iterator[FileEdit]:
     if settings[0] != settings[1]:
         why = "MCP server harken, and hooks: what waits, with a prompt, after a tool, at the end of a turn"
@@ -176,7 +176,7 @@ def _changes(
         yield FileEdit(path=files.rules, before=rules[0], after=rules[1], why=why)
 
 
-def _notes(place: InstallTarget, files: _Files) -> Iterator[str]:
+def _notes(place: InstallTarget, files: _GeminiFiles) -> Iterator[str]:
     yield _ASLEEP
     yield _ASKS
     yield _TRUST
@@ -185,7 +185,7 @@ def _notes(place: InstallTarget, files: _Files) -> Iterator[str]:
         yield (f"{files.settings} holds paths of this machine; where git tracks it, keep it out of your commits.")
 
 
-def _listed(program: str, place: InstallTarget, files: _Files) -> CheckFinding:
+def _listed(program: str, place: InstallTarget, files: _GeminiFiles) -> CheckFinding:
     what = "Gemini CLI lists the MCP server harken"
     settings = entries.with_stub(read(files.settings), file=files.settings)
     with _scratch(place, {SETTINGS: settings}) as environ:

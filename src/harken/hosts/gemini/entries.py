@@ -14,7 +14,7 @@ from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.gemini.lines import HookLine, hook_lines
+from harken.hosts.gemini.hook_lines import GeminiHookLine, hook_lines
 
 SERVER: Final = "harken"
 # Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
@@ -87,7 +87,7 @@ def obstacles(settings: bytes | None, *, file: Path) -> Sequence[str]:
     return found
 
 
-def _group(hook: HookLine) -> Mapping[str, object]:
+def _group(hook: GeminiHookLine) -> Mapping[str, object]:
     command = {"type": "command", "name": hook.name, "command": hook.line, "timeout": HOOK_MILLISECONDS}
     return {**({"matcher": hook.matcher} if hook.matcher else {}), "hooks": [command]}
 

@@ -29,7 +29,7 @@ _ALLOW: Final = ("permissions", "allow")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookLine:
+class QwenHookLine:
     """One hook: when it runs, and what."""
 
     event: str
@@ -37,10 +37,10 @@ class HookLine:
     matcher: str = ""
 
 
-def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
+def hook_lines(place: InstallTarget) -> Sequence[QwenHookLine]:
     """Return the hooks that `connect` writes."""
-    idle = HookLine(event=IDLE_EVENT, line=hook_line(place, NAME, HookMoment.STOP), matcher=IDLE)
-    return (*(HookLine(event=event, line=_line(place, moment)) for moment, event in EVENTS.items()), idle)
+    idle = QwenHookLine(event=IDLE_EVENT, line=hook_line(place, NAME, HookMoment.STOP), matcher=IDLE)
+    return (*(QwenHookLine(event=event, line=_line(place, moment)) for moment, event in EVENTS.items()), idle)
 
 
 def with_entries(settings: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
@@ -120,7 +120,7 @@ def _line(place: InstallTarget, moment: HookMoment) -> str:
     )
 
 
-def _group(hook: HookLine) -> Mapping[str, object]:
+def _group(hook: QwenHookLine) -> Mapping[str, object]:
     command = {"type": "command", "name": HOOK_NAME, "command": hook.line, "timeout": HOOK_SECONDS}
     return {**({"matcher": hook.matcher} if hook.matcher else {}), "hooks": [command]}
 

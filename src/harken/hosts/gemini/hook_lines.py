@@ -25,7 +25,7 @@ _OTHERS: Final = f"^(?!{SUBAGENT_TOOL}$)"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HookLine:
+class GeminiHookLine:
     """One hook: when it runs, and what."""
 
     event: str
@@ -34,7 +34,7 @@ class HookLine:
     matcher: str = ""
 
 
-def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
+def hook_lines(place: InstallTarget) -> Sequence[GeminiHookLine]:
     """Return the hooks that `connect` writes."""
     marks = shlex.quote(str(place.harken / "run" / "subagents")) + "/$PPID."
     run = shlex.quote(str(place.harken / "run"))
@@ -45,16 +45,20 @@ def hook_lines(place: InstallTarget) -> Sequence[HookLine]:
     quiet = f'for mark in {marks}*; do [ -e "$mark" ] && exit 0; done; '
     tool = hook_line(place, NAME, HookMoment.TOOL)
     return (
-        HookLine(event=EVENTS[HookMoment.START], name="harken", line=forget + hook_line(place, NAME, HookMoment.START)),
-        HookLine(
+        GeminiHookLine(
+            event=EVENTS[HookMoment.START], name="harken", line=forget + hook_line(place, NAME, HookMoment.START)
+        ),
+        GeminiHookLine(
             event=EVENTS[HookMoment.PROMPT], name="harken", line=forget + hook_line(place, NAME, HookMoment.PROMPT)
         ),
-        HookLine(event=MARK_EVENT, name="harken subagent", line=mark, matcher=_ITS_OWN),
-        HookLine(event=EVENTS[HookMoment.TOOL], name="harken", line=quiet + tool, matcher=_OTHERS),
-        HookLine(event=EVENTS[HookMoment.TOOL], name="harken subagent", line=unmark + quiet + tool, matcher=_ITS_OWN),
-        HookLine(event=EVENTS[HookMoment.STOP], name="harken", line=hook_line(place, NAME, HookMoment.STOP)),
+        GeminiHookLine(event=MARK_EVENT, name="harken subagent", line=mark, matcher=_ITS_OWN),
+        GeminiHookLine(event=EVENTS[HookMoment.TOOL], name="harken", line=quiet + tool, matcher=_OTHERS),
+        GeminiHookLine(
+            event=EVENTS[HookMoment.TOOL], name="harken subagent", line=unmark + quiet + tool, matcher=_ITS_OWN
+        ),
+        GeminiHookLine(event=EVENTS[HookMoment.STOP], name="harken", line=hook_line(place, NAME, HookMoment.STOP)),
         # At an exit Gemini would show lines about it to the person; that the process is gone is seen without.
-        HookLine(
+        GeminiHookLine(
             event=EVENTS[HookMoment.END],
             name="harken",
             line=forget + hook_line(place, NAME, HookMoment.END),

@@ -57,7 +57,7 @@ _FAILURES = (
 )
 
 
-class Reaching:
+class SessionWiring:
     """The ways to live sessions."""
 
     def __init__(

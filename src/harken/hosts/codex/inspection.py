@@ -26,7 +26,7 @@ _VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class InspectedHook:
     """One hook as Codex sees it."""
 
     place: str  # what follows the path of the file in its key: event, group, hook
@@ -38,7 +38,7 @@ class Judged:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judge:
+class CodexInspector:
     """An installed Codex, to be asked about settings."""
 
     program: Path
@@ -50,7 +50,9 @@ class Judge:
             found = _VERSION.search(self._run(home, home, "--version"))
         return found[0] if found else ""
 
-    def hooks(self, files: Mapping[str, bytes | None], *, home: Path, cwd: Path | None = None) -> Sequence[Judged]:
+    def hooks(
+        self, files: Mapping[str, bytes | None], *, home: Path, cwd: Path | None = None
+    ) -> Sequence[InspectedHook]:
         """Return the hooks in force with these files in place of those in `home`; raises `Unavailable`."""
         with _scratch(files) as scratch:
             _move_keys(scratch, home)
@@ -65,7 +67,7 @@ class Judge:
                 return {}
         return value if isinstance(value, dict) else {}
 
-    async def _hooks(self, scratch: Path, home: Path, cwd: Path) -> Sequence[Judged]:
+    async def _hooks(self, scratch: Path, home: Path, cwd: Path) -> Sequence[InspectedHook]:
         async with private_server(str(self.program), cwd=str(cwd), env=self._environ(scratch)) as server:
             listing = await server.call("hooks/list", {"cwds": [str(cwd)]})
         return [_judged(hook, scratch, home) for hook in hooks_of(listing)]
@@ -111,9 +113,9 @@ def _move_keys(scratch: Path, home: Path) -> None:
         config.write_bytes(config.read_bytes().replace(there, here))
 
 
-def _judged(hook: Mapping[str, object], scratch: Path, home: Path) -> Judged:
+def _judged(hook: Mapping[str, object], scratch: Path, home: Path) -> InspectedHook:
     source = str(hook.get("sourcePath", ""))
-    return Judged(
+    return InspectedHook(
         place=str(hook.get("key", "")).removeprefix(source).removeprefix(":"),
         source=str(home / "hooks.json") if source == str(scratch / "hooks.json") else source,
         command=str(hook.get("command", "")),
