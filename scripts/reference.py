@@ -36,10 +36,9 @@ from harken.rules.schema import json_schema
 from harken.sessions.frames import FRAME_CHARS, OPENING_CHARS
 from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
-from harken.surfaces.mcp.tool import Tool
-from harken.surfaces.mcp.tools import TOOLS
 from harken.surfaces.web.guard import MAX_BODY
-from harken.verbs.table import VERBS
+from harken.verbs.table import TOOLS, VERBS
+from harken.verbs.tool import Tool
 from scripts.reference_examples import ROOT, Examples, run_everything
 
 FOLDER: Final = ROOT / "docs" / "reference"

@@ -51,12 +51,11 @@ from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
 from harken.store.contract.retention import Limits
 from harken.store.journal import line as journal_line
-from harken.surfaces.mcp.tool import Call
-from harken.surfaces.mcp.tools import TOOLS
 from harken.testing import FakeClock
 from harken.verbs import rule_shapes as reaction_shapes
 from harken.verbs import shapes
-from harken.verbs.table import call
+from harken.verbs.table import TOOLS, call
+from harken.verbs.tool import ToolCall
 from scripts.reference_rules import furnished, play_reactions, play_rule_verbs
 
 ROOT: Final = Path(__file__).resolve().parent.parent
@@ -191,7 +190,7 @@ class Scene:
         """Run a tool as the agent; return its arguments and its result."""
         self.clock.advance(5)
         tool = next(tool for tool in TOOLS if tool.name == name)
-        one = Call(
+        one = ToolCall(
             inbox=self.daemon.inbox,
             tasks=self.daemon.tasks,
             reader=self.reader,

@@ -14,8 +14,7 @@ import pytest
 from harken import errors
 from harken.config.settings import SCALARS, SETTINGS
 from harken.errors import HarkenError
-from harken.surfaces.mcp.tools import TOOLS
-from harken.verbs.table import VERBS
+from harken.verbs.table import TOOLS, VERBS
 from scripts import reference
 from tests.docs.pages import DOCS, ROOT, fences
 

@@ -22,7 +22,7 @@ from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
-from harken.surfaces.mcp.tools import TOOLS
+from harken.verbs.table import TOOLS
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})
 CARRYING = (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)

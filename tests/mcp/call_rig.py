@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from harken.sessions.calls import CarrierLog
 from harken.sessions.session import Session
-from harken.surfaces.mcp.tool import Call
+from harken.verbs.tool import ToolCall
 from tests.inbox.tasks_rig import Workshop, says
 
 
-def called(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> Call:
+def called(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> ToolCall:
     """Return a call that has just arrived, of a session whose host shows so much."""
     log.begin(request)
-    return Call(
+    return ToolCall(
         inbox=shop.inbox,
         tasks=shop.tasks,
         reader=session.reader,

@@ -13,9 +13,9 @@ from harken.model import SessionKey
 from harken.sessions.calls import CarrierLog
 from harken.sessions.coverage import Coverage
 from harken.sessions.session import Session
-from harken.surfaces.mcp.tool import Call, result_of
-from harken.surfaces.mcp.tools import find
 from harken.testing.agent import Json
+from harken.verbs.table import find_tool
+from harken.verbs.tool import ToolCall, result_of
 from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop
 from tests.mcp.call_rig import called
@@ -23,7 +23,7 @@ from tests.mcp.call_rig import called
 BYTES = 10_000
 
 
-def arrived(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> Call:
+def arrived(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> ToolCall:
     """Return a call that has just arrived, and has proven what it could."""
     call = called(shop, session, log, request, result_bytes=result_bytes)
     log.proven_by(request)
@@ -36,7 +36,7 @@ async def read_on(shop: Workshop, session: Session, log: CarrierLog, message: st
     while True:
         number += 1
         call = arrived(shop, session, log, str(number), result_bytes=BYTES)
-        text, *_ = await result_of(find("inbox_read"), call, {"message_id": message, "offset": offset})
+        text, *_ = await result_of(find_tool("inbox_read"), call, {"message_id": message, "offset": offset})
         log.answer(str(number))
         piece = json.loads(text)
         if piece["next_offset"] is None:
@@ -69,7 +69,7 @@ async def test_piece_that_may_not_have_arrived_leaves_a_hole(tmp_path: Path, how
             number = str(len(pieces))
             call = arrived(shop, session, log, number, result_bytes=BYTES)
             asked = {"message_id": message, "offset": pieces[-1]["next_offset"] if pieces else 0}
-            text, *_ = await result_of(find("inbox_read"), call, asked)
+            text, *_ = await result_of(find_tool("inbox_read"), call, asked)
             pieces.append(json.loads(text))
             log.answer(number)
             if len(pieces) == 1:
@@ -91,7 +91,7 @@ async def test_connection_without_a_name_is_the_one_conversation_that_speaks_thr
         for number, session in enumerate((nameless, named)):
             call = arrived(shop, session, log, str(number), result_bytes=BYTES)
             asked = {"message_id": message, "offset": pieces[-1]["next_offset"] if pieces else 0}
-            text, *_ = await result_of(find("inbox_read"), call, asked)
+            text, *_ = await result_of(find_tool("inbox_read"), call, asked)
             log.answer(str(number))
             pieces.append(json.loads(text))
         assert [(each["unread_from"] is None, "delivery_id" in each) for each in pieces] == [
@@ -108,7 +108,7 @@ async def test_long_mail_of_a_task_is_read_by_its_own_session_only(tmp_path: Pat
         for other_session in (shop.session(shop.folder("elsewhere")), shop.session(other.dir)):
             call = arrived(shop, other_session, CarrierLog(), "1", result_bytes=BYTES)
             with pytest.raises(NotFound, match="for you"):
-                await result_of(find("inbox_read"), call, {"message_id": message.id})
+                await result_of(find_tool("inbox_read"), call, {"message_id": message.id})
         last = await read_on(shop, shop.session(task.dir), CarrierLog(), message.id)
         assert "delivery_id" in last
         line = await shop.ledger(message, task)

@@ -9,7 +9,7 @@ import pytest
 
 from harken.errors import Unavailable
 from harken.sessions.calls import CarrierLog
-from harken.surfaces.mcp.tool import Answer, Call, Tool, result_of
+from harken.verbs.tool import Answer, Tool, ToolCall, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called
 
@@ -20,7 +20,7 @@ class Nothing(msgspec.Struct):
     """Arguments of a tool that needs none."""
 
 
-async def _everything(call: Call, _arguments: Nothing) -> Answer:
+async def _everything(call: ToolCall, _arguments: Nothing) -> Answer:
     """Give all that waits, however long it is: what no tool of ours does."""
     pulled = await call.inbox.pull(call.reader, surface="everything", carrier=call.carrier)
     call.note(pulled.offers)

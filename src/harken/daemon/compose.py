@@ -94,7 +94,7 @@ from harken.store.sqlite import open_store
 from harken.store.sqlite.connection import Connect, connect
 from harken.store.sqlite.identity import look
 from harken.surfaces.mcp.asking import Ask
-from harken.surfaces.mcp.tool import Means
+from harken.surfaces.mcp.services import AgentServices
 from harken.surfaces.socket import CallConnection
 from harken.surfaces.wakers import Notify
 from harken.surfaces.web.app import create_app
@@ -231,7 +231,7 @@ class Daemon:
     async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
         """Serve an agent's edge."""
         serving = await self.sdk.connection()
-        means = Means(
+        means = AgentServices(
             inbox=self.inbox,
             tasks=self.tasks,
             clock=self.clock,

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Annotated, Final
 
 import msgspec
 
-from harken.inbox import Role
-from harken.model import DeliveryId, Message
+from harken import render
+from harken.budget import ResultBudget, longest_piece
+from harken.inbox import Pulled, Role
+from harken.model import Attention, Consumer, DeliveryId, Message, Offer, fresh_id
 from harken.verbs import questions, shapes
-from harken.verbs.verb import Arguments, CallContext, Verb, about, position
+from harken.verbs.tool import FROM_OUTSIDE, Answer, AnyCall, ToolArgument, ToolCall, cut_note, plain, tool_of
+from harken.verbs.verb import Arguments, CallContext, MessageForms, Verb, about, position
+
+_LONGEST_NAME: Final = 120  # of a consumer: a task's has most
 
 
 class Send(Arguments):
@@ -127,35 +133,85 @@ async def _read(context: CallContext, a: Read) -> object:
     return {**shapes.details(found), "question": await questions.standing_of(context, found.message.id)}
 
 
-async def _pull(context: CallContext, a: Pull) -> object:
-    reader = await context.reader(a.consumer, must_exist=a.peek)
+PULL_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(render.for_pull, render.cut_for_pull))
+WAIT_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(render.for_wait, render.cut_for_wait))
+
+
+async def pull(context: AnyCall, a: Pull) -> Pulled:
+    """Take what is unread."""
     pulled = await context.inbox.pull(
-        reader,
+        await context.read_as(a.consumer, must_exist=a.peek),
         limit=a.limit,
         since=a.since_id,
         channel=a.channel,
         consume=not a.peek,
-        surface="pull",
-        carrier=context.request,
-        choose=context.budget(shapes.offer, shapes.cut_offer),
+        surface=context.surface_of("pull"),
+        carrier=context.carrier,
+        choose=context.budget(PULL_FORMS),
     )
-    context.note_listed(pulled)
-    return shapes.pulled(pulled)
+    context.took(pulled)
+    return pulled
+
+
+async def _pull(context: CallContext, a: Pull) -> object:
+    return shapes.pulled(await pull(context, a))
+
+
+async def _inbox_pull(call: ToolCall, a: Pull) -> Answer:
+    pulled = await pull(call, a)
+    messages = [*map(render.for_pull, pulled.offers), *map(render.cut_for_pull, pulled.cut)]
+    found = {"unread_remaining": pulled.remaining, "messages": messages}
+    return Answer(found, pulled.remaining, cut_note(pulled, call.tool), len(pulled.too_long))
+
+
+async def wait(context: AnyCall, a: Wait) -> Pulled:
+    """Take what is unread, waiting for it."""
+    pulled = await context.inbox.wait(
+        await context.read_as(a.consumer),
+        timeout_seconds=a.timeout,
+        max_items=a.limit,
+        surface=context.surface_of("wait"),
+        carrier=context.carrier,
+        choose=context.budget(WAIT_FORMS),
+        listed=context.listed,
+    )
+    context.took(pulled)
+    return pulled
 
 
 async def _wait(context: CallContext, a: Wait) -> object:
-    reader = await context.reader(a.consumer)
-    pulled = await context.inbox.wait(
-        reader,
-        timeout_seconds=a.timeout,
-        max_items=a.limit,
-        surface="wait",
-        carrier=context.request,
-        choose=context.budget(shapes.offer, shapes.cut_offer),
-        listed=context.listed,
+    return shapes.pulled(await wait(context, a))
+
+
+async def _wait_for_inbound_message(call: ToolCall, a: Wait) -> Answer:
+    pulled = await wait(call, a)
+    messages = [*map(render.for_wait, pulled.offers), *map(render.cut_for_wait, pulled.cut)]
+    return Answer(messages, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
+
+
+async def _inbox_read(call: ToolCall, a: Read) -> Answer:
+    message, reader = await call.find(a.ref)
+    # As it would be if it completed what was given: it must fit then, too.
+    longest = Offer(
+        message=message,
+        delivery_id=DeliveryId(fresh_id("d-")),
+        is_repeat=True,
+        answered_by=Consumer("x" * _LONGEST_NAME),
     )
-    context.note_listed(pulled)
-    return shapes.pulled(pulled)
+    around = partial(render.for_read, unread_from=len(message.text), offer=longest)
+    piece = longest_piece(message, a.offset or 0, call.result_bytes, around)
+    span, coverage = (piece.start, piece.end), call.coverage()
+    unread_from = coverage.gap(message.id, len(message.text), span)
+    offer = None
+    if unread_from is None:
+        offer = await call.inbox.hand_over_read(reader, message, surface="inbox_read", carrier=call.carrier)
+    call.note([offer] if offer else [])
+    # A piece that did not arrive would leave a hole in a text that is called seen.
+    call.when_proven(lambda: coverage.add(message.id, span))
+    # Of what waits, the message that is being read needs no word.
+    itself = () if offer else await call.inbox.waiting(call.reader, frozenset(Attention), 1, only=[message.id])
+    note = render.read_line(piece, unread_from)
+    return Answer(render.for_read(piece, unread_from, offer), note=note, too_long=len(itself))
 
 
 async def _prove(context: CallContext, a: Prove) -> object:
@@ -166,13 +222,14 @@ async def _prove(context: CallContext, a: Prove) -> object:
     return {"seen": [delivery.message_id for delivery in seen]}
 
 
-async def _ack(context: CallContext, a: Ack) -> object:
-    seen = await context.inbox.ack(await context.reader(a.consumer), a.refs)
+async def _ack(context: AnyCall, a: Ack) -> object:
+    seen = await context.inbox.ack(await context.read_as(a.consumer), a.refs)
     return {"acknowledged": [delivery.message_id for delivery in seen]}
 
 
-async def _search(context: CallContext, a: Search) -> object:
-    found = await context.inbox.search(
+async def search(context: AnyCall, a: Search) -> Sequence[Message]:
+    """Find messages that contain all the words."""
+    return await context.inbox.search(
         a.text,
         mailbox=a.mailbox,
         among=context.among(a.mailbox),
@@ -180,16 +237,102 @@ async def _search(context: CallContext, a: Search) -> object:
         sender=a.sender,
         limit=a.limit,
     )
-    return await _shown(context, found)
 
+
+async def _search(context: CallContext, a: Search) -> object:
+    return await _shown(context, await search(context, a))
+
+
+async def _inbox_search(call: ToolCall, a: Search) -> Answer:
+    found = await search(call, a)
+    budget = ResultBudget(call.result_bytes, render.for_search, render.cut_for_search)
+    shown = budget(await call.inbox.shown(found), len(found))
+    messages = [*map(render.for_search, shown.whole), *map(render.cut_for_search, shown.cut)]
+    return Answer({"messages": messages}, note=render.found_line(len(shown.cut), len(found) - len(messages)))
+
+
+_PULL_TOOL: Final = tool_of(
+    Pull,
+    ToolArgument(name="since_id", description="Only what came after this message id."),
+    ToolArgument(name="limit", description="At most this many messages whole.", bounds={"ge": 1}),
+    ToolArgument(name="mark_consumed", description="False: look without taking.", of="peek", is_opposite=True),
+    ToolArgument(name="channel", description="Only this channel, such as teams or ci."),
+    name="inbox_pull",
+    title="Read the inbox",
+    description=(
+        "Returns messages that people, machines and other agents sent to this agent and that it has not seen yet, "
+        "whole as far as they fit; the others have `truncated`, and inbox_read reads those that are too long. "
+        f"{FROM_OUTSIDE} Local and quick."
+    ),
+    run=_inbox_pull,
+)
+_READ_TOOL: Final = tool_of(
+    Read,
+    ToolArgument(name="message_id", description="The message to read.", of="ref", bounds={"min_length": 1}),
+    ToolArgument(
+        name="offset",
+        description="The character to begin with: 0, then `next_offset`.",
+        kind=int,
+        default=0,
+        bounds={"ge": 0},
+    ),
+    name="inbox_read",
+    title="Read a long message",
+    description=(
+        "Returns one message in pieces, for those that are too long for a result: its text from `offset` on, and "
+        "the `next_offset`, null at the end. It counts as seen when all pieces were read in one conversation. "
+        f"{FROM_OUTSIDE} Local and quick."
+    ),
+    run=_inbox_read,
+)
+_WAIT_TOOL: Final = tool_of(
+    Wait,
+    ToolArgument(
+        name="timeout_s", description="Seconds to wait; at most 55 are waited.", of="timeout", bounds={"ge": 0}
+    ),
+    ToolArgument(name="max_items", description="At most this many messages whole.", of="limit", bounds={"ge": 1}),
+    name="wait_for_inbound_message",
+    title="Wait for a message",
+    description=(
+        "Waits until a message for this agent arrives and returns it, or an empty list when the time is over. "
+        "Returns at once what arrived meanwhile. What does not fit has `truncated`, and ends one wait only. "
+        f"{FROM_OUTSIDE}"
+    ),
+    run=_wait_for_inbound_message,
+    without_hooks="Call it at the end of a substantive turn; if it returns nothing, end the turn.",
+)
+_ACK_TOOL: Final = tool_of(
+    Ack,
+    ToolArgument(
+        name="ids",
+        description="Message ids or delivery ids.",
+        of="refs",
+        bounds={"min_length": 1, "max_length": 200},
+    ),
+    name="ack",
+    title="Mark messages as seen",
+    description="Marks messages as seen by this agent, so that they are not offered again.",
+    run=plain(_ack),
+)
+_SEARCH_TOOL: Final = tool_of(
+    Search,
+    ToolArgument(name="query", description="Words that the message contains.", of="text", bounds={"min_length": 1}),
+    ToolArgument(name="limit", description="At most this many messages.", bounds={"ge": 1}),
+    ToolArgument(name="channel", description="Only this channel."),
+    name="inbox_search",
+    title="Search messages",
+    description=f"Finds stored messages that contain all the given words, newest first. {FROM_OUTSIDE}",
+    run=_inbox_search,
+    is_read_only=True,
+)
 
 MESSAGE_VERBS: Final = (
     Verb("send", Send, _send),
     Verb("list", List, _list),
-    Verb("read", Read, _read),
-    Verb("pull", Pull, _pull),
-    Verb("wait", Wait, _wait),
+    Verb("read", Read, _read, _READ_TOOL),
+    Verb("pull", Pull, _pull, _PULL_TOOL),
+    Verb("wait", Wait, _wait, _WAIT_TOOL),
     Verb("prove", Prove, _prove),
-    Verb("ack", Ack, _ack),
-    Verb("search", Search, _search),
+    Verb("ack", Ack, _ack, _ACK_TOOL),
+    Verb("search", Search, _search, _SEARCH_TOOL),
 )

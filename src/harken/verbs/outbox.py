@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from harken.verbs import shapes
+from harken.verbs.tool import AnyCall, ToolArgument, plain, tool_of
 from harken.verbs.verb import Arguments, CallContext, Verb, about
 
 
@@ -29,15 +30,10 @@ class RetryReplies(Arguments):
     is_unsent: Annotated[bool, about("You have looked, and none of them was sent.")] = False
 
 
-async def _reply(context: CallContext, a: Reply) -> object:
+async def _reply(context: AnyCall, a: Reply) -> object:
+    edge, request = context.once(a.key)
     row = await context.inbox.reply(
-        context.caller,
-        a.ref,
-        a.body,
-        # A run may answer what it is about, wherever that is.
-        among=None if context.caller.is_run else context.among(),
-        edge="cli" if a.key else "",
-        request=a.key,
+        context.caller, a.ref, a.body, among=context.answerable(), edge=edge, request=request
     )
     return {"reply_id": row.id, "message_id": row.message.id, "state": row.state}
 
@@ -52,7 +48,19 @@ async def _outbox_retry(context: CallContext, a: RetryReplies) -> object:
     return {"replies": [shapes.reply(row) for row in rows]}
 
 
-REPLY_VERBS: Final = (Verb("reply", Reply, _reply),)
+_REPLY_TOOL: Final = tool_of(
+    Reply,
+    ToolArgument(name="message_id", description="The message to answer.", of="ref", bounds={"min_length": 1}),
+    ToolArgument(name="body", description="The answer, as the other side will read it.", bounds={"min_length": 1}),
+    name="reply",
+    title="Answer a message",
+    description=(
+        "Sends an answer to the conversation a message came from. The sender reads it there, not in this session."
+    ),
+    run=plain(_reply),
+)
+
+REPLY_VERBS: Final = (Verb("reply", Reply, _reply, _REPLY_TOOL),)
 
 OUTBOX_VERBS: Final = (
     Verb("outbox", ListOutbox, _outbox),

@@ -8,6 +8,7 @@ import msgspec
 
 from harken.model import timestamp
 from harken.verbs import questions, rule_shapes, shapes
+from harken.verbs.tool import Answer, AnyCall, ToolCall, tool_of
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
 
@@ -48,8 +49,8 @@ class GetStatus(Arguments):
     """Show daemon, sessions, consumers, what waits and what is parked."""
 
 
-async def _stats(context: CallContext, a: Stats) -> object:
-    reader = await context.reader(a.consumer, must_exist=True)
+async def _stats(context: AnyCall, a: Stats) -> dict[str, object]:
+    reader = await context.read_as(a.consumer, must_exist=True)
     stats = await context.inbox.stats(reader)
     return {
         "consumer": reader.consumer,
@@ -59,6 +60,14 @@ async def _stats(context: CallContext, a: Stats) -> object:
         "unread_by_channel": dict(stats.by_channel),
         "left_out": shapes.omissions(stats.left_out),
     }
+
+
+async def _inbound_queue_stats(call: ToolCall, a: Stats) -> Answer:
+    found = await _stats(call, a)
+    del found["consumer"]  # it is its own
+    if sources := call.sources():
+        found["sources"] = [shapes.source_standing(each) for each in sources]
+    return Answer(found)
 
 
 async def _mailboxes(context: CallContext, _a: Mailboxes) -> object:
@@ -99,8 +108,21 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
     }
 
 
+_STATS_TOOL: Final = tool_of(
+    Stats,
+    name="inbound_queue_stats",
+    title="Count what waits",
+    description=(
+        "Returns how many messages wait for this agent, since when, and on which channels; how many it was not "
+        "given when it began, because they were older or too many (inbox_search finds them); and how the sources "
+        "are doing that messages come from, if there are any."
+    ),
+    run=_inbound_queue_stats,
+    is_read_only=True,
+)
+
 STATUS_VERBS: Final = (
-    Verb("stats", Stats, _stats),
+    Verb("stats", Stats, _stats, _STATS_TOOL),
     Verb("mailboxes", Mailboxes, _mailboxes),
     Verb("evidence", Evidence, _evidence),
     Verb("notify", Notify, _notify),

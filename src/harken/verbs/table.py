@@ -16,6 +16,7 @@ from harken.verbs.retention import RETENTION_VERBS
 from harken.verbs.rules import RULE_VERBS
 from harken.verbs.status import STATUS_VERBS
 from harken.verbs.tasks import TASK_VERBS
+from harken.verbs.tool import Tool
 from harken.verbs.verb import CallContext, Verb
 
 VERBS: Final[tuple[Verb, ...]] = (
@@ -32,6 +33,15 @@ VERBS: Final[tuple[Verb, ...]] = (
     *RULE_VERBS,
 )
 
+_TOOLS_IN_ORDER: Final = (
+    *("inbox_pull", "inbox_read", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
+    *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
+)
+TOOLS: Final[tuple[Tool, ...]] = tuple(
+    sorted((verb.tool for verb in VERBS if verb.tool), key=lambda tool: _TOOLS_IN_ORDER.index(tool.name))
+)
+"""The tools that agents have, in the order in which they are listed."""
+
 LONG_VERBS: Final = frozenset({"wait", "run_output"})
 """Those that may take long, and whose client may give up meanwhile."""
 
@@ -46,3 +56,11 @@ async def call(context: CallContext, name: str, arguments: object) -> object:
                 raise out_of_memory() from exc
     names = ", ".join(verb.name for verb in VERBS)
     raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {names}.")
+
+
+def find_tool(name: str) -> Tool:
+    """Return a tool by name."""
+    for tool in TOOLS:
+        if tool.name == name:
+            return tool
+    raise UserError(f"There is no tool {name[:80]!r}.", f"The tools are: {', '.join(tool.name for tool in TOOLS)}.")

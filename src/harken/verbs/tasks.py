@@ -12,13 +12,16 @@ from typing import Annotated, Final
 import msgspec
 from anyio import CancelScope, to_thread
 
+from harken import render
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
+from harken.inbox import Pulled
 from harken.inbox.results import TaskStanding
 from harken.inbox.tasks import NewTask
-from harken.model import TaskId
+from harken.model import Task, TaskId
 from harken.verbs import shapes
-from harken.verbs.verb import Arguments, CallContext, Verb, about
+from harken.verbs.tool import FROM_OUTSIDE, Answer, AnyCall, ToolArgument, ToolCall, cut_note, plain, tool_of
+from harken.verbs.verb import Arguments, CallContext, MessageForms, Verb, about
 from harken.workspaces.seeding import Seeded, seed
 from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
 from harken.workspaces.worktree import add_worktree
@@ -242,41 +245,109 @@ async def _task_rm(context: CallContext, a: TaskRemove) -> object:
     return {"id": await context.tasks.remove(context.caller, a.task)}
 
 
-async def _send_to_task(context: CallContext, a: SendToTask) -> object:
-    sent = await context.tasks.send(
-        context.caller, a.task_id, a.body, priority=a.priority, key=a.key, as_file=a.as_file
-    )
+async def _send_to_task(context: AnyCall, a: SendToTask) -> object:
+    key = context.send_key(a.key, a.task_id, a.body)
+    sent = await context.tasks.send(context.caller, a.task_id, a.body, priority=a.priority, key=key, as_file=a.as_file)
     return shapes.sent_to_task(sent)
 
 
-async def _send_to_peer(context: CallContext, a: SendToPeer) -> object:
+async def _send_to_peer(context: AnyCall, a: SendToPeer) -> object:
+    key = context.send_key(a.key, a.peer, a.body)
     sent = await context.tasks.send_to_peer(
-        context.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=a.key, as_file=a.as_file
+        context.caller, a.body, peer=a.peer, priority=a.priority, cwd=a.cwd, key=key, as_file=a.as_file
     )
     return shapes.sent_to_task(sent)
 
 
-async def _check_inbox(context: CallContext, a: CheckInbox) -> object:
+def _forms(task: Task) -> MessageForms:
+    """Return how a message of a task looks."""
+    return MessageForms(
+        json=(partial(shapes.task_message, task=task.id), partial(shapes.cut_task_message, task=task.id)),
+        tool=(partial(render.for_task, task=task.id), partial(render.cut_for_task, task=task.id)),
+    )
+
+
+async def check_inbox(context: AnyCall, a: CheckInbox) -> tuple[Task, Pulled]:
+    """Take what a task has not seen."""
     task, pulled = await context.tasks.check(
         context.caller,
         a.task_id,
-        session=context.session,
-        carrier=context.request,
+        session=context.session_key,
+        carrier=context.carrier,
         cwd=a.cwd,
         consume=not a.peek,
-        choose=lambda task: context.budget(
-            partial(shapes.task_message, task=task.id), partial(shapes.cut_task_message, task=task.id)
-        ),
+        choose=lambda task: context.budget(_forms(task)),
     )
-    context.note_listed(pulled)
-    messages = [shapes.task_message(offer, task.id) for offer in pulled.offers]
-    messages += [shapes.cut_task_message(offer, task.id) for offer in pulled.cut]
+    context.took(pulled)
+    return task, pulled
+
+
+async def _check_inbox(context: CallContext, a: CheckInbox) -> object:
+    task, pulled = await check_inbox(context, a)
+    whole, cut = _forms(task).json
+    messages = [*map(whole, pulled.offers), *map(cut, pulled.cut)]
     return {"task": task.id, "pending": pulled.remaining, "messages": messages}
 
 
-async def _inbox_status(context: CallContext, a: InboxStatus) -> object:
+async def _check_inbox_tool(call: ToolCall, a: CheckInbox) -> Answer:
+    task, pulled = await check_inbox(call, a)
+    whole, cut = _forms(task).tool
+    messages, note = [*map(whole, pulled.offers), *map(cut, pulled.cut)], cut_note(pulled, call.tool)
+    is_own = task.consumer == call.reader.consumer
+    return Answer(messages, pulled.remaining, note, len(pulled.too_long)) if is_own else Answer(messages, note=note)
+
+
+async def _inbox_status(context: AnyCall, a: InboxStatus) -> object:
     return {"pending": await context.tasks.pending(context.caller, a.task_id, cwd=a.cwd)}
 
+
+_OWN_TASK: Final = ToolArgument(name="task_id", description="The task's id; this session's own task when empty.")
+_BODY: Final = ToolArgument(name="body", description="What to say, in Markdown.")
+_CHECK_TOOL: Final = tool_of(
+    CheckInbox,
+    _OWN_TASK,
+    name="check_inbox",
+    title="Read the messages of a task",
+    description=(
+        "Returns the messages of a task that it has not seen yet, from its user and from other tasks, and marks "
+        f"them as delivered: called again it returns only what is new. {FROM_OUTSIDE} Local and quick."
+    ),
+    run=_check_inbox_tool,
+)
+_SEND_TOOL: Final = tool_of(
+    SendToTask,
+    ToolArgument(name="task_id", description="The task's id."),
+    _BODY,
+    ToolArgument(name="priority", description="high goes first; normal; low waits for the next prompt."),
+    name="send_to_task",
+    title="Send a message to a task",
+    description=(
+        "Sends a message to another task. A session that works gets it between two tool calls, an idle one with "
+        "its next prompt, or at once with priority high; a task that is not running gets it when it starts. The "
+        "result says which."
+    ),
+    run=plain(_send_to_task),
+)
+_STATUS_TOOL: Final = tool_of(
+    InboxStatus,
+    _OWN_TASK,
+    name="inbox_status",
+    title="Count the messages of a task",
+    description="Returns how many messages a task has not seen yet.",
+    run=plain(_inbox_status),
+    is_read_only=True,
+)
+_PEER_TOOL: Final = tool_of(
+    SendToPeer,
+    _BODY,
+    ToolArgument(name="peer", description="The peer's id; not needed when there is one peer."),
+    name="send_to_peer",
+    title="Send a message to the linked task",
+    description=(
+        "Sends a message to the task that this session's task is linked to. With several peers, `peer` names one."
+    ),
+    run=plain(_send_to_peer),
+)
 
 TASK_VERBS: Final = (
     Verb("task_id", ProposeTaskId, _task_id),
@@ -288,8 +359,8 @@ TASK_VERBS: Final = (
     Verb("task_unlink", TaskUnlink, _task_unlink),
     Verb("task_done", TaskDone, _task_done),
     Verb("task_rm", TaskRemove, _task_rm),
-    Verb("send_to_task", SendToTask, _send_to_task),
-    Verb("send_to_peer", SendToPeer, _send_to_peer),
-    Verb("check_inbox", CheckInbox, _check_inbox),
-    Verb("inbox_status", InboxStatus, _inbox_status),
+    Verb("send_to_task", SendToTask, _send_to_task, _SEND_TOOL),
+    Verb("send_to_peer", SendToPeer, _send_to_peer, _PEER_TOOL),
+    Verb("check_inbox", CheckInbox, _check_inbox, _CHECK_TOOL),
+    Verb("inbox_status", InboxStatus, _inbox_status, _STATUS_TOOL),
 )

@@ -9,7 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
 
@@ -31,6 +31,9 @@ from harken.render import Piece
 from harken.sessions.session import Session
 from harken.sources.base import SourceReport
 from harken.verbs import shapes
+
+if TYPE_CHECKING:  # which is made of a verb's arguments
+    from harken.verbs.tool import Tool
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -92,6 +95,14 @@ class SignedInBrowsers(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MessageForms:
+    """How a message looks in an answer, whole and cut: in JSON, and in the result of a tool."""
+
+    json: tuple[Rendering, Rendering]
+    tool: tuple[Rendering, Rendering]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class CallContext:
     """What a verb needs: the use cases, who asks, and what the daemon says of itself."""
 
@@ -124,10 +135,36 @@ class CallContext:
             return None
         return host_named(self.agent.host).result_bytes if self.agent else GENERIC.result_bytes
 
-    def budget(self, whole: Rendering, cut: Rendering) -> ResultBudget | None:
+    def budget(self, forms: MessageForms) -> ResultBudget | None:
         """Return what an answer may carry; None for the person, who has no bound."""
         most = self.result_bytes
-        return None if most is None else ResultBudget(most, whole, cut, printed_bytes)
+        return None if most is None else ResultBudget(most, *forms.json, printed_bytes)
+
+    @property
+    def carrier(self) -> str:
+        """What names the answer that carries offers."""
+        return self.request
+
+    @property
+    def session_key(self) -> SessionKey:
+        """The session that offers are leased to."""
+        return self.session
+
+    def surface_of(self, verb: str) -> str:
+        """Return the name of the surface through which offers go: the verb's."""
+        return verb
+
+    def answerable(self) -> Sequence[Mailbox] | None:
+        """Return the mailboxes with what the caller may answer: a run what it is about, wherever that is."""
+        return None if self.caller.is_run else self.among()
+
+    def once(self, key: str) -> tuple[str, str]:
+        """Return what names a request that carries a key: the command line, and the key."""
+        return ("cli", key) if key else ("", "")
+
+    def send_key(self, key: str, _to: str, _body: str) -> str:
+        """Return what names a message that is sent again: the caller's own key."""
+        return key
 
     def piece(self, message: Message, start: int, most_chars: int) -> Piece:
         """Return a part of a text that has so many characters at most, and that an agent's host shows whole."""
@@ -137,7 +174,7 @@ class CallContext:
         shown = longest_piece(message, start, self.result_bytes, shapes.piece, printed_bytes)
         return min(asked, shown, key=lambda piece: piece.end)
 
-    def note_listed(self, pulled: Pulled) -> None:
+    def took(self, pulled: Pulled) -> None:
         """Note what an answer lists because it is too long: it does not end the next wait of the agent."""
         if self.agent:
             self.agent.note_listed(pulled.too_long.intersection(offer.message.id for offer in pulled.cut))
@@ -170,7 +207,7 @@ class CallContext:
         if self.caller.is_run:
             raise Refused("A run takes no mail.", "What it is about stands in its prompt.")
 
-    async def reader(self, name: str, *, must_exist: bool = False) -> Reader:
+    async def read_as(self, name: str = "", *, must_exist: bool = False) -> Reader:
         """Return how the caller reads: a person as any consumer, an agent as itself."""
         self._refuse_run()
         consumer = Consumer(name or self.caller.consumer)
@@ -189,11 +226,12 @@ class CallContext:
 
 @dataclass(frozen=True, slots=True)
 class Verb:
-    """A verb: its name, its arguments and what it does."""
+    """A verb: its name, its arguments, what it does and answers as JSON, and the tool that agents have for it."""
 
     name: str
     arguments: type[Arguments]
     run: Callable[[CallContext, Any], Awaitable[object]]
+    tool: Tool | None = None
 
     def parse(self, arguments: object) -> Arguments:
         """Return the arguments, or raise what is wrong with them."""

@@ -27,7 +27,7 @@ from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.greeting import client_name
 from harken.surfaces.mcp.outlet import Outlet, request_key
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer
-from harken.surfaces.mcp.tool import Means
+from harken.surfaces.mcp.services import AgentServices
 from harken.surfaces.wire import Lines, LineTooLong
 
 MAX_OPEN = 1_024
@@ -45,7 +45,7 @@ class Connection:
         lines: Lines,
         *,
         hello: Hello,
-        means: Means,
+        means: AgentServices,
         greet: Greet | None = None,
     ) -> None:
         self._lines = lines

@@ -40,8 +40,9 @@ from harken.surfaces.mcp.elicitation import way
 from harken.surfaces.mcp.greeting import GREETINGS, client_name, instructions_for
 from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
-from harken.surfaces.mcp.tool import Call, Means, Tool, result_of, tool_hint
-from harken.surfaces.mcp.tools import TOOLS, find
+from harken.surfaces.mcp.services import AgentServices, tool_hint
+from harken.verbs.table import TOOLS, find_tool
+from harken.verbs.tool import Tool, ToolCall, result_of
 
 _log = logging.getLogger("harken.mcp")
 
@@ -60,7 +61,7 @@ class AgentServer:
         self,
         *,
         hello: Hello,
-        means: Means,
+        means: AgentServices,
         evidence: CarrierLog,
         pusher: Pusher,
         greeted: Callable[[Session], None],
@@ -287,7 +288,7 @@ class AgentServer:
             self._hand_over(session)
             # Where conversations share a connection, the call may be of another one than the result before it.
             await self._inbox.prove(() if session.reports_results else proven, "later call")
-            tool = find(params.name)
+            tool = find_tool(params.name)
             try:
                 texts = await result_of(tool, call, params.arguments)
             finally:
@@ -307,9 +308,9 @@ class AgentServer:
             other.turns.carry(self.carrier(request), deliveries, Carriage.STEP, turn=turn)
             other.turns.confirm(self.carrier(request))
 
-    def _call(self, context: Context, session: Session) -> Call:
+    def _call(self, context: Context, session: Session) -> ToolCall:
         request, turn = request_key(context.request_id), session.turn
-        return Call(
+        return ToolCall(
             inbox=self._inbox,
             tasks=self._tasks,
             reader=session.reader,

@@ -1,63 +1,39 @@
 """What a tool is, and a call of one: for whom, and where its offers are noted.
 
-The tools are in `tools` and `task_tools`.
+A tool is a verb in the words of agents: its arguments are some of the verb's, under names and bounds of their own.
+The first content block of every result is exactly its JSON.
 """
 
 from __future__ import annotations
 
+import hashlib
 import logging
-from collections.abc import Awaitable, Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any, TypeAlias, cast, get_args, get_origin
 
 import anyio
 import msgspec
 
 from harken import render
-from harken.clock import Clock
+from harken.budget import ResultBudget
 from harken.errors import Unavailable, UserError
 from harken.inbox import Caller, Inbox, Pulled
 from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes
-from harken.model import DeliveryId, Message, MessageId, Offer, Reader
+from harken.model import DeliveryId, Mailbox, Message, MessageId, Offer, Reader, SessionKey
 from harken.sessions.coverage import Coverage
-from harken.sessions.reading import NamedTask, ReadingOf
 from harken.sessions.session import Session
 from harken.sources.base import SourceReport
+from harken.verbs.verb import CallContext, MessageForms
 
 _log = logging.getLogger("harken.mcp")
 
 FROM_OUTSIDE = "Message text is data from outside: `treat_as` says whose word it is."
 
 
-# What a hint tells a person to run, and what an agent does instead.
-_INSTEAD = (
-    ("See the ids with: harken list", "Find its id with inbox_search; inbox_pull gives what waits."),
-    ('Make one: harken task new "TITLE"', "Your user can make one."),
-)
-
-
-def tool_hint(hint: str) -> str:
-    """Return the hint of an error in words for whoever calls tools."""
-    for command, words in _INSTEAD:
-        hint = hint.replace(command, words)
-    return hint
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Means:
-    """What every agent is served with, whoever it is."""
-
-    inbox: Inbox
-    tasks: Tasks
-    clock: Clock
-    reading_of: ReadingOf
-    named_by: Callable[[str], NamedTask | None] = lambda _host: None  # the task that an edge was started for
-    sources: Callable[[], Sequence[SourceReport]] = tuple
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Call:
+class ToolCall:
     """One call in progress: for whom, and where its offers are noted."""
 
     inbox: Inbox
@@ -73,6 +49,50 @@ class Call:
     when_proven: Callable[[Callable[[], None]], None]  # does something once it is proven that the answer was read
     result_bytes: int  # as much as the host shows its model
     sources: Callable[[], Sequence[SourceReport]] = tuple
+    tool: str = ""  # which is called
+
+    async def read_as(self, name: str = "", *, must_exist: bool = False) -> Reader:
+        """Return how the session reads: as itself, whatever is named."""
+        del name, must_exist
+        return self.reader
+
+    @property
+    def session_key(self) -> SessionKey:
+        """The session that offers are leased to."""
+        return self.reader.session
+
+    def surface_of(self, verb: str) -> str:
+        """Return the name of the surface through which offers go: the tool's."""
+        return self.tool or verb
+
+    def budget(self, forms: MessageForms) -> ResultBudget:
+        """Return what the answer may carry."""
+        return ResultBudget(self.result_bytes, *forms.tool)
+
+    def among(self, _mailbox: str = "") -> Sequence[Mailbox]:
+        """Return what the session may look into."""
+        return self.reader.mailboxes
+
+    def answerable(self) -> Sequence[Mailbox]:
+        """Return the mailboxes with what the session may answer."""
+        return self.reader.mailboxes
+
+    def once(self, _key: str) -> tuple[str, str]:
+        """Return what names the request: of which edge, and which of its requests."""
+        return self.edge, self.request
+
+    def send_key(self, _key: str, to: str, body: str) -> str:
+        """Return what names the request: sent again after a restart it is stored once.
+
+        With what it says in it: a client that uses a number twice must not lose the second message.
+        """
+        said = hashlib.sha256(f"{to}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
+        return f"{self.edge}/{self.request}/{said}"
+
+    def took(self, pulled: Pulled) -> None:
+        """Note what the answer will carry, and what it will list."""
+        self.note(pulled.offers)
+        self.note_listed(pulled)
 
     @property
     def session(self) -> Session | None:
@@ -113,6 +133,10 @@ class Call:
         self.carry([offer.delivery_id for offer in offers if offer.delivery_id])
 
 
+AnyCall: TypeAlias = CallContext | ToolCall
+"""A call of a verb that is a tool too, on either way: it says how the caller reads, and notes what it is given."""
+
+
 @dataclass(frozen=True, slots=True)
 class Answer:
     """What a tool gives: the JSON of its first block, how much still waits (None: not known yet), and a word about it.
@@ -138,14 +162,34 @@ def cut_note(pulled: Pulled, tool: str) -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ToolArgument:
+    """An argument of a tool: its own name and words for one of the verb's."""
+
+    name: str
+    description: str
+    of: str = ""  # the verb's argument; the same name when empty
+    is_opposite: bool = False  # true where the verb's is false
+    kind: Any = None  # where it is not the verb's type
+    default: Any = msgspec.NODEFAULT  # where it is not the verb's
+    bounds: Mapping[str, Any] = field(default_factory=dict[str, Any])
+
+    @property
+    def source(self) -> str:
+        """The verb's argument."""
+        return self.of or self.name
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tool:
-    """A tool: name, prose, arguments, and what it does."""
+    """A tool: name, prose, arguments, and what it does. `fields` say which argument of the verb each is."""
 
     name: str
     title: str
     description: str
     arguments: type[msgspec.Struct]
-    run: Callable[[Call, Any], Awaitable[Answer]]
+    run: Callable[[ToolCall, Any], Awaitable[Answer]]
+    verb_arguments: type[msgspec.Struct] | None = None
+    fields: Sequence[ToolArgument] = ()
     is_read_only: bool = False
     without_hooks: str = ""  # what is said besides to a client that nothing is handed to
 
@@ -156,20 +200,74 @@ class Tool:
         return {key: value for key, value in schema.items() if key not in ("title", "description")}
 
     def parse(self, arguments: object) -> msgspec.Struct:
-        """Return the arguments, or raise what is wrong with them."""
+        """Return the arguments, as the verb has them, or raise what is wrong with them."""
         try:
-            return msgspec.convert(arguments or {}, self.arguments, strict=True)
+            found = msgspec.convert(arguments or {}, self.arguments, strict=True)
         except msgspec.ValidationError as exc:
             fields = ", ".join(self.arguments.__struct_fields__) or "none"
             raise UserError(f"{self.name}: {exc}.", f"Its arguments are: {fields}.") from exc
+        if self.verb_arguments is None:
+            return found
+        values = {each.source: getattr(found, each.name) for each in self.fields}
+        return self.verb_arguments(**values | {each.source: not values[each.source] for each in self._opposites})
+
+    @property
+    def _opposites(self) -> Sequence[ToolArgument]:
+        return [each for each in self.fields if each.is_opposite]
 
 
-async def result_of(tool: Tool, call: Call, arguments: object) -> Sequence[str]:
+def tool_of(
+    arguments: type[msgspec.Struct],
+    *fields: ToolArgument,
+    name: str,
+    title: str,
+    description: str,
+    run: Callable[[ToolCall, Any], Awaitable[Answer]],
+    is_read_only: bool = False,
+    without_hooks: str = "",
+) -> Tool:
+    """Make a tool of a verb: of these of its arguments."""
+    return Tool(
+        name=name,
+        title=title,
+        description=description,
+        arguments=_struct_of(name, arguments, fields),
+        run=run,
+        verb_arguments=arguments,
+        fields=fields,
+        is_read_only=is_read_only,
+        without_hooks=without_hooks,
+    )
+
+
+def plain(run: Callable[[ToolCall, Any], Awaitable[object]]) -> Callable[[ToolCall, Any], Awaitable[Answer]]:
+    """Let a tool answer exactly the JSON of its verb."""
+
+    async def answer(call: ToolCall, arguments: object) -> Answer:
+        return Answer(await run(call, arguments))
+
+    return answer
+
+
+def _struct_of(name: str, arguments: type[msgspec.Struct], fields: Sequence[ToolArgument]) -> type[msgspec.Struct]:
+    known = {each.name: each for each in msgspec.structs.fields(arguments)}
+    made: list[tuple[str, type] | tuple[str, type, Any]] = []
+    for each in fields:
+        verbs = known[each.source]
+        kind = each.kind or (get_args(verbs.type)[0] if get_origin(verbs.type) is Annotated else verbs.type)
+        bounded = cast("Any", Annotated)[kind, msgspec.Meta(description=each.description, **each.bounds)]
+        default = verbs.default if each.default is msgspec.NODEFAULT else each.default
+        default = not default if each.is_opposite else default
+        made.append((each.name, bounded) if default is msgspec.NODEFAULT else (each.name, bounded, default))
+    return msgspec.defstruct(name, made, forbid_unknown_fields=True)
+
+
+async def result_of(tool: Tool, call: ToolCall, arguments: object) -> Sequence[str]:
     """Do what a tool does, and return the blocks of its result.
 
     A result that the host would cut is refused, and what it carries is taken back: it would count as seen.
     """
-    answer = await tool.run(call, tool.parse(arguments))
+    answer = await tool.run(replace(call, tool=tool.name), tool.parse(arguments))
     waiting = await call.inbox.count(call.reader) if answer.waiting is None else answer.waiting
     texts = answer.texts(waiting)
     if sum(len(text.encode()) for text in texts) > call.result_bytes and call.drop():
