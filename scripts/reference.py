@@ -170,8 +170,11 @@ def command_section(command: click.Command, path: str) -> Iterator[str]:
     if not isinstance(command, click.Group) or command.invoke_without_command:
         yield from one_command(command, path)
     if isinstance(command, click.Group):
-        for name in command.list_commands(click.Context(command)):
-            yield from command_section(command.commands[name], f"{path} {name}")
+        context = click.Context(command)
+        for name in command.list_commands(context):
+            below = command.get_command(context, name)
+            if below is not None:
+                yield from command_section(below, f"{path} {name}")
 
 
 def one_command(command: click.Command, path: str) -> Iterator[str]:
@@ -184,6 +187,8 @@ def one_command(command: click.Command, path: str) -> Iterator[str]:
     if options:
         yield table(("option", "default", "meaning"), [option_row(option) for option in options])
     verb = path.removeprefix("harken ")
+    if verb not in command_paths():
+        verb = verb.rpartition(" ")[0]  # what is below a verb gives the same document
     yield f"With `--json`: [{verb}](json.md#{anchor(verb)}).\n\n"
 
 

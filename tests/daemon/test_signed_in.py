@@ -10,14 +10,14 @@ from datetime import UTC, datetime, timedelta
 import anyio
 
 from harken.clock import SystemClock
-from harken.daemon.signed_in import SignedInSource, SignIn
 from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
-from harken.sources.base import Batch, SourceHealth, SourceState
+from harken.sources.microsoft.account import AccountSignIn, SignedInSource
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.sign_in import SignedInPerson, SignInStatus
 from harken.sources.microsoft.sign_in import SignInRecord as Kept
+from harken.sources.source import Batch, Source, SourceHealth, SourceState
 from tests.sources.microsoft.loopback import calling, told
 
 SECONDS = 10
@@ -53,7 +53,7 @@ class Sign:
 
 
 @dataclass(slots=True)
-class Counting:
+class Counting(Source):
     """A source that counts on from its checkpoint, and stops once to have a person act."""
 
     stops_at: int
@@ -92,7 +92,7 @@ def made(inner: Counting, sign: Sign) -> SignedInSource:
     """Return the source behind its sign-in."""
     clock = SystemClock()
     client = GraphClient(sign, clock, name="chats")
-    return SignedInSource(inner, SignIn(tokens=sign, stamp=lambda: sign.stamp), client, clock, sender=None)
+    return SignedInSource(inner, AccountSignIn(tokens=sign, stamp=lambda: sign.stamp), client, clock, sender=None)
 
 
 async def test_nothing_is_followed_before_somebody_signs_in_and_then_all_of_it() -> None:
@@ -161,7 +161,7 @@ async def test_a_cache_that_cannot_be_opened_is_told_to_the_person() -> None:
 async def test_a_token_says_whose_it_is_as_soon_as_somebody_else_has_signed_in() -> None:
     """A sign-in over another one ends nothing by itself: with the old name, our own words would be somebody else's."""
     sign = Sign(kept=KEPT)
-    sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
+    sign_in = AccountSignIn(tokens=sign, stamp=lambda: sign.stamp)
     await sign_in.look()
     await sign_in.token()
     assert sign_in.me() == "1"
@@ -174,7 +174,7 @@ async def test_what_was_sent_before_the_start_is_told_to_the_source() -> None:
     """Nothing may depend on the last line of an answer alone, which people can cut off."""
     clock, sign, sent = SystemClock(), Sign(kept=KEPT), SentMessages()
     client = GraphClient(sign, clock, name="chats")
-    source = SignedInSource(Counting(stops_at=0), SignIn(tokens=sign), client, clock, sender=None, sent=sent)
+    source = SignedInSource(Counting(stops_at=0), AccountSignIn(tokens=sign), client, clock, sender=None, sent=sent)
     source.remember(["c/1", "c/2"])
     assert sent.is_ours({"chatId": "c", "id": "2"})
     await source.aclose()
@@ -183,7 +183,7 @@ async def test_what_was_sent_before_the_start_is_told_to_the_source() -> None:
 async def test_since_when_somebody_is_signed_in_is_known_with_the_first_token() -> None:
     """A feed begins there; an Agent User is signed in only when it has its first token."""
     sign = Sign()
-    sign_in = SignIn(tokens=sign, user_id="agent")
+    sign_in = AccountSignIn(tokens=sign, user_id="agent")
     await sign_in.look()
     assert sign_in.since() is None
     sign.kept = KEPT
@@ -204,7 +204,7 @@ async def test_a_token_and_whose_it_is_belong_together() -> None:
             return found
 
     sign = Changing(kept=KEPT)
-    sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
+    sign_in = AccountSignIn(tokens=sign, stamp=lambda: sign.stamp)
     await sign_in.look()
     sign.stamp = 1
     assert await sign_in.token() == f"of {sign_in.me()}" == "of 2"
@@ -213,7 +213,7 @@ async def test_a_token_and_whose_it_is_belong_together() -> None:
 async def test_who_signed_in_is_asked_for_where_the_sign_in_does_not_say() -> None:
     """Without it our own words are the person's: it is asked once, and again when somebody else signs in."""
     sign = Sign(kept=replace(KEPT, person=SignedInPerson(name="Ann")))
-    sign_in = SignIn(tokens=sign, stamp=lambda: sign.stamp)
+    sign_in = AccountSignIn(tokens=sign, stamp=lambda: sign.stamp)
     ids = ["1", "2"]
     async with calling(lambda _: told({"id": ids.pop(0)})) as far:
         await sign_in.look()

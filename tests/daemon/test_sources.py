@@ -16,8 +16,8 @@ import pytest
 from harken.clock import SystemClock
 from harken.config.home import Home
 from harken.config.settings import Settings
-from harken.daemon.feeding import Feeding
-from harken.daemon.sources import make_sources
+from harken.daemon.feed_runner import FeedRunner
+from harken.daemon.source_set import SourceSet
 from harken.daemon.supervisor import Supervisor
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake
@@ -25,9 +25,9 @@ from harken.ingest.pairing import Pairings
 from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy
 from harken.model import Draft, Sender
-from harken.sources.base import Batch, Feed, SourceHealth, SourceState
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource, McpTiming
+from harken.sources.source import Batch, Feed, Source, SourceHealth, SourceState
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint, Filter
 from harken.store.sqlite import open_store
@@ -152,7 +152,7 @@ def test_a_mistake_in_a_source_is_named_at_start(tmp_path: Path, entry: Mapping[
 def made(tmp_path: Path, environ: Mapping[str, str], **entry: object) -> list[McpSource]:
     """Return the sources of a configuration with one entry."""
     settings = Settings(sources={"ci": {"kind": "mcp", **entry}})
-    sources = make_sources(settings, Home(tmp_path), SystemClock(), environ)
+    sources = SourceSet(settings, Home(tmp_path), SystemClock(), environ).sources
     return [source for source in sources if isinstance(source, McpSource)]
 
 
@@ -191,7 +191,7 @@ async def test_what_was_in_hand_is_stored_before_what_came_after_it(tmp_path: Pa
         )
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
-                Feeding([source], intake, store).start(Supervisor(loops))
+                FeedRunner(intake, store).start(source, Supervisor(loops))
                 await intake.refused.wait()
                 intake.is_away = False
                 loops.cancel_scope.cancel()
@@ -207,7 +207,7 @@ async def test_what_a_source_had_to_give_up_is_counted_and_in_the_journal(tmp_pa
         source = Batches([Batch(drafts=[said("one")], dropped=2), Batch(dropped=3)])
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
-                Feeding([source], intake, store).start(Supervisor(loops))
+                FeedRunner(intake, store).start(source, Supervisor(loops))
         events = [event.data for event in await store.events.after(0, 100) if event.kind == "dropped"]
         assert (intake.dropped_total, events) == (5, [{"source": "ci", "count": n} for n in (2, 3)])
 
@@ -234,7 +234,7 @@ async def test_a_server_that_does_everything_wrong_is_stored_once_with_its_gap(t
         source = McpSource(read_settings("ci", {"url": server.url}), clock, McpTiming(chance=lambda: 0.0))
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
-                Feeding([source], intake, store).start(Supervisor(loops))
+                FeedRunner(intake, store).start(source, Supervisor(loops))
                 while (health := source.health()).counts.get("news", 0) < 4:
                     await anyio.lowlevel.checkpoint()
                 loops.cancel_scope.cancel()
@@ -252,7 +252,7 @@ async def test_a_feed_is_told_what_was_stored_and_what_was_known(tmp_path: Path)
         source = Batches([Batch(drafts=[one]), Batch(drafts=[one, two], checkpoint="c"), Batch(checkpoint="d")])
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
-                Feeding([source], intake, store).start(Supervisor(loops))
+                FeedRunner(intake, store).start(source, Supervisor(loops))
     assert source.feed.told == [(["one"], 0), (["two"], 1), ([], 0)]
 
 
@@ -275,7 +275,7 @@ class Stubborn(Intake):
         return await super().accept(drafts, checkpoint, dropped=dropped)
 
 
-class Batches:
+class Batches(Source):
     """A source with one stream, that yields some batches and has read another."""
 
     name, kind, address = "ci", "mcp", ""

@@ -28,7 +28,7 @@ from harken.rules.prompt import render_prompt
 from harken.sources.bot.settings import read_settings as read_bot
 from harken.sources.imap.settings import read_settings as read_mail
 from harken.sources.mcp.settings import read_settings as read_mcp
-from harken.sources.microsoft.settings import read_settings as read_graph
+from harken.sources.teams.settings import read_settings as read_graph
 from harken.sources.webhook.settings import read_settings as read_webhook
 from harken.surfaces.web.page.markdown import body_of, excerpt, rendered
 from tests.fuzz.target import Judge, Target, must, plain, words

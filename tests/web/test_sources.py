@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from harken.model import Attention, Trust
-from harken.sources.base import SourceHealth, SourceReport, SourceState
+from harken.sources.source import SourceHealth, SourceReport, SourceState
 from harken.surfaces.web.page.sources import MOST_CHANNELS, cards, summary
 from tests.loss.rig import Nursery, Served, until
 from tests.web.test_panels import HOSTILE, Browser, Page

@@ -1,4 +1,4 @@
-"""The verb `config show`: every setting, its value and where it came from. It asks no daemon."""
+"""The verbs `config show` and `reload`: every setting with where it came from, and taking them over."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import click
 
 from harken.cli.output import json_text, note_to_person
 from harken.cli.verbs import Invocation, verb
+from harken.display import one_line
 
 
 @click.group()
@@ -35,3 +36,29 @@ def show(asked: Invocation, *, origin: bool) -> None:
 
 
 config.add_command(show)
+
+
+@verb("reload")
+def reload(asked: Invocation) -> None:
+    """Have the daemon take over config.toml as it is written now, and say what changed.
+
+    All of it or nothing: a mistake is named, and everything stays as it was. Sources, trust, routes and attention take
+    effect at once; what needs a restart is said.
+    """
+    from harken.cli.authority import refuse_agent
+    from harken.cli.client import Daemon
+
+    refuse_agent(asked, "change the settings")
+    with Daemon(asked.home) as daemon:
+        found = daemon.ask("reload")
+    if asked.as_json:
+        asked.print_json(found)
+        return
+    sources = (("added", "Listened to from now on"), ("changed", "Made anew"), ("removed", "Listened to no longer"))
+    for key, said in (*sources, ("settings", "Taken over")):
+        if found[key]:
+            asked.screen.line(f"{said}: {', '.join(map(one_line, found[key]))}")
+    if not any(found.values()):
+        asked.screen.line("Nothing has changed.")
+    if found["restart"]:
+        note_to_person(f"Only after a restart, harken down && harken up: {', '.join(found['restart'])}")

@@ -1,30 +1,31 @@
-"""The verb `source`: the words and options of its verbs. What they do is imported when they are run.
+"""The verb `source`: the words and options of its verbs, over the kinds of sources that there are.
 
-Adding and removing change config.toml and ask no daemon; the list is what the running daemon says of itself; testing
-and signing in connect from here.
+What a kind asks for, how it is tried and how people sign in to it is the kind's own: here it is only shown. Adding and
+removing change config.toml, and the running daemon takes it over at once; the list is what the daemon says of itself.
 """
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 import click
 
 from harken.cli.client import Daemon
 from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
-from harken.cli.source_mail import KIND as IMAP
-from harken.cli.source_mail import add_mail, mail_options
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_options
+from harken.display import one_line
+
+if TYPE_CHECKING:
+    from harken.sources.settings import SourceOption
+    from harken.sources.setup import SourceSetup
+    from harken.sources.source import SourceKind
 
 TEST_SECONDS = 5.0
 NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
-MICROSOFT = ("teams", "outlook")
-BOT = "bot"
-WEBHOOK = "webhook"
-PRESETS = ("github", "gitlab", "slack", "alertmanager", "jira", "sentry", "standard", "generic")
-SCHEMES = ("hmac-sha256", "hmac-sha1", "token", "bearer")
+AS_YOU = "What an agent answers there is sent in this name, with a line that says so."
+ARGUMENTS: Final = "args"
+MORE: Final = "more"
 
 
 @click.group()
@@ -33,7 +34,7 @@ def source() -> None:
 
 
 _name = click.argument("name", metavar="NAME", shell_complete=configured_sources)
-_restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon, so that it takes effect.")
+_restart = click.option("--restart", "is_restarted", is_flag=True, help="Restart the daemon; it is not needed.")
 
 
 @verb("list")
@@ -41,6 +42,7 @@ def list_sources(asked: Invocation) -> None:
     """Show each source: whether it is listened to and why not, the last message, counts per channel."""
     from harken.cli.source_config import configured
     from harken.cli.source_show import show_sources
+    from harken.sources.registry import kinds
 
     with Daemon(asked.home) as daemon:
         found = daemon.ask("source_list")
@@ -51,130 +53,125 @@ def list_sources(asked: Invocation) -> None:
     listed = {each["name"] for each in found["sources"]}
     for name in configured(asked.home):
         if name not in listed:
-            note_to_person(f"{name} is in config.toml and takes effect when the daemon is restarted: harken down")
+            note_to_person(f"{name} is in config.toml and not in force: harken reload")
+    for fault in kinds().faults:
+        note_to_person(fault.sentence)
     if not listed and not configured(asked.home):
         note_to_person("There is no source. Add one: harken source add NAME --url URL")
 
 
-@verb("add")
-@click.argument("name", metavar="[NAME]", default="")
-@click.argument("args", metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED)
-@click.option("--url", default="", help="The address of an MCP server.")
-@click.option("--transport", type=click.Choice(["http", "sse", "stdio"]), default=None, help="http unless you say so.")
-@click.option("--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; a secret as env:NAME.")
-@click.option("--command", default="", metavar="PROGRAM", help="Start this program instead; ARGS are its arguments.")
-@click.option("--env", "variables", metavar="NAME=VALUE", multiple=True, help="A variable of the program.")
-@click.option("--cwd", default="", metavar="DIR", help="The folder the program runs in.")
-@click.option("--channel", "channels", metavar="CHANNEL", multiple=True, help="Keep only this channel; else all.")
-@click.option("--trust", type=click.Choice(["known", "unknown"]), default=None, help="Whose word it is.")
-@click.option(
-    "--attention",
-    type=click.Choice(["wake", "boundary", "prompt", "count"]),
-    default=None,
-    help="How far its messages may push.",
-)
-@click.option("--client-id", default="", metavar="ID", help="Teams, Outlook: the id of the registered app.")
-@click.option("--tenant", default="", metavar="ID", help="Teams, Outlook, bot: the tenant's id or domain.")
-@click.option("--app-id", default="", metavar="ID", help="Bot: its Microsoft App ID.")
-@click.option("--poll", type=float, default=None, metavar="SECONDS", help="Teams, Outlook: how often to look.")
-@click.option("--keyring", "is_in_keyring", is_flag=True, help="Teams, Outlook: lock the sign-in with the keyring.")
-@click.option(
-    "--agent", "is_agent", is_flag=True, help="Teams, Outlook: as an Agent User, whom a certificate signs in."
-)
-@click.option("--blueprint-id", default="", metavar="ID", help="Agent User: the client id of its blueprint.")
-@click.option("--agent-id", default="", metavar="ID", help="Agent User: the id of its agent identity.")
-@click.option("--user-id", default="", metavar="ID", help="Agent User: its own object id.")
-@click.option("--certificate", default="", metavar="REF", help="Agent User: file:PATH of its PEM, or env:NAME.")
-@click.option("--preset", type=click.Choice(PRESETS), default=None, help="Webhook: whose posts they are.")
-@click.option("--secret", "secrets", metavar="REF", multiple=True, help="Webhook, bot: env:NAME, file:PATH or -.")
-@click.option("--take", "parts", metavar="PART=JMESPATH", multiple=True, help="Webhook: text, channel, sender or id.")
-@click.option("--scheme", type=click.Choice(SCHEMES), default=None, help="Webhook, generic: how posts are signed.")
-@mail_options
-@_restart
-def add(asked: Invocation, *, name: str, args: tuple[str, ...], is_restarted: bool, **options: object) -> None:
-    """Add an MCP server to config.toml, by its address or the program that it is; or Teams or Outlook.
+class AddGroup(click.Group):
+    """One command for each kind of source; what names no kind is of the default one."""
 
-    Without NAME you are asked. Secrets stay outside: --header Authorization=env:CI_TOKEN, with CI_TOKEN=... in the file
-    `env` in Harken's folder. `source add teams` and `source add outlook` add an account at Microsoft, under another
-    name if one follows. `source add webhook NAME --preset github` makes an address to post to, and a secret.
-    `source add bot NAME --app-id ID --tenant ID --secret env:NAME` adds a bot that people write to in Teams.
-    `source add imap NAME --host HOST --user USER --password env:NAME` adds a mail account.
+    def list_commands(self, _context: click.Context) -> list[str]:
+        """Name the kinds."""
+        from harken.sources.registry import kinds
+
+        return [kind.name for kind in kinds()]
+
+    def get_command(self, _context: click.Context, name: str) -> click.Command | None:
+        """Return the command of a kind."""
+        from harken.sources.registry import kinds
+
+        kind = kinds().by_name.get(name)
+        return None if kind is None else _add_command(kind)
+
+    def resolve_command(
+        self, context: click.Context, args: list[str]
+    ) -> tuple[str | None, click.Command | None, list[str]]:
+        """Find the kind; without one the words are of the default kind, and the first is often a name."""
+        from harken.sources.registry import kinds
+
+        default = kinds().default
+        kind = kinds().by_name.get(args[0]) if args else None
+        if kind is not None and not _is_of(default, kind, args[1:]):
+            return super().resolve_command(context, args)
+        return default.name, self.get_command(context, default.name), args
+
+
+@click.group(
+    "add",
+    cls=AddGroup,
+    params=verb_options(),
+    invoke_without_command=True,
+    context_settings={"ignore_unknown_options": True},
+)
+@click.pass_context
+def add(context: click.Context, /, **_options: object) -> None:
+    """Add a source to config.toml, and listen to it at once.
+
+    `source add KIND --help` shows what a kind needs. Without a kind it is an MCP server: `source add NAME --url URL`.
+    Secrets stay outside: they are named as env:NAME, file:PATH or keyring:SERVICE/NAME.
     """
-    import msgspec
-
-    from harken.cli.source_config import Wanted, add_source, asked_for, wants_restart
-
-    if name in MICROSOFT and not (options["url"] or options["command"]):
-        _add_account(asked, name, args, options, is_restarted=is_restarted)
-        return
-    if name == BOT and not (options["url"] or options["command"]):
-        _add_bot(asked, args, options, is_restarted=is_restarted)
-        return
-    if name == WEBHOOK and not (options["url"] or options["command"]):
-        _add_webhook(asked, args, options, is_restarted=is_restarted)
-        return
-    if name == IMAP and not (options["url"] or options["command"]):
-        add_mail(asked, args, options, is_restarted=is_restarted)
-        return
-    wanted = msgspec.convert({"name": name, "args": args, **options}, Wanted)
-    if not name:
-        if not sys.stdin.isatty() or asked.as_json:
-            raise click.UsageError("Missing argument 'NAME'.")
-        wanted = asked_for(wanted)
-        is_restarted = is_restarted or wants_restart(asked.home)
-    add_source(asked, wanted, is_restarted=is_restarted)
+    if context.invoked_subcommand is None:
+        _name, command, _args = add.resolve_command(context, [])
+        if command is not None:
+            with command.make_context("add", [], parent=context) as inner:
+                command.invoke(inner)
 
 
-def _add_account(
-    asked: Invocation, kind: str, args: tuple[str, ...], options: Mapping[str, object], *, is_restarted: bool
-) -> None:
-    import msgspec
-
-    from harken.cli.source_config import wants_restart
-    from harken.cli.source_graph import Wanted, add_graph_source, asked_for, offer_sign_in
-
-    if len(args) > 1:
-        raise click.UsageError(f"One name is enough: harken source add {kind} NAME")
-    wanted = msgspec.convert({**options, "kind": kind, "name": args[0] if args else kind}, Wanted)
-    if lacking := wanted.lacking_for_agent:
-        raise click.UsageError(f"Missing option '--{lacking[0]}': an Agent User has no sign-in but its certificate.")
-    is_guided = not wanted.client_id and not wanted.is_of_agent
-    if is_guided:
-        if not sys.stdin.isatty() or asked.as_json:
-            raise click.UsageError("Missing option '--client-id'.")
-        wanted = asked_for(wanted)
-        is_restarted = is_restarted or wants_restart(asked.home)
-    add_graph_source(asked, wanted, is_restarted=is_restarted)
-    if is_guided:
-        offer_sign_in(asked, wanted.name)
+def _is_of(default: SourceKind, kind: SourceKind, args: list[str]) -> bool:
+    """Whether the words are of the default kind after all: a server may be called like another kind."""
+    own, others = ({each.flag for each in one.setup().options} for one in (default, kind))
+    return any(word.partition("=")[0] in own - others for word in args[: args.index("--") if "--" in args else None])
 
 
-def _add_bot(asked: Invocation, args: tuple[str, ...], options: Mapping[str, object], *, is_restarted: bool) -> None:
-    import msgspec
+def _add_command(kind: SourceKind) -> click.Command:
+    """Return the command that adds a source of a kind, with the options of that kind and no others."""
+    setup = kind.setup()
 
-    from harken.cli.source_bot import Wanted, add_bot, asked_for
+    def run(asked: Invocation, *, name: str, is_restarted: bool, **options: object) -> None:
+        from harken.cli.source_add import add_source
 
-    if len(args) > 1:
-        raise click.UsageError("One name is enough: harken source add bot NAME")
-    wanted = msgspec.convert({**options, "name": args[0] if args else BOT}, Wanted)
-    if not (wanted.app_id and wanted.tenant and wanted.secrets) and sys.stdin.isatty() and not asked.as_json:
-        wanted = asked_for(wanted)
-    add_bot(asked, wanted, is_restarted=is_restarted)
+        if options.pop(MORE, ()):
+            raise click.UsageError(f"One name is enough: harken source add {kind.name} NAME")
+        values = {key.removeprefix("opt_"): value for key, value in options.items()}
+        add_source(asked, kind, setup, name, _given(setup, values), is_restarted=is_restarted)
+
+    run.__doc__ = setup.help_text or kind.summary
+    command = verb(kind.name)(run)
+    command.params[:0] = [
+        click.Argument(["name"], metavar="[NAME]", default="", required=False),
+        _arguments() if setup.takes_arguments else click.Argument([MORE], metavar="", nargs=-1, required=False),
+        *(_option(each) for each in setup.options),
+        click.Option(["--trust"], type=click.Choice(["known", "unknown"]), help="Whose word it is."),
+        click.Option(
+            ["--attention"],
+            type=click.Choice(["wake", "boundary", "prompt", "count"]),
+            help="How far its messages may push.",
+        ),
+        click.Option(["--restart", "is_restarted"], is_flag=True, help="Restart the daemon; it is not needed."),
+    ]
+    command.short_help = kind.summary
+    return command
 
 
-def _add_webhook(
-    asked: Invocation, args: tuple[str, ...], options: Mapping[str, object], *, is_restarted: bool
-) -> None:
-    import msgspec
+def _arguments() -> click.Argument:
+    return click.Argument([ARGUMENTS], metavar="[-- ARGS...]", nargs=-1, type=click.UNPROCESSED, required=False)
 
-    from harken.cli.source_webhook import Wanted, add_webhook
 
-    if not options["preset"]:
-        raise click.UsageError(f"Missing option '--preset'. Choose one of: {', '.join(PRESETS)}.")
-    if len(args) > 1:
-        raise click.UsageError("One name is enough: harken source add webhook NAME --preset PRESET")
-    wanted = msgspec.convert({**options, "name": args[0] if args else options["preset"]}, Wanted)
-    add_webhook(asked, wanted, is_restarted=is_restarted)
+def _option(option: SourceOption) -> click.Option:
+    # By place and not by key: a key may be a word of Python, or only differ in its letters' case.
+    names = [option.flag, _parameter(option)]
+    if option.value is bool:
+        return click.Option(names, is_flag=True, help=option.help)
+    kind = click.Choice(option.choices) if option.choices else option.value
+    return click.Option(
+        names, type=kind, multiple=option.is_many, metavar=option.metavar or None, help=option.help, default=None
+    )
+
+
+def _parameter(option: SourceOption) -> str:
+    return f"opt_{option.flag.strip('-').replace('-', '_')}"
+
+
+def _given(setup: SourceSetup, options: dict[str, object]) -> dict[str, object]:
+    """Return what was given, by the keys of the kind."""
+    keys = {_parameter(each).removeprefix("opt_"): each.key for each in setup.options}
+    # In the order in which the kind declares them, whatever the order on the line.
+    ordered = sorted(options, key=[*keys, *options].index)
+    named = {keys.get(name, name): options[name] for name in ordered}
+    return {key: value for key, value in named.items() if value not in (None, "", (), False)}
 
 
 @verb("login")
@@ -185,7 +182,7 @@ def login(asked: Invocation, *, name: str, is_device: bool) -> None:
 
     The daemon sees it by itself. What agents answer there is sent in your name and says so.
     """
-    from harken.cli.source_login import sign_in
+    from harken.cli.source_add import sign_in
 
     sign_in(asked, name, is_device=is_device)
 
@@ -194,9 +191,20 @@ def login(asked: Invocation, *, name: str, is_device: bool) -> None:
 @_name
 def logout(asked: Invocation, *, name: str) -> None:
     """Remove the sign-in of Teams or Outlook from this machine. Messages and the place stay."""
-    from harken.cli.source_login import sign_out
+    import anyio
 
-    sign_out(asked, name)
+    from harken.cli.authority import refuse_agent
+    from harken.cli.source_add import sign_in_of
+
+    refuse_agent(asked, "sign out of sources")
+    was_in = anyio.run(sign_in_of(asked.home, name).sign_out)
+    state = "signed out" if was_in else "was not signed in"
+    if asked.as_json:
+        asked.print_json({"name": name, "state": state})
+        return
+    asked.screen.line(f"{one_line(name)}: {state}.")
+    if was_in:
+        note_to_person("Whoever was signed in goes on from here; somebody else begins with what comes then.")
 
 
 @verb("test")
@@ -214,10 +222,10 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
     Of Teams and Outlook it says who is signed in and what is there; a webhook of the running daemon must refuse what is
     not signed. Nothing of what arrives is stored. Exits with 1 when nothing would arrive.
     """
+    from harken.cli.source_add import check_source
     from harken.cli.source_show import show_trial
-    from harken.cli.source_test import try_source
 
-    trial = try_source(asked.home, name, seconds)
+    trial = check_source(asked.home, name, seconds)
     if asked.as_json:
         asked.print_json(trial)
     else:
@@ -233,17 +241,9 @@ def test(asked: Invocation, *, name: str, seconds: float) -> None:
 @_restart
 def remove(asked: Invocation, *, name: str, is_restarted: bool) -> None:
     """Take a source out of config.toml, and the secret that was made for it. Its messages stay."""
-    from harken.cli.source_config import configured, remove_source
+    from harken.cli.source_add import remove_source
 
-    kept = None
-    entry = configured(asked.home).get(name)
-    if isinstance(entry, dict) and entry.get("kind") == WEBHOOK:
-        from harken.cli.source_webhook import kept_secret
-
-        kept = kept_secret(asked.home, name)
     remove_source(asked, name, is_restarted=is_restarted)
-    if kept is not None:
-        kept.unlink(missing_ok=True)
 
 
 for _verb in (list_sources, add, login, logout, test, remove):

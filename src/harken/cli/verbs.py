@@ -87,6 +87,7 @@ COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
             "mcp": "edge:mcp",
             "hook": "edge:hook",
             "config": "config:config",
+            "reload": "config:reload",
             "service": "service:service",
             "backup": "backup:backup",
             "restore": "backup:restore",
@@ -177,13 +178,14 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
                 raise
 
         command = click.command(name, cls=VerbCommand)(run)
-        command.params += _options()
+        command.params += verb_options()
         return command
 
     return make
 
 
-def _options() -> list[click.Parameter]:
+def verb_options() -> list[click.Parameter]:
+    """Return the options that every verb has."""
     return [
         click.Option(["--json", "as_json"], is_flag=True, help="Print the result as one JSON document."),
         click.Option(
@@ -236,7 +238,7 @@ class Verbs(click.Group):
         return command.get_short_help_str(90) if command else ""
 
 
-@click.group(cls=Verbs, params=_options(), invoke_without_command=True, context_settings={"max_content_width": 100})
+@click.group(cls=Verbs, params=verb_options(), invoke_without_command=True, context_settings={"max_content_width": 100})
 @click.version_option(__version__, message="%(prog)s %(version)s")
 @click.pass_context
 def harken(context: click.Context, /, **_options: object) -> None:

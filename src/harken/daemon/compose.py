@@ -24,16 +24,15 @@ from anyio.abc import SocketStream
 from harken import __version__
 from harken.clock import Clock, SystemClock
 from harken.config.home import Home, disk_error, write_private
+from harken.config.load import load
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
 from harken.daemon.asking import Asking
 from harken.daemon.callers import Callers
 from harken.daemon.client_account import client_check
-from harken.daemon.doors import open_doors
 from harken.daemon.endpoint import open_endpoint
 from harken.daemon.escalating import escalation
-from harken.daemon.feeding import Feeding
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.metrics import Metrics
 from harken.daemon.ownership import Ownership
@@ -43,22 +42,13 @@ from harken.daemon.readiness import Readiness
 from harken.daemon.sdk import Sdk
 from harken.daemon.session_files import SessionFiles
 from harken.daemon.session_wiring import SessionWiring
-from harken.daemon.sources import (
-    announcers_of,
-    close_sources,
-    holders_of,
-    make_sources,
-    recall_sent,
-    report,
-    senders_of,
-)
+from harken.daemon.source_set import SourceSet
 from harken.daemon.supervisor import Supervisor
 from harken.daemon.tally import Tally
 from harken.dispatch.bells import Bells
 from harken.dispatch.desktop import Desktop
 from harken.dispatch.escalation import Escalation
-from harken.dispatch.outbox import Outbox
-from harken.dispatch.placeholder import Placeholders
+from harken.dispatch.outbox import NOBODY
 from harken.dispatch.push import Push
 from harken.dispatch.toast import Toasts
 from harken.errors import UserError
@@ -83,8 +73,8 @@ from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, tim
 from harken.sessions.reading import NamedTask, Reading, ReadingOf, mailboxes_of, trial_of
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Session
-from harken.sources.base import SourceReport
 from harken.sources.local import LocalSender, Post
+from harken.sources.source import SourceReport
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, Event
 from harken.store.identity import StoreIdentity, identity_text, refusal
@@ -130,7 +120,7 @@ class Daemon:
     policies: PolicyBook
     bells: Bells
     wiring: SessionWiring
-    feeding: Feeding
+    source_set: SourceSet
     reacting: Reacting
     asking: Asking
     tally: Tally
@@ -139,7 +129,6 @@ class Daemon:
     sdk: Sdk = field(default_factory=Sdk)
     desktop: Desktop = field(default_factory=lambda: Desktop(os.environ))
     url: str = ""
-    hooks_url: str = ""
     port_problem: str = ""
     supervisor: Supervisor | None = None
 
@@ -151,8 +140,8 @@ class Daemon:
             "version": __version__,
             "url": self.url,
             "port_problem": self.port_problem,
-            "hooks_url": self.hooks_url,
-            "hooks_public_url": self.settings.hooks.public_url,
+            "hooks_url": self.source_set.doors.url,
+            "hooks_public_url": self.source_set.settings.hooks.public_url,
             "home": str(self.home.path),
             "store": self.settings.store.url,
             "started_at": timestamp(self.started_at),
@@ -173,7 +162,15 @@ class Daemon:
 
     def sources(self) -> Sequence[SourceReport]:
         """What people are told about the sources."""
-        return [report(source, self.settings) for source in self.feeding.sources]
+        return self.source_set.reports()
+
+    async def reload(self) -> Mapping[str, object]:
+        """Take over the settings as they are written now; raises `UserError` with nothing changed."""
+        wanted = (await anyio.to_thread.run_sync(load, self.home, {}, os.environ)).settings
+        refuse_missing(wanted)
+        changes = await self.source_set.take_over(wanted)
+        _log.info("reloaded: %s", changes)
+        return changes.as_json()
 
     def desk(self, caller: Caller, session: SessionKey, request: str) -> CallContext:
         """Return what a verb needs, for one caller."""
@@ -192,6 +189,7 @@ class Daemon:
             daemon=self.facts,
             sources=self.sources,
             place=partial(local_place, self.home.path),
+            reload=self.reload,
             sign_in=lambda: self.sign_ins.link(self.url),
             browsers=self.sign_ins.sessions,
         )
@@ -262,31 +260,33 @@ class Daemon:
 async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect = connect) -> AsyncIterator[Daemon]:
     """Open the store and join the parts over it."""
     refuse_missing(settings)
-    sources = make_sources(settings, home, clock, os.environ)
+    sources = SourceSet(settings, home, clock, os.environ)
     journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
-    tally = Tally({LOCAL, *settings.sources})
+    tally = Tally(sources.counted)
     async with _opened(
         home, clock, journal, opener, after_commit=_after_commit(journal, ticker, tally), bells=bells
     ) as store:
         await ticker.attach(store.events, store.messages)
-        await recall_sent(sources, store)
         pairings = Pairings(clock)
         policies = PolicyBook(store, configured_policy(settings))
         await policies.refresh()
         intake = Intake(store, policies, pairings)
         book = TaskBook(store)
         reading_of = _reading(home, settings, book)
-        bounds = _bounds(settings)
+        bounds = _bounds(settings, sources)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=reading_of)
         await tasks.refresh()
         agents = Agents(home.run_dir / "agents.json")
         inbox.sessions.observe(lambda: agents.note(inbox.sessions.live()))
         inbox.sessions.observe(ticker.poke)
-        reacting = join(home, settings.runs, store, clock, agents=agents, bounds=bounds, sources=sources)
+        reacting = join(
+            home, settings.runs, store, clock, agents=agents, bounds=bounds, tool_server=sources.tool_server
+        )
         await reacting.begin()
         wiring = SessionWiring(inbox, store, clock, bells, reading_of, naming=agents.name_task)
         await _inherit(wiring, SessionFiles(home.sessions_dir, inbox.sessions))
+        await sources.begin(store, intake, policies, {LOCAL: LocalSender(_post(intake))})
         try:
             yield Daemon(
                 home=home,
@@ -306,7 +306,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 policies=policies,
                 bells=bells,
                 wiring=wiring,
-                feeding=Feeding(sources, intake, store),
+                source_set=sources,
                 reacting=reacting,
                 asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
                 tally=tally,
@@ -316,7 +316,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
         finally:
             ticker.close()
             journal.close()
-            await close_sources(sources)
+            await sources.close()
 
 
 @asynccontextmanager
@@ -379,8 +379,7 @@ async def _serve(daemon: Daemon) -> None:
     agents = daemon.callers.agents
     refuse_client = client_check(agents.is_socket_of_run, any_account=settings.http.allow_remote)
     web = http.make_server(create_app(daemon.front(), token, hosts, refuse_client=refuse_client))
-    doors = open_doors(daemon.feeding.sources, daemon.intake, settings.hooks, home)
-    daemon.hooks_url = doors.url if doors is not None else ""
+    daemon.source_set.open_doors()
     lock = Ownership(home.lock_file)
     try:
         async with open_endpoint(home, settings.daemon.transport) as endpoint, anyio.create_task_group() as tasks:
@@ -399,8 +398,7 @@ async def _serve(daemon: Daemon) -> None:
             # Accepting fails while the process has no file descriptors left.
             supervisor.start("socket", partial(endpoint.listener.serve, listener.handle))
             tasks.start_soon(partial(web.serve, sockets=[sock]))
-            if doors is not None:
-                tasks.start_soon(doors.serve)
+            daemon.source_set.doors.serve_in(tasks)
             # From the moment on that others know of it, it ends cleanly when it is told to.
             with anyio.open_signal_receiver(signal.SIGTERM, signal.SIGINT) as signals:
                 _announce(daemon, endpoint.address)
@@ -409,8 +407,7 @@ async def _serve(daemon: Daemon) -> None:
                 gc.freeze()
                 await _until_told(own, signals)
             web.should_exit = True
-            if doors is not None:
-                doors.server.should_exit = True
+            daemon.source_set.doors.stop()
             daemon.ticker.close()
             tasks.cancel_scope.cancel()
     finally:
@@ -423,12 +420,10 @@ async def _serve(daemon: Daemon) -> None:
 
 def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     store, settings = daemon.store, daemon.settings
-    senders = {LOCAL: LocalSender(_post(daemon.intake)), **senders_of(daemon.feeding.sources)}
-    outbox = Outbox(store, senders, daemon.clock, expected=frozenset(settings.sources))
     push = Push(store, daemon.inbox.sessions)
     daemon.supervisor = supervisor
-    for source in outbox.lanes:
-        supervisor.start(f"outbox {source}".rstrip(), partial(outbox.run, source))
+    for source in (LOCAL, NOBODY):
+        supervisor.start(f"outbox {source}".rstrip(), partial(daemon.source_set.outbox.run, source))
     supervisor.start("push", push.run)
     daemon.bells.clear()
     supervisor.start("bells", daemon.wiring.ringer.run)
@@ -436,9 +431,7 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     supervisor.start("sessions", daemon.wiring.reap)
     supervisor.start("sdk", daemon.sdk.load)
     supervisor.start("tasks", daemon.tasks.keep)
-    daemon.feeding.start(supervisor)
-    if holders := holders_of(daemon.feeding.sources):
-        supervisor.start("placeholders", Placeholders(store, daemon.clock, holders).run)
+    daemon.source_set.start(supervisor)
     if settings.toasts.enabled:
         toasts = Toasts(store, daemon.clock, daemon.desktop.show, quiet=settings.toasts.quiet_hours)
         supervisor.start("toasts", toasts.run)
@@ -501,7 +494,7 @@ def _reading(home: Home, settings: Settings, tasks: TaskBook) -> ReadingOf:
     return reading_of
 
 
-def _bounds(settings: Settings) -> Bounds:
+def _bounds(settings: Settings, sources: SourceSet) -> Bounds:
     return Bounds(
         max_wait_seconds=settings.limits.max_wait_seconds,
         lease=settings.limits.lease,
@@ -509,7 +502,7 @@ def _bounds(settings: Settings) -> Bounds:
         new_consumer_most=settings.limits.new_consumer_most,
         max_said_chars=settings.limits.max_message_chars,
         agents_read=frozenset({INBOX, *(Mailbox(f"project:{name}") for name in settings.projects)}),
-        announcers=announcers_of(settings),
+        announcers=sources.heard_only,
     )
 
 

@@ -24,7 +24,7 @@ from harken.daemon.supervisor import Health
 from harken.daemon.tally import OTHER, Counts, Tally
 from harken.hosts.registry import hosts
 from harken.sessions.session import Session
-from harken.sources.base import SourceReport, SourceState
+from harken.sources.source import SourceReport, SourceState
 from harken.store.contract import Store
 from harken.surfaces.web.exposition import Family, Kind, Measured, Sample, exposition
 

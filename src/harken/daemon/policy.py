@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import TypeVar
 
 from harken.config.settings import Settings
-from harken.daemon.sources import attention_of, is_machine, trust_of
 from harken.errors import UserError
 from harken.inbox.caller import CHANNELS_ID
 from harken.ingest.prepare import IngestPolicy
 from harken.ingest.route import AttentionRule
 from harken.model import LOCAL, OWNER_ID, Attention, SenderRule, Trust
+from harken.sources.registry import kinds
+from harken.sources.source import Speakers
+
+_Choice = TypeVar("_Choice", Trust, Attention)
 
 
 def configured_policy(settings: Settings) -> IngestPolicy:
@@ -50,6 +54,37 @@ def refuse_missing(settings: Settings) -> None:
     """Refuse what can be written in the configuration and is not there yet: ignoring it would lose mail."""
     if settings.store.url != "sqlite":
         raise UserError("This version of Harken stores in SQLite only.", 'Set store.url = "sqlite", or leave it out.')
+
+
+def trust_of(name: str, settings: Settings) -> Trust:
+    """Return how far what comes through a source is trusted, where nothing is decided about its sender."""
+    entry = settings.sources[name]
+    trust = _choice(Trust, entry, "trust", name, settings.trust.default)
+    if trust is Trust.OWNER:
+        raise UserError(f"sources.{name} cannot be trusted as you are.", 'Use trust = "known" or "unknown".')
+    return trust
+
+
+def attention_of(name: str, settings: Settings) -> Attention:
+    """Return how far what comes through a source may push: what people write wakes, what machines say does not."""
+    entry = settings.sources[name]
+    usual = Attention.PROMPT if is_machine(name, settings) else Attention.WAKE
+    return _choice(Attention, entry, "attention", name, settings.attention.get(name, usual))
+
+
+def is_machine(name: str, settings: Settings) -> bool:
+    """Whether it is programs that speak through a source."""
+    kind = kinds().by_name.get(str(settings.sources[name].get("kind")))
+    return kind is not None and kind.speakers is Speakers.MACHINES
+
+
+def _choice(kind: type[_Choice], entry: Mapping[str, object], key: str, name: str, default: _Choice) -> _Choice:
+    found = entry.get(key, default.value)
+    for choice in kind:
+        if choice.value == found:
+            return choice
+    known = ", ".join(choice.value for choice in kind)
+    raise UserError(f"sources.{name}.{key} is {str(found)[:40]!r}.", f"Use one of: {known}.")
 
 
 def _rules(senders: Sequence[str], trust: Trust) -> list[SenderRule]:

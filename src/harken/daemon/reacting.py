@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -29,8 +29,7 @@ from harken.runs.choosing import HostChooser, ServerOf
 from harken.runs.folders import RunFolders
 from harken.runs.runner import Answer, RunExecutor, RunPlaces
 from harken.runs.sandbox import ToolServer
-from harken.sources.base import Source
-from harken.sources.mcp.settings import McpSettings, McpTransport
+from harken.sources.source import ToolServerAddress
 from harken.store.contract import Store
 from harken.store.contract.outbox import CallKey
 
@@ -61,12 +60,12 @@ def join(
     *,
     agents: Agents,
     bounds: Bounds,
-    sources: Sequence[Source],
+    tool_server: Callable[[str], ToolServerAddress | None],
 ) -> Reacting:
     """Join rules and runs over a store."""
     environ = _environment(home)
     # Looked for when something is to be run: most daemons never do.
-    choosing = HostChooser(cache(sandboxes), _servers(sources), environ, preferred=settings.agent)
+    choosing = HostChooser(cache(sandboxes), _servers(tool_server), environ, preferred=settings.agent)
 
     def fit_of(agent: str, tools: Sequence[str]) -> Fit:
         chosen = choosing.choose(agent, tools)
@@ -126,20 +125,15 @@ def _environment(home: Home) -> Mapping[str, str]:
         return dict(os.environ)
 
 
-def _servers(sources: Sequence[Source]) -> ServerOf:
+def _servers(tool_server: Callable[[str], ToolServerAddress | None]) -> ServerOf:
     """Return the MCP servers that runs may use: those that are listened to."""
-    # Known by their settings: what speaks to such a server takes long to import, and few have one.
-    settings = [getattr(source, "settings", None) for source in sources]
-    found = {each.name: _server(each) for each in settings if isinstance(each, McpSettings)}
-    return found.get
 
+    def server_of(name: str) -> ToolServer | None:
+        found = tool_server(name)
+        if found is None:
+            return None
+        if found.command:
+            return ToolServer(name=found.name, command=found.command, env=found.env)
+        return ToolServer(name=found.name, url=found.url, headers=found.headers, is_sse=found.is_sse)
 
-def _server(settings: McpSettings) -> ToolServer:
-    if settings.transport is McpTransport.STDIO:
-        return ToolServer(name=settings.name, command=(settings.command, *settings.args), env=settings.env)
-    return ToolServer(
-        name=settings.name,
-        url=settings.url,
-        headers=settings.headers,
-        is_sse=settings.transport is McpTransport.SSE,
-    )
+    return server_of

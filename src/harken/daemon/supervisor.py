@@ -43,12 +43,19 @@ async def contain(name: str, work: Awaitable[None]) -> None:
         _log.exception("%s failed", name)
 
 
+@dataclass(frozen=True, slots=True)
+class _Loop:
+    scope: anyio.CancelScope
+    ended: anyio.Event
+
+
 class Supervisor:
     """Runs named loops in a task group."""
 
     def __init__(self, tasks: TaskGroup) -> None:
         self._tasks = tasks
         self._health: dict[str, Health] = {}
+        self._loops: dict[str, _Loop] = {}
 
     @property
     def health(self) -> Mapping[str, Health]:
@@ -58,7 +65,28 @@ class Supervisor:
     def start(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """Run a loop until the task group ends."""
         self._health[name] = Health()
-        self._tasks.start_soon(self._keep, name, loop, name=f"harken-{name}")
+        self._loops[name] = _Loop(anyio.CancelScope(), anyio.Event())
+        self._tasks.start_soon(self._run, name, loop, name=f"harken-{name}")
+
+    def has(self, name: str) -> bool:
+        """Whether a loop of that name was started, and not stopped."""
+        return name in self._loops
+
+    async def stop(self, name: str) -> None:
+        """End a loop, and return when it has ended; one that is not there has."""
+        loop = self._loops.pop(name, None)
+        if loop is not None:
+            loop.scope.cancel()
+            await loop.ended.wait()
+            self._health.pop(name, None)
+
+    async def _run(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
+        own = self._loops[name]
+        try:
+            with own.scope:
+                await self._keep(name, loop)
+        finally:
+            own.ended.set()
 
     async def _keep(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         health = self._health[name]

@@ -44,7 +44,7 @@ class Tally:
 
     def __init__(self, sources: Collection[str]) -> None:
         self._lock = threading.Lock()
-        self._sources = frozenset(sources)
+        self._sources = sources
         self._received: Counter[str] = Counter()
         self._deliveries: Counter[Pair] = Counter()
         self._events: Counter[str] = Counter()

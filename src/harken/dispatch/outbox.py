@@ -10,13 +10,14 @@ import logging
 from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol
+from typing import Final
 
 import anyio
 
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NeedsPerson, Unavailable, Uncertain
 from harken.model import OUTBOX, Mailbox, Outgoing
+from harken.sources.source import ReplySender
 from harken.store.contract import Store
 from harken.store.contract.outbox import OutboxRow
 
@@ -32,23 +33,6 @@ GIVE_UP_AFTER = timedelta(days=3)
 
 
 NOBODY: Final = ""  # the lane of replies whose source is not there
-
-
-class ReplySender(Protocol):
-    """Takes replies to the messages of one source.
-
-    It is asked at least once; after a crash again, with the same `key`. Where upstream allows, it should do it once.
-    """
-
-    async def send(self, reply: Outgoing) -> str:
-        """Deliver a reply; return upstream's id of it.
-
-        Raises `Unavailable` (it was surely not sent: try again later), `Uncertain` (it may have been), `NeedsPerson`
-        (try again when a person has acted), `Refused` or `UserError` (do not try again), `Conflict` (it may have been
-        sent, and nobody can find out: a person must judge). With `reply.tried_at` an
-        earlier try may have been sent: it has to be looked for first.
-        """
-        ...
 
 
 def retry_delay(attempts: int, asked: float) -> timedelta:

@@ -15,13 +15,14 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from functools import partial
-from typing import Final, Protocol, runtime_checkable
+from typing import Final
 
 import anyio
 
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, Unavailable
 from harken.model import RULES, WATCH, Kind, Message, MessageId, Trust
+from harken.sources.source import PlaceholderWriter
 from harken.store.contract import Store
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
@@ -42,26 +43,6 @@ _TRUSTED: Final = frozenset({Trust.OWNER, Trust.KNOWN})
 _log = logging.getLogger("harken.placeholder")
 
 
-@runtime_checkable
-class Placeholding(Protocol):
-    """Holds the places of answers in the conversations of one source.
-
-    All are safe to repeat, also by another daemon; they raise what sending raises, and may be cancelled.
-    """
-
-    async def hold_place(self, message: Message) -> None:
-        """Say where the answer to a message will be that somebody works on it."""
-        ...
-
-    async def leave_place(self, message: Message) -> None:
-        """Say where an answer was promised that there is none yet, if that is so."""
-        ...
-
-    async def clear_place(self, message: Message, answers: Collection[str]) -> None:
-        """Take away what still promises an answer; `answers` are the upstream ids of those that were sent, and stay."""
-        ...
-
-
 @dataclass(frozen=True, slots=True)
 class _OpenPlaceholder:
     message: Message
@@ -73,7 +54,7 @@ class _OpenPlaceholder:
 class Placeholders:
     """The loop that has places held, for the sources that can."""
 
-    def __init__(self, store: Store, clock: Clock, holders: Mapping[str, Placeholding]) -> None:
+    def __init__(self, store: Store, clock: Clock, holders: Mapping[str, PlaceholderWriter]) -> None:
         self._store = store
         self._clock = clock
         self._holders = holders
@@ -112,7 +93,7 @@ class Placeholders:
     async def _recall(self) -> None:
         """Take over what an earlier daemon may have left, if it did not end by itself."""
         since = self._clock.now() - RECALLED
-        for source in self._holders:
+        for source in tuple(self._holders):
             page = await self._store.messages.page(Filter(source=source, since=since), MOST_RECALLED, newest_first=True)
             seen = await self._store.deliveries.seen_by([message.id for message in page])
             for message in page:
@@ -169,7 +150,9 @@ class Placeholders:
 
     async def _is_over(self, place: _OpenPlaceholder, *, can_wait: bool) -> bool:
         """Say what is to be said in a place, and return whether that is all."""
-        message, holder = place.message, self._holders[place.message.source]
+        message, holder = place.message, self._holders.get(place.message.source)
+        if holder is None:
+            return True  # its source is gone, and nobody else can write there
         replies = await self._store.outbox.to_message(message.id)
         sent = [reply.upstream_id for reply in replies if reply.state == "sent"]
         # One that is on its way may be taking the place just now.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -23,7 +23,7 @@ class Bounds:
     new_consumer_most: int = 10_000
     max_said_chars: int = MAX_SAID_CHARS  # in a message, a reply or a prompt
     agents_read: frozenset[Mailbox] = frozenset({INBOX})  # the inbox, and the mailbox of each project
-    announcers: frozenset[str] = frozenset()  # sources that only announce: what they say cannot be answered
+    announcers: Collection[str] = frozenset()  # sources that only announce: what they say cannot be answered
 
 
 def printable(messages: Sequence[Message]) -> Sequence[Message]:

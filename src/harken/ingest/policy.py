@@ -28,6 +28,11 @@ class PolicyBook:
         """Return the mutes in force."""
         return [mute for mute in self._mutes if mute.until is None or mute.until > now]
 
+    async def configure(self, configured: IngestPolicy) -> None:
+        """Let the configuration's part be this from now on."""
+        self._configured = configured
+        await self.refresh()
+
     async def refresh(self) -> None:
         """Read the person's decisions; they come before what the configuration says."""
         self._mutes = tuple(await self._store.people.mutes())

@@ -1,5 +1,5 @@
 """Where messages come from, and the way back: a source yields drafts and takes replies.
 
-A source knows neither ingest nor the store; the daemon stands between. What it must offer to take replies is
-`ReplySender` in `dispatch/outbox.py`.
+`source.py` says what a source is and what a kind of source declares; `registry.py` finds the kinds, one folder each. A
+source knows neither ingest nor the store; the daemon stands between.
 """

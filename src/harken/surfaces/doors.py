@@ -15,7 +15,7 @@ from typing import Final
 from urllib.parse import parse_qsl
 
 import anyio
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from harken.errors import HarkenError, Refused, Unavailable
 from harken.memory import json_bytes
@@ -54,18 +54,24 @@ class _NotTakenError(Exception):
         self.headers = headers
 
 
-def create_doors(doors: Sequence[Door], accept: Accept, *, body_seconds: float = BODY_SECONDS) -> ASGIApp:
+def create_doors(doors: Sequence[Door], accept: Accept, *, body_seconds: float = BODY_SECONDS) -> DoorsApp:
     """Return the application over these doors."""
-    return _Doors({door.path: door for door in doors}, accept, body_seconds)
+    return DoorsApp({door.path: door for door in doors}, accept, body_seconds)
 
 
-class _Doors:
+class DoorsApp:
+    """The application: which doors there are may change while it serves."""
+
     def __init__(self, doors: Mapping[str, Door], accept: Accept, body_seconds: float) -> None:
         self._doors = doors
         self._accept = accept
         self._body_seconds = body_seconds
         self._inside = Counter[str]()
         self._held = 0  # bytes of bodies that nobody has judged yet
+
+    def show(self, doors: Sequence[Door]) -> None:
+        """Take posts at these doors and no others from now on."""
+        self._doors = {door.path: door for door in doors}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one request."""

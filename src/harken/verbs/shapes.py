@@ -26,7 +26,7 @@ from harken.model import (
 )
 from harken.render import Piece, cut
 from harken.sessions.session import Session
-from harken.sources.base import SourceReport
+from harken.sources.source import SourceReport
 
 PREVIEW_CHARS = 200
 

@@ -45,6 +45,10 @@ class SourceList(Arguments):
     """Say how every configured source is doing."""
 
 
+class Reload(Arguments):
+    """Take over config.toml as it is written now, all of it or nothing, and say what changed."""
+
+
 class GetStatus(Arguments):
     """Show daemon, sessions, consumers, what waits and what is parked."""
 
@@ -99,6 +103,11 @@ async def _source_list(context: CallContext, _a: SourceList) -> object:
     return {"sources": [shapes.source(each) for each in context.sources()]}
 
 
+async def _reload(context: CallContext, _a: Reload) -> object:
+    context.caller.require_owner("change the settings")
+    return await context.reload()
+
+
 async def _status(context: CallContext, _a: GetStatus) -> object:
     return {
         "daemon": dict(context.daemon()),
@@ -129,4 +138,5 @@ STATUS_VERBS: Final = (
     Verb("journal", Journal, _journal),
     Verb("status", GetStatus, _status),
     Verb("source_list", SourceList, _source_list),
+    Verb("reload", Reload, _reload),
 )

@@ -24,7 +24,7 @@ from harken.memory import json_bytes
 from harken.model import DeliveryId, Mailbox, Message, MessageId, Offer, Reader, SessionKey
 from harken.sessions.coverage import Coverage
 from harken.sessions.session import Session
-from harken.sources.base import SourceReport
+from harken.sources.source import SourceReport
 from harken.verbs.verb import CallContext, MessageForms
 
 _log = logging.getLogger("harken.mcp")

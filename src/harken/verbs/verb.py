@@ -29,7 +29,7 @@ from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.render import Piece
 from harken.sessions.session import Session
-from harken.sources.base import SourceReport
+from harken.sources.source import SourceReport
 from harken.verbs import shapes
 
 if TYPE_CHECKING:  # which is made of a verb's arguments
@@ -120,6 +120,7 @@ class CallContext:
     daemon: Callable[[], Mapping[str, object]]
     sources: Callable[[], Sequence[SourceReport]]
     place: Callable[[], InstallTarget]  # where the settings of the person's hosts are
+    reload: Callable[[], Awaitable[Mapping[str, object]]]  # takes over config.toml, all or nothing
     sign_in: Callable[[], str]  # makes a link that signs a browser in, once
     browsers: SignedInBrowsers
 

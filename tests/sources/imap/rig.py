@@ -13,13 +13,14 @@ import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from harken.clock import SystemClock
-from harken.model import INBOX, Attention, Draft, Message, MessageId, Outgoing, Trust
-from harken.sources.base import Batch
+from harken.model import Draft, Outgoing
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.settings import ImapSettings, read_settings
 from harken.sources.imap.source import ImapFolderFeed, ImapSource, ImapTiming
+from harken.sources.source import Batch
 from tests.mailserver.dovecot import PASSWORD, USER, Dovecot
 from tests.mailserver.sink import Sink
+from tests.sources.messages_rig import stored_message
 
 SECONDS = 20.0
 NAME = "post"
@@ -117,29 +118,9 @@ def mail(text: str = "Hello.", *headers: str, subject: str = "A word", sender: s
     return "\r\n".join([*head, *headers, "", text, ""]).encode("utf-8", "surrogateescape")
 
 
-def message_of(draft: Draft) -> Message:
-    """Return a draft as it would be after it was stored."""
-    return Message(
-        id=MessageId("m1"),
-        mailbox=INBOX,
-        seq=1,
-        received_at=SystemClock().now(),
-        source=draft.source,
-        sender=draft.sender,
-        text=draft.text,
-        trust=Trust.KNOWN,
-        attention=Attention.WAKE,
-        channel=draft.channel,
-        conversation=draft.conversation,
-        thread=draft.thread,
-        upstream_id=draft.upstream_id,
-        meta=draft.meta,
-    )
-
-
 def reply_to(draft: Draft, body: str = "Thank **you**.", key: str = "o1") -> Outgoing:
     """Return an answer on its way out."""
-    return Outgoing(key=key, to=message_of(draft), body=body, author="agent")
+    return Outgoing(key=key, to=stored_message(draft), body=body, author="agent")
 
 
 CORPUS = Path(__file__).parent / "corpus"

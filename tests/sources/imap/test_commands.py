@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import replace
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from harken.cli.mail_test import senders_line
-from harken.cli.source_mail import Wanted, entry_of, what_to_know
+from harken.sources.imap.check import senders_line
 from harken.sources.imap.settings import read_settings
+from harken.sources.imap.setup import ImapSetup
 from tests.cli.rig import Rig
 from tests.cli.sitting import ENTER, Sitting
 from tests.mailserver.dovecot import USER, Dovecot, serving
 from tests.mailserver.sink import sinking
 from tests.sources.imap.rig import NAME, VOUCHED, keep_password, mail
+from tests.sources.setup_rig import setup_context
 
 
 @pytest.fixture
@@ -96,25 +96,30 @@ def test_a_relay_without_a_sign_in_is_added_and_tried(tmp_path: Path, server: Do
 
 def test_answers_that_anybody_on_the_way_could_read_are_warned_of() -> None:
     """A relay in the clear may be right within a company; nobody should use it unknowingly."""
-    relay = replace(WANTED, smtp_host="relay.example.org", smtp_security="none", smtp_auth="none")
-    assert "Warning: answers reach relay.example.org unencrypted: who is on the way can read them." in what_to_know(
-        relay
-    )
-    here = replace(relay, smtp_host="127.0.0.1")
-    assert not any("unencrypted" in line for line in what_to_know(here))
+    relay = {**WANTED, "smtp_host": "relay.example.org", "smtp_security": "none", "smtp_auth": "none"}
+    said = "Warning: answers reach relay.example.org unencrypted: who is on the way can read them."
+    assert said in what_to_know(relay)
+    assert not any("unencrypted" in line for line in what_to_know({**relay, "smtp_host": "127.0.0.1"}))
+
+
+def what_to_know(values: Mapping[str, object]) -> Sequence[str]:
+    """Return what a person is told after an account was added."""
+    setup, context = ImapSetup(), setup_context()
+    return setup.outcome(NAME, values, setup.entry(NAME, values, context), context).notes
 
 
 KEPT = "env:MAIL_PASSWORD"
-WANTED = Wanted(name=NAME, host="imap.example.org", user=USER, password=KEPT, trusts_from=True)
+WANTED = {"host": "imap.example.org", "user": USER, "password": KEPT, "trust_from": True}
 
 
 def test_believing_every_sender_is_possible_and_warned_of() -> None:
     """Somebody whose own server refuses forged mail may want it; nobody should do it unknowingly."""
-    assert entry_of(WANTED)["trust_from"] is True
+    entry = ImapSetup().entry(NAME, WANTED, setup_context())
+    assert entry["trust_from"] is True
     assert (
         "Warning: Anybody can write any sender into a mail. With trust_from it is believed" in what_to_know(WANTED)[-1]
     )
-    settings = read_settings(NAME, entry_of(WANTED))
+    settings = read_settings(NAME, entry)
     assert senders_line(settings, []).startswith("Warning: every sender is believed without proof")
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
-from harken.sources.base import SourceState
 from harken.sources.imap.checkpoint import ImapCheckpoint
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.settings import read_settings
 from harken.sources.imap.source import DROPS, MOST_FAILURES, ImapTiming
+from harken.sources.source import SourceState
 from tests.mailserver.broken import BrokenImap, misbehaving
 from tests.mailserver.dovecot import USER, Dovecot
 from tests.sources.imap.rig import NAME, SECONDS, credentials, entry_of, following, mail, settings_of, source_of

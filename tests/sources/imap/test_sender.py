@@ -26,7 +26,8 @@ from harken.testing.clock import FakeClock
 from tests.graph.certificate import write_loopback_pair
 from tests.mailserver.dovecot import USER, Dovecot, serving
 from tests.mailserver.sink import Sink, sinking
-from tests.sources.imap.rig import NAME, credentials, mail, message_of, reply_to, settings_of
+from tests.sources.imap.rig import NAME, credentials, mail, reply_to, settings_of
+from tests.sources.messages_rig import stored_message
 
 NOW = datetime(2026, 11, 16, 9, tzinfo=UTC)
 
@@ -391,7 +392,7 @@ def test_no_word_of_a_stranger_begins_a_header(
         conversation=conversation,
         meta={"subject": subject, "references": references, "answers_go_to": elsewhere},
     )
-    outgoing = replace(reply_to(draft, body), to=message_of(draft))
+    outgoing = replace(reply_to(draft, body), to=stored_message(draft))
     try:
         raw = compose(outgoing, PLAIN, SystemClock().now()).as_bytes()
     except Refused:

@@ -12,11 +12,11 @@ import anyio
 import pytest
 
 from harken.errors import NeedsPerson
-from harken.sources.base import SourceState
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.sender import answer_id
 from harken.sources.imap.source import ImapTiming
+from harken.sources.source import SourceState
 from tests.mailserver.dovecot import PASSWORD, USER, Dovecot, serving
 from tests.sources.imap.rig import SECONDS, credentials, following, mail, settings_of, source_of
 

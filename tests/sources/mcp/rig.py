@@ -19,9 +19,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
 
 from harken.model import Draft
-from harken.sources.base import Batch, SourceHealth
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource, McpTiming
+from harken.sources.source import Batch, SourceHealth
 from harken.testing import FakeClock
 
 SECONDS: Final = 10

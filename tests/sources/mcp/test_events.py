@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from harken.sources.base import SourceState
+from harken.sources.source import SourceState
 from tests.sources.mcp.rig import Handler, Server, Visit, answers, following, serving
 from tests.sources.mcp.test_modern import discovers, subscribed
 

@@ -10,7 +10,7 @@ import anyio
 import pytest
 from anyio.abc import SocketAttribute, SocketStream
 
-from harken.sources.base import SourceState
+from harken.sources.source import SourceState
 from tests.sources.mcp.rig import SECONDS, Handler, Server, Visit, answers, following, said, serving, streams
 
 

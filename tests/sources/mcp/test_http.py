@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from harken.sources.base import SourceState
 from harken.sources.mcp.checkpoint import parse_place
+from harken.sources.source import SourceState
 from tests.sources.mcp.rig import SESSION, Server, Visit, answers, following, said, serving, streams
 
 

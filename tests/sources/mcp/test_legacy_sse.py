@@ -7,7 +7,7 @@ import json
 import anyio
 import pytest
 
-from harken.sources.base import SourceState
+from harken.sources.source import SourceState
 from tests.sources.mcp.rig import Handler, Server, Visit, answers, following, said, serving
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from harken.sources.base import SourceState
+from harken.sources.source import SourceState
 from tests.sources.mcp.rig import Handler, Server, Visit, answers, following, serving
 
 CHANGED = json.dumps({"jsonrpc": "2.0", "method": "notifications/tools/list_changed", "params": {}})

@@ -7,11 +7,11 @@ from contextlib import aclosing
 import anyio
 import anyio.lowlevel
 
-from harken.sources.base import SourceState
 from harken.sources.mcp.routing import Announcement
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
 from harken.sources.mcp.standing import MAX_COUNTED, MAX_WAITING, OTHERS, McpStanding
+from harken.sources.source import SourceState
 from harken.testing import FakeClock
 from tests.sources.mcp.rig import SECONDS, Server, following, said, serving, streams
 

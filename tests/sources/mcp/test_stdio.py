@@ -15,7 +15,7 @@ from typing import Final
 import psutil
 import pytest
 
-from harken.sources.base import SourceState
+from harken.sources.source import SourceState
 from tests.sources.mcp.rig import SECONDS, following
 
 CHILD: Final = Path(__file__).parent / "child_server.py"

@@ -19,11 +19,11 @@ import pytest
 
 from harken.ingest.prepare import identify
 from harken.model import Draft
-from harken.sources.base import Batch
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.outlook import source as outlook
+from harken.sources.source import Batch
 from tests.graph.service import Graph
 
 SECONDS: Final = 60

@@ -18,10 +18,10 @@ import pytest
 
 from harken.ingest.prepare import identify
 from harken.model import Draft, Kind
-from harken.sources.base import Batch
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.source import Batch
 from harken.sources.teams.sender import TeamsSender
 from harken.sources.teams.source import TeamsSource
 from tests.graph.service import Graph, serving

@@ -8,7 +8,8 @@ import pytest
 
 from harken.errors import UserError
 from harken.sources.microsoft.notifications import with_notices
-from harken.sources.microsoft.settings import GraphSettings, read_settings
+from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.teams.settings import read_settings
 
 ENTRY: dict[str, object] = {"kind": "teams", "client_id": "1b730954-1685-4b74-9bfd-dac224a7b894"}
 

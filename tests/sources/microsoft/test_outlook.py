@@ -13,9 +13,9 @@ import pytest
 
 from harken.errors import NeedsPerson
 from harken.model import Draft, Sender, TextFormat
-from harken.sources.base import SourceState
 from harken.sources.microsoft.responses import MissingScope
 from harken.sources.outlook.mail import UNREAD, UNREADABLE, own_id_in
+from harken.sources.source import SourceState
 from tests.graph.faults import Fault
 from tests.graph.service import Graph, serving
 from tests.graph.shapes import mail_id

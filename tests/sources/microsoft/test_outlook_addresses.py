@@ -15,9 +15,11 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address, read_settings
+from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.addresses import KEPT, TROUBLED, OwnAddresses, addresses_in
+from harken.sources.outlook.settings import read_settings
+from harken.sources.teams.settings import read_settings as read_teams
 from tests.graph.service import Graph, serving
 from tests.graph.world import Person
 from tests.sources.microsoft.loopback import Calling, Reply, Visit, refused, told
@@ -230,4 +232,4 @@ def test_addresses_are_kept_as_they_are_compared(given_: Sequence[str], kept: tu
     """Upper and lower case are the same mailbox."""
     assert read_settings("mail", {**ENTRY, "addresses": given_}).addresses == kept
     with pytest.raises(UserError, match="addresses"):
-        read_settings("chats", {**ENTRY, "kind": "teams", "addresses": given_})
+        read_teams("chats", {**ENTRY, "kind": "teams", "addresses": given_})

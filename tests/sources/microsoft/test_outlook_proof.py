@@ -13,9 +13,9 @@ from harken.errors import UserError
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import SenderRule, Trust
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import read_settings
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.mail import is_proven
+from harken.sources.outlook.settings import read_settings
 from tests.graph.service import serving
 from tests.sources.microsoft.outlook_rig import NAME, Listener, at_once, calling, settings
 

@@ -17,9 +17,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
-from harken.cli.source_webhook import curl_line
-from harken.config.home import Home
 from harken.sources.webhook.settings import read_settings
+from harken.sources.webhook.shell import shell_line, shell_secret
 from tests.sources.webhook.rig import NOW, SECRET, STANDARD_SECRET, rig
 
 SECONDS: Final = 30.0
@@ -113,7 +112,8 @@ async def test_printed_line_is_taken_and_no_process_shows_the_secret(
     (tmp_path / PLACE).write_text(f"{secret}\n")
     words = watched(tmp_path, secret)
     settings = read_settings("ci", {"kind": "webhook", "preset": preset, "secret": f"file:{PLACE}", **more})
-    line = curl_line(settings, f"http://127.0.0.1:{heard.server_port}/hooks/ci", Home(tmp_path))
+    signature = settings.preset.shell(shell_secret(settings.secrets[0], lambda path: tmp_path / path))
+    line = shell_line(signature, settings.preset.sample, f"http://127.0.0.1:{heard.server_port}/hooks/ci")
     environ = {"PATH": str(tmp_path / "bin"), "IT": secret}
     with anyio.fail_after(SECONDS):
         done = await anyio.run_process(["/bin/sh", "-c", line], env=environ, check=False)

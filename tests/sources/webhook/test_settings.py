@@ -8,10 +8,11 @@ import pytest
 from inline_snapshot import snapshot
 
 from harken.errors import UserError
-from harken.sources.webhook.settings import CHOICES, MAX_BYTES, WINDOW_SECONDS, read_settings
+from harken.sources.webhook.preset import preset_names
+from harken.sources.webhook.settings import MAX_BYTES, WINDOW_SECONDS, read_settings
 
 
-@pytest.mark.parametrize("preset", CHOICES)
+@pytest.mark.parametrize("preset", preset_names())
 def test_a_preset_and_a_secret_are_enough(preset: str) -> None:
     """Everything else has a default that a service can be given as it is."""
     settings = read_settings("ci", {"kind": "webhook", "preset": preset, "secret": "env:CI", "trust": "known"})

@@ -1,7 +1,7 @@
 """What a person configures of a bot: `[sources.NAME]` with `kind = "bot"`, checked key by key.
 
 The secret is only named: whoever makes the source looks it up. Nothing here talks to anybody or imports what does.
-Above are the source and the commands, below is `sources/table.py`.
+Above are the source and the commands, below is `sources/settings.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,12 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final, Literal
 from urllib.parse import quote, urlsplit
 
 from harken.errors import UserError
 from harken.sources.loopback import is_loopback
-from harken.sources.table import SettingsTable
+from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
 
 KIND: Final = "bot"
 PATH: Final = "/bot/messages"
@@ -26,14 +26,35 @@ EVERY_TENANT: Final = "*"
 MANY_TENANTS: Final = "botframework.com"  # the tenant of bots that were registered for every organisation
 MAX_SERVICE_CHARS: Final = 500
 
-_KEYS: Final = frozenset(
-    {"app_id", "secret", "tenant", "tenants", "channels", "cloud", "openid_url", "token_url", "service_hosts", "ca"}
-)
 _GUID: Final = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 _DOMAIN: Final = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9-]{0,62}\.)+[A-Za-z0-9-]{2,62}")
 _CHANNEL: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,39}")
 _ADDRESS: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+(?:/[A-Za-z0-9._~%!$'()*+,;=:@/-]*)?")
 _HOST: Final = re.compile(r"\.?[A-Za-z0-9](?:[A-Za-z0-9.:-]{0,250})")
+
+
+class BotOptions(SourceSettings, frozen=True, kw_only=True):
+    """The keys of a bot."""
+
+    app_id: Annotated[str, setting("Its Microsoft App ID.", example="1b730954-…", flag="--app-id", metavar="ID")]
+    tenant: Annotated[str, setting("The tenant's id or domain.", example="contoso.com", flag="--tenant", metavar="ID")]
+    secret: Annotated[
+        str,
+        setting(
+            "Where its secret is kept: env:NAME or file:PATH.",
+            example="env:BOT_SECRET",
+            flag="--secret",
+            metavar="REF",
+            is_secret=True,
+        ),
+    ]
+    tenants: Annotated[tuple[str, ...], setting('Whose people are heard; ["*"]: all.', example='["*"]')] = ()
+    channels: Annotated[tuple[str, ...], setting("The channels it is open for.", example='["msteams"]')] = ("msteams",)
+    cloud: Annotated[Literal["public", "us-government"], setting("Which of Microsoft's clouds it is in.")] = "public"
+    openid_url: Annotated[str, setting("Where the keys are that posts are signed with.")] = ""
+    token_url: Annotated[str, setting("Where it gets its tokens.")] = ""
+    service_hosts: Annotated[tuple[str, ...], setting("Further hosts that answers may go to.")] = ()
+    ca: Annotated[str, setting("A file of certificates that are believed besides the system's.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +130,7 @@ class BotSettings:
 def read_settings(name: str, entry: Mapping[str, object]) -> BotSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
     table = SettingsTable(name, entry)
-    table.refuse_unknown(_KEYS, "a bot")
+    table.refuse_unknown(keys_of(BotOptions), "a bot")
     cloud = CLOUDS[table.choice("cloud", tuple(CLOUDS), PUBLIC)]
     tenant = _tenant(table)
     channels = frozenset(_names(table, "channels", _CHANNEL, 'a list, such as ["msteams"]')) or frozenset({TEAMS})

@@ -6,17 +6,19 @@ It opens nothing until something is posted or answered. Above is the daemon, whi
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
+from functools import partial
 
 from harken.clock import Clock
-from harken.sources.base import Feed, SourceHealth
+from harken.errors import NeedsPerson, UserError
 from harken.sources.bot.door import BotDoor, BotKeys
 from harken.sources.bot.sender import AppTokens, BotSender
-from harken.sources.bot.settings import KIND, BotSettings
+from harken.sources.bot.settings import KIND, BotSettings, read_settings
 from harken.sources.bot.standing import BotStanding
+from harken.sources.source import Source, SourceEntry, SourceHealth
 
 
-class BotSource:
+class BotSource(Source):
     """One bot. `secret` looks its secret up."""
 
     def __init__(
@@ -28,12 +30,16 @@ class BotSource:
         verify: ssl.SSLContext | None = None,
     ) -> None:
         self.settings = settings
-        self.name = settings.name
         self.keys = BotKeys(settings.openid_url, clock, verify=verify)
         self.tokens = AppTokens(settings, secret, clock, verify=verify)
         self._standing = BotStanding(clock)
-        self.sender = BotSender(settings, self.tokens, clock, standing=self._standing, verify=verify)
+        self._sender = BotSender(settings, self.tokens, clock, standing=self._standing, verify=verify)
         self._door = BotDoor(settings, self.keys, self._standing, clock)
+
+    @property
+    def name(self) -> str:
+        """Its name in the configuration."""
+        return self.settings.name
 
     @property
     def kind(self) -> str:
@@ -45,9 +51,10 @@ class BotSource:
         """Where it is posted to."""
         return self.settings.address
 
-    def feeds(self) -> Sequence[Feed]:
-        """Return nothing: what is new is posted, not fetched."""
-        return ()
+    @property
+    def sender(self) -> BotSender:
+        """How people are answered."""
+        return self._sender
 
     def doors(self) -> tuple[BotDoor, ...]:
         """Return its only door."""
@@ -65,3 +72,26 @@ class BotSource:
         """Close its connections."""
         await self.keys.aclose()
         await self.tokens.aclose()
+
+
+def make_source(entry: SourceEntry) -> Source:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    settings = read_settings(entry.name, entry.table)
+    try:
+        return make_bot(settings, entry)
+    except (UserError, NeedsPerson) as exc:
+        return entry.unready(exc, settings.address)
+
+
+def make_bot(settings: BotSettings, entry: SourceEntry) -> BotSource:
+    """Return the source of these settings; raises `UserError` when certificates it needs are missing.
+
+    A secret that is missing keeps nobody from writing to the bot: only answers wait for it.
+    """
+    secret = partial(entry.secret, settings.secret)
+    source = BotSource(settings, secret, entry.clock, verify=entry.certificates(settings.ca))
+    try:
+        secret()
+    except (UserError, NeedsPerson) as exc:
+        source.waits(f"{exc.message} {exc.hint}")
+    return source

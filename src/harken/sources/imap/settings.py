@@ -12,12 +12,14 @@ from dataclasses import dataclass
 from datetime import timedelta
 from email.utils import getaddresses
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final, Literal
+
+import msgspec
 
 from harken.errors import UserError
 from harken.model import Sender
 from harken.sources.loopback import is_loopback
-from harken.sources.table import SettingsTable
+from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
 
 MOST_ADDRESSES: Final = 50
 MOST_ADDRESS: Final = 254  # characters; no mail can go to a longer one
@@ -81,17 +83,60 @@ _WELL_KNOWN: Final[Mapping[str, tuple[str, str]]] = MappingProxyType(
 # Who checks senders and says so in the mails, of providers that document its name.
 _VOUCHERS: Final[Mapping[str, str]] = MappingProxyType({"imap.gmail.com": "mx.google.com"})
 _KEPT: Final = "where it is kept: env:NAME, file:PATH or keyring:SERVICE/NAME"
-_KEYS: Final = frozenset(
-    {
-        *("host", "port", "security", "user", "password", "token", "folders", "poll", "since", "ca"),
-        *("authserv_id", "trust_from", "smtp_host", "smtp_port", "smtp_security", "smtp_auth", "from", "save_sent"),
-    }
-)
 _SPAN: Final = re.compile(r"([1-9][0-9]{0,4})([mhd])")
 _UNITS: Final[Mapping[str, timedelta]] = MappingProxyType(
     {"m": timedelta(minutes=1), "h": timedelta(hours=1), "d": timedelta(days=1)}
 )
 _HOST: Final = re.compile(r"[A-Za-z0-9:._-]{1,253}")
+
+
+class ImapKeys(SourceSettings, frozen=True, kw_only=True):
+    """The keys of a mail account."""
+
+    host: Annotated[str, setting("The IMAP server.", example="imap.example.org", flag="--host", metavar="HOST")]
+    port: Annotated[int | None, setting("Its port; else the usual one.", flag="--port", metavar="PORT")] = None
+    security: Annotated[Literal["tls", "starttls", "none"], setting("tls unless you say so.", flag="--security")] = (
+        "tls"
+    )
+    user: Annotated[str, setting("Who signs in, often the address.", flag="--user", metavar="NAME")]
+    password: Annotated[
+        str,
+        setting(
+            "Where the password is kept: env:NAME, file:PATH or keyring:SERVICE/NAME.",
+            example="keyring:harken/mail",
+            flag="--password",
+            metavar="REF",
+            is_secret=True,
+        ),
+    ] = ""
+    token: Annotated[
+        str,
+        setting("Where an OAuth 2 access token is kept instead.", flag="--token", metavar="REF", is_secret=True),
+    ] = ""
+    folders: Annotated[tuple[str, ...], setting("A folder; else INBOX.", flag="--folder", metavar="FOLDER")] = (
+        "INBOX",
+    )
+    since: Annotated[
+        str, setting("Take what came in this time too, such as 7d.", example="7d", flag="--since", metavar="TIME")
+    ] = ""
+    authserv_id: Annotated[
+        str, setting("Whose check of senders is believed.", flag="--authserv-id", metavar="NAME")
+    ] = ""
+    trust_from: Annotated[bool, setting("Believe every sender, without proof.", flag="--trust-from")] = False
+    smtp_host: Annotated[str, setting("The server that sends answers.", flag="--smtp-host", metavar="HOST")] = ""
+    smtp_port: Annotated[int | None, setting("Its port.", flag="--smtp-port", metavar="PORT")] = None
+    smtp_security: Annotated[
+        Literal["tls", "starttls", "none"], setting("tls unless you say so.", flag="--smtp-security")
+    ] = "tls"
+    smtp_auth: Annotated[Literal["login", "none"], setting("login unless you say so.", flag="--smtp-auth")] = "login"
+    from_address: Annotated[str, setting("What answers are from.", flag="--from", metavar="ADDRESS")] = msgspec.field(
+        name="from", default=""
+    )
+    save_sent: Annotated[bool, setting("Keep answers in the folder of sent mail.", flag="--save-sent")] = False
+    poll: Annotated[
+        float | None, setting("How often to look, where the server does not push.", flag="--poll", metavar="SECONDS")
+    ] = None
+    ca: Annotated[str, setting("A file of certificates that are believed besides the system's.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,7 +192,7 @@ class ImapSettings:
 def read_settings(name: str, entry: Mapping[str, object]) -> ImapSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
     table = SettingsTable(name, entry)
-    table.refuse_unknown(_KEYS, IMAP)
+    table.refuse_unknown(keys_of(ImapKeys), IMAP)
     imap = _server(table, "", IMAP_PORTS, "imap.example.org")
     if imap is None:
         raise table.missing("host", "the IMAP server, such as imap.example.org")
@@ -206,7 +251,7 @@ def _server(table: SettingsTable, prefix: str, ports: Mapping[str, int], example
     way = table.choice(security, SECURITIES, TLS)
     has_auth = table.choice(auth, AUTHS, LOGIN) == LOGIN
     if way == NONE and has_auth and not is_loopback(place):
-        without = f'; if it wants no password, set {auth} = "{NONE}"' if auth in _KEYS else ""
+        without = f'; if it wants no password, set {auth} = "{NONE}"' if auth in keys_of(ImapKeys) else ""
         raise UserError(
             f'{table.dotted(security)} is "none", and {place} is not this machine.',
             f'Use "{TLS}" or "{STARTTLS}": a password must not be sent in the clear{without}.',

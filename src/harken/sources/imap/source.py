@@ -19,15 +19,15 @@ import anyio
 import anyio.to_thread
 
 from harken.clock import Clock
-from harken.errors import NeedsPerson, Unavailable
+from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.base import Batch, SourceHealth
 from harken.sources.imap.checkpoint import ImapCheckpoint, ImapRow, first_place, read_place
 from harken.sources.imap.connection import Credentials, IdleUnsupported, ImapLink, OpenedFolder
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import SmtpSender, is_own
-from harken.sources.imap.settings import IMAP, ImapSettings
+from harken.sources.imap.settings import IMAP, ImapSettings, read_settings
 from harken.sources.imap.standing import ImapStanding, together
+from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 
 # Servers end a connection that says nothing for half an hour, and some routers forget it after ten minutes.
 IDLE_SECONDS: Final = 9 * 60.0
@@ -54,7 +54,7 @@ class ImapTiming:
     monotonic: Callable[[], float] = anyio.current_time
 
 
-class ImapSource:
+class ImapSource(Source):
     """The mail of one account."""
 
     def __init__(
@@ -64,7 +64,7 @@ class ImapSource:
         self._feeds = tuple(
             ImapFolderFeed(folder, settings, credentials, clock, timing or ImapTiming()) for folder in settings.folders
         )
-        self.sender = SmtpSender(settings, credentials, clock) if settings.can_answer else None
+        self._sender = SmtpSender(settings, credentials, clock) if settings.can_answer else None
 
     @property
     def name(self) -> str:
@@ -81,6 +81,11 @@ class ImapSource:
         """Where the mail is, without anything secret."""
         return self.settings.place
 
+    @property
+    def sender(self) -> SmtpSender | None:
+        """How mails are answered; None where it is not said how mail leaves."""
+        return self._sender
+
     def feeds(self) -> tuple[ImapFolderFeed, ...]:
         """Return its streams, one for each folder."""
         return self._feeds
@@ -88,9 +93,6 @@ class ImapSource:
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
         return together([feed.health() for feed in self._feeds])
-
-    async def aclose(self) -> None:
-        """Do nothing: every connection belongs to a feed or to one answer."""
 
 
 class ImapFolderFeed:
@@ -305,3 +307,24 @@ def _portions(rows: Sequence[ImapRow]) -> Iterator[list[ImapRow]]:
         size += row.size
     if some:
         yield some
+
+
+def make_source(entry: SourceEntry) -> Source:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    settings = read_settings(entry.name, entry.table)
+    try:
+        return ImapSource(settings, credentials_of(settings, entry), entry.clock)
+    except UserError as exc:
+        # The certificates that are to be believed cannot be read.
+        return entry.unready(exc, settings.place)
+
+
+def credentials_of(settings: ImapSettings, entry: SourceEntry) -> Credentials:
+    """Return who signs in; the secret is not looked up yet."""
+    return Credentials(
+        source=settings.name,
+        user=settings.user,
+        look_up=partial(entry.secret, settings.secret),
+        is_token=settings.is_token,
+        trust=entry.certificates(settings.ca),
+    )

@@ -1,7 +1,7 @@
 """What a person configures of an MCP server: `[sources.NAME]` with `kind = "mcp"`, checked key by key.
 
 Secrets are resolved by whoever calls this, so addresses, headers, arguments and variables may hold some: they are in no
-`repr`, and `scrub` takes them out of anything that is shown. Below is `sources/table.py`.
+`repr`, and `scrub` takes them out of anything that is shown. Below is `sources/settings.py`.
 """
 
 from __future__ import annotations
@@ -10,12 +10,15 @@ import re
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Final
+from typing import Annotated, Final, Literal
 from urllib.parse import parse_qsl, unquote, urlsplit
 
-from harken.errors import UserError
-from harken.sources.table import SettingsTable
+import msgspec
 
+from harken.errors import UserError
+from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
+
+KIND: Final = "mcp"
 MIN_TIMEOUT_SECONDS: Final = 1.0
 MAX_TIMEOUT_SECONDS: Final = 600.0
 MIN_IDLE_SECONDS: Final = 10.0
@@ -25,7 +28,6 @@ HIDDEN: Final = "***"
 
 _HTTP_KEYS: Final = frozenset({"url", "headers", "idle"})
 _STDIO_KEYS: Final = frozenset({"command", "args", "env", "cwd"})
-_OWN_KEYS: Final = frozenset({"transport", "channels", "resources", "timeout"})
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
 _HEADER_VALUE: Final = re.compile(r"[\t\x20-\x7e]*")
 _SCHEME: Final = re.compile(r"(?i)(?:bearer|basic|token)\s+")
@@ -34,6 +36,41 @@ _RESERVED_HEADERS: Final = frozenset(
     {"accept", "accept-encoding", "connection", "content-length", "content-type", "host", "last-event-id"}
     | {"mcp-method", "mcp-name", "mcp-protocol-version", "mcp-session-id", "transfer-encoding"}
 )
+
+
+class McpKeys(SourceSettings, frozen=True, kw_only=True):
+    """The keys of an MCP server."""
+
+    url: Annotated[
+        str, setting("The address of an MCP server.", example="https://ci.example.org/mcp", flag="--url")
+    ] = ""
+    transport: Annotated[Literal["http", "sse", "stdio"], setting("http unless you say so.", flag="--transport")] = (
+        "http"
+    )
+    headers: Annotated[
+        dict[str, str],
+        setting(
+            "A header; a secret as env:NAME.",
+            example='{ Authorization = "env:CI_TOKEN" }',
+            flag="--header",
+            metavar="NAME=VALUE",
+            is_secret=True,
+        ),
+    ] = msgspec.field(default_factory=dict)
+    command: Annotated[
+        str, setting("Start this program instead; ARGS are its arguments.", flag="--command", metavar="PROGRAM")
+    ] = ""
+    args: Annotated[tuple[str, ...], setting("The arguments of the program.", is_secret=True)] = ()
+    env: Annotated[
+        dict[str, str], setting("A variable of the program.", flag="--env", metavar="NAME=VALUE", is_secret=True)
+    ] = msgspec.field(default_factory=dict)
+    cwd: Annotated[str, setting("The folder the program runs in.", flag="--cwd", metavar="DIR")] = ""
+    channels: Annotated[
+        tuple[str, ...], setting("Keep only this channel; else all.", flag="--channel", metavar="CHANNEL")
+    ] = ()
+    resources: Annotated[tuple[str, ...], setting("Resources whose changes are asked for.")] = ()
+    timeout: Annotated[float, setting("Seconds until a request counts as unanswered.")] = 30.0
+    idle: Annotated[float, setting("Seconds without a byte until the server is asked whether it is there.")] = 300.0
 
 
 class McpTransport(StrEnum):
@@ -132,10 +169,10 @@ def _transport(table: SettingsTable) -> McpTransport:
 
 def _refuse_unknown(table: SettingsTable, transport: McpTransport) -> None:
     is_stdio = transport is McpTransport.STDIO
-    here, elsewhere = (_STDIO_KEYS, _HTTP_KEYS) if is_stdio else (_HTTP_KEYS, _STDIO_KEYS)
+    elsewhere = _HTTP_KEYS if is_stdio else _STDIO_KEYS
     others = "http or sse" if is_stdio else "stdio"
     table.refuse_meaningless(elsewhere, f'transport = "{transport.value}"', f"Remove it, or set transport to {others}.")
-    table.refuse_unknown(_OWN_KEYS | here, "an MCP server")
+    table.refuse_unknown(keys_of(McpKeys) - elsewhere, "an MCP server")
 
 
 def _text(table: SettingsTable, key: str, wanted: str, *, is_required: bool = False) -> str:

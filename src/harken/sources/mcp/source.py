@@ -7,25 +7,29 @@ A task of its own reads the server while the last batch is being stored, so what
 from __future__ import annotations
 
 import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
+import re
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import anyio
 
 from harken.clock import Clock
+from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
-from harken.sources.base import Batch, SourceHealth
 from harken.sources.mcp.backoff import STEADY_SECONDS, Backoff
 from harken.sources.mcp.http import StreamableHttp
 from harken.sources.mcp.legacy_sse import LegacySse
 from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
-from harken.sources.mcp.settings import McpSettings, McpTransport
+from harken.sources.mcp.settings import KIND, McpSettings, McpTransport, read_settings
 from harken.sources.mcp.standing import McpStanding
 from harken.sources.mcp.stdio import StdioLink
+from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, ToolServerAddress
 
-KIND: Final = "mcp"
 FEED: Final = "notifications"
+# `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
+_MAY_BE_SECRET: Final = frozenset({"url", "headers", "env", "args"})
+_REFERENCE: Final = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file|keyring):.+)", re.DOTALL)
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +41,7 @@ class McpTiming:
     monotonic: Callable[[], float] = anyio.current_time
 
 
-class McpSource:
+class McpSource(Source):
     """One MCP server that is listened to."""
 
     def __init__(self, settings: McpSettings, clock: Clock, timing: McpTiming | None = None) -> None:
@@ -66,6 +70,14 @@ class McpSource:
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
         return self._feed.health()
+
+    def tool_server(self) -> ToolServerAddress:
+        """Return the server, for runs that may use its tools."""
+        how = self.settings
+        if how.transport is McpTransport.STDIO:
+            return ToolServerAddress(name=how.name, command=(how.command, *how.args), env=how.env)
+        is_sse = how.transport is McpTransport.SSE
+        return ToolServerAddress(name=how.name, url=how.url, headers=how.headers, is_sse=is_sse)
 
 
 class McpFeed:
@@ -163,3 +175,40 @@ def open_link(settings: McpSettings, checkpoint: str = "") -> Link:
             return LegacySse(settings)
         case McpTransport.HTTP:
             return StreamableHttp(settings, checkpoint)
+
+
+def make_source(entry: SourceEntry) -> Source:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    secrets: set[str] = set()
+
+    def resolved(value: object) -> object:
+        if isinstance(value, Mapping):
+            return {str(key): resolved(item) for key, item in value.items()}
+        if isinstance(value, list):
+            # Among arguments the address of a file is what it is; as a header it can only be a reference.
+            return [item if str(item).startswith("file://") else resolved(item) for item in value]
+        if isinstance(value, str) and (found := _REFERENCE.fullmatch(value)):
+            secret = entry.secret(found["reference"])
+            secrets.add(secret)
+            return found["scheme"] + secret
+        return value
+
+    # Elsewhere a text that looks like a reference is something else, such as the address of a resource.
+    may_hold = {key: value for key, value in entry.table.items() if key in _MAY_BE_SECRET}
+    try:
+        known = {**entry.table, **{key: resolved(value) for key, value in may_hold.items()}}
+        return McpSource(read_settings(entry.name, known, secrets), entry.clock)
+    except (UserError, NeedsPerson) as exc:
+        if not _has_references(may_hold):
+            raise
+        # A secret is missing, or is not what it should be; what is written in the settings may be right.
+        return entry.unready(exc)
+
+
+def _has_references(value: object) -> bool:
+    """Whether something in an entry is looked up elsewhere."""
+    if isinstance(value, Mapping):
+        return any(_has_references(item) for item in value.values())
+    if isinstance(value, list):
+        return any(_has_references(item) for item in value)
+    return isinstance(value, str) and _REFERENCE.fullmatch(value) is not None

@@ -15,10 +15,10 @@ import anyio
 
 from harken.clock import Clock
 from harken.model import Draft, Sender
-from harken.sources.base import Batch, SourceHealth, SourceState
 from harken.sources.mcp.checkpoint import mark_checkpoint, was_heard
 from harken.sources.mcp.routing import Announcement, is_allowed
 from harken.sources.mcp.settings import McpSettings
+from harken.sources.source import Batch, SourceHealth, SourceState
 
 MAX_WAITING: Final = 1_000
 MAX_WAITING_CHARS: Final = 16_000_000

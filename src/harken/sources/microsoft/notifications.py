@@ -24,12 +24,12 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, Refused, Unavailable, UserError
 from harken.model import Draft, timestamp
-from harken.sources.base import Batch
 from harken.sources.door import Accept, DoorAnswer, PostedRequest
 from harken.sources.http import part
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.responses import Json
 from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.source import Batch
 
 FOLDER: Final = "/graph/"
 

@@ -11,11 +11,11 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Final
+from typing import Annotated, Final, Literal
 from urllib.parse import urlsplit
 
 from harken.errors import UserError
-from harken.sources.table import SettingsTable
+from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
 
 AUTHORITY: Final = "https://login.microsoftonline.com"
 GRAPH_SCOPE: Final = "https://graph.microsoft.com/.default"
@@ -112,51 +112,76 @@ def _check_place(name: str, tenant: str, authority: str) -> None:
         )
 
 
-TEAMS: Final = "teams"
-OUTLOOK: Final = "outlook"
-KINDS: Final = (TEAMS, OUTLOOK)
 DELEGATED: Final = "delegated"
 AGENT: Final = "agent"
 GRAPH_URL: Final = "https://graph.microsoft.com/v1.0"
 ANY_TENANT: Final = "organizations"
 MIN_POLL_SECONDS: Final = 5.0
 MAX_POLL_SECONDS: Final = 86_400.0
-POLL_SECONDS: Final[Mapping[str, float]] = MappingProxyType({TEAMS: 8.0, OUTLOOK: 60.0})
 # Said by an Agent User while an agent works. In a person's name nothing is said that nobody asked for.
 PLACEHOLDER: Final[Mapping[str, str]] = MappingProxyType({DELEGATED: "", AGENT: "An agent is working on this."})
 MAX_PLACEHOLDER_CHARS: Final = 500
 MAX_ADDRESS_CHARS: Final = 320
 MOST_ADDRESSES: Final = 500  # of one account; Microsoft allows fewer
-# What each permission is for, in the order in which people are told.
-PERMISSIONS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
-    {
-        TEAMS: MappingProxyType(
-            {
-                "User.Read": "to know who signed in",
-                "Chat.ReadWrite": "to read your chats, and to change what Harken itself wrote there",
-                "ChatMessage.Send": "to answer in a chat",
-            }
-        ),
-        OUTLOOK: MappingProxyType(
-            {
-                "User.Read": "to know who signed in",
-                "Mail.Read": "to read your mail",
-                "Mail.Send": "to answer a mail",
-            }
-        ),
-    }
-)
-
-_PLACE_KEYS: Final = frozenset({"sign_in", "tenant", "poll", "notifications", "graph_url", "authority", "ca"})
 _SIGN_IN_KEYS: Final = MappingProxyType(
     {
         DELEGATED: frozenset({"client_id", "scopes", "cache"}),
         AGENT: frozenset({"blueprint_id", "agent_id", "user_id", "certificate"}),
     }
 )
-_KIND_KEYS: Final = MappingProxyType(
-    {TEAMS: frozenset({"watched", "muted", "placeholder"}), OUTLOOK: frozenset({"folders", "addresses", "trust_from"})}
-)
+
+
+class AccountKeys(SourceSettings, frozen=True, kw_only=True):
+    """The keys that every source over an account at Microsoft has."""
+
+    tenant: Annotated[
+        str, setting("The tenant's id or domain.", example="contoso.com", flag="--tenant", metavar="ID")
+    ] = ANY_TENANT
+    client_id: Annotated[
+        str, setting("The id of the registered app.", example="1b730954-…", flag="--client-id", metavar="ID")
+    ] = ""
+    poll: Annotated[float | None, setting("How often to look.", example="60", flag="--poll", metavar="SECONDS")] = None
+    sign_in: Annotated[
+        Literal["delegated", "agent"], setting("A person signs in, or a certificate signs an Agent User in.")
+    ] = "delegated"
+    scopes: Annotated[tuple[str, ...], setting("The permissions to ask for.", example='["User.Read"]')] = ()
+    cache: Annotated[
+        Literal["file", "keyring"], setting("Where the sign-in is kept; keyring locks it with the keyring.")
+    ] = "file"
+    blueprint_id: Annotated[
+        str, setting("Agent User: the client id of its blueprint.", flag="--blueprint-id", metavar="ID")
+    ] = ""
+    agent_id: Annotated[str, setting("Agent User: the id of its agent identity.", flag="--agent-id", metavar="ID")] = ""
+    user_id: Annotated[str, setting("Agent User: its own object id.", flag="--user-id", metavar="ID")] = ""
+    certificate: Annotated[
+        str,
+        setting(
+            "Agent User: file:PATH of its PEM, or env:NAME.",
+            example="file:agent.pem",
+            flag="--certificate",
+            metavar="REF",
+            is_secret=True,
+        ),
+    ] = ""
+    notifications: Annotated[
+        bool, setting("Whether Microsoft is asked to tell of changes; needs hooks.public_url.")
+    ] = False
+    graph_url: Annotated[str, setting("Where Microsoft Graph is.", example="https://graph.microsoft.com/v1.0")] = (
+        GRAPH_URL
+    )
+    authority: Annotated[str, setting("Where people sign in.", example="https://login.microsoftonline.com")] = AUTHORITY
+    ca: Annotated[str, setting("A file of certificates that are believed besides the system's.")] = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AccountKind:
+    """What tells one kind of source over an account from another: its keys, its pace, and its permissions with why."""
+
+    name: str
+    title: str
+    keys: type[AccountKeys]
+    poll_seconds: float
+    permissions: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,7 +232,7 @@ class GraphSettings:
         return DelegatedSettings(
             name=self.name,
             client_id=self.client_id,
-            scopes=self.scopes or tuple(PERMISSIONS[self.kind]),
+            scopes=self.scopes,
             tenant=self.tenant,
             authority=self.authority,
         )
@@ -225,21 +250,20 @@ class GraphSettings:
         )
 
 
-def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
+def read_account(account: AccountKind, name: str, entry: Mapping[str, object]) -> GraphSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
     table = SettingsTable(name, entry)
-    kind = table.choice("kind", KINDS)
     mode = table.choice("sign_in", tuple(_SIGN_IN_KEYS), DELEGATED)
-    _refuse_unknown(table, kind, mode)
+    _refuse_unknown(table, account, mode)
     settings = GraphSettings(
         name=name,
-        kind=kind,
+        kind=account.name,
         mode=mode,
         tenant=table.text("tenant", "the tenant's id or domain") or ANY_TENANT,
         graph_url=table.url("graph_url", GRAPH_URL).rstrip("/"),
         authority=table.url("authority", AUTHORITY, can_be_local=False).rstrip("/"),
         ca=table.text("ca", "a file of certificates"),
-        poll=table.seconds("poll", POLL_SECONDS[kind], MIN_POLL_SECONDS, MAX_POLL_SECONDS),
+        poll=table.seconds("poll", account.poll_seconds, MIN_POLL_SECONDS, MAX_POLL_SECONDS),
         notifications=table.flag("notifications"),
         watched=_names(table, "watched", 'a list of chat ids or topics, such as ["Release"]'),
         muted=_names(table, "muted", 'a list of chat ids or topics, such as ["Lunch"]'),
@@ -252,7 +276,8 @@ def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
         settings = replace(
             settings,
             client_id=table.text("client_id", "the id of the app registration", is_required=True),
-            scopes=_names(table, "scopes", 'a list of permissions, such as ["Chat.Read", "User.Read"]'),
+            scopes=_names(table, "scopes", 'a list of permissions, such as ["Chat.Read", "User.Read"]')
+            or tuple(account.permissions),
             cache=table.choice("cache", ("file", "keyring"), "file"),
         )
         settings.delegated()
@@ -268,11 +293,12 @@ def read_settings(name: str, entry: Mapping[str, object]) -> GraphSettings:
     return settings
 
 
-def _refuse_unknown(table: SettingsTable, kind: str, mode: str) -> None:
-    known = _PLACE_KEYS | _KIND_KEYS[kind] | _SIGN_IN_KEYS[mode]
+def _refuse_unknown(table: SettingsTable, account: AccountKind, mode: str) -> None:
+    elsewhere = frozenset[str]().union(*_SIGN_IN_KEYS.values()) - _SIGN_IN_KEYS[mode]
+    known = keys_of(account.keys) - elsewhere
     for other, keys in _SIGN_IN_KEYS.items():
         table.refuse_meaningless(keys - known, f'sign_in = "{mode}"', f'Remove it, or set sign_in = "{other}".')
-    table.refuse_unknown(known, kind)
+    table.refuse_unknown(known, account.name)
 
 
 def _names(table: SettingsTable, key: str, wanted: str) -> tuple[str, ...]:

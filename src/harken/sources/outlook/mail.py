@@ -27,6 +27,8 @@ from harken.sources.outlook.quote_stripping import (
 )
 from harken.sources.unattended import is_unattended
 
+LANE: Final = "mailbox"
+SENT: Final = "/me/mailFolders/sentitems/messages"
 UNVERIFIED: Final = "unverified:"  # before an address that is not proven: no rule about the address matches it
 MOST_CHARS: Final = 8_000
 
@@ -428,3 +430,8 @@ def _object(value: object) -> Json:
 
 def _list(value: object) -> Iterable[object]:
     return value if isinstance(value, list) else ()
+
+
+def quoted(text: str) -> str:
+    """Return a text as Graph's filters write one."""
+    return "'" + text.replace("'", "''") + "'"

@@ -25,7 +25,9 @@ from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.outlook.mail import (
     BY_GRAPH,
     BY_MAIL,
+    LANE,
     MARK_CHARS,
+    SENT,
     SERVICE_ID,
     UNVERIFIED,
     WHOLE,
@@ -36,10 +38,10 @@ from harken.sources.outlook.mail import (
     is_answer_of,
     own_id,
     own_id_in,
+    quoted,
     sender_of,
     upstream_id,
 )
-from harken.sources.outlook.source import LANE, SENT, quoted
 
 MAX_CHARS: Final = 100_000
 LOOK_AGAIN_SECONDS: Final = 30.0

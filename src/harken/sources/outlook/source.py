@@ -22,17 +22,19 @@ from harken.clock import Clock
 from harken.errors import NeedsPerson, NotFound, Refused, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.backoff import MAX_ASKED_SECONDS, wait_seconds
-from harken.sources.base import Batch, SourceHealth
 from harken.sources.http import part
+from harken.sources.microsoft.account import SignedInSource, open_account
 from harken.sources.microsoft.client import DELTA_LINK, GraphClient
-from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
+from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.responses import Json, MissingScope, PositionGone
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import OUTLOOK, GraphSettings
+from harken.sources.microsoft.settings import GraphSettings
 from harken.sources.outlook.addresses import OwnAddresses
 from harken.sources.outlook.checkpoint import OVERLAP, OutlookCheckpoint, OutlookRow, first_place, read_place
 from harken.sources.outlook.mail import (
+    LANE,
     OUTSIDE,
+    SENT,
     UNVERIFIED,
     WHOLE,
     address_of,
@@ -40,13 +42,15 @@ from harken.sources.outlook.mail import (
     draft_of,
     is_invitation,
     own_id,
+    quoted,
     row_of,
     unread,
 )
+from harken.sources.outlook.sender import OutlookSender
+from harken.sources.outlook.settings import read_settings
 from harken.sources.outlook.standing import OutlookStanding, together
+from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 
-LANE: Final = "mailbox"
-SENT: Final = "/me/mailFolders/sentitems/messages"
 PAGE: Final = 500
 MOST_PAGES: Final = 2_000
 MOST_AT_ONCE: Final = 10  # mails that are read before they are stored
@@ -94,7 +98,7 @@ class _OutlookRound:
     place: OutlookCheckpoint
 
 
-class OutlookSource:
+class OutlookSource(Source):
     """The mail of one account."""
 
     def __init__(
@@ -123,7 +127,7 @@ class OutlookSource:
     @property
     def kind(self) -> str:
         """Its kind in the configuration."""
-        return OUTLOOK
+        return self.settings.kind
 
     @property
     def address(self) -> str:
@@ -357,10 +361,22 @@ class OutlookFolderFeed:
         return False
 
 
-def quoted(text: str) -> str:
-    """Return a text as Graph's filters write one."""
-    return "'" + text.replace("'", "''") + "'"
-
-
 def _in_order(rows: Sequence[OutlookRow]) -> list[OutlookRow]:
     return OutlookCheckpoint().news(rows)
+
+
+def make_source(entry: SourceEntry) -> Source:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    settings = with_notices(read_settings(entry.name, entry.table), entry.public_url)
+    try:
+        account = open_account(settings, entry)
+    except (UserError, NeedsPerson) as exc:
+        # What is kept elsewhere is missing: the certificate of an Agent User.
+        return entry.unready(exc, settings.address)
+    client, sign_in, sent = account.client, account.sign_in, SentMessages()
+    source = OutlookSource(
+        settings, client, entry.clock, sent, sign_in.me, upn=lambda: sign_in.person.upn, since=sign_in.since
+    )
+    sender = OutlookSender(settings, client, sent, entry.clock)
+    notices = account.subscriptions(entry.clock, source.topics())
+    return SignedInSource(source, sign_in, client, entry.clock, sender=sender, sent=sent, notices=notices)

@@ -13,7 +13,7 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson
 from harken.model import Draft
-from harken.sources.base import SourceHealth, SourceState
+from harken.sources.source import SourceHealth, SourceState
 
 # The first of these that a folder is in, is how the source is.
 _WORST_FIRST: Final = (

@@ -15,16 +15,19 @@ from functools import partial
 from typing import Final
 
 from harken.clock import Clock
-from harken.errors import HarkenError, NeedsPerson, Unavailable
+from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.base import Batch, SourceHealth, SourceState
 from harken.sources.http import part
+from harken.sources.microsoft.account import SignedInSource, open_account
 from harken.sources.microsoft.client import GraphClient, GraphTiming
-from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic
+from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.settings import TEAMS, GraphSettings
+from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceState
 from harken.sources.teams.messages import TeamsChat
 from harken.sources.teams.polling import ChatPoll
+from harken.sources.teams.sender import TeamsSender
+from harken.sources.teams.settings import read_settings
 
 FEED: Final = "chats"
 CHATS_AT_ONCE: Final = 16
@@ -34,7 +37,7 @@ LEAST_WAIT_SECONDS: Final = 1.0
 _MOST_DOUBLINGS: Final = 3
 
 
-class TeamsSource:
+class TeamsSource(Source):
     """The chats of one account."""
 
     def __init__(
@@ -72,7 +75,7 @@ class TeamsSource:
     @property
     def kind(self) -> str:
         """Its kind in the configuration."""
-        return TEAMS
+        return self.settings.kind
 
     @property
     def address(self) -> str:
@@ -201,3 +204,26 @@ class ChatsFeed:
             next_poll=None,
             reconnects=before.reconnects + (before.state is SourceState.RETRYING and state is SourceState.LISTENING),
         )
+
+
+def make_source(entry: SourceEntry) -> Source:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    settings = with_notices(read_settings(entry.name, entry.table), entry.public_url)
+    try:
+        account = open_account(settings, entry)
+    except (UserError, NeedsPerson) as exc:
+        # What is kept elsewhere is missing: the certificate of an Agent User.
+        return entry.unready(exc, settings.address)
+    client, sign_in, sent = account.client, account.sign_in, SentMessages()
+    source = TeamsSource(settings, client, entry.clock, sent, sign_in.me, since=sign_in.since)
+    sender = TeamsSender(settings, client, sent, sign_in.me, entry.clock)
+    return SignedInSource(
+        source,
+        sign_in,
+        client,
+        entry.clock,
+        sender=sender,
+        sent=sent,
+        placeholders=sender if settings.placeholder else None,
+        notices=account.subscriptions(entry.clock, source.topics()),
+    )

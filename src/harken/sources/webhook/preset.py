@@ -8,13 +8,18 @@ header that they do not sign, so such a name counts only together with the body.
 from __future__ import annotations
 
 import hashlib
+import importlib
+import pkgutil
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from types import ModuleType
 from typing import Final, TypeAlias
 
 from harken.model import Priority, Sender
 from harken.sources.door import PostedRequest
+from harken.sources.webhook import presets
+from harken.sources.webhook.shell import SAMPLE, ShellSignature
 from harken.sources.webhook.signing import Keys, plain_keys
 
 MAX_ID: Final = 200
@@ -102,3 +107,16 @@ class Preset:
     has_form: bool = False  # the JSON may also come as the field `payload` of a form
     is_secret_theirs: bool = False  # the service makes the secret, and the person brings it
     where: str = ""  # what to set at the service, in one sentence
+    shell: Callable[[str], ShellSignature]  # how a shell signs, told what prints the secret
+    sample: str = SAMPLE  # a body that is taken, for that shell
+    new_secret: Callable[[bytes], str] = bytes.hex  # from random bytes to a secret as this service has them
+
+
+def preset_names() -> tuple[str, ...]:
+    """Return the names of the presets: one module in `presets/` each."""
+    return tuple(sorted(module.name for module in pkgutil.iter_modules(presets.__path__)))
+
+
+def preset_module(name: str) -> ModuleType:
+    """Return the module of a preset."""
+    return importlib.import_module(f"{presets.__name__}.{name}")

@@ -1,7 +1,7 @@
 """What a person configures of a webhook: `[sources.NAME]` with `kind = "webhook"`, checked key by key.
 
 Secrets are only named here; whoever makes the source looks them up. A door without a secret is refused: whoever finds
-its address could write to agents. Below are `sources/table.py` and the presets.
+its address could write to agents. Below are `sources/settings.py` and the presets.
 """
 
 from __future__ import annotations
@@ -9,11 +9,11 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Annotated, Final, Literal
 
 from harken.errors import UserError
-from harken.sources.table import SettingsTable
-from harken.sources.webhook.preset import Preset
+from harken.sources.settings import SettingsTable, SourceSettings, keys_of, setting
+from harken.sources.webhook.preset import Preset, preset_module, preset_names
 from harken.sources.webhook.presets.generic import (
     DEFAULT_HEADER,
     NAME,
@@ -23,11 +23,9 @@ from harken.sources.webhook.presets.generic import (
     compiled,
     make_preset,
 )
-from harken.sources.webhook.registry import PRESETS
 from harken.sources.webhook.signing import BASE64, HEX
 
 KIND: Final = "webhook"
-CHOICES: Final = (*PRESETS, NAME)
 PATH: Final = "/hooks/"
 MAX_BYTES: Final = 5 << 20
 LEAST_BYTES: Final = 1 << 10
@@ -37,9 +35,35 @@ LEAST_WINDOW: Final = 1.0
 MOST_WINDOW: Final = 86_400.0
 MAX_SECRETS: Final = 8
 
-_OWN_KEYS: Final = frozenset({"preset", "secret", "secrets", "channels", "max_bytes", "window"})
 _GENERIC_KEYS: Final = frozenset({*PARTS, "scheme", "header", "encoding", "prefix", "timestamp_header"})
 _HEADER_NAME: Final = re.compile(r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+")
+
+
+class WebhookKeys(SourceSettings, frozen=True, kw_only=True):
+    """The keys of a webhook; the last ones say how `generic` posts are signed and read."""
+
+    preset: Annotated[str, setting("Whose posts they are.", example="github")]
+    secret: Annotated[str, setting("Where its secret is kept.", example="env:HOOK_SECRET", is_secret=True)] = ""
+    secrets: Annotated[
+        tuple[str, ...], setting("Where its secrets are kept, if there are several.", is_secret=True)
+    ] = ()
+    channels: Annotated[
+        tuple[str, ...], setting("Keep only this channel; else all.", flag="--channel", metavar="CHANNEL")
+    ] = ()
+    max_bytes: Annotated[int, setting("How long a post may be.")] = MAX_BYTES
+    window: Annotated[float, setting("Seconds that a signed time may be away from now.")] = WINDOW_SECONDS
+    scheme: Annotated[
+        Literal["hmac-sha256", "hmac-sha1", "token", "bearer"],
+        setting("generic: how posts are signed.", flag="--scheme"),
+    ] = "hmac-sha256"
+    header: Annotated[str, setting("generic: the header that holds the signature.")] = DEFAULT_HEADER
+    encoding: Annotated[Literal["hex", "base64"], setting("generic: how the signature is written.")] = "hex"
+    prefix: Annotated[str, setting("generic: what stands before the signature.", example="sha256=")] = ""
+    timestamp_header: Annotated[str, setting("generic: the header that holds the time that is signed too.")] = ""
+    text: Annotated[str, setting("generic: the JMESPath of the text.")] = ""
+    channel: Annotated[str, setting("generic: the JMESPath of the channel.")] = ""
+    sender: Annotated[str, setting("generic: the JMESPath of the sender.")] = ""
+    id: Annotated[str, setting("generic: the JMESPath of what names a delivery.")] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,12 +87,12 @@ class WebhookSettings:
 def read_settings(name: str, entry: Mapping[str, object]) -> WebhookSettings:
     """Return the settings of the source `name`, or raise a `UserError` that names the key."""
     table = SettingsTable(name, entry)
-    chosen = table.choice("preset", CHOICES)
+    chosen = table.choice("preset", preset_names())
     _refuse_unknown(table, chosen)
     generic = _generic(table) if chosen == NAME else GenericSettings()
     return WebhookSettings(
         name=name,
-        preset=make_preset(generic) if chosen == NAME else PRESETS[chosen],
+        preset=make_preset(generic) if chosen == NAME else preset_module(chosen).PRESET,
         secrets=_secrets(table),
         channels=frozenset(filter(None, map(str.strip, table.texts("channels", 'a list, such as ["push"]')))) - {"*"},
         max_bytes=int(table.number("max_bytes", MAX_BYTES, LEAST_BYTES, MOST_BYTES)),
@@ -80,7 +104,8 @@ def read_settings(name: str, entry: Mapping[str, object]) -> WebhookSettings:
 def _refuse_unknown(table: SettingsTable, preset: str) -> None:
     if preset != NAME:
         table.refuse_meaningless(_GENERIC_KEYS, f'preset = "{preset}"', f'Remove it, or set preset = "{NAME}".')
-    table.refuse_unknown(_OWN_KEYS | _GENERIC_KEYS if preset == NAME else _OWN_KEYS, "a webhook")
+    known = keys_of(WebhookKeys)
+    table.refuse_unknown(known if preset == NAME else known - _GENERIC_KEYS, "a webhook")
 
 
 def _secrets(table: SettingsTable) -> tuple[str, ...]:

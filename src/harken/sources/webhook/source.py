@@ -6,20 +6,20 @@ hear it; the store. Above is `surfaces/doors.py`, which bounds a post before it 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import anyio
 import anyio.to_thread
 
 from harken.clock import Clock
-from harken.errors import HarkenError, Unavailable
+from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.base import Feed, SourceHealth
 from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
+from harken.sources.source import Source, SourceEntry, SourceHealth
 from harken.sources.webhook.payload import FORM, JSON, media_type, payload_of
 from harken.sources.webhook.preset import EchoAnswer, Reading, SignatureCheck, SkippedPost, WebhookEvent, body_id
-from harken.sources.webhook.settings import KIND, WebhookSettings
+from harken.sources.webhook.settings import KIND, WebhookSettings, read_settings
 from harken.sources.webhook.signing import LARGE_BYTES, Keys
 from harken.sources.webhook.standing import WebhookStanding
 
@@ -27,6 +27,8 @@ ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 LARGE_THREADS: Final = 2
 MOST_LEFT_OUT: Final = 10_000
 UNREADY_SECONDS: Final = 60.0
+MIN_SECRET_CHARS: Final = 8
+MIN_KEY_BYTES: Final = 8
 
 _STORED: Final = DoorAnswer(status=ACCEPTED, body=b'{"status":"accepted"}')
 _KNOWN: Final = DoorAnswer(status=TAKEN, body=b'{"status":"known"}')
@@ -34,7 +36,7 @@ _SKIPPED: Final = DoorAnswer(status=TAKEN, body=b'{"status":"skipped"}')
 _NOT_JSON: Final = DoorAnswer(status=NOT_JSON, body=b'{"error":"Only JSON is taken here."}')
 
 
-class WebhookSource:
+class WebhookSource(Source):
     """One webhook that is posted to. Without keys it has a door that asks to try again later."""
 
     def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, problem: str = "") -> None:
@@ -56,10 +58,6 @@ class WebhookSource:
     def address(self) -> str:
         """Where it is posted to, below the address of the listener."""
         return self.settings.path
-
-    def feeds(self) -> Sequence[Feed]:
-        """Return nothing: it is posted to."""
-        return ()
 
     def doors(self) -> Sequence[Door]:
         """Return its only door."""
@@ -162,3 +160,33 @@ class WebhookDoor:
             priority=event.priority,
             meta=event.meta,
         )
+
+
+def make_source(entry: SourceEntry) -> WebhookSource:
+    """Return the source of an entry; raises `UserError` for what is written wrongly."""
+    settings = read_settings(entry.name, entry.table)
+    try:
+        return WebhookSource(settings, keys_of(settings, entry.secret), entry.clock)
+    except (UserError, NeedsPerson) as exc:
+        # What is kept elsewhere is missing or no secret; what is written here may be right.
+        return WebhookSource(settings, (), entry.clock, f"{exc.message} {exc.hint}")
+
+
+def keys_of(settings: WebhookSettings, resolve: Callable[[str], str]) -> Keys:
+    """Return the keys that may have signed; raises `UserError` or `NeedsPerson` when a secret cannot be had."""
+    keys: list[bytes] = []
+    for reference in settings.secrets:
+        secret = resolve(reference)
+        if len(secret) < MIN_SECRET_CHARS:
+            raise UserError(
+                f"A secret of sources.{settings.name} has fewer than {MIN_SECRET_CHARS} characters.",
+                "Make a longer one: anybody could guess it.",
+            )
+        keys += settings.preset.keys(secret)
+    # The text may be long and the key in it short.
+    if any(len(key) < MIN_KEY_BYTES for key in keys):
+        raise UserError(
+            f"A secret of sources.{settings.name} holds a key of fewer than {MIN_KEY_BYTES} bytes.",
+            "Make a longer one: anybody could guess it.",
+        )
+    return tuple(keys)

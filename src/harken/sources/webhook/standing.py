@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Final
 
 from harken.clock import Clock
-from harken.sources.base import SourceHealth, SourceState
+from harken.sources.source import SourceHealth, SourceState
 
 MAX_COUNTED: Final = 200  # a service may invent channels without end
 OTHERS: Final = "(others)"

@@ -10,7 +10,7 @@ from harken.clock import Clock
 from harken.inbox import Inbox
 from harken.inbox.tasks import Tasks
 from harken.sessions.reading import NamedTask, ReadingOf
-from harken.sources.base import SourceReport
+from harken.sources.source import SourceReport
 
 # What a hint tells a person to run, and what an agent does instead.
 _INSTEAD: Final = (

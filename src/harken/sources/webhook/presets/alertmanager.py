@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from functools import partial
 from typing import Final
 
 from harken.model import Priority, Sender
@@ -25,6 +26,7 @@ from harken.sources.webhook.payload import (
     word,
 )
 from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent
+from harken.sources.webhook.shell import shell_header
 from harken.sources.webhook.signing import check_bearer
 
 CHANNEL: Final = "alerts"
@@ -142,4 +144,6 @@ PRESET: Final = Preset(
     check=check,
     read=read,
     where="In alertmanager.yml: receivers, webhook_configs, url, and http_config with authorization credentials_file.",
+    shell=partial(shell_header, "Authorization: Bearer "),
+    sample='{"status":"firing","alerts":[{"status":"firing","labels":{"alertname":"Hello"}}]}',
 )

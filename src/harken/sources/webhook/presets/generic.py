@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Protocol
 
 import jmespath
@@ -19,6 +20,7 @@ from harken.model import MAX_RAW_CHARS, Sender
 from harken.sources.door import PostedRequest
 from harken.sources.webhook.payload import as_json, at, first, one_line, word
 from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, signed_id
+from harken.sources.webhook.shell import ShellSignature, shell_header, shell_hmac
 from harken.sources.webhook.signing import (
     HEX,
     SHA1,
@@ -72,7 +74,22 @@ def make_preset(settings: GenericSettings) -> Preset:
         read=reader.read,
         has_form=True,
         where="At the service that posts, or in your script.",
+        shell=partial(_shell, settings),
     )
+
+
+def _shell(how: GenericSettings, secret: str) -> ShellSignature:
+    """Return how a shell signs as the person said."""
+    if how.scheme == "bearer":
+        return shell_header("Authorization: Bearer ", secret)
+    if how.scheme == "token":
+        return shell_header(f"{how.header}: {how.prefix}", secret)
+    signed = "$t.$body" if how.timestamp_header else "$body"
+    made = shell_hmac(secret, signed, digest=how.scheme.removeprefix("hmac-"), encoding=how.encoding)
+    headers = (f'"{how.header}: {how.prefix}{made}"',)
+    if how.timestamp_header:
+        return ShellSignature("t=$(date +%s); ", (f'"{how.timestamp_header}: $t"', *headers))
+    return ShellSignature("", headers)
 
 
 def compiled(part: str, text: str) -> PayloadExpression:

@@ -42,6 +42,7 @@ from harken.sources.webhook.preset import (
     sender_of,
     unsigned_id,
 )
+from harken.sources.webhook.shell import shell_body_signature
 from harken.sources.webhook.signing import check_body
 
 SIGNATURE: Final = "x-hub-signature-256"
@@ -370,4 +371,5 @@ PRESET: Final = Preset(
     read=read,
     has_form=True,
     where="In the repository or organization: Settings, Webhooks, Add webhook; content type application/json.",
+    shell=shell_body_signature("X-Hub-Signature-256: sha256=", "'X-GitHub-Event: ping'"),
 )

@@ -8,6 +8,7 @@ then nothing of others stands in the text.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -40,6 +41,7 @@ from harken.sources.webhook.preset import (
     signed_id,
     unsigned_id,
 )
+from harken.sources.webhook.shell import shell_header
 from harken.sources.webhook.signing import STANDARD_PREFIX, Keys, check_standard, check_token, plain_keys, standard_keys
 
 PLAIN: Final = "x-gitlab-token"
@@ -243,4 +245,5 @@ PRESET: Final = Preset(
     read=read,
     keys=keys,
     where="In the project or group: Settings, Webhooks, Add new webhook; the secret goes into Secret token.",
+    shell=partial(shell_header, "X-Gitlab-Token: "),
 )

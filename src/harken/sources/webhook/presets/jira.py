@@ -26,6 +26,7 @@ from harken.sources.webhook.payload import (
     word,
 )
 from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, body_id, sender_of
+from harken.sources.webhook.shell import shell_body_signature
 from harken.sources.webhook.signing import check_body
 
 SIGNATURE: Final = "x-hub-signature"
@@ -145,4 +146,5 @@ PRESET: Final = Preset(
     check=check,
     read=read,
     where="In Jira: System settings, WebHooks, Create; the secret goes into Secret.",
+    shell=shell_body_signature("X-Hub-Signature: sha256="),
 )

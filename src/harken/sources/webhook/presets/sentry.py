@@ -13,6 +13,7 @@ from harken.model import Priority, Sender
 from harken.sources.door import PostedRequest
 from harken.sources.webhook.payload import as_json, first, joined, moment, one_line, quoted, rows, table, url, word
 from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, body_id, sender_of, unsigned_id
+from harken.sources.webhook.shell import shell_body_signature
 from harken.sources.webhook.signing import check_body
 
 SIGNATURE: Final = "sentry-hook-signature"
@@ -104,4 +105,5 @@ PRESET: Final = Preset(
     read=read,
     is_secret_theirs=True,
     where="In Sentry: Settings, Developer Settings, a new internal integration; its Client Secret is the secret.",
+    shell=shell_body_signature("Sentry-Hook-Signature: "),
 )

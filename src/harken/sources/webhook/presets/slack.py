@@ -24,6 +24,7 @@ from harken.sources.webhook.preset import (
     WebhookEvent,
     sender_of,
 )
+from harken.sources.webhook.shell import ShellSignature, shell_hmac
 from harken.sources.webhook.signing import check_signed, check_stamp
 
 SIGNATURE: Final = "x-slack-signature"
@@ -132,6 +133,12 @@ def _shown(target: str, label: str) -> str:
     return f"{label} ({target})" if label and label != target else target
 
 
+def shell(secret: str) -> ShellSignature:
+    """Return how a shell signs as Slack does."""
+    made = shell_hmac(secret, "v0:$t:$body")
+    return ShellSignature("t=$(date +%s); ", ('"X-Slack-Request-Timestamp: $t"', f'"X-Slack-Signature: v0={made}"'))
+
+
 PRESET: Final = Preset(
     name="slack",
     title="Slack",
@@ -139,4 +146,6 @@ PRESET: Final = Preset(
     read=read,
     is_secret_theirs=True,
     where="At api.slack.com/apps: Event Subscriptions, Request URL; the secret is Basic Information, Signing Secret.",
+    shell=shell,
+    sample='{"type":"url_verification","challenge":"hello"}',
 )

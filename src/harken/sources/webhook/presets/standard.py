@@ -6,13 +6,15 @@ it is.
 
 from __future__ import annotations
 
+from base64 import b64encode
 from typing import Final
 
 from harken.model import Sender
 from harken.sources.door import PostedRequest
 from harken.sources.webhook.payload import as_json, at, first, joined, moment, table, word
 from harken.sources.webhook.preset import Preset, Reading, SignatureCheck, WebhookEvent, signed_id
-from harken.sources.webhook.signing import check_standard, standard_keys
+from harken.sources.webhook.shell import ShellSignature, shell_hmac
+from harken.sources.webhook.signing import BASE64, STANDARD_PREFIX, check_standard, standard_keys
 
 DELIVERY: Final = "webhook-id"
 DEFAULT: Final = "default"
@@ -40,6 +42,14 @@ def read(posted: PostedRequest, payload: object) -> Reading:
     )
 
 
+def shell(secret: str) -> ShellSignature:
+    """Return how a shell signs as Standard Webhooks says."""
+    key = f'k=base64.b64decode(k[{len(STANDARD_PREFIX)}:]) if k.startswith(b"{STANDARD_PREFIX}") else k; '
+    made = shell_hmac(secret, "$i.$t.$body", encoding=BASE64, key=key)
+    stamp = ('"webhook-id: $i"', '"webhook-timestamp: $t"')
+    return ShellSignature("t=$(date +%s) i=curl-$t; ", (*stamp, f'"webhook-signature: v1,{made}"'))
+
+
 PRESET: Final = Preset(
     name="standard",
     title="Standard Webhooks",
@@ -47,4 +57,6 @@ PRESET: Final = Preset(
     read=read,
     keys=standard_keys,
     where="At the service that posts: its page for webhooks or endpoints.",
+    shell=shell,
+    new_secret=lambda made: STANDARD_PREFIX + b64encode(made).decode(),
 )

@@ -14,7 +14,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.model import Attention, Trust
-from harken.sources.base import SourceReport, SourceState
+from harken.sources.source import SourceReport, SourceState
 from harken.surfaces.web.page.links import channel_href
 
 MOST_CHANNELS: Final = 20

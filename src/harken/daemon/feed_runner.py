@@ -1,12 +1,12 @@
 """Feeds: every one is followed from its checkpoint, and every batch is stored before the next is asked for.
 
 Sources reconnect by themselves; what gets here is what they yield. While the store is away nothing more is read, so
-that a source that can hold back does, and what was read is shown to people as not stored.
+that a source that can hold back does, and what was read is shown to people as not stored. A source can be started and
+stopped while the daemon runs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from contextlib import aclosing
 from functools import partial
 
@@ -15,7 +15,7 @@ import anyio
 from harken.daemon.supervisor import Supervisor
 from harken.errors import NeedsPerson
 from harken.ingest.intake import Intake
-from harken.sources.base import Batch, Feed, Source
+from harken.sources.source import Batch, Feed, Source
 from harken.store.contract import Store
 from harken.store.contract.messages import Checkpoint
 
@@ -23,19 +23,22 @@ ASK_AGAIN_SECONDS = 300.0
 LAST_SECONDS = 2.0
 
 
-class Feeding:
-    """Follows the sources of one daemon."""
+class FeedRunner:
+    """Follows the feeds of sources."""
 
-    def __init__(self, sources: Sequence[Source], intake: Intake, store: Store) -> None:
-        self.sources = sources
+    def __init__(self, intake: Intake, store: Store) -> None:
         self._intake = intake
         self._store = store
 
-    def start(self, supervisor: Supervisor) -> None:
-        """Follow every feed until the daemon ends."""
-        for source in self.sources:
-            for feed in source.feeds():
-                supervisor.start(f"source {source.name}/{feed.name}", partial(self._follow, source, feed))
+    def start(self, source: Source, supervisor: Supervisor) -> None:
+        """Follow every feed of a source until it is stopped."""
+        for feed in source.feeds():
+            supervisor.start(_loop_of(source, feed), partial(self._follow, source, feed))
+
+    async def stop(self, source: Source, supervisor: Supervisor) -> None:
+        """Follow a source no longer; what was read of it is stored first."""
+        for feed in source.feeds():
+            await supervisor.stop(_loop_of(source, feed))
 
     async def _follow(self, source: Source, feed: Feed) -> None:
         while True:
@@ -74,3 +77,7 @@ class Feeding:
             feed.stored(new, known=len(appended) - len(new))
         elif batch.dropped:
             await self._intake.give_up(source.name, batch.dropped)
+
+
+def _loop_of(source: Source, feed: Feed) -> str:
+    return f"source {source.name}/{feed.name}"

@@ -1,17 +1,21 @@
-"""What a person wrote about one source, `[sources.NAME]` in config.toml, read key by key.
+"""What a person writes about one source, `[sources.NAME]` in config.toml: declared by each kind, read key by key.
 
-Every mistake is a `UserError` that says which key it is and what would do; what may be a secret is not repeated. It
-knows no source: which keys there are, and what they mean together, is said by the settings of each, above. Below are
-only the errors.
+A kind declares its keys as a `SourceSettings` struct, each field with `setting(...)`: what it means, an example,
+whether it is a secret, and the option of `source add` that sets it. `SettingsTable` reads them. Every mistake is a
+`UserError` that says which key it is and what would do; what may be a secret is not repeated. It knows no source: what
+the keys mean together is said by the settings of each kind, above. Below are only the errors.
 """
 
 from __future__ import annotations
 
 import difflib
+import types
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypeGuard
+from typing import Final, Literal, TypeGuard, get_args, get_origin, get_type_hints
 from urllib.parse import urlsplit
+
+import msgspec
 
 from harken.errors import UserError
 from harken.sources.loopback import is_loopback
@@ -23,6 +27,70 @@ REFERENCES: Final = ("env:", "file:", "keyring:")
 _SHOWN_CHARS: Final = 60
 _COMPARED_CHARS: Final = 100
 _LEAST_ALIKE: Final = 0.65
+
+
+class SourceSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """The keys of a kind. Each field is declared with `setting`, and has the default that stands where it is not."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SourceOption:
+    """One option of `source add`, and the key it sets; a key in capitals is no setting but is read by the kind."""
+
+    flag: str
+    key: str
+    help: str
+    metavar: str = ""
+    value: type = str  # str, int, float, bool
+    choices: tuple[str, ...] = ()
+    is_many: bool = False
+
+
+def setting(help_text: str, *, example: str = "", flag: str = "", metavar: str = "", is_secret: bool = False) -> object:
+    """Declare a key: what it means, how it may look, its option if it has one, and whether it names a secret."""
+    examples = [example] if example else None
+    return msgspec.Meta(
+        description=help_text,
+        examples=examples,
+        extra={"flag": flag, "metavar": metavar, "is_secret": is_secret},
+    )
+
+
+def keys_of(settings: type[SourceSettings]) -> frozenset[str]:
+    """Return the keys of a kind as they are written."""
+    return frozenset(each.encode_name for each in msgspec.structs.fields(settings))
+
+
+def options_of(settings: type[SourceSettings]) -> tuple[SourceOption, ...]:
+    """Return the options that set the keys of a kind, in the order in which they are declared."""
+    hints = get_type_hints(settings, include_extras=True)
+    found: list[SourceOption] = []
+    for each in msgspec.structs.fields(settings):
+        bare, meta = get_args(hints[each.name])[:2]
+        extra = meta.extra or {}
+        if extra.get("flag"):
+            found.append(_option(each.encode_name, bare, meta))
+    return tuple(found)
+
+
+def _option(key: str, bare: object, meta: msgspec.Meta) -> SourceOption:
+    extra = meta.extra or {}
+    # `str | None`: what it is without the nothing.
+    named = [each for each in get_args(bare) if each is not type(None)]
+    if isinstance(bare, types.UnionType) and named:
+        bare = named[0]
+    origin = get_origin(bare)
+    is_many = origin in (tuple, dict)
+    value = bare if isinstance(bare, type) and bare in (int, float, bool) else str
+    return SourceOption(
+        flag=str(extra["flag"]),
+        key=key,
+        help=meta.description or "",
+        metavar=str(extra.get("metavar", "")),
+        value=value,
+        choices=get_args(bare) if origin is Literal else (),
+        is_many=is_many,
+    )
 
 
 @dataclass(frozen=True, slots=True)

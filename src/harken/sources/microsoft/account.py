@@ -1,13 +1,14 @@
-"""A source behind a sign-in: it is followed while somebody is signed in, and says whose turn it is while nobody is.
+"""One account at Microsoft: how it signs in, the client of Graph, and the source that is followed while signed in.
 
-What is followed knows nothing of that: it raises `NeedsPerson`, and is followed again from where it was as soon as the
-person has acted. A sign-in by a command is seen within seconds, because it changes the cache's stamp. Above are
-`graph.py`, which makes these, and `feeding.py`; below are the sources.
+What is followed knows nothing of signing in: it raises `NeedsPerson`, and is followed again from where it was as soon
+as the person has acted. A sign-in by a command is seen within seconds, because it changes the cache's stamp. Imported
+only when it is needed: what signs in takes long to import. Above are `teams` and `outlook`; below are the client, the
+sign-ins and the notifications.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -16,24 +17,37 @@ from typing import Final, Protocol
 import anyio
 
 from harken.clock import Clock
-from harken.dispatch.outbox import ReplySender
-from harken.dispatch.placeholder import Placeholding
-from harken.errors import HarkenError, NeedsPerson
+from harken.errors import HarkenError, NeedsPerson, UserError
 from harken.model import Draft, timestamp
-from harken.sources.base import Batch, Feed, Source, SourceHealth, SourceState
 from harken.sources.door import Door
+from harken.sources.microsoft.agent_user import AgentUser
 from harken.sources.microsoft.client import GraphClient, MeetsClaims
-from harken.sources.microsoft.notifications import Subscriptions
+from harken.sources.microsoft.notifications import ChangeTopic, Subscriptions
 from harken.sources.microsoft.sent import SentMessages
-from harken.sources.microsoft.sign_in import SignedInPerson, SignInStatus
+from harken.sources.microsoft.settings import GraphSettings
+from harken.sources.microsoft.sign_in import CodePrompt, DelegatedSignIn, SignedInPerson, SignInRecord, SignInStatus
+from harken.sources.microsoft.sign_in_service import SignInService
+from harken.sources.microsoft.token_cache import TokenCache
+from harken.sources.sign_in import SignInResult
+from harken.sources.source import (
+    Batch,
+    Feed,
+    PlaceholderWriter,
+    ReplySender,
+    Source,
+    SourceEntry,
+    SourceHealth,
+    SourceState,
+)
 
+FOLDER: Final = "sign-ins"  # in Harken's folder
 LOOK_SECONDS: Final = 1.0
 TOLD: Final = "told by Microsoft at once"
 LOOKS_AT_STAMP: Final = 3  # somebody may sign in while it is looked who has
 LOOKS: Final = 300  # then it is tried anyway: consent is given elsewhere, and nobody tells us
 
 
-class SignsIn(Protocol):
+class TokenProvider(Protocol):
     """Who gets tokens: a person's sign-in or an Agent User's."""
 
     async def token(self, *, is_fresh: bool = False) -> str:
@@ -46,10 +60,10 @@ class SignsIn(Protocol):
 
 
 @dataclass(slots=True, kw_only=True)
-class SignIn:
+class AccountSignIn:
     """Whether somebody is signed in, as last seen. `stamp` changes whenever what is kept of it does."""
 
-    tokens: SignsIn
+    tokens: TokenProvider
     stamp: Callable[[], int] = lambda: 0
     user_id: str = ""  # known without asking, of an Agent User
     person: SignedInPerson = field(default_factory=SignedInPerson)
@@ -121,19 +135,19 @@ class SignIn:
             await anyio.sleep(LOOK_SECONDS)
 
 
-class SignedInSource:
+class SignedInSource(Source):
     """A source, its sign-in, and how what it yields is answered."""
 
     def __init__(
         self,
         inner: Source,
-        sign_in: SignIn,
+        sign_in: AccountSignIn,
         client: GraphClient,
         clock: Clock,
         *,
         sender: ReplySender | None,
         sent: SentMessages | None = None,
-        holder: Placeholding | None = None,
+        placeholders: PlaceholderWriter | None = None,
         notices: Subscriptions | None = None,
     ) -> None:
         self._inner = inner
@@ -141,8 +155,8 @@ class SignedInSource:
         self._client = client
         self._clock = clock
         self._sent = sent or SentMessages()
-        self.sender = sender
-        self.holder = holder
+        self._sender = sender
+        self._placeholders = placeholders
         self._notices = notices
 
     @property
@@ -159,6 +173,16 @@ class SignedInSource:
     def address(self) -> str:
         """Where the other side is."""
         return self._inner.address
+
+    @property
+    def sender(self) -> ReplySender | None:
+        """How its messages are answered."""
+        return self._sender
+
+    @property
+    def placeholders(self) -> PlaceholderWriter | None:
+        """Who holds the places of answers, where that is wanted."""
+        return self._placeholders
 
     def feeds(self) -> Sequence[Feed]:
         """Return its streams, each held back until somebody is signed in."""
@@ -200,7 +224,7 @@ class SignedInSource:
 class SignedInFeed:
     """One stream of such a source."""
 
-    def __init__(self, inner: Feed, sign_in: SignIn, client: GraphClient) -> None:
+    def __init__(self, inner: Feed, sign_in: AccountSignIn, client: GraphClient) -> None:
         self._inner = inner
         self._sign_in = sign_in
         self._client = client
@@ -237,3 +261,87 @@ class SignedInFeed:
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
         """Take note of what was stored."""
         self._inner.stored(drafts, known=known)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MicrosoftAccount:
+    """An account. `person` signs in by a command; an Agent User has none."""
+
+    settings: GraphSettings
+    sign_in: AccountSignIn
+    client: GraphClient
+    person: DelegatedSignIn | None = None
+
+    def subscriptions(self, clock: Clock, topics: Sequence[ChangeTopic]) -> Subscriptions | None:
+        """Return what asks Microsoft to tell of changes; None where it is not asked."""
+        if not self.settings.notice_url:
+            return None
+        return Subscriptions(self.settings, self.client, clock, topics, self.sign_in.me)
+
+
+def open_account(settings: GraphSettings, entry: SourceEntry) -> MicrosoftAccount:
+    """Return the account of a source; nobody is asked yet. Raises `UserError` when its certificate is not there."""
+    clock = entry.clock
+    trust = entry.certificates(settings.ca)
+    service = SignInService(clock, trust=trust or True)
+    if settings.is_agent:
+        certificate = entry.secret(settings.certificate)
+        agent = AgentUser(settings.agent_user(certificate), service, clock)
+        sign_in, person = AccountSignIn(tokens=agent, user_id=settings.user_id), None
+    else:
+        cache = TokenCache(entry.folder / FOLDER, settings.name, is_in_keyring=settings.cache == "keyring")
+        person = DelegatedSignIn(settings.delegated(), cache, service, clock)
+        sign_in = AccountSignIn(tokens=person, stamp=cache.stamp)
+    client = GraphClient(sign_in, clock, name=settings.name, base_url=settings.graph_url, verify=trust)
+    return MicrosoftAccount(settings=settings, sign_in=sign_in, client=client, person=person)
+
+
+class PersonSignIn:
+    """Signs a person in to an account, and out again, by a command."""
+
+    def __init__(self, account: MicrosoftAccount) -> None:
+        if account.person is None:
+            raise UserError(
+                f"{account.settings.name} is signed in by its certificate, and by nobody.",
+                f"See whether that works: harken source test {account.settings.name}",
+            )
+        self._person = account.person
+        self._scopes = account.settings.delegated().scopes
+
+    async def sign_in(self, show: Callable[[str], None], *, is_device: bool) -> SignInResult:
+        """Sign a person in, in the browser or by a code."""
+        done = await (self._by_code(show) if is_device else self._in_browser(show))
+        return SignInResult(
+            title=done.person.title,
+            user_id=done.person.user_id,
+            since=done.since,
+            granted=tuple(done.scopes),
+            not_granted=tuple(_missing(self._scopes, done.scopes)),
+        )
+
+    async def sign_out(self) -> bool:
+        """Remove the sign-in from this machine; return whether there was one."""
+        return await self._person.sign_out()
+
+    async def _by_code(self, show: Callable[[str], None]) -> SignInRecord:
+        def tell(prompt: CodePrompt) -> None:
+            show(prompt.sentence)
+
+        return await self._person.sign_in_by_code(tell)
+
+    async def _in_browser(self, show: Callable[[str], None]) -> SignInRecord:
+        def tell(address: str) -> None:
+            show(f"Sign in in your browser. If none opens, open this in one on this machine:\n{address}")
+            show("With a browser elsewhere only, stop this and use --device.")
+
+        return await self._person.sign_in_in_browser(tell)
+
+
+def _missing(wanted: Iterable[str], granted: Iterable[str]) -> list[str]:
+    """Return what was asked for and not granted; Entra may write a permission with the address before it."""
+    had = {_bare(scope) for scope in granted}
+    return [scope for scope in wanted if _bare(scope) not in had]
+
+
+def _bare(scope: str) -> str:
+    return scope.rpartition("/")[2].casefold()

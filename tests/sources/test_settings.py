@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.sources.table import REFERENCES, SHARED_KEYS, SettingsTable
+from harken.sources.settings import REFERENCES, SHARED_KEYS, SettingsTable
 
 PASTED = "hunter2-hunter2"
 DEFAULT = "https://service.example/v1.0"

@@ -7,82 +7,52 @@ looked for when an account is added.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from typing import Final
 
 import anyio
 
-from harken.cli.client import Result
-from harken.cli.source_config import entry_named
-from harken.cli.start import VARIABLES
-from harken.config.home import Home
-from harken.daemon.mail import credentials_of
-from harken.errors import HarkenError, Unavailable
-from harken.sources.base import SourceState
+from harken.errors import HarkenError
+from harken.sources.check import CheckContext, CheckReport, ask_once
 from harken.sources.imap.connection import Credentials, ImapLink
 from harken.sources.imap.messages import checks_of, has_word_of, proposed
 from harken.sources.imap.sender import try_sign_in
-from harken.sources.imap.settings import IMAP, ImapSettings, read_settings
+from harken.sources.imap.settings import ImapSettings, read_settings
+from harken.sources.imap.source import credentials_of
+from harken.sources.source import SourceEntry, SourceState
 
-LEAST_SECONDS: Final = 30.0  # one answer may take as long
 MOST_FOLDERS: Final = 20
 NEWEST: Final = 20  # mails that are asked who vouches for their senders
 VOUCHER_SECONDS: Final = 10.0
 
 
-def try_mail(home: Home, name: str, seconds: float) -> Result:
-    """Connect and ask once, within some seconds; return how it went."""
-    settings = read_settings(name, entry_named(home, name))
-    return anyio.run(_try, settings, _credentials(settings, home), max(seconds, LEAST_SECONDS))
+def check(entry: SourceEntry, context: CheckContext) -> CheckReport:
+    """Connect and ask once, within some seconds."""
+    settings = read_settings(entry.name, entry.table)
+
+    async def ask() -> CheckReport:
+        who = credentials_of(settings, entry)
+        found = f"{await _look(settings, who)} {await _answers(settings, who)}"
+        return CheckReport(state=SourceState.LISTENING, address=settings.place, found=found)
+
+    late = f"{settings.imap.host} does not answer in time."
+    return ask_once(settings.place, ask, context.seconds, late=late)
 
 
-def find_voucher(home: Home, settings: ImapSettings) -> str:
+def find_voucher(settings: ImapSettings, entry: SourceEntry) -> str:
     """Return who vouches for senders in most of the newest mails; empty if nobody does or nobody can look now."""
     try:
-        who = _credentials(settings, home)
+        who = credentials_of(settings, entry)
         who.secret()  # it is often put in its place later, and nobody need connect before
         return anyio.run(_voucher, settings, who)
     except (HarkenError, TimeoutError):
         return ""
 
 
-def _credentials(settings: ImapSettings, home: Home) -> Credentials:
-    environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
-    return credentials_of(settings, home, environ)
-
-
 async def _voucher(settings: ImapSettings, who: Credentials) -> str:
     with anyio.fail_after(VOUCHER_SECONDS):
         async with ImapLink(settings.imap, who) as link:
             return proposed(await _checks(settings, link))
-
-
-async def _try(settings: ImapSettings, who: Credentials, seconds: float) -> Result:
-    state, reason, found = SourceState.LISTENING, "", ""
-    try:
-        with anyio.fail_after(seconds):
-            found = await _look(settings, who)
-            found += f" {await _answers(settings, who)}"
-    except TimeoutError:
-        state, reason = SourceState.RETRYING, f"{settings.imap.host} does not answer in time."
-    except HarkenError as exc:
-        state = SourceState.RETRYING if isinstance(exc, Unavailable) else SourceState.NEEDS_PERSON
-        reason = " ".join(filter(None, (exc.message, f"{exc.hint[:1].upper()}{exc.hint[1:]}.")))
-    return {
-        "name": settings.name,
-        "kind": IMAP,
-        "address": settings.place,
-        "state": state.value,
-        "reason": reason,
-        "server": "",
-        "found": found,
-        "messages": 0,
-        "counts": {},
-        "dropped": {},
-        "too_long": 0,
-        "last_message_at": None,
-    }
 
 
 async def _look(settings: ImapSettings, who: Credentials) -> str:

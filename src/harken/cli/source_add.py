@@ -1,0 +1,269 @@
+"""Adding, trying and removing sources, and signing in to them: the person's side of what each kind declares.
+
+A secret is never written: only where it is kept. What would be written is checked as the daemon checks it, before
+anything changes. Secrets are looked for where a daemon in the background looks for them, so that what works here works
+there.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+import anyio
+import click
+
+from harken.cli.authority import refuse_agent
+from harken.cli.client import Daemon, Result
+from harken.cli.names import short
+from harken.cli.output import note_to_person
+from harken.cli.source_config import add_entry, check_name, configured, entry_named, remove_entry
+from harken.cli.start import VARIABLES
+from harken.cli.verbs import Invocation
+from harken.clock import SystemClock
+from harken.config.home import Home, disk_error, ensure, write_private
+from harken.config.load import load
+from harken.config.settings import HooksSettings
+from harken.config.source_entries import source_entry
+from harken.display import one_line
+from harken.errors import HarkenError, UserError
+from harken.ingest.redact import redact
+from harken.model import timestamp
+from harken.sources.check import CheckContext, RunningSources
+from harken.sources.registry import kinds
+from harken.sources.setup import SECRETS_FOLDER, SetupContext, SetupValues, SourceSetup
+from harken.sources.sign_in import SourceSignIn
+from harken.sources.source import SourceEntry, SourceKind, SourceState
+
+AS_YOU = "What an agent answers there is sent in this name, with a line that says so."
+NAME_WANTED = "A name for it, such as ci"
+
+
+class Console:
+    """The person at the terminal."""
+
+    def __init__(self, *, can_ask: bool) -> None:
+        self._can_ask = can_ask
+
+    @property
+    def can_ask(self) -> bool:
+        """Whether there is a person who can be asked."""
+        return self._can_ask
+
+    def tell(self, text: str) -> None:
+        """Tell the person something."""
+        note_to_person(text)
+
+    def prompt(self, text: str, default: str | None = None, *, is_hidden: bool = False) -> str:
+        """Ask for a text."""
+        return str(click.prompt(text, default=default, show_default=bool(default), hide_input=is_hidden)).strip()
+
+    def confirm(self, text: str) -> bool:
+        """Ask for a yes or no."""
+        return click.confirm(text, default=True)
+
+    def read_line(self) -> str:
+        """Return a line of the standard input."""
+        return sys.stdin.readline()
+
+
+def add_source(
+    asked: Invocation, kind: SourceKind, setup: SourceSetup, name: str, values: SetupValues, *, is_restarted: bool
+) -> None:
+    """Ask for what is missing, write the entry, have it taken over, and say what is left to do."""
+    # Before anything is looked at: an agent must not have a secret tried or kept anywhere.
+    refuse_agent(asked, "add sources")
+    ensure(asked.home)
+    can_ask = sys.stdin.isatty() and not asked.as_json
+    context, kept = _context(asked.home, can_ask=can_ask)
+    name = name or setup.usual_name(values)
+    missing = _missing(setup, values)
+    is_guided = bool(missing) or not name
+    if is_guided:
+        if not can_ask:
+            raise click.UsageError(f"Missing option '{missing}'." if missing else "Missing argument 'NAME'.")
+        name = name or context.console.prompt(NAME_WANTED)
+        values = setup.ask(name, values, context)
+    check_name(name)
+    next_step = setup.next_step(values)
+    try:
+        entry = setup.entry(name, values, context)
+        outcome = setup.outcome(name, values, entry, context) if asked.as_json else None
+        more = outcome.more if outcome is not None else {}
+        add_entry(asked, kind, name, entry, is_restarted=is_restarted, next_step=next_step, more=more)
+    except HarkenError:
+        for file in kept:
+            file.unlink(missing_ok=True)
+        raise
+    if not asked.as_json:
+        outcome = setup.outcome(name, values, entry, context)
+        for line in outcome.lines:
+            asked.screen.line(line)
+        for note in outcome.notes:
+            note_to_person(note.replace(str(asked.home.path), short(asked.home.path)))
+    if is_guided and next_step == "login":
+        _offer_sign_in(asked, name)
+
+
+def remove_source(asked: Invocation, name: str, *, is_restarted: bool) -> None:
+    """Take a source out, with the secret that was made for it."""
+    entry = configured(asked.home).get(name)
+    kind = kinds().by_name.get(str(entry.get("kind"))) if isinstance(entry, dict) else None
+    remove_entry(asked, name, is_restarted=is_restarted)
+    if kind is not None and entry is not None and kind.setup().made_secret(name, entry):
+        (asked.home.path / SECRETS_FOLDER / name).unlink(missing_ok=True)
+
+
+def check_source(home: Home, name: str, seconds: float) -> Result:
+    """Try a source of config.toml; one that is turned off can be tried before it is turned on."""
+    entry = _entry(home, name, entry_named(home, name))
+    report = kinds().named(entry.kind, name).check(entry, _checking(home, seconds))
+    found: Result = {
+        "name": name,
+        "kind": entry.kind,
+        "address": report.address,
+        "state": report.state.value,
+        "reason": report.reason,
+        "server": report.server,
+        **({} if report.found is None else {"found": report.found}),
+        **({} if report.shell_line is None else {"curl": report.shell_line}),
+        "messages": sum(report.counts.values()),
+        "counts": dict(report.counts),
+        "dropped": dict(report.dropped),
+        "too_long": report.too_long,
+        "last_message_at": None if report.last_message_at is None else timestamp(report.last_message_at),
+    }
+    return found
+
+
+def sign_in(asked: Invocation, name: str, *, is_device: bool) -> None:
+    """Sign a person in, in the browser or by a code, and say as whom."""
+    refuse_agent(asked, "sign in to sources")
+    ensure(asked.home)
+    signing = sign_in_of(asked.home, name)
+
+    async def run() -> Result:
+        done = await signing.sign_in(note_to_person, is_device=is_device)
+        return {
+            "name": name,
+            "state": "signed in",
+            "as": done.title,
+            "user_id": done.user_id,
+            "since": timestamp(done.since),
+            "granted": list(done.granted),
+            "not_granted": list(done.not_granted),
+        }
+
+    record = anyio.run(run)
+    if asked.as_json:
+        asked.print_json(record)
+        return
+    asked.screen.line(f"{one_line(name)}: signed in as {one_line(record['as'])}.")
+    if record["not_granted"]:
+        note_to_person(f"Not granted: {', '.join(record['not_granted'])}. What needs it will say so.")
+    note_to_person(AS_YOU)
+
+
+def sign_in_of(home: Home, name: str) -> SourceSignIn:
+    """Return the sign-in of a source of config.toml; raises `UserError` if it is of a kind that nobody signs in to."""
+    entry = _entry(home, name, entry_named(home, name))
+    kind = kinds().named(entry.kind, name)
+    if kind.sign_in is None:
+        with_one = [each.name for each in kinds() if each.sign_in is not None]
+        raise UserError(
+            f"Nobody signs in to {name}: it is not of kind {' or '.join(with_one)}.",
+            "Its secrets are named in config.toml.",
+        )
+    return kind.sign_in(entry)
+
+
+def post_address(home: Home, path: str) -> str:
+    """Return where a path is posted to: at the address for others if there is one, else on this machine."""
+    settings = load(home, {}, {}).settings.hooks
+    if settings.public_url:
+        return f"{settings.public_url}{path}"
+    host = f"[{settings.host}]" if ":" in settings.host else settings.host
+    return f"http://{host}:{settings.port or _port(home, settings)}{path}"
+
+
+def _missing(setup: SourceSetup, values: SetupValues) -> str:
+    try:
+        return setup.missing(values)
+    except UserError as exc:
+        raise click.UsageError(f"{exc.message} {exc.hint}") from exc
+
+
+def _offer_sign_in(asked: Invocation, name: str) -> None:
+    ways = click.Choice(["browser", "code", "later"])
+    how = click.prompt("Sign in now (browser, code, later)", type=ways, default="browser", show_choices=False)
+    if how != "later":
+        sign_in(asked, name, is_device=how == "code")
+
+
+def _context(home: Home, *, can_ask: bool) -> tuple[SetupContext, list[Path]]:
+    """Return what a kind may use to set a source up, and the list of files it kept."""
+    kept: list[Path] = []
+
+    def keep_secret(name: str, secret: str) -> Path:
+        file = home.path / SECRETS_FOLDER / name
+        try:
+            file.parent.mkdir(mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise disk_error("create", file.parent, exc) from exc
+        write_private(file, f"{secret}\n")
+        kept.append(file)
+        return file
+
+    context = SetupContext(
+        console=Console(can_ask=can_ask),
+        folder=home.path,
+        env_file=home.env_file,
+        entry=lambda name, table: _entry(home, name, table),
+        is_known=lambda name: name in configured(home),
+        is_secret=lambda text: bool(redact(text).count),
+        keep_secret=keep_secret,
+        post_address=lambda path: post_address(home, path),
+        public_url=_public_url(home),
+    )
+    return context, kept
+
+
+def _checking(home: Home, seconds: float) -> CheckContext:
+    def running() -> RunningSources:
+        with Daemon(home) as daemon:
+            base = str(daemon.ask("status")["daemon"].get("hooks_url", ""))
+            found = daemon.ask("source_list")["sources"]
+        states = {each["name"]: (SourceState(each["state"]), str(each["reason"])) for each in found}
+        return RunningSources(hooks_url=base, states=states)
+
+    return CheckContext(seconds=seconds, running=running, post_address=lambda path: post_address(home, path))
+
+
+def _entry(home: Home, name: str, table: Mapping[str, object]) -> SourceEntry:
+    environ = {variable: os.environ[variable] for variable in VARIABLES if variable in os.environ}
+    return source_entry(name, table, home=home, clock=SystemClock(), environ=environ, public_url=_public_url(home))
+
+
+def _public_url(home: Home) -> str:
+    return load(home, {}, os.environ).settings.hooks.public_url
+
+
+def _port(home: Home, settings: HooksSettings) -> int:
+    """Return the port that the daemon will take: the one it had, or a free one that is kept for it."""
+    try:
+        return int(home.doors_port_file.read_text())
+    except (OSError, ValueError):
+        pass
+    try:
+        with socket.socket(socket.AF_INET6 if ":" in settings.host else socket.AF_INET) as sock:
+            sock.bind((settings.host, 0))
+            port = int(sock.getsockname()[1])
+    except OSError as exc:
+        raise UserError(
+            f"Cannot listen on {settings.host} ({exc.strerror}).", "Set hooks.host in config.toml."
+        ) from exc
+    write_private(home.doors_port_file, f"{port}\n")
+    return port

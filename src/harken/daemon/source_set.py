@@ -1,0 +1,308 @@
+"""The sources of one daemon, and everything that follows from which there are: it alone owns and changes that.
+
+From an entry of `[sources]` to a source by its kind, with its secrets resolved. A source whose secret is missing does
+not keep the daemon from starting: it is there, and says what a person must do. What is written wrongly is refused, at
+start and when the settings are taken over while the daemon runs: then nothing changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
+from functools import partial
+from typing import Final, TypeVar
+
+import anyio
+
+from harken.clock import Clock
+from harken.config.home import Home
+from harken.config.settings import Settings
+from harken.config.source_entries import source_entry
+from harken.daemon.doors import DoorListener
+from harken.daemon.feed_runner import FeedRunner
+from harken.daemon.policy import attention_of, configured_policy, trust_of
+from harken.daemon.supervisor import Supervisor
+from harken.dispatch.outbox import Outbox
+from harken.dispatch.placeholder import Placeholders
+from harken.errors import UserError
+from harken.ingest.intake import Intake
+from harken.ingest.policy import PolicyBook
+from harken.model import LOCAL
+from harken.sources.registry import kinds
+from harken.sources.source import (
+    PlaceholderWriter,
+    ReplySender,
+    Source,
+    SourceReport,
+    SourceState,
+    ToolServerAddress,
+)
+from harken.store.contract import Store
+
+MOST_REMEMBERED: Final = 50_000  # ids of what was sent through a source, more than any source keeps
+PLACEHOLDERS: Final = "placeholders"
+
+# What a running daemon takes over; the rest is read at its start.
+LIVE: Final = ("sources", "trust", "routes", "attention", "attention_rules")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingsChanges:
+    """What was taken over of changed settings: sources by name, other settings, and what needs a restart."""
+
+    added: tuple[str, ...] = ()
+    removed: tuple[str, ...] = ()
+    changed: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
+    restart: tuple[str, ...] = ()
+
+    def as_json(self) -> dict[str, object]:
+        """Return it as programs get it."""
+        return {each.name: list(getattr(self, each.name)) for each in fields(self)}
+
+
+class NameSet(Collection[str]):
+    """Names that may change while others look; each look sees all of the old or all of the new."""
+
+    def __init__(self) -> None:
+        self._names: frozenset[str] = frozenset()
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+    def become(self, names: Collection[str]) -> None:
+        """Be these names from now on."""
+        self._names = frozenset(names)
+
+
+def make_source(name: str, settings: Settings, *, home: Home, clock: Clock, environ: Mapping[str, str]) -> Source:
+    """Return a configured source; raises `UserError` for an entry that is written wrongly."""
+    table = settings.sources[name]
+    entry = source_entry(name, table, home=home, clock=clock, environ=environ, public_url=settings.hooks.public_url)
+    return kinds().named(entry.kind, name).make(entry)
+
+
+class SourceSet:
+    """The sources in force. `senders` and the other mappings always say what is so now."""
+
+    def __init__(self, settings: Settings, home: Home, clock: Clock, environ: Mapping[str, str]) -> None:
+        self._make = partial(make_source, home=home, clock=clock, environ=environ)
+        self._home = home
+        self._clock = clock
+        self.settings = settings
+        self.names = NameSet()
+        self.heard_only = NameSet()
+        self.counted = NameSet()
+        self.senders: dict[str, ReplySender] = {}
+        self._own_senders: Mapping[str, ReplySender] = {}
+        self.placeholders: dict[str, PlaceholderWriter] = {}
+        self._sources: dict[str, Source] = {name: self._make(name, settings) for name in enabled(settings)}
+        self._lock = anyio.Lock()
+        self._join: _Joined | None = None
+        self._derive()
+
+    @property
+    def sources(self) -> Sequence[Source]:
+        """The sources in the order of the configuration."""
+        return list(self._sources.values())
+
+    def reports(self) -> Sequence[SourceReport]:
+        """Return what people are told about the sources."""
+        return [report(source, self.settings) for source in self.sources]
+
+    def tool_server(self, name: str) -> ToolServerAddress | None:
+        """Return the MCP server that a source is, for runs that may use it."""
+        source = self._sources.get(name)
+        return None if source is None else source.tool_server()
+
+    async def begin(
+        self, store: Store, intake: Intake, policies: PolicyBook, own_senders: Mapping[str, ReplySender]
+    ) -> None:
+        """Join the sources to the store; nothing is followed yet. `own_senders` answer what this machine said."""
+        self._own_senders = own_senders
+        self._derive()
+        self._join = _Joined(
+            store=store,
+            feeds=FeedRunner(intake, store),
+            outbox=Outbox(store, self.senders, self._clock, expected=self.names),
+            doors=DoorListener(intake, self.settings.hooks, self._home),
+            policies=policies,
+        )
+        for source in self._sources.values():
+            await _recall(source, store)
+
+    @property
+    def outbox(self) -> Outbox:
+        """What sends replies through the sources."""
+        return self._joined.outbox
+
+    @property
+    def doors(self) -> DoorListener:
+        """What takes posts for the sources."""
+        return self._joined.doors
+
+    def open_doors(self) -> None:
+        """Take posts; raises `UserError` when that cannot be."""
+        self._joined.doors.show([door for source in self._sources.values() for door in source.doors()])
+
+    def start(self, supervisor: Supervisor) -> None:
+        """Follow the sources, and send through them."""
+        joined = self._joined
+        self._join = replace(joined, supervisor=supervisor)
+        for source in self._sources.values():
+            self._start(source)
+
+    async def take_over(self, wanted: Settings) -> SettingsChanges:
+        """Be as the settings say from now on; raises `UserError` with nothing changed."""
+        async with self._lock:
+            before = self.settings
+            after = replace(
+                before,
+                hooks=replace(before.hooks, public_url=wanted.hooks.public_url),
+                **{name: getattr(wanted, name) for name in LIVE},
+            )
+            policy = configured_policy(after)
+            stale = self._stale(after)
+            made = {
+                name: self._make(name, after) for name in enabled(after) if name not in self._sources or name in stale
+            }
+            kept = {
+                name: source for name, source in self._sources.items() if name in enabled(after) and name not in made
+            }
+            everything = {name: made.get(name) or kept[name] for name in enabled(after)}
+            ended = [source for source in self._sources.values() if source not in everything.values()]
+            joined = self._joined
+            joined.doors.show([door for source in everything.values() for door in source.doors()])
+            for source in made.values():
+                await _recall(source, joined.store)
+            had = set(self._sources)
+            for source in ended:
+                await self._stop(source)
+            self.settings, self._sources = after, everything
+            self._derive()
+            await joined.policies.configure(policy)
+            for source in made.values():
+                self._start(source)
+            return SettingsChanges(
+                added=tuple(name for name in made if name not in had),
+                removed=tuple(sorted(had - set(everything))),
+                changed=tuple(name for name in made if name in had),
+                settings=tuple(n for n in LIVE if n != "sources" and getattr(before, n) != getattr(after, n)),
+                restart=tuple(
+                    each.name for each in fields(wanted) if getattr(wanted, each.name) != getattr(after, each.name)
+                ),
+            )
+
+    async def close(self) -> None:
+        """Close what is open beyond the feeds."""
+        for source in self._sources.values():
+            await source.aclose()
+
+    def _stale(self, after: Settings) -> set[str]:
+        """Return the sources that are made again: whose entry changed, and who wait for what a person may have done."""
+        before = self.settings
+        is_elsewhere = before.hooks.public_url != after.hooks.public_url
+        return {
+            name
+            for name, source in self._sources.items()
+            if is_elsewhere
+            or before.sources.get(name) != after.sources.get(name)
+            or source.health().state is SourceState.NEEDS_PERSON
+        }
+
+    def _derive(self) -> None:
+        self.names.become(self.settings.sources.keys())
+        self.counted.become({LOCAL, *self.settings.sources})
+        self.heard_only.become(heard_only(self.settings))
+        senders = {name: each.sender for name, each in self._sources.items() if each.sender is not None}
+        _become(self.senders, {**self._own_senders, **senders})
+        writers = {name: each.placeholders for name, each in self._sources.items() if each.placeholders is not None}
+        _become(self.placeholders, writers)
+
+    def _start(self, source: Source) -> None:
+        joined = self._joined
+        if joined.supervisor is None:
+            return
+        joined.feeds.start(source, joined.supervisor)
+        if source.sender is not None:
+            joined.supervisor.start(_lane(source.name), partial(joined.outbox.run, source.name))
+        if source.placeholders is not None and not joined.supervisor.has(PLACEHOLDERS):
+            loop = Placeholders(joined.store, self._clock, self.placeholders).run
+            joined.supervisor.start(PLACEHOLDERS, loop)
+
+    async def _stop(self, source: Source) -> None:
+        joined = self._joined
+        if joined.supervisor is not None:
+            await joined.feeds.stop(source, joined.supervisor)
+            await joined.supervisor.stop(_lane(source.name))
+        await source.aclose()
+
+    @property
+    def _joined(self) -> _Joined:
+        if self._join is None:
+            raise RuntimeError("the sources were not begun")
+        return self._join
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Joined:
+    store: Store
+    feeds: FeedRunner
+    outbox: Outbox
+    doors: DoorListener
+    policies: PolicyBook
+    supervisor: Supervisor | None = None
+
+
+_Value = TypeVar("_Value")
+
+
+def _become(mapping: dict[str, _Value], wanted: Mapping[str, _Value]) -> None:
+    for name in set(mapping) - set(wanted):
+        del mapping[name]
+    mapping.update(wanted)
+
+
+def _lane(name: str) -> str:
+    return f"outbox {name}"
+
+
+async def _recall(source: Source, store: Store) -> None:
+    source.remember(await store.outbox.sent_ids(source.name, MOST_REMEMBERED))
+
+
+def enabled(settings: Settings) -> list[str]:
+    """Return the sources that are turned on."""
+    found: list[str] = []
+    for name, table in settings.sources.items():
+        is_on = table.get("enabled", True)
+        if not isinstance(is_on, bool):
+            raise UserError(f"sources.{name}.enabled is {str(is_on)[:40]!r}.", "Use true or false.")
+        if is_on:
+            found.append(name)
+    return found
+
+
+def heard_only(settings: Settings) -> frozenset[str]:
+    """Return the sources whose messages cannot be answered, by what is written about them."""
+    known = kinds().by_name
+    entries = {name: (known.get(str(entry.get("kind"))), entry) for name, entry in settings.sources.items()}
+    return frozenset(name for name, (kind, entry) in entries.items() if kind and not kind.can_answer(name, entry))
+
+
+def report(source: Source, settings: Settings) -> SourceReport:
+    """Return what people are told about a source."""
+    return SourceReport(
+        name=source.name,
+        kind=source.kind,
+        address=source.address,
+        health=source.health(),
+        trust=trust_of(source.name, settings),
+        attention=attention_of(source.name, settings),
+    )
