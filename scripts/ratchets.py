@@ -31,6 +31,7 @@ CATCH_ALLS: Final = frozenset(
     {"src/harken/daemon/supervisor.py", "src/harken/store/sqlite/writer.py", "src/harken/plugins.py"}
 )
 EDGE: Final = "src/harken/edge/"
+SESSIONS: Final = "src/harken/sessions/"
 EDGE_TABLE: Final = "src/harken/edge/host_table.py"  # written from the declarations
 HOSTS: Final = "src/harken/hosts/"
 DECLARATION: Final = "host.py"
@@ -42,6 +43,9 @@ EMPTY_NAMES: Final = frozenset({"util", "utils", "helper", "helpers", "common", 
 BROAD_ERRORS: Final = frozenset({"Exception", "BaseException"})
 SLEEPING_MODULES: Final = frozenset({"time", "anyio", "asyncio", "trio"})
 MOCK_MODULES: Final = frozenset({"mock", "pytest_mock", "unittest.mock"})
+CHANGING_METHODS: Final = frozenset(
+    {"add", "append", "clear", "discard", "extend", "insert", "pop", "popitem", "remove", "setdefault", "update"}
+)
 MUTABLE_CALLS: Final = frozenset(
     {
         "list",
@@ -116,6 +120,7 @@ class Rule(StrEnum):
     TEST_SLEEP = "test-sleep"
     TEST_MOCK = "test-mock"
     HOST_NAME = "host-name"
+    SESSION_CHANGE = "session-change"
     LOCK_PLACE = "lock-place"
     LOCK_HASH = "lock-hash"
 
@@ -297,6 +302,16 @@ def host_name(files: list[SourceFile]) -> Iterator[Finding]:
                     yield file.finding(_line(node), Rule.HOST_NAME, why)
 
 
+def session_change(file: SourceFile) -> Iterator[Finding]:
+    """A session is changed by its own methods, in its own package: what changes with what is said in one place."""
+    if file.path.startswith(SESSIONS) or not file.path.startswith("src/"):
+        return
+    for node in ast.walk(file.tree):
+        if any(_last_name(place.value).endswith("session") for place in _changed_places(node)):
+            why = f"only {SESSIONS} changes a session: call a method of it, or add one"
+            yield file.finding(_line(node), Rule.SESSION_CHANGE, why)
+
+
 def test_sleep(file: SourceFile) -> Iterator[Finding]:
     """A test waits for an event, not for a time."""
     imported = {
@@ -370,7 +385,7 @@ def _checks_for(path: str) -> tuple[Check, ...]:
     if path.startswith("tests/"):
         return (suppression_reason, test_sleep, test_mock)
     checks: tuple[Check, ...] = (module_length, function_size, broad_except, module_state, empty_name)
-    checks = (*checks, possessive, suppression_reason)
+    checks = (*checks, possessive, suppression_reason, session_change)
     return (*checks, edge_stdlib) if path.startswith(EDGE) else checks
 
 
@@ -465,6 +480,22 @@ def _is_positive_literal(node: ast.expr) -> bool:
             return _is_positive_literal(left) and _is_positive_literal(right)
         case _:
             return False
+
+
+def _changed_places(node: ast.AST) -> Iterator[ast.Attribute]:
+    """Yield the attributes that a statement assigns, deletes or changes by a method of their value."""
+    targets: list[ast.expr] = []
+    if isinstance(node, ast.Assign | ast.Delete):
+        targets = node.targets
+    elif isinstance(node, ast.AugAssign | ast.AnnAssign):
+        targets = [node.target]
+    elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CHANGING_METHODS:
+        targets = [node.func.value]
+    for target in targets:
+        for each in target.elts if isinstance(target, ast.Tuple | ast.List) else [target]:
+            place = each.value if isinstance(each, ast.Subscript) else each
+            if isinstance(place, ast.Attribute):
+                yield place
 
 
 def _imported_modules(node: ast.AST, path: str) -> list[str]:

@@ -388,9 +388,9 @@ async def play_events(scene: Scene) -> Sequence[Event]:
     first = await inbox.send(owner, "the build is red", sender="ci-bot", channel="ci", upstream_id="build-7")
     second = await inbox.send(owner, "hello", upstream_id="note-1")
     offer = (await inbox.pull(scene.reader, limit=1, surface="inbox_pull", carrier="edge/1")).offers[0]
-    await inbox.prove([offer.delivery_id], "later call")
+    await inbox.proofs.prove([offer.delivery_id], "later call")
     await inbox.pull(scene.reader, surface="inbox_pull", carrier="edge/2")
-    await inbox.withdraw(scene.reader.session, "edge/2")
+    await inbox.proofs.withdraw(scene.reader.session, "edge/2")
     agent = Caller(role=Role.AGENT, consumer=AGENT)
     await inbox.reply(agent, first.message.id, "on it, fix follows")
     await scene.send_replies()

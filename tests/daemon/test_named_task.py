@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 import pytest
 
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 from harken.testing import Agent, edge_command
 from tests.daemon.test_tasks_hooks import make_task, say
 from tests.hooks.rig import CLAUDE, CODEX, Inn, Kind, run_hook

@@ -16,7 +16,7 @@ import pytest
 
 from harken.dispatch.bells import LEFT_SECONDS, BellRinger
 from harken.model import Attention, DeliveryId, Mailbox, Message, MessageId, Priority, Reader, SessionKey
-from harken.sessions.turns import Carriage
+from harken.sessions.turns import TurnPhase
 from tests.dispatch.rig import House
 from tests.inbox.rig import OWNER
 from tests.loss.rig import until
@@ -80,10 +80,10 @@ async def test_what_is_unproven_rings(house: House) -> None:
     """The next event of the session may prove it: that event must be asked about."""
     session = house.come()
     await house.look()
-    session.turns.carry("c-1", [DeliveryId("d-1")], Carriage.STEP)
+    session.carry("c-1", [DeliveryId("d-1")], TurnPhase.STEP)
     await house.look()
     assert house.bell()
-    session.turns.forget("c-1")
+    session.forget_carrier("c-1")
     await house.look()
     assert house.bell() == ""
 
@@ -96,7 +96,7 @@ async def test_what_was_taken_back_rings(house: House) -> None:
     await house.look()
     assert house.bell() == ""
     assert offer.message == message
-    await house.inbox.withdraw(session.key, "c-1")
+    await house.inbox.proofs.withdraw(session.key, "c-1")
     assert house.bell()
 
 
@@ -137,7 +137,7 @@ async def test_what_was_announced_in_this_turn_does_not_keep_ringing(house: Hous
     """A notice is said once a turn: ringing on would start a process at every tool call, to say nothing."""
     session = house.come()
     first = await house.say("first")
-    session.noticed.add(first.id)
+    session.announce(frozenset({first.id}), "mail waits")
     await house.look()
     assert house.bell() == ""
     await house.say("second")
@@ -205,9 +205,9 @@ async def test_the_loop_rings_and_silences_by_itself(house: House) -> None:
         (offer,) = await house.inbox.hand_over(session.reader, [message], surface="hook: tool", carrier="c-1")
         house.sessions.note_change()
         await ringing(house, is_on=False)
-        await house.inbox.release(session.key, ["c-1"])
+        await house.inbox.proofs.release(session.key, ["c-1"])
         await ringing(house, is_on=True)
-        await house.inbox.prove([offer.delivery_id], "ack")
+        await house.inbox.proofs.prove([offer.delivery_id], "ack")
         house.sessions.note_change()
         await ringing(house, is_on=False)
         tasks.cancel_scope.cancel()

@@ -68,9 +68,10 @@ def session_of(name: str, *, is_waiting: bool = False, told_of: Collection[Messa
         last_active=LONG_AGO,
         is_busy=False,
         wakers={"bell": Rope("bell"), "line": Rope("line")},
-        waits=[lambda: None] if is_waiting else [],
-        noticed=set(told_of),
     )
+    if is_waiting:
+        session.begin_wait(lambda: None)
+    session.announce(frozenset(told_of), "")
     for fact, value in facts.items():
         setattr(session, fact, value)
     return session
@@ -309,7 +310,7 @@ async def test_the_others_are_not_woken_for_what_one_has_seen(house: House) -> N
     message = await house.say()
     await house.wake()
     (delivery,) = await house.ledger(message)
-    await house.inbox.prove([delivery.id], "end of turn")
+    await house.inbox.proofs.prove([delivery.id], "end of turn")
     house.clock.advance(300)
     late = house.pipe(house.come("copilot-cli"))
     await house.wake()
@@ -388,7 +389,7 @@ async def test_a_wake_that_was_given_up_and_comes_late_is_not_told_twice(house: 
     pipe.is_taking = False
     house.clock.advance(PROOF.total_seconds() + 1)
     await house.wake()
-    assert not session.turns.carried
+    assert not session.unproven
     printed = await house.prompt(session, pipe.texts[0])
     (offered,) = await house.ledger(message)
     assert (offered.state, "please look" in printed) == (State.OFFERED, False)

@@ -27,8 +27,8 @@ from harken.edge.codec import Lines as EdgeLines
 from harken.hosts.claude_code import transcript as claude_code
 from harken.hosts.copilot import transcript as copilot
 from harken.hosts.hello import Hello
-from harken.hosts.hook import HookMoment
 from harken.hosts.registry import hosts
+from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors
 from harken.surfaces.wire import Lines
 from tests.dispatch.rig import House, open_house
@@ -106,7 +106,7 @@ class _Order:
         await house.look()
         for session in house.sessions.live():
             house.sessions.end(session.key)
-            await house.inbox.release(session.key)
+            await house.inbox.proofs.release(session.key)
         must(self._found() == self._files, "a file beside the bells", self._found())
         self._told += is_told
         if self._told % ASKED_EVERY == 1:

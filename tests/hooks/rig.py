@@ -17,8 +17,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeAlias
 
-from harken.hosts.hook import HookMoment, Voice
+from harken.hosts.hook import Voice
 from harken.hosts.registry import hook_host, host_named
+from harken.sessions.events import HookMoment
 from harken.testing import Agent, edge_command
 from tests.loss.rig import Served, until
 

@@ -20,7 +20,7 @@ import pytest
 
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 from tests.hooks.rig import CLAUDE, CONFIG, COPILOT, KINDS, SCRIPT, Conversation, Inn, Kind, Printed, hook_process
 from tests.loss.rig import Nursery
 

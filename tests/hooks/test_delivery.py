@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import pytest
 
-from harken.hosts.hook import HookMoment, Voice
+from harken.hosts.hook import Voice
 from harken.hosts.registry import hook_host
+from harken.sessions.events import HookMoment
 from tests.hooks.rig import CLAUDE, CODEX, COPILOT, KINDS, Conversation, Inn, Kind
 from tests.loss.rig import texts
 

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 from harken.testing import Agent
 from tests.hooks.rig import (
     CLAUDE,

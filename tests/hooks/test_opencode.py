@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 from tests.hooks.rig import CLAUDE, OPENCODE, Inn
 
 REPEAT = "Repeat: offered before without proof that it arrived"

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken import render
-from harken.hosts.hook import HookMoment
 from harken.hosts.registry import hook_host
 from harken.model import (
     CUT_FROM,
@@ -28,6 +27,7 @@ from harken.model import (
     Sender,
     Trust,
 )
+from harken.sessions.events import HookMoment
 from harken.sessions.frames import width
 from tests.hooks.rig import CLAUDE, Inn
 

@@ -6,7 +6,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 from harken.testing import Agent, edge_command
 from tests.hooks.rig import CLAUDE, CODEX, CONFIG, COPILOT, Conversation, Inn, hook_process, run_hook
 from tests.loss.rig import Nursery, until

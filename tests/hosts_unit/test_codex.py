@@ -32,7 +32,8 @@ from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.hello import Hello, WakeTarget
-from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, Voice
+from harken.sessions.events import HookEvent, HookMoment
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
 TRANSCRIPT = "/home/ann/.codex/sessions/rollout.jsonl"

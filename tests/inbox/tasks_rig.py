@@ -89,7 +89,7 @@ class Workshop:
     async def leave(self, session: Session) -> None:
         """Let a session go, as its edge does when it ends."""
         self.inbox.sessions.end(session.key)
-        await self.inbox.release(session.key)
+        await self.inbox.proofs.release(session.key)
 
     async def check(self, session: Session, name: str = "", *, consume: bool = True) -> list[str]:
         """Return the texts that `check_inbox` gives a session; a later call of it proves them."""
@@ -106,7 +106,7 @@ class Workshop:
     async def read(self, session: Session) -> list[str]:
         """Check, and prove it: the model had it."""
         offers = await self.offers(session)
-        await self.inbox.prove([offer.delivery_id for offer in offers], "later call")
+        await self.inbox.proofs.prove([offer.delivery_id for offer in offers], "later call")
         return [offer.message.text for offer in offers]
 
     async def pull(self, session: Session) -> list[str]:

@@ -39,7 +39,7 @@ def message(
 
 def session(name: str = "claude-code", *, is_waiting: bool = False) -> Session:
     """Return a live session."""
-    return Session(
+    found = Session(
         key=SessionKey(f"{name}:1"),
         agent=Consumer(name),
         consumer=Consumer(name),
@@ -51,8 +51,10 @@ def session(name: str = "claude-code", *, is_waiting: bool = False) -> Session:
         surfaces=("tool",),
         opened_at=NOW,
         last_active=NOW,
-        waits=[lambda: None] if is_waiting else [],
     )
+    if is_waiting:
+        found.begin_wait(lambda: None)
+    return found
 
 
 def test_a_waiting_session_gets_it_now() -> None:

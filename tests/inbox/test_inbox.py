@@ -136,8 +136,8 @@ async def test_a_released_session_gives_back_what_it_did_not_prove(bench: Bench)
     """What it proved stays with it."""
     proven, unproven = await bench.send("one"), await bench.send("two")
     offers = await bench.pull(FIRST)
-    await bench.inbox.prove([offers[0].delivery_id], "later call")
-    await bench.inbox.release(FIRST.session)
+    await bench.inbox.proofs.prove([offers[0].delivery_id], "later call")
+    await bench.inbox.proofs.release(FIRST.session)
     assert [(offer.message.id, offer.is_repeat) for offer in await bench.pull(SECOND)] == [(unproven, True)]
     assert (await bench.inbox.read(proven)).ledger[0].state is State.SEEN
 
@@ -146,7 +146,7 @@ async def test_a_withdrawn_offer_never_happened(bench: Bench) -> None:
     """The call was cancelled before its answer: the next one is the first."""
     message = await bench.send()
     await bench.pull(FIRST)
-    await bench.inbox.withdraw(FIRST.session, "c1")
+    await bench.inbox.proofs.withdraw(FIRST.session, "c1")
     (offer,) = await bench.pull(SECOND)
     assert (offer.message.id, offer.is_repeat) == (message, False)
 
@@ -261,7 +261,7 @@ async def test_the_journal_tells_what_happened_to_a_message(bench: Bench) -> Non
     """In order, without gaps."""
     message = await bench.send()
     (offer,) = await bench.pull()
-    await bench.inbox.prove([offer.delivery_id], "later call")
+    await bench.inbox.proofs.prove([offer.delivery_id], "later call")
     await bench.inbox.reply(AGENT, message, "on it")
     events = [event for event in await bench.inbox.journal(0, 100) if event.kind != "consumer"]
     assert [event.kind for event in events] == ["received", "offered", "seen", "answered"]

@@ -144,7 +144,8 @@ def test_a_text_that_is_too_long_for_the_moment_is_not_promised_whole(attention:
 def test_a_text_that_fits_no_result_is_not_promised_whole_to_one_who_waits() -> None:
     """The wait ends with its first words."""
     waiter = hooked(is_busy=True)
-    waiter.waits, waiter.result_bytes = [lambda: None], 18_000
+    waiter.begin_wait(lambda: None)
+    waiter.result_bytes = 18_000
     assert "inbox_read" in forecast(message(text="x" * 17_000), [waiter], []).sentence
     assert "inbox_read" not in forecast(message(text="x" * 16_000), [waiter], []).sentence
 

@@ -442,15 +442,15 @@ async def test_a_message_that_comes_while_a_waiting_session_is_named_is_not_lost
     sessions, first = shop.inbox.sessions, shop.session("/")
     sessions.end(first.key)
     for number in range(40):
-        nameless = replace(first, key=SessionKey(f"edge:{number}"), pid=4_000_000 + number, connections={}, waits=[])
+        nameless = replace(first, key=SessionKey(f"edge:{number}"), pid=4_000_000 + number, connections={})
         session = sessions.open(nameless, f"edge {number}", Quiet())
-        met = replace(session, key=SessionKey(f"codex:{number}"), native=str(number), waits=[])
+        met = replace(session, key=SessionKey(f"codex:{number}"), native=str(number))
         with anyio.fail_after(WAIT_SECONDS):
             async with anyio.create_task_group() as meanwhile:
                 waited = await _named_while_told(shop, session, met, number, meanwhile)
         assert waited == [f"text {number}"]
         sessions.end(session.key)
-        await shop.inbox.release(session.key)
+        await shop.inbox.proofs.release(session.key)
         shop.clock.advance(LEASE_IS_OVER)
 
 
@@ -466,11 +466,11 @@ async def _named_while_told(
             await anyio.lowlevel.checkpoint()
         _, former = shop.inbox.sessions.meet(met, [session.pid])
         if former is not None:
-            await shop.inbox.rename(former, met.key)
+            await shop.inbox.proofs.rename(former, met.key)
 
     meanwhile.start_soon(name)
     waited = await shop.inbox.wait(session.reader, timeout_seconds=5.0, max_items=10, surface="wait", carrier="c")
-    await shop.inbox.prove([offer.delivery_id for offer in waited.offers], "later call")
+    await shop.inbox.proofs.prove([offer.delivery_id for offer in waited.offers], "later call")
     return [offer.message.text for offer in waited.offers]
 
 

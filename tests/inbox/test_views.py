@@ -132,7 +132,7 @@ async def test_mailboxes_are_listed_with_what_is_new_and_what_waits(looker: Look
     await looker.bench.store.deliveries.enroll(FIRST.consumer, INBOX, looker.bench.clock.now())
     await looker.bench.store.deliveries.enroll(OTHER.consumer, INBOX, looker.bench.clock.now())
     first, *_ = await looker.bench.pull(FIRST, 1)
-    await looker.bench.inbox.prove([first.delivery_id], "test")
+    await looker.bench.inbox.proofs.prove([first.delivery_id], "test")
     await looker.views.mark_seen(mailbox=INBOX, up_to=2)
     overview = await looker.views.overview()
     assert [numbers(line) for line in overview.mailboxes] == [("inbox", 1, 2), ("project:apple", 1, 0)]
@@ -473,7 +473,7 @@ async def test_the_pulse_tells_how_soon_agents_got_their_mail(looker: Looker) ->
     await looker.say(*(f"{number}" for number in range(20)))
     for offer in await looker.bench.pull(FIRST, 20):
         looker.bench.clock.advance(1)
-        await looker.bench.inbox.prove([offer.delivery_id], "test")
+        await looker.bench.inbox.proofs.prove([offer.delivery_id], "test")
     view = await looker.views.pulse()
     assert (view.seen, view.median, view.p95) == (20, 10.0, 19.0)
 

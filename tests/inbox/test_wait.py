@@ -160,7 +160,7 @@ async def test_what_is_given_back_wakes_a_wait(bench: Bench, way: str) -> None:
             tasks.start_soon(waiting.run)
             await waiting.begun()
             if way == "release":
-                await bench.inbox.release(FIRST.session)
+                await bench.inbox.proofs.release(FIRST.session)
             else:
-                await bench.inbox.withdraw(FIRST.session, "c1")
+                await bench.inbox.proofs.withdraw(FIRST.session, "c1")
     assert [(offer.message.id, offer.is_repeat) for offer in waiting.got] == [(message, way == "release")]

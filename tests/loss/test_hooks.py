@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 from harken.testing import Agent
 from tests.hooks.rig import CLAUDE, COPILOT, GEMINI, KINDS, OPENCODE, QWEN, Conversation, Inn, Kind, RawHook, run_hook
 from tests.loss.rig import Chance, Json, Nursery, Served, check_journal, export, stubborn, texts, until

@@ -26,9 +26,9 @@ from harken.config.settings import Settings
 from harken.daemon.asking import Asking
 from harken.daemon.compose import Daemon, compose
 from harken.hosts.hello import Hello
-from harken.hosts.hook import HookMoment
 from harken.inbox import Caller, Role
 from harken.reaction import Action, ActionState
+from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import Choice
 from harken.surfaces.wire import Lines

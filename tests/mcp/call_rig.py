@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from harken.sessions.calls import CarrierLog
+from harken.sessions.calls import CallLog
 from harken.sessions.session import Session
 from harken.verbs.tool import ToolCall
 from tests.inbox.tasks_rig import Workshop, says
 
 
-def called(shop: Workshop, session: Session, log: CarrierLog, request: str, *, result_bytes: int) -> ToolCall:
+def called(shop: Workshop, session: Session, log: CallLog, request: str, *, result_bytes: int) -> ToolCall:
     """Return a call that has just arrived, of a session whose host shows so much."""
     log.begin(request)
     return ToolCall(

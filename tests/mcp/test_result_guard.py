@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from harken.errors import Unavailable
-from harken.sessions.calls import CarrierLog
+from harken.sessions.calls import CallLog
 from harken.verbs.tool import Answer, Tool, ToolCall, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called
@@ -32,7 +32,7 @@ EVERYTHING = Tool(name="everything", title="", description="", arguments=Nothing
 
 async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path) -> None:
     """Should a size ever be misjudged, the agent is told; it must not cost a message."""
-    log = CarrierLog()
+    log = CallLog("edge")
     async with open_workshop(tmp_path) as shop:
         session = shop.session(shop.folder("elsewhere"))
         for text in ("x" * BYTES, "still red"):
@@ -51,7 +51,7 @@ async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path
 
 async def test_result_that_fits_is_given(tmp_path: Path) -> None:
     """To the byte."""
-    log = CarrierLog()
+    log = CallLog("edge")
     async with open_workshop(tmp_path) as shop:
         session = shop.session(shop.folder("elsewhere"))
         await shop.inbox.send(OWNER, "x" * (BYTES - len('[""]')))

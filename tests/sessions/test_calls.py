@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.model import DeliveryId
-from harken.sessions.calls import MAX_CARRIERS, CarrierLog
+from harken.sessions.calls import MAX_CARRIERS, CallLog
 
 Step = tuple[str, str, str]
 """What happened, to which request, and for `carry` with which delivery."""
@@ -69,7 +69,7 @@ def proofs(history: Sequence[Step]) -> dict[str, set[str]]:
 def test_a_call_proves_exactly_what_was_answered_since_the_call_before(steps: list[tuple[str, int]]) -> None:
     """Not what overlaps it, not what was cancelled in time, and nothing twice."""
     history = story(steps)
-    log = CarrierLog()
+    log = CallLog("edge")
     proven: dict[str, set[str]] = {}
     for what, request, delivery in history:
         match what:
@@ -87,7 +87,7 @@ def test_a_call_proves_exactly_what_was_answered_since_the_call_before(steps: li
 
 def test_the_call_that_carries_does_not_prove_itself() -> None:
     """Its own answer comes after it began."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     log.carry(A, [D1])
     log.answer(A)
@@ -96,7 +96,7 @@ def test_the_call_that_carries_does_not_prove_itself() -> None:
 
 def test_a_call_that_overlaps_proves_nothing_and_the_next_one_does() -> None:
     """Two calls of one step: the second began before the first was answered."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     log.begin(B)
     log.carry(A, [D1])
@@ -108,7 +108,7 @@ def test_a_call_that_overlaps_proves_nothing_and_the_next_one_does() -> None:
 
 def test_proof_is_given_once() -> None:
     """It is written to the store when the call runs; a second time would be a second journal line."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     log.carry(A, [D1, D2])
     log.answer(A)
@@ -119,7 +119,7 @@ def test_proof_is_given_once() -> None:
 
 def test_a_cancellation_counts_only_before_the_answer() -> None:
     """Afterwards the answer is with the host already."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     assert log.cancel(A) is True
     assert log.cancel(A) is False
@@ -131,10 +131,10 @@ def test_a_cancellation_counts_only_before_the_answer() -> None:
     assert list(log.proven_by(C)) == [D1]
 
 
-@pytest.mark.parametrize("end", [CarrierLog.answer, CarrierLog.cancel])
-def test_what_a_malformed_call_would_have_proven_the_next_one_proves(end: Callable[[CarrierLog, str], object]) -> None:
+@pytest.mark.parametrize("end", [CallLog.answer, CallLog.cancel])
+def test_what_a_malformed_call_would_have_proven_the_next_one_proves(end: Callable[[CallLog, str], object]) -> None:
     """It is answered or cancelled without ever having run, and the proof must not go with it."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     log.carry(A, [D1])
     log.answer(A)
@@ -146,7 +146,7 @@ def test_what_a_malformed_call_would_have_proven_the_next_one_proves(end: Callab
 
 def test_a_call_that_was_cancelled_carries_nothing() -> None:
     """Its result may still be made when the cancellation arrives; nobody will read it."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     log.cancel(A)
     log.carry(A, [D1])
@@ -157,26 +157,26 @@ def test_a_call_that_was_cancelled_carries_nothing() -> None:
 
 def test_what_was_carried_before_a_restart_is_proven_by_the_next_call() -> None:
     """The store remembers open offers; the connection that comes back can still prove them."""
-    log = CarrierLog()
-    log.restore("0", D1)
+    log = CallLog("edge")
+    log.restore("edge/0", D1)
     log.begin(A)
     assert list(log.proven_by(A)) == [D1]
 
 
 def test_a_call_that_came_while_the_past_was_looked_up_proves_it() -> None:
     """The host knows nothing of the restart: its next step may be faster than the store."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
-    log.restore("0", D1)
-    log.restore("0", D2)
+    log.restore("edge/0", D1)
+    log.restore("edge/0", D2)
     assert list(log.proven_by(A)) == [D1, D2]
 
 
 def test_a_call_that_was_sent_again_proves_nothing_of_the_past() -> None:
     """It may have run beside the one that carried the message; the next one proves it."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
-    log.restore("0", D1, resent=[A])
+    log.restore("edge/0", D1, resent=[A])
     assert list(log.proven_by(A)) == []
     log.begin(B)
     assert list(log.proven_by(B)) == [D1]
@@ -184,7 +184,7 @@ def test_a_call_that_was_sent_again_proves_nothing_of_the_past() -> None:
 
 def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
     """Calls that are never answered are counted up to a bound; one that is answered makes room again."""
-    log = CarrierLog()
+    log = CallLog("edge")
     for number in range(2 * MAX_CARRIERS):
         log.begin(str(number))
     assert log.cancel(str(MAX_CARRIERS - 1)) is True
@@ -200,7 +200,7 @@ def test_a_client_that_never_reads_does_not_fill_the_memory() -> None:
 
 def test_what_is_to_be_done_after_an_answer_is_done_once_it_is_written() -> None:
     """What a result only lists was heard of when the result was written, and not by a call that was cancelled."""
-    log, done = CarrierLog(), list[str]()
+    log, done = CallLog("edge"), list[str]()
     for request in (A, B):
         log.begin(request)
         log.afterwards(request, partial(done.append, request))
@@ -214,7 +214,7 @@ def test_what_is_to_be_done_after_an_answer_is_done_once_it_is_written() -> None
 
 def test_cancelling_a_call_that_was_refused_takes_no_proof_from_an_earlier_one() -> None:
     """It has carried nothing itself: what it would have proven had it run is still proven by the next call."""
-    log = CarrierLog()
+    log = CallLog("edge")
     log.begin(A)
     log.carry(A, [D1])
     log.answer(A)
@@ -228,7 +228,7 @@ def test_cancelling_a_call_that_was_refused_takes_no_proof_from_an_earlier_one()
 
 def test_end_of_a_turn_settles_what_was_answered_in_it_and_no_other() -> None:
     """A result whose turn is not known is settled by any end; one of another turn waits for its own."""
-    log = CarrierLog()
+    log = CallLog("edge")
     for request, delivery, turn in ((A, D1, "t1"), (B, D2, "t2"), (C, DeliveryId("d-3"), "")):
         log.begin(request)
         log.proven_by(request)
@@ -237,5 +237,5 @@ def test_end_of_a_turn_settles_what_was_answered_in_it_and_no_other() -> None:
         log.answer(request)
     assert list(log.settle("t2")) == [D2, "d-3"]
     assert list(log.abandon("t1")) == []
-    assert list(log.abandon("t2")) == [A]
+    assert list(log.abandon("t2")) == [log.carrier(A)]
     assert list(log.settle()) == []

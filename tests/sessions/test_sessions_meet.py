@@ -17,7 +17,7 @@ from harken.hosts.registry import host_named
 from harken.model import INBOX, Consumer, DeliveryId, Mailbox, SessionKey
 from harken.sessions.registry import UNANSWERED, Sessions
 from harken.sessions.session import Presence, Session
-from harken.sessions.turns import Carriage
+from harken.sessions.turns import TurnPhase
 from tests.inbox.rig import Quiet
 
 NOW = datetime(2026, 1, 5, 9, 0, tzinfo=UTC)
@@ -274,12 +274,13 @@ def test_a_connection_that_names_another_thread_moves_there(room: Room) -> None:
     """The first thread keeps what is its own: what it was told, what may prove it, how it is woken."""
     nameless, edge = room.edge(CODEX)
     first, _ = room.sessions.bind(nameless, edge, SessionKey("codex:t1"), "t1")
-    first.turns.carry("c-1", [DeliveryId("d-1")], Carriage.STEP)
-    first.waits, first.is_busy = [lambda: None], True
+    first.carry("c-1", [DeliveryId("d-1")], TurnPhase.STEP)
+    first.begin_wait(lambda: None)
+    first.work()
     second, _ = room.sessions.bind(first, edge, SessionKey("codex:t2"), "t2")
     assert second is not first
     assert (list(first.connections), list(second.connections)) == ([], [edge])
-    assert (list(first.turns.carried), list(second.turns.carried)) == (["d-1"], [])
+    assert (list(first.unproven), list(second.unproven)) == (["d-1"], [])
     assert (first.presence, second.presence) == (Presence.WAITING, Presence.CONNECTED)
 
 

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from harken.model import DeliveryId
 from harken.sessions import frames
-from harken.sessions.turns import MAX_CARRIERS, Carriage, CarrierRecord, TurnLog, Verdict
+from harken.sessions.turns import MAX_CARRIERS, CarrierRecord, TurnLog, TurnPhase, TurnVerdict
 
 
 def framed(delivery: str) -> str:
@@ -43,7 +43,7 @@ class Text:
     """A text that was handed over."""
 
     deliveries: tuple[DeliveryId, ...]
-    carriage: Carriage
+    carriage: TurnPhase
     turn: int
     fate: Fate = Fate.CONFIRMED
     is_heard: bool = True  # everything since then was heard by one daemon, or the host names its turns
@@ -94,7 +94,7 @@ class Host(RuleBasedStateMachine):
         """What wakes left in its queue becomes a turn of its own, for which no prompt hook runs."""
         self._begin()
         for text in self.texts.values():
-            text.is_present = text.is_present or text.carriage is Carriage.WAKE
+            text.is_present = text.is_present or text.carriage is TurnPhase.WAKE
         self.model_reads_everything_and_speaks()
 
     @precondition(lambda self: self.names_turns or self.is_down)
@@ -143,7 +143,7 @@ class Host(RuleBasedStateMachine):
         self._begin()
         if not self.is_down:
             self._check(self.log.submitted("do it", self._name()))
-            self._carry(size, Carriage.OPENING, fate)
+            self._carry(size, TurnPhase.OPENING, fate)
         self._then(after)
 
     @precondition(lambda self: self.is_running)
@@ -155,7 +155,7 @@ class Host(RuleBasedStateMachine):
         self.has_news = False
         if not self.is_down:
             self._check(self.log.stepped(self._name(), is_step=self.is_once_per_step))
-            self._carry(size, Carriage.STEP, fate)
+            self._carry(size, TurnPhase.STEP, fate)
         self._then(after)
 
     @precondition(lambda self: self.is_running)
@@ -172,14 +172,14 @@ class Host(RuleBasedStateMachine):
         if size and fate is not Fate.UNPRINTED:
             self.is_running = True
             self.has_spoken = self.has_news = False
-            self._carry(size, Carriage.OPENING, fate)
+            self._carry(size, TurnPhase.OPENING, fate)
         self._then(after)
 
     @precondition(lambda self: not self.is_down)
     @rule(size=st.integers(1, 2))
     def wake(self, size: int) -> None:
         """A text is left in the host's queue, whatever it is doing."""
-        self._carry(size, Carriage.WAKE, Fate.CONFIRMED)
+        self._carry(size, TurnPhase.WAKE, Fate.CONFIRMED)
 
     @precondition(lambda self: not self.is_down)
     @rule()
@@ -200,7 +200,7 @@ class Host(RuleBasedStateMachine):
             return
         verdict = self.log.submitted("\n".join(map(framed, text.deliveries)), self._name())
         if is_open:
-            text.turn, text.carriage, text.is_heard, text.fate = self.turn, Carriage.OPENING, True, Fate.CONFIRMED
+            text.turn, text.carriage, text.is_heard, text.fate = self.turn, TurnPhase.OPENING, True, Fate.CONFIRMED
         self._check(verdict)
 
     # -- the truth ------------------------------------------------------------------------------------------------
@@ -236,25 +236,25 @@ class Host(RuleBasedStateMachine):
             text
             for name, text in self.texts.items()
             if text.turn == self.turn
-            and text.carriage is not Carriage.WAKE
+            and text.carriage is not TurnPhase.WAKE
             and text.fate is Fate.CONFIRMED
             and text.is_heard
             and name not in self.released
         ]
 
-    def _carry(self, size: int, carriage: Carriage, fate: Fate) -> None:
+    def _carry(self, size: int, carriage: TurnPhase, fate: Fate) -> None:
         if not size:
             return
         self.kept = self.log.records
         carrier = f"c-{next(self.ids)}"
         deliveries = tuple(DeliveryId(f"<d-{next(self.ids)}>") for _ in range(size))
-        is_present = carriage is not Carriage.WAKE and fate is not Fate.UNPRINTED
+        is_present = carriage is not TurnPhase.WAKE and fate is not Fate.UNPRINTED
         self.texts[carrier] = Text(deliveries, carriage, self.turn, fate, is_present=is_present)
         self.log.carry(carrier, deliveries, carriage, turn=self._name())
         if fate is Fate.CONFIRMED:
             self.log.confirm(carrier)
 
-    def _check(self, verdict: Verdict) -> None:
+    def _check(self, verdict: TurnVerdict) -> None:
         """What is proven was read, and nothing is decided twice."""
         assert len(verdict.proven) == len(set(verdict.proven))
         for delivery in verdict.proven:
@@ -301,7 +301,7 @@ def test_proof_is_never_early_and_never_missing(host: type[Host]) -> None:
 FIRST, SECOND = DeliveryId("d-0000000001"), DeliveryId("d-0000000002")
 
 
-def log_with(carriage: Carriage, *deliveries: DeliveryId, turn: str = "") -> TurnLog:
+def log_with(carriage: TurnPhase, *deliveries: DeliveryId, turn: str = "") -> TurnLog:
     """Return a log after one text, which the host has."""
     log = TurnLog()
     log.carry("c-1", deliveries or (FIRST,), carriage, turn=turn)
@@ -311,24 +311,24 @@ def log_with(carriage: Carriage, *deliveries: DeliveryId, turn: str = "") -> Tur
 
 def test_a_parallel_tool_proves_nothing_of_its_own_step() -> None:
     """Two tools of one step end one after the other; the second hook runs before the model has read the first."""
-    log = log_with(Carriage.STEP)
+    log = log_with(TurnPhase.STEP)
     assert log.stepped(is_step=False).proven == []
     assert list(log.carried) == [FIRST]
 
 
 def test_the_tool_of_another_step_proves_the_one_before() -> None:
     """Where a hook runs once per step, the next one means that the model has spoken since."""
-    assert log_with(Carriage.STEP).stepped(is_step=True) == Verdict(proven=[FIRST], evidence="later step")
+    assert log_with(TurnPhase.STEP).stepped(is_step=True) == TurnVerdict(proven=[FIRST], evidence="later step")
 
 
 def test_a_tool_proves_what_opened_the_turn() -> None:
     """Whoever calls a tool has read the prompt, with what went along."""
-    assert log_with(Carriage.OPENING).stepped(is_step=False) == Verdict(proven=[FIRST], evidence="later step")
+    assert log_with(TurnPhase.OPENING).stepped(is_step=False) == TurnVerdict(proven=[FIRST], evidence="later step")
 
 
-@pytest.mark.parametrize("carriage", [Carriage.OPENING, Carriage.STEP])
+@pytest.mark.parametrize("carriage", [TurnPhase.OPENING, TurnPhase.STEP])
 @pytest.mark.parametrize("event", ["tool", "end"])
-def test_an_event_of_another_turn_proves_nothing(carriage: Carriage, event: str) -> None:
+def test_an_event_of_another_turn_proves_nothing(carriage: TurnPhase, event: str) -> None:
     """Where the host names its turns, what an interrupted one carried is not proven by the next one's events."""
     log = log_with(carriage, turn="a")
     verdict = log.stepped("b", is_step=True) if event == "tool" else log.ended("b")
@@ -338,13 +338,13 @@ def test_an_event_of_another_turn_proves_nothing(carriage: Carriage, event: str)
 
 def test_the_end_of_another_turn_does_not_wear_a_text_out() -> None:
     """However many other turns end meanwhile: they are other turns."""
-    log = log_with(Carriage.STEP, turn="a")
+    log = log_with(TurnPhase.STEP, turn="a")
     assert [log.ended(turn).proven for turn in ("b", "c", "d")] == [[], [], []]
 
 
 def test_a_new_prompt_releases_what_an_interrupted_turn_carried() -> None:
     """Nobody knows whether it was read, so it is offered again."""
-    log = log_with(Carriage.STEP, turn="a")
+    log = log_with(TurnPhase.STEP, turn="a")
     verdict = log.submitted("go on", "b")
     assert (verdict.proven, verdict.released) == ([], ["c-1"])
     assert list(log.carried) == []
@@ -352,14 +352,14 @@ def test_a_new_prompt_releases_what_an_interrupted_turn_carried() -> None:
 
 def test_a_prompt_in_the_middle_of_the_same_turn_releases_nothing() -> None:
     """A wake that met a busy session shows up as a prompt of the running turn: nothing was interrupted."""
-    log = log_with(Carriage.STEP, turn="a")
+    log = log_with(TurnPhase.STEP, turn="a")
     verdict = log.submitted("our own words", "a")
     assert (verdict.proven, verdict.released) == ([], [])
     assert log.ended("a").proven == [FIRST]
 
 
-@pytest.mark.parametrize("carriage", list(Carriage))
-def test_what_a_prompt_shows_is_proven_when_its_turn_goes_on(carriage: Carriage) -> None:
+@pytest.mark.parametrize("carriage", list(TurnPhase))
+def test_what_a_prompt_shows_is_proven_when_its_turn_goes_on(carriage: TurnPhase) -> None:
     """The turn begins with it; a prompt that is taken back before any answer takes it away again."""
     log = log_with(carriage, turn="a")
     verdict = log.submitted(framed(FIRST), "b")
@@ -372,7 +372,7 @@ def test_what_a_prompt_shows_is_proven_when_its_turn_goes_on(carriage: Carriage)
 
 def test_a_wake_that_was_given_up_and_comes_late_is_proven_when_its_turn_goes_on() -> None:
     """A host may bring it after a long tool; the prompt alone may still be taken back, as any other."""
-    log = log_with(Carriage.WAKE)
+    log = log_with(TurnPhase.WAKE)
     log.give_up_wakes()
     verdict = log.submitted(framed(FIRST))
     assert (verdict.proven, verdict.returned, list(log.carried)) == ([], {"c-1": (FIRST,)}, [FIRST])
@@ -384,18 +384,18 @@ def test_a_wake_that_was_given_up_and_comes_late_is_proven_when_its_turn_goes_on
 )
 def test_an_id_that_somebody_quotes_proves_nothing(quoted: str) -> None:
     """People and agents see it in the ledger; the text is there only with the mark that ends it."""
-    log = log_with(Carriage.WAKE)
+    log = log_with(TurnPhase.WAKE)
     assert (log.submitted(quoted).proven, log.ended().proven) == ([], [])
 
 
 def test_an_id_in_the_transcript_proves_it() -> None:
     """The host's own record is as good as a prompt."""
-    verdict = log_with(Carriage.STEP).submitted("next", recorded=[FIRST])
+    verdict = log_with(TurnPhase.STEP).submitted("next", recorded=[FIRST])
     assert (verdict.proven, verdict.released) == ([FIRST], [])
 
 
-@pytest.mark.parametrize("carriage", list(Carriage))
-def test_a_prompt_that_shows_half_of_it_proves_nothing(carriage: Carriage) -> None:
+@pytest.mark.parametrize("carriage", list(TurnPhase))
+def test_a_prompt_that_shows_half_of_it_proves_nothing(carriage: TurnPhase) -> None:
     """A prompt that was cut holds the first message only: what was carried together is offered again together."""
     log = log_with(carriage, FIRST, SECOND)
     assert log.submitted(f"{framed(FIRST)} and the rest is cut off").proven == []
@@ -405,20 +405,20 @@ def test_a_prompt_that_shows_half_of_it_proves_nothing(carriage: Carriage) -> No
 @pytest.mark.parametrize("is_step", [True, False])
 def test_no_event_of_a_turn_proves_a_wake(*, is_step: bool) -> None:
     """The host queues it: any event may belong to the turn that ran when it came, or to a typed one."""
-    log = log_with(Carriage.WAKE)
+    log = log_with(TurnPhase.WAKE)
     assert (log.stepped(is_step=is_step).proven, log.ended().proven, log.ended("next").proven) == ([], [], [])
     assert list(log.carried) == [FIRST]
 
 
 def test_the_transcript_proves_a_wake() -> None:
     """The host's own record shows in which turn it was read, whichever that was."""
-    assert log_with(Carriage.WAKE).ended(recorded=[FIRST]).proven == [FIRST]
-    assert log_with(Carriage.WAKE).written([FIRST]).proven == [FIRST]
-    assert log_with(Carriage.WAKE, FIRST, SECOND).written([FIRST]).proven == []
+    assert log_with(TurnPhase.WAKE).ended(recorded=[FIRST]).proven == [FIRST]
+    assert log_with(TurnPhase.WAKE).written([FIRST]).proven == [FIRST]
+    assert log_with(TurnPhase.WAKE, FIRST, SECOND).written([FIRST]).proven == []
 
 
-@pytest.mark.parametrize("carriage", [Carriage.OPENING, Carriage.STEP])
-def test_nothing_is_proven_of_a_text_that_nobody_is_known_to_have(carriage: Carriage) -> None:
+@pytest.mark.parametrize("carriage", [TurnPhase.OPENING, TurnPhase.STEP])
+def test_nothing_is_proven_of_a_text_that_nobody_is_known_to_have(carriage: TurnPhase) -> None:
     """The hook has not said that it printed: the host may have ended it, and dropped what it said."""
     log = TurnLog()
     log.carry("c-1", [FIRST], carriage)
@@ -430,8 +430,8 @@ def test_nothing_is_proven_of_a_text_that_nobody_is_known_to_have(carriage: Carr
 # -- after a restart of the daemon ---------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("carriage", [Carriage.OPENING, Carriage.STEP])
-def test_after_a_restart_only_the_very_same_turn_proves(carriage: Carriage) -> None:
+@pytest.mark.parametrize("carriage", [TurnPhase.OPENING, TurnPhase.STEP])
+def test_after_a_restart_only_the_very_same_turn_proves(carriage: TurnPhase) -> None:
     """What happened meanwhile was heard by nobody: the turn may have been interrupted and another one begun."""
     named = TurnLog.inherited(log_with(carriage, turn="a").records)
     assert (named.ended("b").proven, named.ended("").proven, named.ended("a").proven) == ([], [], [FIRST])
@@ -442,29 +442,29 @@ def test_after_a_restart_only_the_very_same_turn_proves(carriage: Carriage) -> N
 
 def test_after_a_restart_the_transcript_still_proves() -> None:
     """Where a host does not name its turns, its own record says what was read."""
-    for carriage in Carriage:
+    for carriage in TurnPhase:
         assert TurnLog.inherited(log_with(carriage).records).ended(recorded=[FIRST]).proven == [FIRST]
 
 
 def test_after_a_restart_nobody_waits_for_what_was_not_printed() -> None:
     """Whether the host got it can never be known: it is offered again."""
     log = TurnLog()
-    log.carry("c-1", [FIRST], Carriage.STEP)
-    log.carry("c-2", [SECOND], Carriage.WAKE)
+    log.carry("c-1", [FIRST], TurnPhase.STEP)
+    log.carry("c-2", [SECOND], TurnPhase.WAKE)
     assert TurnLog.inherited(log.records).carriers == ("c-2",)
 
 
 def test_a_typed_prompt_neither_proves_nor_releases_a_wake() -> None:
     """The host has it and will bring it; whether it did, a later event says, or the time for proof is over."""
-    log = log_with(Carriage.WAKE)
+    log = log_with(TurnPhase.WAKE)
     verdict = log.submitted("something else")
     assert (verdict.proven, verdict.released, list(log.carried)) == ([], [], [FIRST])
 
 
 def test_wakes_are_given_up_and_hooks_are_not() -> None:
     """What a hook carried into a turn that still runs may yet be proven."""
-    log = log_with(Carriage.WAKE)
-    log.carry("c-2", [SECOND], Carriage.STEP)
+    log = log_with(TurnPhase.WAKE)
+    log.carry("c-2", [SECOND], TurnPhase.STEP)
     assert log.give_up_wakes() == ["c-1"]
     assert list(log.carried) == [SECOND]
     assert log.give_up_wakes() == []
@@ -472,7 +472,7 @@ def test_wakes_are_given_up_and_hooks_are_not() -> None:
 
 def test_a_text_that_did_not_arrive_is_proven_by_nothing() -> None:
     """Its message is queued again; a later event must not call it seen."""
-    log = log_with(Carriage.OPENING)
+    log = log_with(TurnPhase.OPENING)
     log.forget("c-1")
     log.forget("c-1")
     assert (list(log.carried), log.stepped(is_step=True).proven, log.ended().proven) == ([], [], [])
@@ -481,7 +481,7 @@ def test_a_text_that_did_not_arrive_is_proven_by_nothing() -> None:
 def test_a_notice_without_deliveries_is_not_waited_for() -> None:
     """A text that only says that something waits proves nothing, and nothing would ever end the waiting."""
     log = TurnLog()
-    log.carry("c-1", [], Carriage.STEP)
+    log.carry("c-1", [], TurnPhase.STEP)
     assert (list(log.carried), log.submitted("x").released) == ([], [])
 
 
@@ -489,5 +489,5 @@ def test_a_session_without_events_does_not_grow_for_ever() -> None:
     """A host whose end hook never runs must not fill the memory."""
     log = TurnLog()
     for number in range(MAX_CARRIERS + 5):
-        log.carry(f"c-{number}", [DeliveryId(f"d-{number}")], Carriage.STEP)
+        log.carry(f"c-{number}", [DeliveryId(f"d-{number}")], TurnPhase.STEP)
     assert len(log.carried) == MAX_CARRIERS

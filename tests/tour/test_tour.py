@@ -55,7 +55,7 @@ async def test_04_an_offer_is_not_proof(tour: Tour) -> None:
     sent = await inbox.send(OWNER, "hello")
     offer = (await inbox.pull(reader, surface="inbox_pull", carrier="call-1")).offers[0]
     assert await state_of(tour, sent.message.id, "claude-code") is State.OFFERED
-    await inbox.prove([offer.delivery_id], "later call")
+    await inbox.proofs.prove([offer.delivery_id], "later call")
     assert await state_of(tour, sent.message.id, "claude-code") is State.SEEN
 
 
@@ -66,7 +66,7 @@ async def test_05_what_was_not_proven_is_offered_again_and_says_so(tour: Tour) -
     first = agent("claude-code", session="1")
     await inbox.pull(first, surface="inbox_pull", carrier="call-1")
     assert (await inbox.pull(agent("claude-code", "2"), surface="inbox_pull", carrier="call-1")).offers == []
-    await inbox.release(first.session)
+    await inbox.proofs.release(first.session)
     offers = (await inbox.pull(agent("claude-code", "2"), surface="inbox_pull", carrier="call-2")).offers
     assert [(offer.message.text, offer.is_repeat) for offer in offers] == [("hello", True)]
 
@@ -130,7 +130,7 @@ async def test_10_everything_that_happens_is_a_line_of_the_journal(tour: Tour) -
     inbox, reader = tour.daemon.inbox, agent("claude-code")
     await inbox.send(OWNER, "hello")
     offer = (await inbox.pull(reader, surface="inbox_pull", carrier="call-1")).offers[0]
-    await inbox.prove([offer.delivery_id], "later call")
+    await inbox.proofs.prove([offer.delivery_id], "later call")
     (file,) = tour.home.journal_dir.glob("*.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
     assert [line["n"] for line in lines] == list(range(1, len(lines) + 1))

@@ -28,7 +28,7 @@ async def test_two_tasks_that_are_peers_ask_and_answer_until_one_is_done(tour: T
     assert (prompt.message.text, prompt.message.trust) == ("Make the login faster.", "owner")
     assert (question.message.sender.id, question.message.trust) == ("task:web-page", "known")
     assert await check(tour, api) == []
-    await inbox.prove([prompt.delivery_id], "later call")
+    await inbox.proofs.prove([prompt.delivery_id], "later call")
     await tasks.send(OWNER, "api", "Never mind the tests.", priority="low")
 
     _, refused = await tasks.finish(OWNER, "api")

@@ -19,13 +19,14 @@ from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
 from harken.hosts.hello import Hello, WakeTarget
-from harken.hosts.hook import HookMoment, Voice
+from harken.hosts.hook import Voice
 from harken.hosts.process import command_line, is_alive
 from harken.hosts.registry import hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeWay
 from harken.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import SessionKey
+from harken.sessions.events import HookMoment
 from harken.sessions.reading import NamingOf, ReadingOf
 from harken.sessions.session import Session, SessionRecord, Waker
 from harken.store.contract import Store
@@ -33,6 +34,7 @@ from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks.connection import HookConnection
 from harken.surfaces.hooks.handler import HookHandler
 from harken.surfaces.hooks.line import LineConnection
+from harken.surfaces.hooks.transcript import read_record
 from harken.surfaces.wakers import BellWaker, Notify, TextWaker, push_waker
 from harken.surfaces.wire import Lines
 
@@ -111,13 +113,12 @@ class SessionWiring:
         """Give a new MCP session the ways to be woken that need no hook to tell of them."""
         host = host_named(session.host)
         if host.is_woken_by_edge:
-            for waker in self._wakers(session, hello):
-                session.wakers.setdefault(waker.name, waker)
+            session.add_wakers(self._wakers(session, hello), is_better=False)
         channel = host.channel() if host.channel else None
         if channel and channel.listens(command_line(session.pid)):
             pusher = push_waker(channel, session, self._composer, notify)
             # Whoever turned the channel on prefers it to the bell.
-            session.wakers = {pusher.name: pusher, **session.wakers}
+            session.prefer_waker(pusher)
 
     async def inherit(self, records: Sequence[SessionRecord]) -> None:
         """Know the sessions of an earlier daemon again: who is here, at work or idle, and what it was told last."""
@@ -126,12 +127,12 @@ class SessionWiring:
         # A task may have come or gone since.
         self._inbox.sessions.read_anew(self._reading_of)
         for session in sessions:
-            await self._handler.settle_past(session)
-            session.wakers.update((waker.name, waker) for waker in self._wakers(session, Hello()))
-            if session.turns.has_wakes:
+            await self._inbox.proofs.settle_past(session)
+            session.add_wakers(self._wakers(session, Hello()))
+            if session.has_wakes:
                 self.wakes.expect_proof(session.key)
         for gone in {record.key for record in records}.difference(self._inbox.sessions.keys()):
-            await self._inbox.release(gone)
+            await self._inbox.proofs.release(gone)
             self._inbox.sessions.note_change(gone)
 
     async def reap(self) -> None:
@@ -143,14 +144,14 @@ class SessionWiring:
             is_soon = bool(parting) and rounds < MOST_SOON
             await anyio.sleep(REAP_SOON_SECONDS if is_soon else REAP_EVERY_SECONDS)
             for session in self._live():
-                if session.turns.has_wakes:
-                    await self._handler.look_again(session)
+                if session.has_wakes:
+                    await self._inbox.proofs.look_again(session, read_record)
                 # A process that is not known, or is the first of a container, is not looked for.
                 is_gone = session.pid > 1 and is_alive(session.pid, session.process_identity) is False
                 if not session.connections and (is_gone or self._is_left(session)):
-                    await self._handler.look_again(session)
+                    await self._inbox.proofs.look_again(session, read_record)
                     self._inbox.sessions.end(session.key)
-                    await self._inbox.release(session.key)
+                    await self._inbox.proofs.release(session.key)
                 elif session.probe is not None and not session.is_busy:
                     await self._look_at(session)
 
@@ -170,12 +171,8 @@ class SessionWiring:
         return not session.is_hooked or session.has_many
 
     async def _give_up(self, key: SessionKey) -> None:
-        session = self._inbox.sessions.get(key)
-        if session is None:
-            return
-        await self._handler.look_again(session)
-        if carriers := session.turns.give_up_wakes():
-            await self._inbox.release(key, carriers)
+        if session := self._inbox.sessions.get(key):
+            await self._inbox.proofs.give_up_wakes(session, read_record)
 
     def _wakers(self, session: Session, hello: Hello) -> Sequence[Waker]:
         """Return the ways to wake a session, as its host declares them."""
@@ -199,7 +196,7 @@ class SessionWiring:
                 return None
 
         if (look := way.hindrance) is not None:
-            session.probe = lambda: look(_target(session, hello))
+            session.ask_before_waking(lambda: look(_target(session, hello)))
         hooks = hook_host(session.host)
         return TextWaker(
             name=way.surface,

@@ -53,9 +53,10 @@ from harken.model import (
     State,
     fresh_id,
 )
+from harken.sessions.proof import Proofs
 from harken.sessions.registry import Sessions
 from harken.store.contract import Store
-from harken.store.contract.deliveries import MuteFilter, OfferFilter, OpenOffer, SurfaceRecord
+from harken.store.contract.deliveries import MuteFilter, OfferFilter, SurfaceRecord
 from harken.store.contract.events import Event
 from harken.store.contract.messages import Filter
 from harken.store.contract.outbox import CallKey, OutboxRow
@@ -95,6 +96,7 @@ class Inbox:
         self._tasks = tasks
         self._enrolled: set[tuple[Consumer, Mailbox]] = set()
         self.sessions = sessions
+        self.proofs = Proofs(store.deliveries, sessions, clock, lease=bounds.lease)
 
     @property
     def max_said_chars(self) -> int:
@@ -371,12 +373,6 @@ class Inbox:
 
     # -- evidence ----------------------------------------------------------------------------------------------
 
-    async def prove(
-        self, deliveries: Collection[DeliveryId], evidence: str, *, consumer: Consumer | None = None
-    ) -> Sequence[Delivery]:
-        """Take proof that a model got these, or only those of a consumer."""
-        return await self._store.deliveries.prove(deliveries, evidence, consumer=consumer) if deliveries else []
-
     async def ack(self, reader: Reader, refs: Collection[str]) -> Sequence[Delivery]:
         """Mark messages as seen by a reader, named by message id, `#seq` or delivery id."""
         if not refs:
@@ -391,19 +387,6 @@ class Inbox:
         )
         return [*proven, *acknowledged]
 
-    async def release(self, session: SessionKey, carriers: Collection[str] | None = None) -> None:
-        """Take back what was offered and did not arrive, so that it is offered again as a repeat."""
-        await self._store.deliveries.release(session, carriers)
-
-    async def renew(self, session: SessionKey, deliveries: Collection[DeliveryId], carrier: str) -> None:
-        """Offer to nobody else what was released: it has arrived late, and its proof may follow."""
-        until = self._clock.now() + self._bounds.lease
-        await self._store.deliveries.renew(session, deliveries, carrier=carrier, lease_until=until)
-
-    async def withdraw(self, session: SessionKey, carrier: str) -> None:
-        """Undo the offers of a call whose answer was never written."""
-        await self._store.deliveries.withdraw(session, carrier)
-
     def notify(self, caller: Caller, session: str, method: str, params: Mapping[str, object]) -> bool:
         """Send any notification to a session, for a person who wants to see what its host does with it."""
         caller.require_owner("probe sessions")
@@ -412,23 +395,9 @@ class Inbox:
             raise NotFound(f"There is no session {session[:80]!r} now.", "See who is here: harken status")
         return any(pusher.notify(method, params) for pusher in tuple(found.connections.values()))
 
-    async def rename(self, session: SessionKey, to: SessionKey) -> None:
-        """Let what a session was given be its under the name that is known only now."""
-        await self._store.deliveries.transfer(session, to)
-
-    async def reassign(
-        self, deliveries: Collection[DeliveryId], *, consumer: Consumer, session: SessionKey, carrier: str
-    ) -> Sequence[DeliveryId]:
-        """Let a session have what its host says that it had; return what of it is open, and of this consumer."""
-        return await self._store.deliveries.reassign(deliveries, consumer=consumer, session=session, carrier=carrier)
-
     async def evidence(self) -> Sequence[SurfaceRecord]:
         """Return what is known lately about each surface of each consumer."""
         return await self._store.deliveries.surfaces(self._clock.now() - EVIDENCE_OF)
-
-    async def open_offers(self, session: SessionKey) -> Sequence[OpenOffer]:
-        """Return what a session was given and has not proven."""
-        return await self._store.deliveries.open_offers(session)
 
     # -- looking -----------------------------------------------------------------------------------------------
 

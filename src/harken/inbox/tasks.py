@@ -246,7 +246,7 @@ class Tasks:
         """Read the tasks anew, and let every session read as its folder now says."""
         await self._book.refresh()
         for key in self._inbox.sessions.read_anew(self._reading_of):
-            await self._inbox.release(key)
+            await self._inbox.proofs.release(key)
 
     async def keep(self) -> None:
         """Note which tasks have a session, as it changes: the first one starts a task."""

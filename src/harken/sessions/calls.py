@@ -37,16 +37,21 @@ class _AnsweredResult:
         return None not in (self.session, session) and self.session is not session
 
 
-class CarrierLog:
+class CallLog:
     """Which requests of one connection carried which deliveries, and which of them were answered."""
 
-    def __init__(self) -> None:
+    def __init__(self, edge: str) -> None:
+        self.edge = edge
         self._open: dict[str, _AnsweredResult] = {}
         self._answered: dict[str, _AnsweredResult] = {}
         self._proven: dict[str, dict[str, _AnsweredResult]] = {}  # by the call that proves it, and the one that had it
         self._lost: set[str] = set()  # of those that are still being worked on
         self._afterwards: dict[str, list[Callable[[], None]]] = {}
         self._when_proven: dict[str, list[Callable[[], None]]] = {}
+
+    def carrier(self, request: str) -> str:
+        """Return what the store knows a request of this connection by."""
+        return f"{self.edge}/{request}"
 
     def begin(self, request: str) -> None:
         """A call arrived: it proves what was answered by now."""
@@ -68,14 +73,14 @@ class CarrierLog:
     def hand_over(self, to: Session) -> Sequence[tuple[Session, str, Collection[DeliveryId], str]]:
         """Another session speaks now: return, once, what others had whose hooks tell of turns.
 
-        That is who had it, in which request, what, and in which turn.
+        That is who had it, by which carrier, what, and in which turn.
         """
         foreign = [(n, c) for n, c in self._answered.items() if c.is_of_another(to)]
         hooked = [(c.session, n, c.deliveries, c.turn) for n, c in foreign if c.session and c.session.is_hooked]
         for _session, request, _deliveries, _turn in hooked:
             del self._answered[request]
             self._when_proven.pop(request, None)
-        return hooked
+        return [(session, self.carrier(request), deliveries, turn) for session, request, deliveries, turn in hooked]
 
     def carry(
         self, request: str, deliveries: Collection[DeliveryId], turn: str = "", session: Session | None = None
@@ -119,7 +124,7 @@ class CarrierLog:
         return self._read(ended)
 
     def abandon(self, but_of: str = "") -> Collection[str]:
-        """Return, once, the requests whose answers nothing proves any more: a turn was interrupted, or is another now.
+        """Return, once, the carriers whose answers nothing proves any more: a turn was interrupted, or is another now.
 
         What may be of the turn `but_of`, which goes on, stays.
         """
@@ -127,7 +132,7 @@ class CarrierLog:
         for request in requests:
             del self._answered[request]
             self._when_proven.pop(request, None)
-        return requests
+        return [self.carrier(request) for request in requests]
 
     def cancel(self, request: str) -> bool:
         """A call was cancelled; return whether that was before its answer. Later ones are ignored."""
@@ -151,11 +156,12 @@ class CarrierLog:
         self._lost.discard(request)
         return is_lost
 
-    def restore(self, request: str, delivery: DeliveryId, *, resent: Collection[str] = ()) -> None:
+    def restore(self, carrier: str, delivery: DeliveryId, *, resent: Collection[str] = ()) -> None:
         """Before a restart of the daemon, an answered call carried this.
 
         A call that came while the store was asked for it proves it; one that was only sent again does not.
         """
+        request = carrier.removeprefix(self.carrier(""))
         if (newer := next((each for each in self._open if each not in resent), None)) is not None:
             self._proven.setdefault(newer, {}).setdefault(request, _AnsweredResult()).deliveries.append(delivery)
         else:

@@ -60,7 +60,7 @@ class Sessions:
         hindrance = UNANSWERED
         with move_on_after(seconds):
             try:
-                hindrance = await session.probe()
+                hindrance = await session.look()
             except (HarkenError, OSError, ValueError, RuntimeError, ExceptionGroup):
                 # A host's program says what it likes: a message is accepted all the same.
                 _log.exception("looking whether %s can be woken failed", session.key)
@@ -212,14 +212,24 @@ class Sessions:
         self.note_change(key)
         return True
 
+    def leave(self, session: Session, *, keeps_running: bool) -> None:
+        """A conversation is over; `keeps_running`: its process goes on with another one."""
+        session.begin_anew()
+        if keeps_running:
+            session.rest()
+            session.native = ""
+        elif session.connections:
+            # Its connection ends with the process, or goes on with another conversation; until then it is a session.
+            session.forget_hooks()
+        else:
+            self.end(session.key)
+
     def close(self, key: SessionKey, edge: str) -> bool:
         """Take a connection away; return whether the session is gone with it."""
         session = self._live.get(key)
         if session is None:
             return False
-        session.connections.pop(edge, None)
-        session.edges -= {edge}
-        session.awaited -= {edge}
+        session.lose(edge)
         if session.connections or (session.is_hooked and not session.has_many):
             # Hooks know it without a connection; it ends when they say so, or with its process.
             return False
@@ -268,7 +278,7 @@ class Sessions:
 
     def waiting(self) -> Collection[SessionKey]:
         """Return the sessions that are in a long poll now."""
-        return [session.key for session in self._live.values() if session.waits]
+        return [session.key for session in self._live.values() if session.is_waiting]
 
     @contextmanager
     def in_wait(self, key: SessionKey) -> Iterator[CancelScope]:
@@ -278,8 +288,8 @@ class Sessions:
             if session is None:
                 yield scope
                 return
-            session.waits.append(scope.cancel)
+            session.begin_wait(scope.cancel)
             try:
                 yield scope
             finally:
-                session.waits.remove(scope.cancel)
+                session.end_wait(scope.cancel)

@@ -8,7 +8,8 @@ come first.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -31,14 +32,15 @@ from harken.model import (
     WakeResult,
 )
 from harken.sessions.coverage import Coverage
-from harken.sessions.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, on_one_line, width
+from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.frames import BLOCK_CHARS, FRAME_CHARS, OPENING_CHARS, holds, on_one_line, width
 from harken.sessions.reading import NamedTask, Reading
-from harken.sessions.turns import CarrierRecord, TurnLog
+from harken.sessions.turns import CarrierRecord, TurnLog, TurnPhase, TurnVerdict
 from harken.store.contract.people import Mute
 
 MOST_LISTED = 1_000
 _AROUND_BYTES = 1_500  # what a result has beside the text of a message
-Moment = Annotated[datetime, msgspec.Meta(tz=True)]
+ZonedTime = Annotated[datetime, msgspec.Meta(tz=True)]
 
 
 class Presence(StrEnum):
@@ -103,8 +105,8 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
     pid: int
     mailboxes: tuple[Mailbox, ...]
     surfaces: tuple[str, ...]
-    opened_at: Moment
-    last_active: Moment
+    opened_at: ZonedTime
+    last_active: ZonedTime
     process_identity: str = ""  # earlier versions did not note it
     is_host_process: bool = True
     named: NamedTask | None = None
@@ -134,7 +136,10 @@ class SessionRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class Session:
-    """One running conversation of an agent. Changes while it lives; only `Sessions` changes it."""
+    """One running conversation of an agent. Changes while it lives, by its own methods and by `Sessions`.
+
+    Nothing outside this package assigns its attributes.
+    """
 
     key: SessionKey
     agent: Consumer  # who it is by itself, in no task's folder
@@ -160,36 +165,36 @@ class Session:
     is_helper: bool = False  # started by another agent that is here: it is given nothing that it does not ask for
     is_one_shot: bool = False  # it answers one prompt and ends: there is nothing to wake
     turn: str = ""  # the host's own name of the turn that it was last heard in
-    broken_turn: str = ""  # the one that was interrupted last, where its name is known: late events mean nothing
     is_inherited: bool = False  # from before a restart; nothing has said since what it is doing
     is_replaced: bool = False  # another conversation has taken its place: what that one had is offered again
     edges: frozenset[str] = frozenset()  # connections that it had before a restart, and that may come back
-    awaited: frozenset[str] = frozenset()  # of those, the ones that have not: what they carried is of the turn then
     hindrance: str = ""  # why it cannot be woken now; empty when it can, as far as is known
     probe: Callable[[], Awaitable[str]] | None = None  # looks whether it can be woken; returns the hindrance
-    waits: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # what ends its long polls
     is_busy: bool | None = None  # None: no hook has said
     moments: set[str] = field(default_factory=set[str])  # which hooks have run: the proof that they are there
     notice_moments: frozenset[str] = frozenset()  # those that carry no outsider's words, only that some wait
     moment_chars: Mapping[str, int] = field(default_factory=dict[str, int])  # how much each of them carries
     result_bytes: int = 0  # how much of a result its host shows its model; 0: not known
     wakers: dict[str, Waker] = field(default_factory=dict[str, Waker])
-    turns: TurnLog = field(default_factory=TurnLog)
-    noticed: set[MessageId] = field(default_factory=set[MessageId])  # announced in this turn without their text
-    oversize: set[MessageId] = field(default_factory=set[MessageId])  # of those, what fits no telling
     transcript: str = ""  # path of the host's own record of the conversation
-    last_notice: str = ""  # what it was told last: a prompt that holds it is not the person's
-    stops: int = 0  # how often in a row the end of its turn was held up
-    farewells: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])  # called when it is gone
-    last_block: MessageId | None = None  # newest of the channel messages that its last prompt carried
-    last_owed: frozenset[MessageId] = frozenset()  # what it was last told to wait for its answer
-    listed: frozenset[MessageId] = frozenset()  # what fits no result of its host, and was listed in one
     coverage: Coverage = field(default_factory=Coverage)  # what it was given of messages that it reads in pieces
+    _turns: TurnLog = field(default_factory=TurnLog, init=False)
+    _broken_turn: str = field(default="", init=False)  # interrupted last, if it has a name: late events mean nothing
+    _awaited: frozenset[str] = field(default=frozenset(), init=False)  # `edges` that have not come back
+    _waits: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]], init=False)
+    _noticed: set[MessageId] = field(default_factory=set[MessageId], init=False)  # announced in this turn, without text
+    _oversize: set[MessageId] = field(default_factory=set[MessageId], init=False)  # of those, what fits no telling
+    _last_notice: str = field(default="", init=False)  # told last: a prompt that holds it is not the person's
+    _stops: int = field(default=0, init=False)  # how often in a row the end of its turn was held up
+    _farewells: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]], init=False)
+    _last_block: MessageId | None = field(default=None, init=False)  # newest channel message its last prompt carried
+    _last_owed: frozenset[MessageId] = field(default=frozenset(), init=False)  # last told to wait for its answer
+    _listed: frozenset[MessageId] = field(default=frozenset(), init=False)  # fits no result, and was listed in one
 
     @property
     def presence(self) -> Presence:
         """What it is doing now."""
-        if self.waits:
+        if self._waits:
             return Presence.WAITING
         if self.is_busy is None or self.is_inherited:
             return Presence.CONNECTED
@@ -198,17 +203,42 @@ class Session:
     @property
     def is_waiting(self) -> bool:
         """Whether it is in a long poll."""
-        return bool(self.waits)
+        return bool(self._waits)
 
     @property
     def told_of(self) -> Collection[MessageId]:
         """What was announced to it in this turn without its text."""
-        return self.noticed
+        return self._noticed
+
+    @property
+    def too_long(self) -> Collection[MessageId]:
+        """Of `told_of`, what fits no telling."""
+        return self._oversize
+
+    @property
+    def listed(self) -> frozenset[MessageId]:
+        """What fits no result of its host, and was listed in one."""
+        return self._listed
+
+    @property
+    def unproven(self) -> Collection[DeliveryId]:
+        """What hooks and wakes carried to it without proof."""
+        return self._turns.carried
+
+    @property
+    def carriers(self) -> Collection[str]:
+        """What carried `unproven`."""
+        return self._turns.carriers
+
+    @property
+    def has_wakes(self) -> bool:
+        """Whether a wake is unproven: its host's record may show it at any time."""
+        return self._turns.has_wakes
 
     @property
     def is_unproven(self) -> bool:
         """Whether its next event may prove something, or say at last what it is doing."""
-        return bool(self.turns.carried) or (self.is_inherited and self.is_busy is not None)
+        return bool(self._turns.carried) or (self.is_inherited and self.is_busy is not None)
 
     @property
     def is_hooked(self) -> bool:
@@ -276,29 +306,257 @@ class Session:
 
     def end_waits(self) -> None:
         """Let its long polls begin once more: it is known, or reads, otherwise now."""
-        for end in self.waits:
+        for end in self._waits:
             end()
 
     def note_listed(self, messages: Collection[MessageId]) -> None:
         """A result has listed what is too long for any; of very many, some may be listed once more."""
-        before = self.listed if len(self.listed) < MOST_LISTED else frozenset[MessageId]()
-        self.listed = before.union(messages)
+        before = self._listed if len(self._listed) < MOST_LISTED else frozenset[MessageId]()
+        self._listed = before.union(messages)
 
     def forget_notices(self) -> None:
         """Another turn begins, or this one was interrupted: what was announced in it may be announced again."""
-        self.noticed.clear()
-        self.oversize.clear()
+        self._noticed.clear()
+        self._oversize.clear()
 
     def work(self, turn: str = "") -> None:
         """It is known to be in a turn; in this one, where that is known."""
         self.is_busy, self.is_inherited = True, False
-        if turn in ("", self.broken_turn):
-            self.broken_turn = ""
+        if turn in ("", self._broken_turn):
+            self._broken_turn = ""
 
     def rest(self, broken_turn: str = "") -> None:
         """It is known to be between two turns; the last of them was interrupted, if it is named."""
         self.is_busy, self.is_inherited = False, False
-        self.broken_turn = broken_turn or self.broken_turn
+        self._broken_turn = broken_turn or self._broken_turn
+
+    # -- its hooks and its turn -------------------------------------------------------------------------------
+
+    def hook_ran(self, moment: HookMoment, *, notice_moments: frozenset[str], moment_chars: Mapping[str, int]) -> None:
+        """A hook ran: it is reached at that moment from now on, and each of them carries so much."""
+        self.moments.add(moment.value)
+        self.notice_moments, self.moment_chars = notice_moments, moment_chars
+
+    def ignores(self, event: HookEvent) -> bool:
+        """Whether an event came too late to mean anything.
+
+        It is a tool of a turn that was interrupted, whose result no model reads; or the end of a turn that another one
+        has followed.
+        """
+        is_late = event.moment is HookMoment.TOOL and event.turn == self._broken_turn != ""
+        is_end = event.is_interrupted or (event.moment is HookMoment.START and self.reports_interrupts)
+        is_named = bool(event.turn) and bool(self.turn)
+        is_past = is_end and is_named and event.turn != self.turn and not self.is_inherited
+        if is_late or is_past:
+            self._broken_turn = event.turn
+        return is_late or is_past
+
+    def says(self, prompt: str) -> bool:
+        """Whether a prompt is what Harken itself said: it is not a new one of the person's."""
+        notice = self._last_notice
+        return any(holds(prompt, each) for each in self.unproven) or (bool(notice) and notice in prompt)
+
+    def judge(self, event: HookEvent, recorded: Collection[str]) -> TurnVerdict:
+        """Return what an event proves of what hooks and wakes carried."""
+        match event.moment:
+            case HookMoment.PROMPT:
+                return self._turns.submitted(event.prompt, event.turn, recorded=recorded)
+            case HookMoment.TOOL:
+                return self._turns.stepped(event.turn, is_step=event.is_step)
+            case HookMoment.STOP:
+                return self._turns.ended(event.turn, recorded=recorded)
+            case _:
+                return TurnVerdict()
+
+    def note_transcript(self, path: str) -> None:
+        """Its host's own record of the conversation is there; empty when an event does not say."""
+        self.transcript = path or self.transcript
+
+    def note_results(self, *, can_tell: bool) -> None:
+        """Its hooks can tell which results of Harken's tools were its: then its calls prove nothing."""
+        self.reports_results = self.reports_results or can_tell
+
+    def note_one_shot(self, *, is_one_shot: bool) -> None:
+        """Its host's command line says whether it answers one prompt and ends."""
+        self.is_one_shot = is_one_shot
+
+    def follow(self, turn: str) -> None:
+        """It was heard in this turn; empty where its host does not name turns."""
+        self.turn = turn
+
+    def take_replaced(self) -> bool:
+        """Return, once, whether another conversation has taken its place: what that one had is offered again."""
+        is_replaced, self.is_replaced = self.is_replaced, False
+        return is_replaced
+
+    def settled(self, turn: str) -> Collection[DeliveryId]:
+        """Return, once, what answers carried in a turn that has ended."""
+        return [delivery for pusher in self.connections.values() for delivery in pusher.settle(turn)]
+
+    def begin_turn(self, turn: str, *, is_own: bool) -> None:
+        """A prompt was submitted; `is_own`: by Harken, so that it counts how often turns were held up on."""
+        self.work(turn)
+        self._stops = self._stops if is_own else 0
+
+    def went_idle(self, turn: str = "") -> None:
+        """Nothing runs in it any more: a conversation begins, or its turn was interrupted."""
+        self.rest(turn)
+        self.forget_notices()
+
+    def can_be_held_up(self, most: int) -> bool:
+        """Whether the end of its turn may be held up once more."""
+        return self._stops < most
+
+    def held_up(self) -> None:
+        """The end of its turn is held up: it goes on."""
+        self._stops += 1
+
+    def not_held_up(self) -> None:
+        """What should have held up the end of its turn did not arrive."""
+        self._stops -= 1
+        self.rest()
+
+    # -- what it is told --------------------------------------------------------------------------------------
+
+    @property
+    def last_told(self) -> tuple[MessageId | None, frozenset[MessageId]]:
+        """The newest channel message that it was shown with a prompt, and what it was last told to answer."""
+        return self._last_block, self._last_owed
+
+    def begin_wake(self) -> None:
+        """A turn of its own begins: how often earlier ones were held up does not matter for it."""
+        self._stops = 0
+
+    def show_block(self, newest: MessageId) -> None:
+        """Its prompt carries channel messages up to this one."""
+        self._last_block = newest
+
+    def owe(self, messages: frozenset[MessageId]) -> bool:
+        """It is told that these wait for its answer; return whether that is news."""
+        before, self._last_owed = self._last_owed, messages
+        return messages != before
+
+    def announce(self, messages: frozenset[MessageId], notice: str) -> None:
+        """It is told of messages without their text, by a notice; none and empty when there is nothing to tell of."""
+        self._noticed |= messages
+        self._last_notice = notice
+
+    def note_too_long(self, messages: Collection[MessageId]) -> None:
+        """These fit no telling: it is told of them only once."""
+        self._oversize.update(messages)
+
+    def carry(self, carrier: str, deliveries: Collection[DeliveryId], phase: TurnPhase, *, turn: str = "") -> None:
+        """Note what a hook or a wake is about to hand over to it."""
+        self._turns.carry(carrier, deliveries, phase, turn=turn)
+
+    def carried(self, carrier: str) -> None:
+        """Its host has what a carrier carried: from now on its events can prove it."""
+        self._turns.confirm(carrier)
+
+    def carried_result(self, carrier: str, deliveries: Collection[DeliveryId], turn: str) -> None:
+        """A result of Harken's own tools carried this, in a turn whose hooks can prove it."""
+        self._turns.carry(carrier, deliveries, TurnPhase.STEP, turn=turn)
+        self._turns.confirm(carrier)
+
+    def not_carried(
+        self,
+        carrier: str,
+        announced: frozenset[MessageId],
+        last_told: tuple[MessageId | None, frozenset[MessageId]] | None = None,
+    ) -> None:
+        """A text did not arrive, or nobody knows: what it announced may be announced again.
+
+        With `last_told` it surely did not: that is what the session was told before.
+        """
+        self._turns.forget(carrier)
+        self._noticed -= announced
+        self._oversize -= announced
+        if last_told is not None:
+            self._last_block, self._last_owed = last_told
+
+    def forget_carrier(self, carrier: str) -> bool:
+        """What a carrier carried did not arrive; return whether it had no proof yet."""
+        return self._turns.forget(carrier)
+
+    def forget_last_told(self) -> None:
+        """A prompt that carried something was taken back: what it showed may be shown again."""
+        self._last_block, self._last_owed = None, frozenset()
+
+    def give_up_wakes(self) -> Sequence[str]:
+        """Wait no longer for the proof of wakes; return their carriers."""
+        return self._turns.give_up_wakes()
+
+    def written(self, recorded: Collection[str]) -> TurnVerdict:
+        """Return what its host's record proves, in whichever turn it was."""
+        return self._turns.written(recorded)
+
+    # -- after a restart --------------------------------------------------------------------------------------
+
+    def inherit_result(self, carrier: str, delivery: DeliveryId, *, is_printed: bool = True) -> None:
+        """Before a restart, the result of a call carried this in the turn that it was in then."""
+        self._turns.inherit(carrier, delivery, self.turn, is_printed=is_printed)
+
+    def lose(self, edge: str) -> None:
+        """A connection is gone."""
+        self.connections.pop(edge, None)
+        self.edges -= {edge}
+        self._awaited -= {edge}
+
+    def edge_came_back(self, edge: str) -> bool:
+        """A connection from before a restart is here again; return whether it was still waited for."""
+        is_awaited = edge in self._awaited
+        self._awaited -= {edge}
+        return is_awaited
+
+    def give_up_edges(self, event: HookEvent) -> Collection[str]:
+        """Return, once, connections from before a restart that an event tells of another turn before: not of theirs."""
+        is_same = event.turn == self.turn and not event.is_interrupted
+        is_first = event.moment in (HookMoment.START, HookMoment.PROMPT) and not event.turn
+        if event.moment is HookMoment.BELL or (is_same and not is_first):
+            return ()
+        edges, self._awaited = self._awaited, frozenset[str]()
+        return edges
+
+    # -- how it is woken --------------------------------------------------------------------------------------
+
+    def add_wakers(self, wakers: Collection[Waker], *, is_better: bool = True) -> None:
+        """Let it be woken by these too; `is_better`: in the place of those with the same names."""
+        found = {waker.name: waker for waker in wakers if is_better or waker.name not in self.wakers}
+        self.wakers = self.wakers | found
+
+    def prefer_waker(self, waker: Waker) -> None:
+        """Let it be woken by this before anything else."""
+        self.wakers = {waker.name: waker, **self.wakers}
+
+    @contextmanager
+    def woken_by(self, waker: Waker, over: Callable[[], None]) -> Iterator[None]:
+        """Let it be woken by this while the context is open; call `over` when it is gone."""
+        self.wakers[waker.name] = waker
+        self._farewells.append(over)
+        try:
+            yield
+        finally:
+            self._farewells.remove(over)
+            if self.wakers.get(waker.name) is waker:
+                del self.wakers[waker.name]
+
+    def ask_before_waking(self, probe: Callable[[], Awaitable[str]]) -> None:
+        """Its host has to be asked whether it can be woken; `probe` returns what hinders it."""
+        self.probe = probe
+
+    async def look(self) -> str:
+        """Ask its host whether it can be woken now; return what hinders it."""
+        if self.probe is not None:
+            self.hindrance = await self.probe()
+        return self.hindrance
+
+    def begin_wait(self, end: Callable[[], None]) -> None:
+        """Be in a long poll from now on; `end` is called when that is to begin once more."""
+        self._waits.append(end)
+
+    def end_wait(self, end: Callable[[], None]) -> None:
+        """A long poll is over."""
+        self._waits.remove(end)
 
     @property
     def record(self) -> SessionRecord:
@@ -332,20 +590,20 @@ class Session:
             moment_chars=dict(self.moment_chars),
             result_bytes=self.result_bytes,
             edges=(*self.edges.difference(self.connections), *self.connections),
-            carriers=tuple(self.turns.records),
-            noticed=tuple(self.noticed),
-            oversize=tuple(self.oversize),
+            carriers=tuple(self._turns.records),
+            noticed=tuple(self._noticed),
+            oversize=tuple(self._oversize),
             transcript=self.transcript,
-            last_notice=self.last_notice,
-            stops=self.stops,
-            last_block=self.last_block,
-            last_owed=tuple(self.last_owed),
+            last_notice=self._last_notice,
+            stops=self._stops,
+            last_block=self._last_block,
+            last_owed=tuple(self._last_owed),
         )
 
     @classmethod
     def inherited(cls, record: SessionRecord) -> Self:
         """Return a session as it was before a restart; what it is doing now, something has to say first."""
-        return cls(
+        session = cls(
             key=record.key,
             agent=record.agent,
             consumer=record.consumer,
@@ -375,16 +633,14 @@ class Session:
             moment_chars=record.moment_chars,
             result_bytes=record.result_bytes,
             edges=frozenset(record.edges),
-            awaited=frozenset(record.edges),
-            turns=TurnLog.inherited(record.carriers),
-            noticed=set(record.noticed),
-            oversize=set(record.oversize),
             transcript=record.transcript,
-            last_notice=record.last_notice,
-            stops=record.stops,
-            last_block=record.last_block,
-            last_owed=frozenset(record.last_owed),
         )
+        session._awaited = frozenset(record.edges)
+        session._turns = TurnLog.inherited(record.carriers)
+        session._noticed, session._oversize = set(record.noticed), set(record.oversize)
+        session._last_notice, session._stops = record.last_notice, record.stops
+        session._last_block, session._last_owed = record.last_block, frozenset(record.last_owed)
+        return session
 
     def note_process(self, pid: int, identity: str) -> None:
         """It runs in this process; 0 when whoever says so does not know."""
@@ -396,10 +652,10 @@ class Session:
         """Forget what the conversation so far was told: another one begins, and can prove nothing of it."""
         for pusher in self.connections.values():
             pusher.settle()
-        self.turns = TurnLog()
+        self._turns = TurnLog()
         self.forget_notices()
-        self.last_notice, self.last_block, self.stops = "", None, 0
-        self.last_owed, self.listed, self.coverage = frozenset(), frozenset(), Coverage()
+        self._last_notice, self._last_block, self._stops = "", None, 0
+        self._last_owed, self._listed, self.coverage = frozenset(), frozenset(), Coverage()
 
     def forget_hooks(self) -> None:
         """Be known by a connection only, as before any hook ran."""
@@ -410,7 +666,7 @@ class Session:
 
     def part(self) -> None:
         """Tell whoever waits to wake this session that it is over."""
-        for farewell in tuple(self.farewells):
+        for farewell in tuple(self._farewells):
             farewell()
 
     def hint(self, message: Message, unread: int) -> None:

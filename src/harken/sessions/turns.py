@@ -1,10 +1,11 @@
 """What hooks and wakes carried to one session, and what its later events prove. Pure.
 
-The rules of proof stand in docs/explanation/delivery.md; this module and `sessions/calls.py` (for what tool
-results carried) enforce them. A turn runs from a prompt to its end. Whoever calls a tool has read the prompt; whoever
-ends a turn has read all of it. But an event may also belong to the step that carried a message (tools that run side by
-side), or follow an interruption. A wake is queued by the host, which reads it when it likes. And nothing is proven of
-a text while it is not known that the host has it. What stays unproven is offered again.
+The rules of proof stand in docs/explanation/delivery.md; this module decides them for what hooks and wakes carried,
+`calls` for what tool results carried, and `proof` does what follows. A turn runs from a prompt to its end. Whoever
+calls a tool has read the prompt; whoever ends a turn has read all of it. But an event may also belong to the step that
+carried a message (tools that run side by side), or follow an interruption. A wake is queued by the host, which reads it
+when it likes. And nothing is proven of a text while it is not known that the host has it. What stays unproven is
+offered again.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from harken.sessions.frames import holds
 MAX_CARRIERS = 1_000
 
 
-class Carriage(StrEnum):
+class TurnPhase(StrEnum):
     """When in a turn something was carried."""
 
     OPENING = "opening"  # with a prompt, or with what keeps a turn going: the model reads it before its next step
@@ -31,7 +32,7 @@ class Carriage(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class TurnVerdict:
     """What an event means for what was carried before it."""
 
     proven: Sequence[DeliveryId] = ()
@@ -46,15 +47,15 @@ class CarrierRecord(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     deliveries: tuple[DeliveryId, ...]
-    carriage: Carriage
+    carriage: TurnPhase
     turn: str = ""
     is_printed: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
-class _Carried:
+class _OpenCarrier:
     deliveries: tuple[DeliveryId, ...]
-    carriage: Carriage
+    carriage: TurnPhase
     turn: str  # in which turn, where the host names them
     is_printed: bool = False  # the host's own process has it; before that no event proves it
     is_inherited: bool = False  # carried before a restart: which events were missed since, nobody knows
@@ -74,8 +75,8 @@ class TurnLog:
     """The carriers of one session that have no proof yet."""
 
     def __init__(self) -> None:
-        self._open: dict[str, _Carried] = {}
-        self._given_up: dict[str, _Carried] = {}  # a host may show them late, after a long tool
+        self._open: dict[str, _OpenCarrier] = {}
+        self._given_up: dict[str, _OpenCarrier] = {}  # a host may show them late, after a long tool
 
     @classmethod
     def inherited(cls, records: Collection[CarrierRecord]) -> Self:
@@ -85,8 +86,8 @@ class TurnLog:
         """
         log = cls()
         for record in records:
-            if record.is_printed or record.carriage is Carriage.WAKE:
-                log._open[record.name] = _Carried(
+            if record.is_printed or record.carriage is TurnPhase.WAKE:
+                log._open[record.name] = _OpenCarrier(
                     deliveries=record.deliveries,
                     carriage=record.carriage,
                     turn=record.turn,
@@ -111,24 +112,24 @@ class TurnLog:
     @property
     def has_wakes(self) -> bool:
         """Whether a wake is unproven: the host's record may show it at any time."""
-        return any(carried.carriage is Carriage.WAKE for carried in self._open.values())
+        return any(carried.carriage is TurnPhase.WAKE for carried in self._open.values())
 
     @property
     def carriers(self) -> Collection[str]:
         """Who carried it."""
         return tuple(self._open)
 
-    def carry(self, carrier: str, deliveries: Collection[DeliveryId], carriage: Carriage, *, turn: str = "") -> None:
+    def carry(self, carrier: str, deliveries: Collection[DeliveryId], carriage: TurnPhase, *, turn: str = "") -> None:
         """Note what a hook or a wake is about to hand over."""
         if deliveries and len(self._open) < MAX_CARRIERS:
-            self._open[carrier] = _Carried(deliveries=tuple(deliveries), carriage=carriage, turn=turn)
+            self._open[carrier] = _OpenCarrier(deliveries=tuple(deliveries), carriage=carriage, turn=turn)
 
     def inherit(self, carrier: str, delivery: DeliveryId, turn: str, *, is_printed: bool = True) -> None:
         """Before a restart, the result of a call carried this, in a turn that may have been interrupted since."""
         known = self._open.get(carrier)
         deliveries = (*known.deliveries, delivery) if known is not None else (delivery,)
-        self._open[carrier] = _Carried(
-            deliveries=deliveries, carriage=Carriage.STEP, turn=turn, is_printed=is_printed, is_inherited=True
+        self._open[carrier] = _OpenCarrier(
+            deliveries=deliveries, carriage=TurnPhase.STEP, turn=turn, is_printed=is_printed, is_inherited=True
         )
 
     def confirm(self, carrier: str) -> None:
@@ -140,7 +141,7 @@ class TurnLog:
         """A carrier did not arrive; return whether it had no proof yet."""
         return self._open.pop(carrier, None) is not None
 
-    def submitted(self, prompt: str, turn: str = "", *, recorded: Collection[str] = ()) -> Verdict:
+    def submitted(self, prompt: str, turn: str = "", *, recorded: Collection[str] = ()) -> TurnVerdict:
         """A prompt came. What the host has `recorded` is proven; what the prompt itself shows begins this turn.
 
         A turn that had ended left nothing open. So what is still open was carried in one that was interrupted, unless
@@ -157,41 +158,43 @@ class TurnLog:
             is_shown = carried.is_in(prompt)
             if is_shown:
                 # It is what this turn begins with: read when the turn goes on, gone when it is taken back.
-                self._open[carrier] = _Carried(
-                    deliveries=carried.deliveries, carriage=Carriage.OPENING, turn=turn, is_printed=True
+                self._open[carrier] = _OpenCarrier(
+                    deliveries=carried.deliveries, carriage=TurnPhase.OPENING, turn=turn, is_printed=True
                 )
-            is_lost = carried.carriage is not Carriage.WAKE and not is_shown and not (turn and carried.turn == turn)
+            is_lost = carried.carriage is not TurnPhase.WAKE and not is_shown and not (turn and carried.turn == turn)
             if is_lost or not carried.deliveries:
                 del self._open[carrier]
             if is_lost and carried.deliveries:
                 released.append(carrier)
         returned = {name: carried.deliveries for name, carried in late.items()}
-        return Verdict(proven=proven, evidence="in a prompt or the transcript", released=released, returned=returned)
+        return TurnVerdict(
+            proven=proven, evidence="in a prompt or the transcript", released=released, returned=returned
+        )
 
-    def stepped(self, turn: str = "", *, is_step: bool) -> Verdict:
+    def stepped(self, turn: str = "", *, is_step: bool) -> TurnVerdict:
         """A tool has run; with `is_step` this is known to be another model step than the last such event."""
-        kinds = {Carriage.OPENING, Carriage.STEP} if is_step else {Carriage.OPENING}
-        return Verdict(proven=self._take(kinds, turn), evidence="later step")
+        kinds = {TurnPhase.OPENING, TurnPhase.STEP} if is_step else {TurnPhase.OPENING}
+        return TurnVerdict(proven=self._take(kinds, turn), evidence="later step")
 
-    def ended(self, turn: str = "", *, recorded: Collection[str] = ()) -> Verdict:
+    def ended(self, turn: str = "", *, recorded: Collection[str] = ()) -> TurnVerdict:
         """The model is done with the turn: it has read everything in it, and what the host has `recorded`."""
-        proven = self._take({Carriage.OPENING, Carriage.STEP}, turn)
-        return Verdict(proven=[*proven, *self.written(recorded).proven], evidence="end of turn")
+        proven = self._take({TurnPhase.OPENING, TurnPhase.STEP}, turn)
+        return TurnVerdict(proven=[*proven, *self.written(recorded).proven], evidence="end of turn")
 
-    def written(self, recorded: Collection[str]) -> Verdict:
+    def written(self, recorded: Collection[str]) -> TurnVerdict:
         """The host has `recorded` what was carried, in whichever turn it was."""
         done = [name for name, carried in self._open.items() if set(carried.deliveries) <= set(recorded)]
         proven = [delivery for carrier in done for delivery in self._open.pop(carrier).deliveries]
-        return Verdict(proven=proven, evidence="in the transcript")
+        return TurnVerdict(proven=proven, evidence="in the transcript")
 
     def give_up_wakes(self) -> Sequence[str]:
         """Wait no longer for the proof of wakes; return their carriers."""
-        carriers = [carrier for carrier, carried in self._open.items() if carried.carriage is Carriage.WAKE]
+        carriers = [carrier for carrier, carried in self._open.items() if carried.carriage is TurnPhase.WAKE]
         self._given_up |= {carrier: self._open.pop(carrier) for carrier in carriers}
         if len(self._given_up) > MAX_CARRIERS:
             self._given_up.clear()
         return carriers
 
-    def _take(self, kinds: Collection[Carriage], turn: str) -> list[DeliveryId]:
+    def _take(self, kinds: Collection[TurnPhase], turn: str) -> list[DeliveryId]:
         carriers = [name for name, c in self._open.items() if c.carriage in kinds and c.is_printed and c.is_of(turn)]
         return [delivery for carrier in carriers for delivery in self._open.pop(carrier).deliveries]

@@ -12,10 +12,11 @@ from dataclasses import dataclass
 from harken import render
 from harken.inbox import Inbox
 from harken.inbox.questions import Questions
-from harken.model import Attention, DeliveryId, Message, MessageId, Trust, fresh_id
+from harken.model import Attention, DeliveryId, Message, MessageId, Trust
 from harken.sessions.frames import width
+from harken.sessions.proof import text_carrier
 from harken.sessions.session import Session
-from harken.sessions.turns import Carriage
+from harken.sessions.turns import TurnPhase
 
 PUSHING = frozenset({Attention.WAKE, Attention.BOUNDARY})
 MAX_MESSAGES = 50
@@ -29,7 +30,7 @@ class SurfaceProfile:
 
     surface: str
     most_chars: int
-    carriage: Carriage
+    phase: TurnPhase
     speaks_as_user: bool = False  # bodies of the owner only: the model takes it for its user's word
     has_block: bool = False  # the most recent channel messages go along
     is_new_turn: bool = False  # what was announced in the last turn may be announced again
@@ -43,8 +44,7 @@ class HookText:
     carrier: str = ""
     deliveries: tuple[DeliveryId, ...] = ()
     noticed: frozenset[MessageId] = frozenset()  # announced without their text
-    block_before: MessageId | None = None  # what the last block ended with before this one
-    owed_before: frozenset[MessageId] = frozenset()  # what the session was last told to answer before this one
+    told_before: tuple[MessageId | None, frozenset[MessageId]] = (None, frozenset())  # `Session.last_told` before this
 
 
 NO_TEXT = HookText()
@@ -63,18 +63,16 @@ class HookComposer:
             return NO_TEXT
         if profile.is_new_turn:
             session.forget_notices()
-        if profile.carriage is Carriage.WAKE:
-            # A turn of its own begins: how often earlier ones were held up does not matter for it.
-            session.stops = 0
-        carrier = f"{profile.surface}/{fresh_id('c-')}"
-        block, deliveries, block_before = "", list[DeliveryId](), session.last_block
+        if profile.phase is TurnPhase.WAKE:
+            session.begin_wake()
+        carrier = text_carrier(profile.surface)
+        block, deliveries, told_before = "", list[DeliveryId](), session.last_told
         if profile.has_block and not profile.speaks_as_user:
             block, deliveries = await self._block(session, profile.surface, carrier)
-        owed_before = session.last_owed
         block = "\n\n".join(part for part in (block, await self._owed(session) if profile.has_block else "") if part)
         room = profile.most_chars - width(block) - 2
         # What was only announced because of the voice may come whole through another one; what is too long may not.
-        known = session.noticed if profile.speaks_as_user else session.oversize
+        known = session.told_of if profile.speaks_as_user else session.too_long
         # Where no block may be shown, what would have stood in it is told like the rest: whole only from the owner.
         reach = PUSHING | {Attention.PROMPT} if profile.has_block and profile.speaks_as_user else PUSHING
         waiting = await self._inbox.waiting(session.reader, reach, MAX_MESSAGES, without=known)
@@ -84,16 +82,16 @@ class HookComposer:
         offers = await self._inbox.hand_over(session.reader, chosen, surface=profile.surface, carrier=carrier)
         taken = {message.id for message in chosen}
         if not profile.speaks_as_user:
-            session.oversize.update(message.id for message in waiting if message.id not in taken)
-        left = [m for m in waiting if m.id not in taken and m.id not in session.noticed]
+            session.note_too_long([message.id for message in waiting if message.id not in taken])
+        left = [m for m in waiting if m.id not in taken and m.id not in session.told_of]
         noticed = frozenset(message.id for message in left)
-        session.noticed |= noticed
         is_listed = not profile.speaks_as_user
         told = render.telling(offers, left, most_chars=room, is_listed=is_listed, is_least=is_least)
         text = "\n\n".join(part for part in (told, block) if part)
         deliveries += [offer.delivery_id for offer in offers]
-        session.last_notice = render.announcement(left, is_listed=is_listed, is_least=is_least) if left else ""
-        session.turns.carry(carrier, deliveries, profile.carriage, turn=turn)
+        notice = render.announcement(left, is_listed=is_listed, is_least=is_least) if left else ""
+        session.announce(noticed, notice)
+        session.carry(carrier, deliveries, profile.phase, turn=turn)
         if not text:
             return NO_TEXT
         return HookText(
@@ -101,26 +99,20 @@ class HookComposer:
             carrier=carrier,
             deliveries=tuple(deliveries),
             noticed=noticed,
-            block_before=block_before,
-            owed_before=owed_before,
+            told_before=told_before,
         )
 
     async def take_back(self, session: Session, told: HookText) -> None:
         """The text did not arrive: what it carried is queued as before."""
-        session.turns.forget(told.carrier)
-        session.noticed -= told.noticed
-        session.oversize -= told.noticed
-        session.last_block, session.last_owed = told.block_before, told.owed_before
+        session.not_carried(told.carrier, told.noticed, told.told_before)
         if told.deliveries:
-            await self._inbox.withdraw(session.key, told.carrier)
+            await self._inbox.proofs.withdraw(session.key, told.carrier)
 
     async def give_up(self, session: Session, told: HookText) -> None:
         """Nobody knows whether the text arrived: what it carried is offered again, as a repeat."""
-        session.turns.forget(told.carrier)
-        session.noticed -= told.noticed
-        session.oversize -= told.noticed
+        session.not_carried(told.carrier, told.noticed)
         if told.deliveries:
-            await self._inbox.release(session.key, [told.carrier])
+            await self._inbox.proofs.release(session.key, [told.carrier])
 
     async def _block(self, session: Session, surface: str, carrier: str) -> tuple[str, list[DeliveryId]]:
         """Return the channel messages that go with a prompt, unless nothing changed since the last one."""
@@ -131,9 +123,9 @@ class HookComposer:
         whole = [message for message in recent if render.fits_a_line(message)]
         offers = await self._inbox.hand_over(session.reader, whole, surface=surface, carrier=carrier)
         deliveries = {offer.message.id: offer.delivery_id for offer in offers}
-        if not deliveries and (recent[-1].id == session.last_block or await self._was_told(session, recent)):
+        if not deliveries and (recent[-1].id == session.last_told[0] or await self._was_told(session, recent)):
             return "", []
-        session.last_block = recent[-1].id
+        session.show_block(recent[-1].id)
         shown = {message.id for message in recent}
         waiting = await self._inbox.waiting(session.reader, {Attention.PROMPT}, MAX_MESSAGES)
         older = sum(message.id not in shown for message in waiting)
@@ -143,15 +135,15 @@ class HookComposer:
     async def _owed(self, session: Session) -> str:
         """Return the line about what waits for this agent's answer, unless it was told the same before."""
         found = await self._questions.owed(session.mailboxes, session.consumer, MOST_OWED)
-        before, session.last_owed = session.last_owed, frozenset(each.message.id for each in found)
-        if not found or session.last_owed == before:
+        is_news = session.owe(frozenset(each.message.id for each in found))
+        if not found or not is_news:
             return ""
         names = [each.message.id for each in found]
         return render.owed_line(names, self._questions.how_long(found[0]), is_least=len(found) >= MOST_OWED)
 
     async def _was_told(self, session: Session, recent: Sequence[Message]) -> bool:
         """Whether an earlier daemon gave a session all of these: this one did not hear it begin."""
-        if session.last_block is not None or "start" in session.moments:
+        if session.last_told[0] is not None or "start" in session.moments:
             return False
         seen = await self._inbox.seen_by(recent)
         return all(session.consumer in seen[message.id] for message in recent)

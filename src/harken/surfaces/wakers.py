@@ -15,7 +15,7 @@ import anyio
 from harken.hosts.wake import PushChannel
 from harken.model import WakeResult
 from harken.sessions.session import Session
-from harken.sessions.turns import Carriage
+from harken.sessions.turns import TurnPhase
 from harken.surfaces.composer import HookComposer, SurfaceProfile
 
 Send = Callable[[str], Awaitable[bool | None]]
@@ -61,14 +61,12 @@ class TextWaker:
 
     async def wake(self) -> WakeResult:
         """Hand over what waits, if the session can be woken now."""
-        if self.session.probe is not None:
-            self.session.hindrance = await self.session.probe()
-        if self.session.hindrance:
+        if await self.session.look():
             return WakeResult.POSTPONED
         profile = SurfaceProfile(
             surface=self.name,
             most_chars=self.most_chars,
-            carriage=Carriage.WAKE,
+            phase=TurnPhase.WAKE,
             speaks_as_user=self.speaks_as_user,
             is_new_turn=True,
         )

@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import Unavailable
-from harken.hosts.hook import HookAdapter, HookMoment
+from harken.hosts.hook import HookAdapter
 from harken.hosts.host import Host
 from harken.hosts.trial_recipe import TrialRecipe
+from harken.sessions.events import HookMoment
 from harken.trial.exchange import ModelAnswer, ModelRequest, resolve, side
 from harken.trial.gate import RequestGate
 from harken.trial.model import HeldRequests, MockModel, Predicate

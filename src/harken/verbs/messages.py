@@ -218,7 +218,7 @@ async def _prove(context: CallContext, a: Prove) -> object:
     named = [DeliveryId(item) for item in a.deliveries]
     # An agent proves its own; a person may have pulled as any consumer.
     only = context.caller.consumer if context.caller.role is Role.AGENT else None
-    seen = await context.inbox.prove(named, "shown", consumer=only)
+    seen = await context.inbox.proofs.prove(named, "shown", consumer=only)
     return {"seen": [delivery.message_id for delivery in seen]}
 
 

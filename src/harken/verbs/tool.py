@@ -272,7 +272,7 @@ async def result_of(tool: Tool, call: ToolCall, arguments: object) -> Sequence[s
     texts = answer.texts(waiting)
     if sum(len(text.encode()) for text in texts) > call.result_bytes and call.drop():
         with anyio.CancelScope(shield=True):
-            await call.inbox.withdraw(call.reader.session, call.carrier)
+            await call.inbox.proofs.withdraw(call.reader.session, call.carrier)
         _log.error("the result of %s has more than %d bytes", tool.name, call.result_bytes)
         raise Unavailable("The result is too large for this host.", "Ask for fewer messages at once.")
     return texts

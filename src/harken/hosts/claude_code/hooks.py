@@ -15,7 +15,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.sessions.events import HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
     {

@@ -21,8 +21,8 @@ from harken.hosts.claude_code.hooks import EVENTS
 from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import HookMoment
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
+from harken.sessions.events import HookMoment
 
 HOST: Final = "claude-code"
 PLUGIN: Final = "harken"

@@ -23,7 +23,7 @@ from harken.hosts.connect.edits import (
     toml_value,
 )
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 
 SERVER: Final = "harken"
 # Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.

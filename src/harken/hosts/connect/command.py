@@ -12,7 +12,7 @@ from subprocess import list2cmdline
 from typing import Final
 
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 
 IN_TASK: Final = "--in-task"
 

@@ -20,8 +20,8 @@ from harken import __version__
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.copilot.hooks import NAME
-from harken.hosts.hook import HookMoment
 from harken.hosts.instructions import SKILLS, Abilities, skill_text
+from harken.sessions.events import HookMoment
 
 MARKETPLACE: Final = "harken-copilot"
 PLUGIN: Final = "harken"

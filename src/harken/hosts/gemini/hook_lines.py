@@ -16,7 +16,7 @@ from typing import Final
 from harken.hosts.connect.command import hook_line
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
-from harken.hosts.hook import HookMoment
+from harken.sessions.events import HookMoment
 
 SUBAGENT_TOOL: Final = "invoke_agent"
 MARK_EVENT: Final = "BeforeTool"

@@ -14,7 +14,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "gemini-cli"
 CLEARED: Final = "clear"  # the reason of an end after which the process goes on

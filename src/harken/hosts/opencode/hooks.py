@@ -13,7 +13,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "opencode"
 MOST_CHARS: Final = 8_000  # opencode has no limit of its own

@@ -16,8 +16,8 @@ from harken.hosts.connect.approval import UNASKED
 from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.plan import InstallTarget
-from harken.hosts.hook import HookMoment
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME
+from harken.sessions.events import HookMoment
 
 SERVER: Final = "harken"
 HOOK_NAME: Final = "harken"

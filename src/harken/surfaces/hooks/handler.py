@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Final
@@ -17,36 +17,35 @@ import anyio
 
 from harken.clock import Clock
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
 from harken.hosts.host import GENERIC, answers_one_prompt
 from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.marks import is_run_by
 from harken.hosts.process import command_line, identity_of
-from harken.hosts.registry import hook_adapter, host_named, push_channels
+from harken.hosts.registry import hook_adapter, host_named
 from harken.inbox import Inbox
-from harken.model import TASK, DeliveryId, SessionKey, TaskId, fresh_id
-from harken.sessions.frames import holds
+from harken.model import TASK, SessionKey, TaskId
+from harken.sessions.events import HookEvent, HookMoment
 from harken.sessions.reading import NamedTask, ReadingOf
 from harken.sessions.session import Session, Waker
-from harken.sessions.turns import Carriage, Verdict
+from harken.sessions.turns import TurnPhase
 from harken.surfaces.composer import NO_TEXT, HookComposer, HookText, SurfaceProfile
-from harken.surfaces.hooks.transcript import proven_by
+from harken.surfaces.hooks.transcript import read_record
 from harken.surfaces.wire import sound_json
 
 MAX_PAYLOAD = 1 << 20
 HEAD_CHARS = 4_096
 _FIELD = re.compile(r'"(\w{1,40})"\s*:\s*"([^"\\]{0,400})"')
-_CARRIAGES: Final[Mapping[HookMoment, Carriage]] = MappingProxyType(
+_PHASES: Final[Mapping[HookMoment, TurnPhase]] = MappingProxyType(
     {
-        HookMoment.PROMPT: Carriage.OPENING,
-        HookMoment.TOOL: Carriage.STEP,
-        HookMoment.STOP: Carriage.OPENING,
-        HookMoment.BELL: Carriage.WAKE,
+        HookMoment.PROMPT: TurnPhase.OPENING,
+        HookMoment.TOOL: TurnPhase.STEP,
+        HookMoment.STOP: TurnPhase.OPENING,
+        HookMoment.BELL: TurnPhase.WAKE,
     }
 )
 
 PRINT_SECONDS = 0.25  # how long a hook waits for another one of its session to have printed
-_RESULT = "result/"  # how carriers begin that are results of Harken's own tools, where hooks tell whose they were
 _HELD = f"hook: {HookMoment.STOP.value}/"
 _MOMENTS = frozenset(moment.value for moment in HookMoment)
 
@@ -78,11 +77,10 @@ class HookHandler:
         bell_of: Callable[[SessionKey], str],
     ) -> None:
         self._inbox = inbox
+        self._proofs = inbox.proofs
         self._clock = clock
         self._composer = composer
         self._wakers = wakers
-        # How carriers begin that are not calls of an edge.
-        self._told = ("hook: ", "wake: ", *(f"{each.surface}/" for each in push_channels().values()), _RESULT)
         self._reading_of = reading_of
         self._bell_of = bell_of
         self._printing: list[HookResult] = []  # those that have a text and have not printed it
@@ -99,14 +97,12 @@ class HookHandler:
             return HookResult()
         session = await self.meet(hello, event, pids)
         if not session.is_hooked:
-            await self.settle_past(session)
-        if _is_late(session, event) or _is_past(session, event):
-            session.broken_turn = event.turn
+            await self._proofs.settle_past(session)
+        if session.ignores(event):
             return HookResult()
-        session.moments.add(event.moment.value)
-        session.notice_moments = _notice_moments(adapter)
-        session.moment_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
-        session.wakers.update((waker.name, waker) for waker in self._wakers(session, hello))
+        most_chars = {moment.value: most for moment, most in adapter.most_chars.items()}
+        session.hook_ran(event.moment, notice_moments=_notice_moments(adapter), moment_chars=most_chars)
+        session.add_wakers(self._wakers(session, hello))
         await self._wait_for_prints(session)
         told = NO_TEXT if event.is_compacted else await self._act(adapter, session, event)
         self._inbox.sessions.note_change(session.key)
@@ -122,23 +118,6 @@ class HookHandler:
         agent = consumer_of(host_named(hello.host), hello.host)
         reading = self._reading_of(event.cwd or hello.cwd, agent, _task_of(hello))
         return hello.is_in_task and not reading.consumer.startswith(TASK)
-
-    async def settle_past(self, session: Session) -> None:
-        """Let the log of a session and its open offers agree after a restart.
-
-        What an earlier daemon told it by hooks and wakes, and nobody is left to prove, is offered again.
-        """
-        known = session.turns.carriers
-        offers = await self._inbox.open_offers(session.key)
-        # What a result carried was known to an earlier version's store by the call that it answered.
-        named = {offer.carrier for offer in offers} | {name for name in known if name.startswith(_RESULT)}
-        for carrier in set(known) - named:
-            session.turns.forget(carrier)
-        lost = {
-            offer.carrier for offer in offers if offer.carrier.startswith(self._told) and offer.carrier not in known
-        }
-        if lost:
-            await self._inbox.release(session.key, lost)
 
     async def meet(self, hello: Hello, event: HookEvent, pids: Sequence[int]) -> Session:
         """Return the session that a hook speaks for, new or known."""
@@ -172,20 +151,20 @@ class HookHandler:
         )
         session, former = self._inbox.sessions.meet(candidate, pids)
         if former is not None:
-            await self._inbox.rename(former, session.key)
+            await self._proofs.rename(former, session.key)
         if not session.is_hooked:
-            session.is_one_shot = answers_one_prompt(host, command_line(session.pid))
+            session.note_one_shot(is_one_shot=answers_one_prompt(host, command_line(session.pid)))
         # An edge may have named its task; only with the first hook it is known where the agent runs.
         task = None if session.is_hooked else session.named
         if task is not None and self._inbox.sessions.name_task(session, task, self._reading_of):
-            await self._inbox.release(session.key)
+            await self._proofs.release(session.key)
         self._inbox.sessions.touch(session.key, now)
         return session
 
     def confirm(self, result: HookResult) -> None:
         """A hook has printed its text: from now on the events of its host can prove it."""
         if result.session is not None and result.told.text:
-            result.session.turns.confirm(result.told.carrier)
+            result.session.carried(result.told.carrier)
             self._settle(result)
             self._inbox.sessions.note_change(result.session.key)
 
@@ -197,8 +176,7 @@ class HookHandler:
         undo = self._composer.give_up if is_unknown else self._composer.take_back
         await undo(result.session, result.told)
         if result.told.text and result.told.carrier.startswith(_HELD):
-            result.session.stops -= 1
-            result.session.rest()
+            result.session.not_held_up()
         # A notice carries nothing, so no commit says that it is to be said again.
         self._inbox.sessions.note_change(result.session.key)
 
@@ -212,79 +190,34 @@ class HookHandler:
             for result in [each for each in self._printing if each.session is session]:
                 await result.printed.wait()
 
-    async def look_again(self, session: Session) -> None:
-        """Look into the host's record while a wake is unproven: many hosts write it after their hooks have run."""
-        await self._judge(session, session.turns.written(await self._read(session)))
-
     async def _act(self, adapter: HookAdapter, session: Session, event: HookEvent) -> HookText:
-        await self._release_awaited(session, event)
+        is_own = await self._proofs.hear(session, event, read_record)
         if event.is_interrupted:
-            session.rest(event.turn)
-            session.forget_notices()
-            await self._abandon_results(session)
             return NO_TEXT
-        await self._follow_turn(session, event)
-        is_own = _is_own(session, event.prompt)
-        await self._take_proof(session, event)
-        await self._note_results(session, event)
         match event.moment:
             case HookMoment.START:
                 # One that names a turn says that nothing runs in it any more.
-                session.rest(event.turn)
-                session.forget_notices()
+                session.went_idle(event.turn)
                 return NO_TEXT
             case HookMoment.END:
-                await self._leave(session, keeps_running=event.keeps_running)
+                await self._proofs.leave(session, read_record, keeps_running=event.keeps_running)
                 return NO_TEXT
             case HookMoment.PROMPT:
-                session.work(event.turn)
-                session.stops = session.stops if is_own else 0
+                session.begin_turn(event.turn, is_own=is_own)
             case HookMoment.TOOL:
                 session.work(event.turn)
             case HookMoment.STOP | HookMoment.BELL:
                 pass
         is_stop = event.moment is HookMoment.STOP
-        if is_stop and session.stops >= adapter.most_stops:
+        if is_stop and not session.can_be_held_up(adapter.most_stops):
             session.rest()
             return NO_TEXT
         told = await self._tell(adapter, session, event, is_own=is_own)
         if is_stop and told.text:
-            session.stops += 1
+            session.held_up()
         elif is_stop:
             session.rest()
         return told
-
-    async def _take_proof(self, session: Session, event: HookEvent) -> None:
-        await self._judge(session, _verdict(session, event, await self._recorded(session, event)))
-        if event.moment is HookMoment.STOP and not session.shares_connection:
-            await self._inbox.prove(_settled(session, event.turn), "end of turn")
-
-    async def _note_results(self, session: Session, event: HookEvent) -> None:
-        """Note what a result of Harken's own tools carried: the next step of this turn, or its end, proves it."""
-        session.reports_results = session.reports_results or event.results is not None
-        if event.moment is not HookMoment.TOOL or not event.results:
-            return
-        carrier = f"{_RESULT}{fresh_id('c-')}"
-        # The call may have been taken for another conversation's: only now it is known whose it was.
-        deliveries = await self._inbox.reassign(
-            [DeliveryId(each) for each in event.results],
-            consumer=session.consumer,
-            session=session.key,
-            carrier=carrier,
-        )
-        session.turns.carry(carrier, deliveries, Carriage.STEP, turn=event.turn)
-        session.turns.confirm(carrier)
-
-    async def _recorded(self, session: Session, event: HookEvent) -> Collection[str]:
-        """Return what the host's own record proves: of a turn without an end, or of a wake that no prompt shows."""
-        session.transcript = event.transcript or session.transcript
-        return await self._read(session) if event.moment in (HookMoment.PROMPT, HookMoment.STOP) else ()
-
-    async def _read(self, session: Session) -> Collection[str]:
-        reader = host_named(session.host).transcript
-        if reader is None or not session.turns.carried:
-            return ()
-        return await proven_by(reader(), session.transcript, session.turns.carried)
 
     async def _tell(self, adapter: HookAdapter, session: Session, event: HookEvent, *, is_own: bool) -> HookText:
         moment = event.moment
@@ -294,127 +227,21 @@ class HookHandler:
         profile = SurfaceProfile(
             surface=f"hook: {moment.value}" if moment is not HookMoment.BELL else "wake: bell",
             most_chars=most_chars,
-            carriage=_CARRIAGES[moment],
+            phase=_PHASES[moment],
             speaks_as_user=adapter.voices.get(moment, Voice.USER) is Voice.USER,
             has_block=moment is HookMoment.PROMPT and not is_own,
             is_new_turn=moment is HookMoment.PROMPT and not is_own,
         )
         return await self._composer.tell(session, profile, turn=event.turn)
 
-    async def _release_awaited(self, session: Session, event: HookEvent) -> None:
-        """After a restart another turn is told of before an edge is back: what that one carried was in none of it."""
-        is_same = event.turn == session.turn and not event.is_interrupted
-        is_first = event.moment in (HookMoment.START, HookMoment.PROMPT) and not event.turn
-        if not session.awaited or event.moment is HookMoment.BELL or (is_same and not is_first):
-            return
-        edges, session.awaited = session.awaited, frozenset[str]()
-        offers = [each for each in await self._inbox.open_offers(session.key) if each.carrier.split("/")[0] in edges]
-        if event.moment is HookMoment.PROMPT:
-            # The host's own record may show it; else the prompt lets go of it.
-            for offer in offers:
-                session.turns.inherit(offer.carrier, offer.delivery_id, session.turn, is_printed=False)
-        elif offers:
-            await self._inbox.release(session.key, {offer.carrier for offer in offers})
-
-    async def _follow_turn(self, session: Session, event: HookEvent) -> None:
-        """Note in which turn a session is; what tool results carried in another one is proven no more."""
-        if session.is_replaced:
-            session.is_replaced = False
-            await self._inbox.release(session.key)
-        is_same = bool(event.turn) and event.turn == session.turn
-        if event.moment in (HookMoment.START, HookMoment.PROMPT) and not is_same:
-            await self._abandon_results(session)
-        elif event.moment is HookMoment.TOOL and event.turn:
-            # The hook of its prompt was lost.
-            await self._abandon_results(session, but_of=event.turn)
-        if event.moment in (HookMoment.PROMPT, HookMoment.TOOL):
-            session.turn = event.turn
-
-    async def _abandon_results(self, session: Session, *, but_of: str = "") -> None:
-        """Another turn begins, or this one was interrupted: what tool results carried in it is offered again."""
-        if session.shares_connection:
-            await self._abandon_unreported(session, is_going_on=bool(but_of))
-            return
-        carriers = [carrier for pusher in session.connections.values() for carrier in pusher.abandon(but_of)]
-        if carriers:
-            await self._inbox.release(session.key, carriers)
-
-    async def _abandon_unreported(self, session: Session, *, is_going_on: bool) -> None:
-        """Let go of results that no hook has told of; while the turn goes on, one may still do so."""
-        if is_going_on:
-            return
-        # Any conversation of the process may have been taken for the one that called.
-        for each in self._inbox.sessions.all_of_process(session.host, session.pid):
-            offers = await self._inbox.open_offers(each.key)
-            if carriers := {offer.carrier for offer in offers if not offer.carrier.startswith(self._told)}:
-                await self._inbox.release(each.key, carriers)
-
-    async def _judge(self, session: Session, verdict: Verdict) -> None:
-        # What a payload names may be anybody's: a session proves what its own reader was given.
-        await self._inbox.prove(verdict.proven, verdict.evidence, consumer=session.consumer)
-        for carrier, deliveries in verdict.returned.items():
-            await self._inbox.renew(session.key, deliveries, carrier)
-        if verdict.released:
-            session.last_block, session.last_owed = None, frozenset()
-            await self._inbox.release(session.key, verdict.released)
-
-    async def _leave(self, session: Session, *, keeps_running: bool) -> None:
-        """The conversation is over: what is unproven may be offered to another session."""
-        await self.look_again(session)
-        await self._inbox.release(session.key)
-        session.begin_anew()
-        if keeps_running:
-            session.rest()
-            session.native = ""
-        elif session.connections:
-            # Its connection ends with the process, or goes on with another conversation; until then it is a session.
-            session.forget_hooks()
-        else:
-            self._inbox.sessions.end(session.key)
-
 
 def _task_of(hello: Hello) -> NamedTask | None:
     return NamedTask(TaskId(hello.task), hello.task_said_by) if hello.task else None
 
 
-def _verdict(session: Session, event: HookEvent, recorded: Collection[str]) -> Verdict:
-    turns, turn = session.turns, event.turn
-    match event.moment:
-        case HookMoment.PROMPT:
-            return turns.submitted(event.prompt, turn, recorded=recorded)
-        case HookMoment.TOOL:
-            return turns.stepped(turn, is_step=event.is_step)
-        case HookMoment.STOP:
-            return turns.ended(turn, recorded=recorded)
-        case _:
-            return Verdict()
-
-
-def _is_past(session: Session, event: HookEvent) -> bool:
-    """Whether an interruption is of a turn that another one has followed: it came late, and ends nothing."""
-    is_end = event.is_interrupted or (event.moment is HookMoment.START and session.reports_interrupts)
-    is_named = bool(event.turn) and bool(session.turn)
-    return is_end and is_named and event.turn != session.turn and not session.is_inherited
-
-
-def _is_late(session: Session, event: HookEvent) -> bool:
-    """Whether a tool is of a turn that was interrupted: no model reads what its hook says, and nothing is at work."""
-    return event.moment is HookMoment.TOOL and event.turn == session.broken_turn != ""
-
-
-def _settled(session: Session, turn: str) -> Collection[DeliveryId]:
-    return [delivery for pusher in session.connections.values() for delivery in pusher.settle(turn)]
-
-
 def _notice_moments(adapter: HookAdapter) -> frozenset[str]:
     """Return the moments through which no outsider's words go."""
     return frozenset(m.value for m in HookMoment if adapter.voices.get(m, Voice.USER) is Voice.USER)
-
-
-def _is_own(session: Session, prompt: str) -> bool:
-    """Whether a prompt is what Harken itself said: it is not a new one of the person's."""
-    notice = session.last_notice
-    return any(holds(prompt, each) for each in session.turns.carried) or (bool(notice) and notice in prompt)
 
 
 def _fields(payload: bytes) -> Mapping[str, object] | None:

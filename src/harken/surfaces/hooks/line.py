@@ -14,11 +14,12 @@ import msgspec
 from anyio.abc import ByteStream
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import HookAdapter, HookEvent, HookMoment, Voice
+from harken.hosts.hook import HookAdapter, Voice
 from harken.hosts.registry import host_named
 from harken.inbox import Inbox
 from harken.memory import json_bytes
 from harken.model import fresh_id
+from harken.sessions.events import HookEvent, HookMoment
 from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks.handler import HookHandler
 from harken.surfaces.wakers import TextWaker
@@ -72,18 +73,14 @@ class LineConnection:
         if isinstance(former, TextWaker) and former.close is not None:
             # Two would not know of each other: the older one connects again if its program is still there.
             former.close()
-        session.wakers[waker.name] = waker
-        session.farewells.append(self._over.set)
-        self._inbox.sessions.note_change()
         try:
-            async with anyio.create_task_group() as tasks:
-                tasks.start_soon(self._listen)
-                await self._over.wait()
-                tasks.cancel_scope.cancel()
+            with session.woken_by(waker, self._over.set):
+                self._inbox.sessions.note_change()
+                async with anyio.create_task_group() as tasks:
+                    tasks.start_soon(self._listen)
+                    await self._over.wait()
+                    tasks.cancel_scope.cancel()
         finally:
-            session.farewells.remove(self._over.set)
-            if session.wakers.get(waker.name) is waker:
-                del session.wakers[waker.name]
             for waiting in self._waiting.values():
                 waiting.set()
 

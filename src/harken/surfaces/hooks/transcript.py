@@ -9,6 +9,8 @@ from collections.abc import Collection, Sequence
 import anyio.to_thread
 
 from harken.hosts.host import RecordReader
+from harken.hosts.registry import host_named
+from harken.sessions.session import Session
 
 TAIL_BYTES = 4 << 20
 
@@ -33,3 +35,11 @@ def _tail(path: str) -> Sequence[bytes]:
         file.seek(max(0, status.st_size - TAIL_BYTES))
         lines = file.read(TAIL_BYTES).splitlines()
     return lines[1:] if is_cut else lines
+
+
+async def read_record(session: Session) -> Collection[str]:
+    """Return what a session's host has recorded of what it was told and has not proven."""
+    reader = host_named(session.host).transcript
+    if reader is None or not session.unproven:
+        return ()
+    return await proven_by(reader(), session.transcript, session.unproven)

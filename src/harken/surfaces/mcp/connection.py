@@ -21,7 +21,7 @@ from harken import render
 from harken.hosts.hello import Hello
 from harken.hosts.registry import host_named, host_of_client, push_channels
 from harken.model import DeliveryId, SessionKey
-from harken.sessions.calls import CarrierLog
+from harken.sessions.calls import CallLog
 from harken.sessions.session import Note, Session
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.greeting import client_name
@@ -50,9 +50,9 @@ class Connection:
     ) -> None:
         self._lines = lines
         self._inbox = means.inbox
-        self._evidence = CarrierLog()
+        self._calls = CallLog(hello.edge)
         self._open: set[str] = set()
-        self._agent = AgentServer(hello=hello, means=means, evidence=self._evidence, pusher=self, greeted=self._greeted)
+        self._agent = AgentServer(hello=hello, means=means, calls=self._calls, pusher=self, greeted=self._greeted)
         self._greet = greet
         self._hello = hello
         self._outlet = Outlet(stream, self._note_answer, self._note_loss)
@@ -100,11 +100,11 @@ class Connection:
 
     def settle(self, turn: str = "") -> Collection[DeliveryId]:
         """Return, once, what answers that were written have carried in a turn."""
-        return self._evidence.settle(turn)
+        return self._calls.settle(turn)
 
     def abandon(self, but_of: str = "") -> Collection[str]:
         """Return, once, the carriers of answers that were written and that nothing proves any more."""
-        return [self._agent.carrier(request) for request in self._evidence.abandon(but_of)]
+        return self._calls.abandon(but_of)
 
     async def _read(self, to_server: MemoryObjectSendStream[SessionMessage | Exception]) -> None:
         async with to_server:
@@ -142,7 +142,7 @@ class Connection:
             return False
         self._open.add(request_key(message.id))
         if message.method == "tools/call":
-            self._evidence.begin(request_key(message.id))
+            self._calls.begin(request_key(message.id))
         if message.method == "server/discover" and host_of_client(client_name(message.params)).needs_handshake:
             self._open.discard(request_key(message.id))
             await self._outlet.send_error(message.id, types.METHOD_NOT_FOUND, "Method not found")
@@ -164,22 +164,22 @@ class Connection:
     def _discard(self, session: Session, request: str) -> bool:
         """Let go of what an answered call has carried; return whether that was unproven."""
         # What was answered before a restart is with the session's turns.
-        return self._evidence.discard(request) or session.turns.forget(self._agent.carrier(request))
+        return self._calls.discard(request) or session.forget_carrier(self._calls.carrier(request))
 
     def _note_loss(self, request: str) -> None:
         """A request will get no answer: what was offered to it has reached nobody."""
         self._open.discard(request)
-        if self._evidence.cancel(request):
+        if self._calls.cancel(request):
             self._take_back(request)
 
     def _give_again(self, session: SessionKey, request: str) -> None:
         if self._tasks is not None:
-            self._tasks.start_soon(self._inbox.release, session, [self._agent.carrier(request)])
+            self._tasks.start_soon(self._inbox.proofs.release, session, [self._calls.carrier(request)])
 
     def _take_back(self, request: str) -> None:
         session = self._agent.session
         if session is not None and self._tasks is not None:
-            self._tasks.start_soon(self._inbox.withdraw, session.key, self._agent.carrier(request))
+            self._tasks.start_soon(self._inbox.proofs.withdraw, session.key, self._calls.carrier(request))
 
     async def _reject(self, line: bytes, error: ValidationError) -> None:
         """Answer what is not JSON-RPC, under its id where it has one: whoever sent it waits for that."""
@@ -198,7 +198,7 @@ class Connection:
 
     def _note_answer(self, request: str) -> None:
         self._open.discard(request)
-        self._evidence.answer(request)
+        self._calls.answer(request)
 
 
 def _id_of(line: bytes) -> str | int | None:

@@ -1,6 +1,6 @@
 """What an agent can ask over MCP: the handlers of one connection, on the official SDK's low-level server.
 
-Registers the session with the first thing the client says, renders results, and notes in the evidence log what
+Registers the session with the first thing the client says, renders results, and notes in the log of calls what
 each result carried. It knows nothing of sockets; `connection.py` does.
 """
 
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import anyio
@@ -28,13 +28,10 @@ from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox import Caller, Role
-from harken.inbox.results import OpenOffer
 from harken.memory import json_bytes
-from harken.model import SessionKey
-from harken.sessions.calls import CarrierLog
+from harken.sessions.calls import CallLog
 from harken.sessions.reading import NamedTask
 from harken.sessions.session import Pusher, Session
-from harken.sessions.turns import Carriage
 from harken.surfaces.mcp.asking import Ask
 from harken.surfaces.mcp.elicitation import way
 from harken.surfaces.mcp.greeting import GREETINGS, client_name, instructions_for
@@ -62,7 +59,7 @@ class AgentServer:
         *,
         hello: Hello,
         means: AgentServices,
-        evidence: CarrierLog,
+        calls: CallLog,
         pusher: Pusher,
         greeted: Callable[[Session], None],
     ) -> None:
@@ -74,7 +71,7 @@ class AgentServer:
         self._named_by = means.named_by
         self._named: NamedTask | None = None
         self._sources = means.sources
-        self._evidence = evidence
+        self._calls = calls
         self._pusher = pusher
         self._greeted = greeted
         self._bus = InMemorySubscriptionBus()
@@ -124,10 +121,6 @@ class AgentServer:
         """The client has cancelled a call before it is known what an earlier daemon has answered to it."""
         self._cancelled.append(request)
 
-    def carrier(self, request: str) -> str:
-        """Return what the store knows a request of this edge by."""
-        return f"{self._hello.edge}/{request}"
-
     async def publish_growth(self) -> None:
         """Tell `subscriptions/listen` streams that the inbox grew."""
         await self._bus.publish(ResourceUpdated(uri=INBOX_URI))
@@ -138,11 +131,11 @@ class AgentServer:
             return
         key = self.session.key
         if self._inbox.sessions.close(key, self._hello.edge):
-            await self._inbox.release(key)
+            await self._inbox.proofs.release(key)
             _log.info("session %s is gone", key)
             return
         # The session goes on, by its hooks or another edge; they cannot prove what went through this one.
-        await self._release_own(key)
+        await self._inbox.proofs.release_calls(key, self._calls)
 
     async def _enter(self, context: Context) -> Session:
         """Return the session, registered with the first thing the client says."""
@@ -203,7 +196,7 @@ class AgentServer:
         if self._named is None or session.named == self._named:
             return session
         if self._inbox.sessions.name_task(session, self._named, self._reading_of):
-            await self._inbox.release(session.key)
+            await self._inbox.proofs.release(session.key)
         return session
 
     def _is_of_another_task(self, session: Session | None) -> bool:
@@ -213,44 +206,10 @@ class AgentServer:
 
     async def _restore(self, session: Session) -> None:
         """After a restart: what earlier answers carried can still be proven; what was never answered goes again."""
-        if not self._hello.is_resumed:
-            return
-        if self._hello.resent and session.is_busy:
-            # Somebody waits for the answer of a call: it is still in the turn that it was in.
-            session.work()
-        if session.shares_connection:
-            # Of which conversation they were, its hooks have not told, and do not any more.
-            for each in self._inbox.sessions.all_of_process(session.host, session.pid):
-                await self._release_own(each.key)
-            return
-        offers = await self._own_offers(session.key)
-        ignored = () if host_named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
-        unanswered = {self.carrier(request) for request in (*self._hello.resent, *ignored)}
-        is_awaited = self._hello.edge in session.awaited
-        session.awaited -= {self._hello.edge}
-        lost = set[str]()
-        for offer in offers:
-            if offer.carrier in unanswered or (session.is_hooked and not is_awaited):
-                # A hook that came first has told of another turn, or nobody knows which one had it.
-                lost.add(offer.carrier)
-            elif session.is_hooked:
-                # Whether the turn that had it still goes on, its hooks or its host's record say.
-                session.turns.inherit(offer.carrier, offer.delivery_id, session.turn)
-            else:
-                self._evidence.restore(
-                    offer.carrier.removeprefix(self.carrier("")), offer.delivery_id, resent=self._hello.resent
-                )
-        if lost:
-            await self._inbox.release(session.key, lost)
-
-    async def _release_own(self, key: SessionKey) -> None:
-        """Offer again what went through this edge and is unproven."""
-        if carriers := {offer.carrier for offer in await self._own_offers(key)}:
-            await self._inbox.release(key, carriers)
-
-    async def _own_offers(self, key: SessionKey) -> Sequence[OpenOffer]:
-        """Return what went through this edge; another edge of the same session answers for the rest."""
-        return [offer for offer in await self._inbox.open_offers(key) if offer.carrier.startswith(self.carrier(""))]
+        if self._hello.is_resumed:
+            resent = self._hello.resent
+            ignored = () if host_named(session.host).cancels_answered else (*self._hello.cancelled, *self._cancelled)
+            await self._inbox.proofs.resume(session, self._calls, unanswered=(*resent, *ignored), resent=resent)
 
     async def _list_tools(self, context: Context, _params: object) -> types.ListToolsResult:
         host = host_named((await self._enter(context)).host)
@@ -268,7 +227,7 @@ class AgentServer:
                 return session
             self.session, former = self._inbox.sessions.bind(session, self._hello.edge, key, native)
             if former is not None:
-                await self._inbox.rename(former, key)
+                await self._inbox.proofs.rename(former, key)
             return await self._be_named(self.session)
         if native or not session.shares_connection:
             return session
@@ -283,30 +242,18 @@ class AgentServer:
                 session.work()
             session.require_reading()
             call = self._call(context, session)
-            # Where nobody says which conversation calls, its hooks tell which of them had a result.
-            proven = self._evidence.proven_by(call.request, None if session.shares_connection else session)
-            self._hand_over(session)
-            # Where conversations share a connection, the call may be of another one than the result before it.
-            await self._inbox.prove(() if session.reports_results else proven, "later call")
+            await self._inbox.proofs.called(session, self._calls, call.request)
             tool = find_tool(params.name)
             try:
                 texts = await result_of(tool, call, params.arguments)
             finally:
-                if self._evidence.is_lost(call.request):
+                if self._calls.is_lost(call.request):
                     # What was offered after the cancellation was read, and before it got here, has reached nobody.
                     with anyio.CancelScope(shield=True):
-                        await self._inbox.withdraw(session.key, call.carrier)
+                        await self._inbox.proofs.withdraw(session.key, call.carrier)
         except HarkenError as exc:
             return types.CallToolResult(content=[_json({**exc.as_dict(), "hint": tool_hint(exc.hint)})], is_error=True)
         return types.CallToolResult(content=[types.TextContent(type="text", text=text) for text in texts])
-
-    def _hand_over(self, session: Session) -> None:
-        """Let the hooks of other conversations of the connection prove what those had: a call of this one does not."""
-        if session.shares_connection:
-            return
-        for other, request, deliveries, turn in self._evidence.hand_over(session):
-            other.turns.carry(self.carrier(request), deliveries, Carriage.STEP, turn=turn)
-            other.turns.confirm(self.carrier(request))
 
     def _call(self, context: Context, session: Session) -> ToolCall:
         request, turn = request_key(context.request_id), session.turn
@@ -317,11 +264,11 @@ class AgentServer:
             caller=Caller(role=Role.AGENT, consumer=session.consumer, session=session.key),
             edge=self._hello.edge,
             request=request,
-            carrier=self.carrier(request),
-            carry=lambda deliveries: self._evidence.carry(request, deliveries, turn, session),
-            drop=lambda: self._evidence.drop(request),
-            afterwards=lambda do: self._evidence.afterwards(request, do),
-            when_proven=lambda do: self._evidence.when_proven(request, do),
+            carrier=self._calls.carrier(request),
+            carry=lambda deliveries: self._calls.carry(request, deliveries, turn, session),
+            drop=lambda: self._calls.drop(request),
+            afterwards=lambda do: self._calls.afterwards(request, do),
+            when_proven=lambda do: self._calls.when_proven(request, do),
             result_bytes=host_named(session.host).result_bytes,
             sources=self._sources,
         )
