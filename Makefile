@@ -43,6 +43,7 @@ check: $(VENV)/.installed-dev ## style, types, import contract and ratchets: wha
 	$(BIN)/lint-imports
 	$(BIN)/python scripts/ratchets.py
 	$(BIN)/python scripts/edge_table.py --check
+	$(BIN)/python scripts/verb_table.py --check
 	$(BIN)/python scripts/reference.py --check
 
 # SOAK_SITUATIONS=3 plays that many on each host instead of 20, SOAK_KILLS=20 so many kills instead of 300; SOAK_SEED

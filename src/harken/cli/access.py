@@ -7,7 +7,7 @@ import re
 import click
 
 from harken.cli.output import clock_time
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 from harken.errors import UserError
@@ -15,14 +15,14 @@ from harken.errors import UserError
 KINDS = ("channel", "sender", "session")
 _PART = re.compile(r"(\d+(?:\.\d+)?)\s*([smhd])")
 
-_source = click.option("--source", default="*", show_default=True, help="Only where it comes from this source.")
+_source = verb_option("allow", "source", show_default=True)
 _kind = click.argument("kind", type=click.Choice(KINDS))
 
 
 @verb("allow")
 @click.argument("sender")
 @_source
-@click.option("--as-owner", is_flag=True, help="Treat their word as yours.")
+@verb_option("allow", "as_owner")
 def allow(asked: Invocation, *, sender: str, source: str, as_owner: bool) -> None:
     """Let a sender reach sessions."""
     result = _ask(asked, "allow", sender=sender, source=source, as_owner=as_owner)

@@ -16,7 +16,7 @@ import click
 from harken.cli.complete import messages, rule_names, tool_words, waiting_actions
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import ANSWER_SECONDS, Client, Daemon, Result, dial
 from harken.control.slow_notice import SlowNotice
 from harken.errors import Conflict, NotFound, Unavailable, UserError
@@ -96,8 +96,8 @@ def _answered(daemon: Daemon, ref: str, *, is_yes: bool) -> Result:
 
 @verb("run")
 @click.argument("ref", metavar="SEQ", shell_complete=messages)
-@click.option("--rule", metavar="NAME", default="", shell_complete=rule_names, help="As this rule says.")
-@click.option("--agent", metavar="HOST", default="", shell_complete=complete_hosts, help="The agent that runs.")
+@verb_option("run_now", "rule", metavar="NAME", shell_complete=rule_names)
+@verb_option("run_now", "agent", metavar="HOST", shell_complete=complete_hosts)
 @click.option(
     "--tool",
     "tools",
@@ -112,7 +112,7 @@ def _answered(daemon: Daemon, ref: str, *, is_yes: bool) -> Result:
     type=click.Path(exists=True, file_okay=False, path_type=Path),
     help="The folder it works in; else one of its own.",
 )
-@click.option("--prompt", metavar="TEXT", default="", help="What to do; {{content}} becomes the message.")
+@verb_option("run_now", "prompt", metavar="TEXT")
 @click.option("--follow", "-f", "is_followed", is_flag=True, help="Show what it prints until it is over.")
 @click.option("--yes", "-y", "is_agreed", is_flag=True, help="Do it without asking.")
 def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wish: object) -> None:

@@ -6,7 +6,7 @@ import click
 
 from harken.cli import complete
 from harken.cli.output import clock_time, note_to_person
-from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 
@@ -27,7 +27,7 @@ def browsers(asked: Invocation) -> None:
 
 @verb("sign-out")
 @click.argument("names", nargs=-1, metavar="ID...", shell_complete=complete.browsers)
-@click.option("--all", "is_all", is_flag=True, help="Every browser.")
+@verb_option("sign_out", "is_all")
 def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
     """Sign browsers out of the page. What is open in them ends too."""
     with Daemon(asked.home) as daemon:

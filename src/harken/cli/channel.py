@@ -16,7 +16,7 @@ from harken.cli.actions import confirm, pause, resume, run
 from harken.cli.complete import channel_names, mailboxes, sources_of_channels
 from harken.cli.output import DIM, Screen, clock_time, note_to_person
 from harken.cli.rules import LIST, RELOAD, look
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 
@@ -55,13 +55,11 @@ def channel() -> None:
 
 
 _name = click.argument("name", metavar="[NAME]", default="", shell_complete=channel_names)
-_source = click.option(
-    "--source", default="", shell_complete=sources_of_channels, help="Of this source, when several have the channel."
-)
+_source = verb_option("channel", "source", shell_complete=sources_of_channels)
 
 
 @verb("list")
-@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@verb_option("channels", "limit", show_default=True)
 def list_channels(asked: Invocation, *, limit: int) -> None:
     """Show the channels, the last active first: unread, all, when, and the beginning of the newest message."""
     with Daemon(asked.home) as daemon:
@@ -112,7 +110,7 @@ def ack(asked: Invocation, *, name: str, source: str) -> None:
 @verb("inject")
 @_name
 @_source
-@click.option("--to", default="", metavar="MAILBOX", shell_complete=mailboxes, help="The mailbox; else inbox.")
+@verb_option("channel_inject", "to", metavar="MAILBOX", shell_complete=mailboxes)
 def inject(asked: Invocation, *, name: str, source: str, to: str) -> None:
     """Hand the 10 most recent channel messages to an agent, as data.
 

@@ -17,7 +17,7 @@ from harken.cli.complete import channels, mailboxes, sources_of_channels
 from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import json_text
 from harken.cli.progress import counted
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.config.home import disk_error
 from harken.control.client import Daemon, Result
 
@@ -27,12 +27,12 @@ PAGE = 500
 @verb("export")
 @click.option("--format", "layout", type=click.Choice(["jsonl", "json"]), default="jsonl", show_default=True)
 @click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
-@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
-@click.option("--source", default="", shell_complete=sources_of_channels, help="Only from this source.")
-@click.option("--sender", default="", help="Only from this sender: the id or the name.")
+@verb_option("export", "channel", shell_complete=channels)
+@verb_option("export", "source", shell_complete=sources_of_channels)
+@verb_option("export", "sender")
 @click.option("--since", type=Moment(), help=f"Only what was received at this time or later: {EXAMPLES}.")
 @click.option("--until", type=Moment(), help="Only what was received before this time.")
-@click.option("--with-ledger", "ledger", is_flag=True, help="With the ledger of each message, and the replies to it.")
+@verb_option("export", "ledger")
 @click.option("--output", type=click.Path(path_type=Path, dir_okay=False), help="Write to this file, when complete.")
 def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None, **chosen: object) -> None:
     """Print every message, oldest first, mailbox by mailbox.

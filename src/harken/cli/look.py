@@ -13,7 +13,7 @@ from harken.cli.browsers import browser_row
 from harken.cli.complete import consumers
 from harken.cli.output import Screen, clock_time, json_text, sender_of
 from harken.cli.source_show import show_sources
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon, NoDaemon, Result
 from harken.display import one_line
 from harken.errors import Unavailable
@@ -51,7 +51,7 @@ def status(asked: Invocation) -> None:
 
 
 @verb("stats")
-@click.option("--consumer", default="", shell_complete=consumers, help="For this consumer; else for you, `watch`.")
+@verb_option("stats", "consumer", shell_complete=consumers)
 def stats(asked: Invocation, *, consumer: str) -> None:
     """Count what waits for a consumer."""
     with Daemon(asked.home) as daemon:

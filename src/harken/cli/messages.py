@@ -11,7 +11,7 @@ import click
 
 from harken.cli.complete import channels, consumers, mailboxes, messages
 from harken.cli.output import Screen, clock_time, note_to_person, place_of
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 from harken.errors import TooLong, UserError
@@ -35,24 +35,20 @@ class Seconds(click.FloatRange):
         return self.fail(f"{value!r} is not a number of seconds.", param, ctx) if isnan(seconds) else seconds
 
 
-_consumer = click.option(
-    "--consumer", default="", shell_complete=consumers, help="Read as this consumer; else as yourself, `watch`."
-)
+_consumer = verb_option("pull", "consumer", shell_complete=consumers)
 
 
-as_file_option = click.option(
-    "--as-file", "as_file", is_flag=True, help="To a task: put the text into a file in its folder, and name that."
-)
+as_file_option = verb_option("send", "as_file")
 
 
 @verb("send")
 @click.argument("text", nargs=-1)
-@click.option("--from", "sender", default="", metavar="NAME", help="Who it is from; you when left out.")
-@click.option("--channel", default="", shell_complete=channels, help="The channel it belongs to.")
-@click.option("--to", default="", metavar="MAILBOX", shell_complete=mailboxes, help="The mailbox; else routes decide.")
-@click.option("--priority", type=click.Choice(["high", "normal", "low"]), default="normal", show_default=True)
-@click.option("--conversation", default="", help="The conversation it belongs to.")
-@click.option("--id", "upstream_id", default="", help="Your own id: sent again with the same id it is stored once.")
+@verb_option("send", "sender", metavar="NAME")
+@verb_option("send", "channel", shell_complete=channels)
+@verb_option("send", "to", metavar="MAILBOX", shell_complete=mailboxes)
+@verb_option("send", "priority", type=click.Choice(["high", "normal", "low"]), show_default=True, help=None)
+@verb_option("send", "conversation")
+@verb_option("send", "upstream_id")
 @as_file_option
 def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **options: str | bool) -> None:
     """Send a message, and say what will happen to it.
@@ -77,11 +73,11 @@ def send(asked: Invocation, *, text: tuple[str, ...], upstream_id: str, **option
 
 
 @verb("list")
-@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
-@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
-@click.option("--sender", default="", help="Only from this sender.")
-@click.option("--limit", default=20, show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
-@click.option("--before", default=0, metavar="SEQ", help="Only sequence numbers below this.")
+@verb_option("list", "mailbox", shell_complete=mailboxes)
+@verb_option("list", "channel", shell_complete=channels)
+@verb_option("list", "sender")
+@verb_option("list", "limit", show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
+@verb_option("list", "before", metavar="SEQ")
 def list_messages(asked: Invocation, **options: str | int) -> None:
     """Show the newest messages, the newest last."""
     with Daemon(asked.home) as daemon:
@@ -94,10 +90,10 @@ def list_messages(asked: Invocation, **options: str | int) -> None:
 
 @verb("search")
 @click.argument("words", nargs=-1, required=True)
-@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
-@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
-@click.option("--sender", default="", help="Only from this sender.")
-@click.option("--limit", default=20, show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
+@verb_option("search", "mailbox", shell_complete=mailboxes)
+@verb_option("search", "channel", shell_complete=channels)
+@verb_option("search", "sender")
+@verb_option("search", "limit", show_default=True, help=f"At most this many, and {MOST_SHOWN} at once.")
 def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -> None:
     """Find messages that contain all the words, the newest first."""
     with Daemon(asked.home) as daemon:
@@ -108,8 +104,8 @@ def search(asked: Invocation, *, words: tuple[str, ...], **options: str | int) -
 
 @verb("read")
 @click.argument("ref", metavar="ID", shell_complete=messages)
-@click.option("--offset", type=click.IntRange(min=0), metavar="N", help="Only the text, from this character on.")
-@click.option("--limit", type=click.IntRange(min=1), metavar="CHARS", help="Only this many characters of the text.")
+@verb_option("read", "offset", type=click.IntRange(min=0), metavar="N")
+@verb_option("read", "limit", type=click.IntRange(min=1), metavar="CHARS")
 def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) -> None:
     """Show a message, who has it, and the replies to it.
 
@@ -127,9 +123,9 @@ def read(asked: Invocation, *, ref: str, offset: int | None, limit: int | None) 
 
 @verb("pull")
 @_consumer
-@click.option("--channel", default="", shell_complete=channels, help="Only this channel.")
-@click.option("--limit", default=20, show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
-@click.option("--peek", is_flag=True, help="Look without taking.")
+@verb_option("pull", "channel", shell_complete=channels)
+@verb_option("pull", "limit", show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
+@verb_option("pull", "peek")
 def pull(asked: Invocation, **options: str | int | bool) -> None:
     """Take what is unread. It counts as seen when it was printed."""
     with Daemon(asked.home) as daemon:
@@ -144,7 +140,7 @@ def pull(asked: Invocation, **options: str | int | bool) -> None:
 @verb("wait")
 @_consumer
 @click.option("--timeout", default=WAIT_SECONDS, show_default=True, type=Seconds(), help="Seconds to wait.")
-@click.option("--limit", default=10, show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
+@verb_option("wait", "limit", show_default=True, help=f"At most this many, and {MOST_TAKEN} at once.")
 def wait(asked: Invocation, *, timeout: float, consumer: str, limit: int) -> None:
     """Take what is unread, waiting for it.
 

@@ -15,7 +15,7 @@ import click
 
 from harken.cli.complete import messages, rule_names
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon
 
 LIST, RELOAD = "rules", "rules_reload"
@@ -71,7 +71,7 @@ def reload(asked: Invocation) -> None:
 
 @verb("test")
 @click.option("--since", default="7d", show_default=True, type=Span(), help="How far back: 7d, 12h, 30m.")
-@click.option("--rule", metavar="NAME", default="", shell_complete=rule_names, help="Only this rule.")
+@verb_option("rules_test", "rule", metavar="NAME", shell_complete=rule_names)
 @click.option("--limit", default=MOST_LOOKED_AT, show_default=True, help="At most this many messages, the newest.")
 @click.option("--all", "is_all", is_flag=True, help="Also messages and rules that do not fit, and why.")
 def test(asked: Invocation, *, since: int, rule: str, limit: int, is_all: bool) -> None:

@@ -12,7 +12,7 @@ import click
 
 from harken.cli.complete import open_runs, runs
 from harken.cli.output import json_text, note_to_person
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.cli.watch.keys import on_escape
 from harken.control.client import Daemon, Result
 from harken.display import one_line
@@ -33,7 +33,7 @@ def run() -> None:
 
 @verb("list")
 @click.option("--running", "is_running", is_flag=True, help="Only those that are not over.")
-@click.option("--limit", default=20, show_default=True, help="At most this many.")
+@verb_option("runs", "limit", show_default=True)
 def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
     """Show the newest runs, the newest first: state, rule, message, agent, time and answer."""
     from harken.cli.run_show import show_runs

@@ -13,7 +13,7 @@ import click
 from harken.cli.complete import tasks
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 
@@ -41,12 +41,12 @@ _agent = click.option(
 )
 @_agent
 @click.option("--link", "links", metavar="TASK", multiple=True, shell_complete=tasks, help="A task it can talk to.")
-@click.option("--prompt", metavar="TEXT", default="", help="What to do: the first message in its mailbox.")
-@click.option("--branch", metavar="NAME", default="", help="The new branch; else task/ID.")
-@click.option("--from", "start", metavar="REF", default="", help="Where the branch begins; else at HEAD.")
-@click.option("--here", "is_here", is_flag=True, help="Use the folder as it is, without a worktree.")
+@verb_option("task_make", "prompt", metavar="TEXT")
+@verb_option("task_make", "branch", metavar="NAME")
+@verb_option("task_make", "start", metavar="REF")
+@verb_option("task_make", "is_here")
 @click.option("--id", "task_id", metavar="ID", default="", help="Its id; else made from the title.")
-@click.option("--trust-repository", "is_trusted", is_flag=True, help="Let git run programs that its settings name.")
+@verb_option("task_make", "is_trusted")
 def new(asked: Invocation, *, title: tuple[str, ...], task_id: str, **options: object) -> None:
     """Make a task: a worktree on a new branch, and a mailbox.
 

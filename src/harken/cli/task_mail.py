@@ -15,7 +15,7 @@ import click
 from harken.cli.complete import tasks
 from harken.cli.messages import as_file_option, note_cut, note_file, note_more, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
-from harken.cli.verbs import Invocation, verb
+from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 
@@ -28,7 +28,7 @@ _key = click.option("--id", "key", default="", help="Your own id: sent again wit
 
 @verb("check-inbox")
 @_own
-@click.option("--peek", is_flag=True, help="Look without taking.")
+@verb_option("check_inbox", "peek")
 def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
     """Take what a task has not seen. It counts as seen when it was printed.
 
@@ -60,7 +60,7 @@ def send_to_task(
 
 @verb("send-to-peer")
 @click.argument("text", nargs=-1)
-@click.option("--peer", metavar="TASK", default="", shell_complete=tasks, help="Which peer, when there are several.")
+@verb_option("send_to_peer", "peer", metavar="TASK", shell_complete=tasks)
 @_priority
 @_key
 @as_file_option

@@ -13,16 +13,18 @@ from dataclasses import dataclass
 from functools import wraps
 from importlib import import_module
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import click
 
 from harken import __version__
 from harken.cli.hints import HOME_OPTION, at_home
 from harken.cli.output import Screen
+from harken.cli.verb_options import VERB_OPTIONS
 from harken.config.home import Home, find_home
 from harken.errors import HarkenError
 
+FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 PIPE_CLOSED = 141  # what a shell reports of a program that SIGPIPE ended
 
 COMMANDS: Final[Mapping[str, Mapping[str, str]]] = MappingProxyType(
@@ -182,6 +184,14 @@ def verb(name: str) -> Callable[[Callable[..., None]], click.Command]:
         return command
 
     return make
+
+
+def verb_option(verb: str, name: str, **attributes: object) -> Callable[[FC], FC]:
+    """Make an option of an argument of a verb that the daemon has: its flag, default and help are the verb's."""
+    flag, default, text = VERB_OPTIONS[verb][name]
+    kind: Mapping[str, object] = {"is_flag": True} if default is False else {"default": default}
+    settings: dict[str, Any] = {"help": text, **kind, **attributes}
+    return click.option(flag, name, **settings)
 
 
 def verb_options() -> list[click.Parameter]:

@@ -9,7 +9,7 @@ import click
 
 from harken.cli.complete import mailboxes, open_questions
 from harken.cli.output import Screen, cut, note_to_person, sender_of
-from harken.cli.verbs import Invocation, or_subcommand, verb
+from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
 from harken.control.client import Daemon, Result
 from harken.display import one_line
 
@@ -18,8 +18,8 @@ NAME_WIDTH = 20
 
 @or_subcommand
 @verb("waiting")
-@click.option("--mailbox", default="", shell_complete=mailboxes, help="Only this mailbox.")
-@click.option("--limit", default=50, show_default=True, help="At most this many.")
+@verb_option("questions", "mailbox", shell_complete=mailboxes)
+@verb_option("questions", "limit", show_default=True)
 def waiting(asked: Invocation, *, mailbox: str, limit: int) -> None:
     """Show what was asked and not answered, the oldest first.
 

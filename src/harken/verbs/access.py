@@ -16,7 +16,7 @@ class Allow(Arguments):
     """Let a sender reach sessions."""
 
     sender: Annotated[str, about("The sender's id.")]
-    source: Annotated[str, about("Only from this source.")] = "*"
+    source: Annotated[str, about("Only from this source.", command="Only where it comes from this source.")] = "*"
     as_owner: Annotated[bool, about("Treat their word as yours.")] = False
 
 
@@ -24,7 +24,7 @@ class Deny(Arguments):
     """Let a sender only be counted."""
 
     sender: Annotated[str, about("The sender's id.")]
-    source: Annotated[str, about("Only from this source.")] = "*"
+    source: Annotated[str, about("Only from this source.", command="Only where it comes from this source.")] = "*"
 
 
 class Pair(Arguments):

@@ -27,7 +27,7 @@ class SignOut(Arguments):
     """Sign browsers out of the page. What is open in them ends too."""
 
     browsers: Annotated[list[str], about("Their ids.")] = msgspec.field(default_factory=list)
-    is_all: Annotated[bool, about("Every browser.")] = False
+    is_all: Annotated[bool, about("Every browser.", flag="--all")] = False
 
 
 async def _sign_in(context: CallContext, _a: SignIn) -> object:

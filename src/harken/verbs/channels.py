@@ -9,7 +9,7 @@ from harken import render
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about
 
-_OF_SOURCE = "Only that of this source."
+_OF_SOURCE: Final = about("Only that of this source.", command="Of this source, when several have the channel.")
 
 
 class ListChannels(Arguments):
@@ -22,7 +22,7 @@ class ShowChannel(Arguments):
     """Show the newest messages of a channel."""
 
     channel: Annotated[str, about("The channel.")]
-    source: Annotated[str, about(_OF_SOURCE)] = ""
+    source: Annotated[str, _OF_SOURCE] = ""
     limit: Annotated[int, about("At most this many.")] = 20
 
 
@@ -30,15 +30,15 @@ class AckChannel(Arguments):
     """Mark what is in a channel, or in all of them, as seen by the person."""
 
     channel: Annotated[str, about("The channel; all of them when empty.")] = ""
-    source: Annotated[str, about(_OF_SOURCE)] = ""
+    source: Annotated[str, _OF_SOURCE] = ""
 
 
 class InjectChannel(Arguments):
     """Hand the 10 most recent channel messages to an agent: between two tool calls, or with its next prompt."""
 
     channel: Annotated[str, about("Of this channel; of all that go with prompts when empty.")] = ""
-    source: Annotated[str, about(_OF_SOURCE)] = ""
-    to: Annotated[str, about("The mailbox; `inbox` when empty.")] = ""
+    source: Annotated[str, _OF_SOURCE] = ""
+    to: Annotated[str, about("The mailbox; `inbox` when empty.", command="The mailbox; else inbox.")] = ""
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 

@@ -23,12 +23,21 @@ class Send(Arguments):
     """Accept a message and say what will happen to it."""
 
     text: Annotated[str, about("What to say.")]
-    sender: Annotated[str, about("Who it is from; you when empty.")] = ""
+    sender: Annotated[
+        str, about("Who it is from; you when empty.", command="Who it is from; you when left out.", flag="--from")
+    ] = ""
     channel: Annotated[str, about("The channel it belongs to.")] = ""
-    to: Annotated[str, about("The mailbox; routes decide when empty.")] = ""
+    to: Annotated[str, about("The mailbox; routes decide when empty.", command="The mailbox; else routes decide.")] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     conversation: Annotated[str, about("The conversation it belongs to.")] = ""
-    upstream_id: Annotated[str, about("Sent again with the same id it is stored once.")] = ""
+    upstream_id: Annotated[
+        str,
+        about(
+            "Sent again with the same id it is stored once.",
+            command="Your own id: sent again with the same id it is stored once.",
+            flag="--id",
+        ),
+    ] = ""
     as_file: Annotated[bool, about("To a task: put the text into a file in its folder, and name that.")] = False
 
 
@@ -49,14 +58,23 @@ class Read(Arguments):
     offset: Annotated[Annotated[int, msgspec.Meta(ge=0)] | None, about("Only the text, from this character on.")] = None
     limit: Annotated[
         Annotated[int, msgspec.Meta(ge=1)] | None,
-        about("Only this many characters of the text; to its end when null."),
+        about(
+            "Only this many characters of the text; to its end when null.",
+            command="Only this many characters of the text.",
+        ),
     ] = None
 
 
 class Pull(Arguments):
     """Take what is unread."""
 
-    consumer: Annotated[str, about("Read as this consumer; the person, `watch`, when empty.")] = ""
+    consumer: Annotated[
+        str,
+        about(
+            "Read as this consumer; the person, `watch`, when empty.",
+            command="Read as this consumer; else as yourself, `watch`.",
+        ),
+    ] = ""
     channel: Annotated[str, about("Only this channel.")] = ""
     since_id: Annotated[str, about("Only what came after this message.")] = ""
     limit: Annotated[int, about("At most this many.")] = 20

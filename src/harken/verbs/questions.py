@@ -13,7 +13,7 @@ from harken.verbs.verb import Arguments, CallContext, Verb, about
 class ListQuestions(Arguments):
     """Show what was asked and not answered, the oldest first."""
 
-    mailbox: Annotated[str, about("Only this mailbox; all when empty.")] = ""
+    mailbox: Annotated[str, about("Only this mailbox; all when empty.", command="Only this mailbox.")] = ""
     limit: Annotated[int, about("At most this many.")] = 50
 
 

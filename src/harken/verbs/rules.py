@@ -69,13 +69,19 @@ class RunNow(Arguments):
     """Start an agent on a message."""
 
     message: Annotated[str, about("The message: its id, or its number in `inbox`.")]
-    rule: Annotated[str, about("As this rule would.")] = ""
-    agent: Annotated[str, about("The host that runs it.")] = ""
+    rule: Annotated[str, about("As this rule would.", command="As this rule says.")] = ""
+    agent: Annotated[str, about("The host that runs it.", command="The agent that runs.")] = ""
     tools: Annotated[list[str], about("What it may use; tools that only read files when empty.")] = msgspec.field(
         default_factory=list
     )
     workdir: Annotated[str, about("The folder it works in.")] = ""
-    prompt: Annotated[str, about("What it is asked, with {{content}} where the message goes.")] = ""
+    prompt: Annotated[
+        str,
+        about(
+            "What it is asked, with {{content}} where the message goes.",
+            command="What to do; {{content}} becomes the message.",
+        ),
+    ] = ""
     key: Annotated[str, about("Asked again with the same key it is done once.")] = ""
 
 

@@ -15,7 +15,12 @@ from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 class Stats(Arguments):
     """Count what waits."""
 
-    consumer: Annotated[str, about("For this consumer; the person, `watch`, when empty.")] = ""
+    consumer: Annotated[
+        str,
+        about(
+            "For this consumer; the person, `watch`, when empty.", command="For this consumer; else for you, `watch`."
+        ),
+    ] = ""
 
 
 class Mailboxes(Arguments):

@@ -67,11 +67,26 @@ class TaskMake(Arguments):
     id: Annotated[str, about("Its id; made from the title when empty.")] = ""
     agent: Annotated[str, about("The agent host that is meant to do it.")] = ""
     links: Annotated[list[str], about("Tasks that become its peers.")] = msgspec.field(default_factory=list)
-    prompt: Annotated[str, about("What to do: the first message in its mailbox, from you.")] = ""
-    branch: Annotated[str, about("The new branch; task/ID when empty.")] = ""
-    start: Annotated[str, about("Where the branch begins; at HEAD when empty.")] = ""
-    is_here: Annotated[bool, about("Use the folder as it is, without a worktree.")] = False
-    is_trusted: Annotated[bool, about("Let git run programs that its settings name.")] = False
+    prompt: Annotated[
+        str,
+        about(
+            "What to do: the first message in its mailbox, from you.",
+            command="What to do: the first message in its mailbox.",
+        ),
+    ] = ""
+    branch: Annotated[str, about("The new branch; task/ID when empty.", command="The new branch; else task/ID.")] = ""
+    start: Annotated[
+        str,
+        about(
+            "Where the branch begins; at HEAD when empty.",
+            command="Where the branch begins; else at HEAD.",
+            flag="--from",
+        ),
+    ] = ""
+    is_here: Annotated[bool, about("Use the folder as it is, without a worktree.", flag="--here")] = False
+    is_trusted: Annotated[bool, about("Let git run programs that its settings name.", flag="--trust-repository")] = (
+        False
+    )
 
 
 class TaskList(Arguments):
@@ -126,7 +141,9 @@ class SendToPeer(Arguments):
     """Send a message to a peer of your task."""
 
     body: Annotated[str, about("What to say, in Markdown.")]
-    peer: Annotated[str, about("Which peer; not needed when there is one.")] = ""
+    peer: Annotated[
+        str, about("Which peer; not needed when there is one.", command="Which peer, when there are several.")
+    ] = ""
     priority: Annotated[str, about("high, normal or low.")] = "normal"
     key: Annotated[str, about("Sent again with the same key it is stored once.")] = ""
     cwd: Annotated[str, about("The folder that says which task is yours.")] = ""

@@ -1,0 +1,49 @@
+"""The table by which the command line knows the arguments of verbs: written from the verbs, and light."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import click
+import pytest
+
+from harken.cli.verb_options import VERB_OPTIONS
+from harken.cli.verbs import verb_option
+from harken.verbs.table import VERBS
+from scripts import verb_table
+
+SECONDS = 30.0
+
+
+def test_table_is_what_the_verbs_say() -> None:
+    """One declaration: whoever changes a verb's words changes those of its command."""
+    assert verb_table.TABLE.read_text(encoding="utf-8") == verb_table.table()
+    assert set(VERB_OPTIONS) <= {verb.name for verb in VERBS}
+
+
+def test_option_has_the_flag_the_default_and_the_help_of_the_argument() -> None:
+    """A command adds how it is completed and shown, and nothing of what it means."""
+
+    @verb_option("send", "sender", metavar="NAME")
+    @verb_option("pull", "peek")
+    @click.command()
+    def command() -> None:
+        """Do nothing."""
+
+    peek, sender = command.params
+    assert isinstance(sender, click.Option)
+    assert (sender.opts, sender.default, sender.help) == (["--from"], "", "Who it is from; you when left out.")
+    assert isinstance(peek, click.Option)
+    assert (peek.opts, peek.is_flag, peek.help) == (["--peek"], True, "Look without taking.")
+    with pytest.raises(KeyError):
+        verb_option("send", "nonsense")
+
+
+def test_command_line_loads_no_verb_and_no_codec_to_show_its_help() -> None:
+    """Start-up is felt: the daemon parses, the command line asks."""
+    script = (
+        "import sys, harken.cli.messages; print([name for name in ('msgspec', 'harken.verbs') if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True, timeout=SECONDS)
+    assert done.stdout.strip() == "[]"
