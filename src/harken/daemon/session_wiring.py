@@ -21,7 +21,7 @@ from harken.errors import HarkenError
 from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import Voice
 from harken.hosts.process import command_line, is_alive
-from harken.hosts.registry import hook_adapter, hook_host, host_named, host_names
+from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
 from harken.hosts.wake import HostWaker, WakeWay
 from harken.inbox import Inbox
 from harken.inbox.questions import Questions
@@ -90,6 +90,8 @@ class SessionWiring:
             ledger=store.deliveries.ledger,
             give_up=self._give_up,
         )
+        for broken in broken_hosts():
+            _log.warning("left out the host %s", broken)
         inbox.sessions.observe(self.ringer.note_change)
         inbox.sessions.observe(self.wakes.note_change)
 

@@ -42,7 +42,11 @@ def ask(arguments: list[str]) -> int:
     sock, token = dial(home)
     sock.settimeout(ANSWER_SECONDS)
     payload = read_input()
-    sock.sendall(hello(host, moment, token, len(payload), is_in_task="--in-task" in arguments) + payload)
+    names = HOOK_VARIABLES
+    if "--variables" in arguments:  # of a host that is not in the table
+        names += " " + arguments[arguments.index("--variables") + 1].replace(",", " ")
+    is_in_task = "--in-task" in arguments
+    sock.sendall(hello(host, moment, token, len(payload), names, is_in_task=is_in_task) + payload)
     code, out, err = receive(sock)
     write(1, out)
     write(2, err)
@@ -55,13 +59,13 @@ def is_ringing(home: str, host: str) -> bool:
     return posix.stat(f"{home}/run/bells/{host}").st_size > 0
 
 
-def hello(host: str, moment: str, token: str, size: int, *, is_in_task: bool = False) -> bytes:
+def hello(host: str, moment: str, token: str, size: int, names: str, *, is_in_task: bool = False) -> bytes:
     """Return the line that says who asks."""
     try:
         cwd = posix.getcwd()
     except OSError:
         cwd = ""  # the folder was removed; the agent in it can be reached all the same
-    env = ",".join(f"{quote(name)}:{quote(value)}" for name, value in variables(HOOK_VARIABLES).items())
+    env = ",".join(f"{quote(name)}:{quote(value)}" for name, value in variables(names).items())
     return (
         f'{{"harken":1,"kind":"hook","host":{quote(host)},"moment":{quote(moment)},"payload":{size}'
         f',"in_task":{"true" if is_in_task else "false"}'

@@ -56,10 +56,10 @@ class Edge:
     """The relay. All reading and writing happens in `_step`; everything else fills the two buffers."""
 
     def __init__(
-        self, home: str, names: tuple[str, str], starter: Starter, patience: float, source: _socket.socket | None
+        self, home: str, names: tuple[str, str, str], starter: Starter, patience: float, source: _socket.socket | None
     ) -> None:
         self._home, self._starter, self._patience = home, starter, patience
-        self._consumer, self._task = names
+        self._consumer, self._task, self._variables = names
         self._name, self._parent = posix.urandom(12).hex(), posix.getppid()
         self._memory = Memory()
         self._codec: Codec | None = None
@@ -252,7 +252,7 @@ class Edge:
             folder = ""
         resent = ",".join(self._memory.resent) if self._has_served else ""
         cancelled = ",".join(self._memory.cancelled) if self._has_served else ""
-        environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(SERVER_VARIABLES).items())
+        environment = ",".join(f'"{name}":{quote(value)}' for name, value in variables(self._variables).items())
         proof = f',"token":{quote(token)}' if token else ""
         return (
             f'{{"harken":1,"kind":"mcp","edge":"{self._name}","pid":{posix.getpid()},"ppid":{self._parent},'
@@ -346,9 +346,10 @@ class Edge:
 
 def options(words: list[str]) -> dict[str, str]:
     """Return the options; `--spawn PROGRAM` and `--patience SECONDS` are for tests."""
-    found = {"--consumer": "", "--task": "", "--transport": "unix", "--spawn": sys.executable, "--patience": "15"}
+    found = {"--consumer": "", "--task": "", "--variables": "", "--transport": "unix"}
+    found |= {"--spawn": sys.executable, "--patience": "15"}
     if len(words) % 2 or not {"--home", *found}.issuperset(words[::2]) or "--home" not in words[::2]:
-        log("usage: mcp.py --home DIR [--consumer NAME] [--task ID] [--transport unix|tcp]")
+        log("usage: mcp.py --home DIR [--consumer NAME] [--task ID] [--variables A,B] [--transport unix|tcp]")
         posix._exit(2)
     return found | dict(zip(words[::2], words[1::2], strict=True))
 
@@ -366,5 +367,6 @@ def main() -> None:
     # Where there are no unix sockets, stdin cannot be selected either.
     source = pump() if sys.platform == "win32" or chosen["--transport"] == "tcp" else None
     # Hosts run this without a shell; what a person sets for them is in the environment.
-    names = chosen["--consumer"], chosen["--task"] or variables("HARKEN_TASK").get("HARKEN_TASK", "")
+    task = chosen["--task"] or variables("HARKEN_TASK").get("HARKEN_TASK", "")
+    names = chosen["--consumer"], task, f"{SERVER_VARIABLES} {chosen['--variables'].replace(',', ' ')}"
     Edge(home, names, Starter(chosen["--spawn"], home), float(chosen["--patience"]), source).run()

@@ -22,6 +22,7 @@ from harken.hosts.connect.apply import is_change, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
 from harken.hosts.names import short
+from harken.hosts.registry import broken_hosts
 from harken.setup.connect import ConnectTarget
 
 ASK_SECONDS: Final = 10.0
@@ -109,6 +110,10 @@ def own_health(home: Home) -> OwnHealth:
     facts: Result = {"version": __version__, "home": str(home.path), "python": sys.executable, "daemon": None}
     findings = [_interpreter(record.python, record.host) for record in records(home.path) if record.python]
     findings = [finding for finding in findings if not finding.is_good]
+    findings += [
+        CheckFinding(what="every host of other packages can be used", is_good=False, hint=f"Left out: {each}.")
+        for each in broken_hosts()
+    ]
     findings += _settings(home)
     findings += _database(home)
     surfaces: list[Result] = []

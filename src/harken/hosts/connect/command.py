@@ -8,24 +8,35 @@ and prints nothing: a host must never notice a Harken that is not there.
 from __future__ import annotations
 
 import shlex
+from collections.abc import Sequence
 from subprocess import list2cmdline
 from typing import Final
 
 from harken.hosts.connect.plan import InstallTarget
+from harken.hosts.registry import built_in_hosts, host_named
 from harken.sessions.events import HookMoment
 
 IN_TASK: Final = "--in-task"
 
 
-def mcp_command(place: InstallTarget) -> tuple[str, ...]:
-    """Return the command that a host starts as MCP server."""
-    return (place.python, "-I", "-S", str(place.edge / "mcp.py"), "--home", str(place.harken))
+def mcp_command(place: InstallTarget, host: str = "") -> tuple[str, ...]:
+    """Return the command that a host starts as MCP server; one of another package has to be named."""
+    script = str(place.edge / "mcp.py")
+    named = _named_variables(host, host_named(host).server_variables)
+    return (place.python, "-I", "-S", script, "--home", str(place.harken), *named)
 
 
 def hook_command(place: InstallTarget, host: str, moment: HookMoment) -> tuple[str, ...]:
     """Return the command that asks the daemon on behalf of a hook."""
     script = str(place.edge / "hook.py")
-    return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value)
+    named = _named_variables(host, host_named(host).hook_variables)
+    return (place.python, "-I", "-S", script, "--home", str(place.harken), host, moment.value, *named)
+
+
+def _named_variables(host: str, variables: Sequence[str]) -> tuple[str, ...]:
+    """Return the option that names environment variables which the edge does not know of by its own table."""
+    is_known = not variables or any(each.name == host for each in built_in_hosts())
+    return () if is_known else ("--variables", ",".join(variables))
 
 
 def hook_line(place: InstallTarget, host: str, moment: HookMoment, *, is_in_task: bool = False) -> str:
