@@ -1,0 +1,220 @@
+"""What every declared host keeps, whoever wrote it: run over the registry by `tests/hosts_unit/test_contract.py`.
+
+A host of another package passes it too: see `tests/plugins`. What only the host itself can show, with its real
+program, is in `tests/hosts`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from harken.errors import UserError
+from harken.hosts.connect.apply import apply, undo
+from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, FileEdit, InstallTarget
+from harken.hosts.held import held_paths
+from harken.hosts.hello import Hello
+from harken.hosts.hook import SILENCE, HookAdapter, HookMoment
+from harken.hosts.host import Host
+from harken.hosts.marks import find_marks, host_of_program
+from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
+from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest
+from harken.runs.tools import parse_tool
+
+# What some verb or surface would miss; a record that can be read, a waker and a channel are for those that have them.
+NEEDED: Final = ("title", "client_names", "settings_paths", "interactive", "hooks", "connector", "sandbox", "trial")
+MOST_RESULT: Final = 200_000
+HELLO: Final = Hello(cwd="/work")
+ODD: Final = st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text() | st.lists(st.text()))
+TEXTS: Final = st.text(min_size=1, max_size=400).filter(lambda text: bool(text.strip()))
+SETTINGS: Final = b'{  "mine" : [ 1,2 ]}'
+FAST: Final = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+class HostSuite:
+    """The suite; a subclass says with the fixture `host` which."""
+
+    def test_it_is_declared_whole(self, host: Host) -> None:
+        """What a host leaves out, some verb would find missing only when a person runs it."""
+        assert [name for name in NEEDED if not getattr(host, name)] == []
+        assert host.marks.variables
+        assert host.marks.programs
+        assert 0 < host.result_bytes < MOST_RESULT
+
+    def test_its_parts_agree_on_its_name(self, host: Host) -> None:
+        """The name is stored, and part of commands in other programs' settings."""
+        assert hosts()[host.name] is host
+        assert {host_name(word) for word in (host.name, *host.aliases)} == {host.name}
+        assert connector(host.name).name == hook_host(host.name).name == _sandbox(host).host == host.name
+        assert host.name.isascii()
+        assert host.name == host.name.lower().strip()
+        assert trial_recipe(host.name).headless_argv("go")
+
+    def test_it_is_recognised_by_its_client_and_its_marks(self, host: Host) -> None:
+        """Else its agent is a stranger, or taken for the person."""
+        for name in host.client_names:
+            assert host_of_client(name) is host
+            assert host_of_client(f"{name.upper()}-1.2") is host
+        assert [mark.host for mark in find_marks({host.marks.variables[0]: "1"}, host_marks())] == [host.name]
+        assert host_of_program([f"/usr/bin/{host.marks.programs[0]}"], host_marks()) == host.name
+        assert host.interactive is not None
+        assert host.interactive.program in host.marks.programs
+        assert {host.marks.session, host.marks.process} - {""} <= set(host.marks.variables)
+        assert host.marks.session in {"", host.session_variable}
+
+    def test_a_person_starts_it_with_a_first_prompt_or_without(self, host: Host) -> None:
+        """`task start` needs both, and a person's own arguments after them."""
+        command = host.interactive
+        assert command is not None
+        assert command.command("/x", "", ("--more",)) == ("/x", "--more")
+        assert command.command("/x", "go", ())[-1] == "go"
+        assert command.command("/x", "go", ("resume",)) == ("/x", "resume")
+        assert command.install
+
+    @FAST
+    @given(odd=ODD)
+    def test_odd_payloads_mean_nothing_and_break_nothing(self, host: Host, odd: dict[str, object]) -> None:
+        """A payload comes from another program: whatever it is, no hook may fail over it."""
+        hooks = hook_host(host.name)
+        for moment in HookMoment:
+            assert hooks.event(moment, odd, HELLO) is None
+
+    @FAST
+    @given(text=TEXTS)
+    def test_any_text_reaches_the_model_as_it_is(self, host: Host, text: str) -> None:
+        """Where a moment carries texts at all, every one of them survives; elsewhere nothing is said."""
+        hooks = hook_host(host.name)
+        for moment in HookMoment:
+            answer = hooks.answer(moment, text)
+            if moment not in hooks.most_chars:
+                assert answer == SILENCE
+            elif answer != SILENCE:
+                assert text in (answer.stdout, answer.stderr) or text in _strings(answer.stdout)
+
+    def test_what_it_says_is_within_its_limits(self, host: Host) -> None:
+        """Above a limit a host cuts a text, or hides it in a file."""
+        hooks = hook_host(host.name)
+        assert set(hooks.voices) == set(hooks.most_chars)
+        assert all(1_000 <= most <= 50_000 for most in hooks.most_chars.values())
+        assert HookMoment.START not in hooks.most_chars
+        assert (hooks.most_stops > 0) == (HookMoment.STOP in hooks.most_chars)
+        assert _silent(hooks)
+
+    @pytest.mark.parametrize("before", [None, SETTINGS], ids=["without settings", "with settings"])
+    def test_connecting_is_undone_to_the_byte(self, host: Host, tmp_path: Path, before: bytes | None) -> None:
+        """A person's own files are afterwards what they were, and a second plan changes nothing."""
+        place = _place(tmp_path)
+        known = _planned(connector(host.name), place)
+        if known is None:
+            pytest.skip("it is connected by commands of its own, which are not installed here")
+        for path in known:
+            if before is not None and path.suffix == ".json" and not path.is_relative_to(place.harken):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(before)
+        was = _files(place.user)
+        apply(connector(host.name).plan(place, ConnectOptions()), place, ConnectOptions())
+        assert _files(place.user) != was
+        assert not connector(host.name).plan(place, ConnectOptions()).steps
+        undo(connector(host.name), place)
+        assert _files(place.user) == was
+
+    def test_what_it_obeys_is_held_in_every_run(self, host: Host) -> None:
+        """A run of another host must not write what this one is set up by."""
+        assert set(host.settings_paths) <= set(held_paths().settings)
+        assert set(host.instruction_paths) <= set(held_paths().instructions)
+
+    def test_a_run_says_how_it_is_started(self, host: Host, tmp_path: Path) -> None:
+        """The prompt is never in the list of processes, and nothing of the person's environment gets in unasked."""
+        work, private = tmp_path / "work", tmp_path / "private"
+        work.mkdir()
+        private.mkdir()
+        tools = (parse_tool("read_file"),)
+        sandbox = _sandbox(host)
+        refusal = sandbox.refusal(tools)
+        if refusal:
+            assert refusal.endswith(".")
+            return
+        environ = {"HOME": str(tmp_path), "PATH": os.defpath, "SOME_SECRET": "s3cret"}
+        command = sandbox.command(
+            SandboxRequest(
+                prompt="do the thing",
+                workdir=work,
+                tools=tools,
+                servers={},
+                max_turns=3,
+                private=private,
+                program=f"/usr/bin/{sandbox.program}",
+                environ=environ,
+            )
+        )
+        assert command.argv[0] == f"/usr/bin/{sandbox.program}"
+        assert "do the thing" not in " ".join(command.argv)
+        assert b"do the thing" in command.stdin
+        assert "s3cret" not in command.env.values()
+        assert all(not Path(file.path).is_absolute() for file in command.files)
+
+    @FAST
+    @given(line=st.binary(max_size=200))
+    def test_any_output_can_be_read(self, host: Host, line: bytes) -> None:
+        """What a program prints is not ours to trust; a failure always has a reason."""
+        reader = _sandbox(host).transcript()
+        reader.feed(line)
+        assert [each.text for each in reader.finish("it broke", 1) if each.kind is OutputKind.ERROR]
+
+
+def _sandbox(host: Host) -> Sandbox:
+    assert host.sandbox is not None
+    return host.sandbox()
+
+
+def _silent(hooks: HookAdapter) -> bool:
+    return all(hooks.answer(moment, "") == SILENCE for moment in HookMoment)
+
+
+def _strings(text: str) -> list[str]:
+    """Return every text inside of a JSON document."""
+    found: list[str] = []
+    pending: list[object] = [json.loads(text)] if text.strip() else []
+    while pending:
+        match pending.pop():
+            case str() as value:
+                found.append(value)
+            case list() as items:
+                pending += items
+            case dict() as members:
+                pending += members.values()
+            case _:
+                pass
+    return found
+
+
+def _place(folder: Path) -> InstallTarget:
+    user = folder / "user"
+    user.mkdir(exist_ok=True)
+    environ: Mapping[str, str] = {"HOME": str(user), "PATH": str(folder / "no programs")}
+    return InstallTarget(
+        user=user, environ=environ, project=None, harken=folder / "harken", python=sys.executable, edge=folder / "edge"
+    )
+
+
+def _planned(host: Connector, place: InstallTarget) -> list[Path] | None:
+    """Return the files that connecting would change; None where it needs the program, which is not here."""
+    try:
+        steps = host.plan(place, ConnectOptions()).steps
+    except UserError:
+        return None
+    if any(isinstance(step, CommandStep) for step in steps):
+        return None
+    return [step.path for step in steps if isinstance(step, FileEdit)]
+
+
+def _files(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
