@@ -22,12 +22,13 @@ from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, FileEdit, InstallTarget
 from harken.hosts.held import held_paths
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter, HookMoment
+from harken.hosts.hook import SILENCE, HookAdapter
 from harken.hosts.host import Host
 from harken.hosts.marks import find_marks, host_of_program
 from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
 from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest
 from harken.runs.tools import parse_tool
+from harken.sessions.events import HookMoment
 
 # What some verb or surface would miss; a record that can be read, a waker and a channel are for those that have them.
 NEEDED: Final = ("title", "client_names", "settings_paths", "interactive", "hooks", "connector", "sandbox", "trial")

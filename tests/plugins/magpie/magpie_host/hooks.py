@@ -9,7 +9,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, HookEvent, HookMoment, Voice
+from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.sessions.events import HookEvent, HookMoment
 
 MOMENTS: Final = (HookMoment.START, HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP, HookMoment.END)
 # Magpie marks what hooks say as theirs. What its inbox brings becomes a prompt: to its model that is the user's word.
