@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from selectolax.lexbor import LexborHTMLParser
 
-from harken.surfaces.web.page.visible import visible
+from harken.surfaces.web.page.markdown import visible
 from harken.testing import Agent, edge_command
 from tests.loss.rig import Nursery, Served, until
 from tests.web import rules_rig as rig

@@ -19,8 +19,8 @@ from harken.surfaces.web.guard import ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
 from harken.surfaces.web.page.new_task import new_task_routes
 from harken.surfaces.web.page.panels import panel_routes
-from harken.surfaces.web.page.routes import page_routes
 from harken.surfaces.web.page.static_files import static_files
+from harken.surfaces.web.page.timelines import page_routes
 from harken.surfaces.web.page.waiting import waiting_routes
 from harken.surfaces.web.probes import probe_routes
 from harken.surfaces.web.shell import PageShell

@@ -27,30 +27,14 @@ from harken.surfaces.web.page import rules, runs
 from harken.surfaces.web.page.forms import form_of, number, once_key
 from harken.surfaces.web.page.links import message_rules_href
 from harken.surfaces.web.page.markdown import body_of, rendered
-from harken.surfaces.web.page.rendering import OK, PageRenderer, is_part
-from harken.surfaces.web.page.routes import Handler, answered
+from harken.surfaces.web.page.rendering import OK, SEE_OTHER, ActionNote, Handler, PageRenderer, answered, is_part
 from harken.surfaces.web.page.rules import answered_words
 from harken.surfaces.web.page.runs import RunCourse, run_href
-from harken.surfaces.web.page.timelines import SEE_OTHER
 
 MOST_RUNS: Final = 50
 MOST_LATELY: Final = 12
 MOST_SEARCHED: Final = 200
 WAIT_SECONDS: Final = 20.0  # below the patience of the page's script
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ActionNote:
-    """What came of something that a person did; several lines for several faults."""
-
-    lines: Sequence[str]
-    hint: str = ""
-    is_problem: bool = False
-
-    @classmethod
-    def of(cls, error: HarkenError) -> ActionNote:
-        """Return what an error says."""
-        return cls(lines=error.message.split("\n"), hint=error.hint, is_problem=True)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from collections.abc import Mapping
+from dataclasses import dataclass
+from urllib.parse import quote, urlencode
 
+from harken.errors import UserError
 from harken.model import Message
 
 _SAFE = ":@-._~"
@@ -32,3 +35,33 @@ def message_href(message: Message) -> str:
 def message_rules_href(message: str) -> str:
     """Return the address of what rules made of a message."""
     return f"/message/{quote(message, safe=_SAFE)}/rules"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageScope:
+    """A timeline: of a mailbox, or of a channel over all mailboxes."""
+
+    mailbox: str = ""
+    source: str = ""
+    channel: str = ""
+
+    @property
+    def href(self) -> str:
+        """Its address."""
+        return mailbox_href(self.mailbox) if self.mailbox else channel_href(self.source, self.channel)
+
+    @property
+    def query(self) -> str:
+        """Itself, as the parts are asked for it."""
+        fields = {"mailbox": self.mailbox, "source": self.source, "channel": self.channel}
+        return urlencode({name: value for name, value in fields.items() if value})
+
+
+def place_of(fields: Mapping[str, str]) -> PageScope:
+    """Return the timeline that an address or a form names."""
+    place = PageScope(
+        mailbox=fields.get("mailbox", ""), source=fields.get("source", ""), channel=fields.get("channel", "")
+    )
+    if not place.mailbox and not place.source:
+        raise UserError("Which mailbox?", "Load the page again.")
+    return place

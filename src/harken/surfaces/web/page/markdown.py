@@ -9,6 +9,7 @@ hide words that an agent reads, the text is shown as it is: people see what agen
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from html import unescape
@@ -199,3 +200,21 @@ _CLEANER: Final = nh3.Cleaner(
     url_schemes=set(_SCHEMES),
     url_relative="deny",
 )
+
+
+_KEPT: Final = "\n\N{ZERO WIDTH JOINER}"  # the joiner makes one sign of several, and hides none
+
+
+def visible(text: str) -> str:
+    """Return a text in which everything but line ends and joiners is a letter to be seen."""
+    if text.isprintable():
+        return text
+    return "".join(_visible(char) for char in text.replace("\r\n", "\n"))
+
+
+def _visible(char: str) -> str:
+    if char in _KEPT or char.isprintable():
+        return char
+    if char == "\t" or unicodedata.category(char) == "Zs":
+        return " "
+    return char.encode("unicode_escape", "surrogatepass").decode("ascii")

@@ -19,11 +19,9 @@ from harken.errors import HarkenError
 from harken.hosts.registry import host_title, hosts
 from harken.model import fresh_id
 from harken.surfaces.web.front import WebContext
-from harken.surfaces.web.page.automation import ActionNote
 from harken.surfaces.web.page.forms import form_of, once_key
 from harken.surfaces.web.page.links import task_href
-from harken.surfaces.web.page.rendering import OK, PageRenderer
-from harken.surfaces.web.page.routes import answered
+from harken.surfaces.web.page.rendering import OK, ActionNote, PageRenderer, answered
 from harken.verbs.tasks import MadeTask, TaskMake, make_task
 
 HERE: Final = "/tasks"

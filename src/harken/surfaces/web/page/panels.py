@@ -19,8 +19,7 @@ from harken.model import Priority, TaskState, fresh_id
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page import pulse, search, sessions, sources, tasks
 from harken.surfaces.web.page.links import mailbox_href
-from harken.surfaces.web.page.rendering import PageRenderer
-from harken.surfaces.web.page.routes import answered
+from harken.surfaces.web.page.rendering import PageRenderer, answered
 
 
 def panel_routes(front: WebContext) -> list[Route]:

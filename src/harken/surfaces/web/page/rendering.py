@@ -6,14 +6,16 @@ empty text. Above are the routes; below the templates, the static files and the 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Final
 from urllib.parse import quote
 
 from anyio import to_thread
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
 from harken.errors import HarkenError, NotFound, Unavailable
@@ -22,11 +24,10 @@ from harken.model import timestamp
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.ledgers import ledger_of
 from harken.surfaces.web.page.links import mailbox_href, message_href, message_rules_href
-from harken.surfaces.web.page.markdown import body_of, excerpt, rendered
+from harken.surfaces.web.page.markdown import body_of, excerpt, rendered, visible
 from harken.surfaces.web.page.sender import author_name, sender_of
 from harken.surfaces.web.page.sidebar import sections_of
 from harken.surfaces.web.page.static_files import StaticFile, static_files
-from harken.surfaces.web.page.visible import visible
 
 OK = 200
 
@@ -134,3 +135,40 @@ def when(moment: datetime, style: str = "time") -> Markup:
     in_utc = moment.astimezone(UTC)
     shown = in_utc.strftime({"time": "%H:%M UTC", "day": "%A, %d %B %Y", "full": "%Y-%m-%d %H:%M:%S UTC"}[style])
     return Markup('<time datetime="{}" data-style="{}">{}</time>').format(timestamp(moment), style, shown)
+
+
+CLIENT_GONE: Final = 499  # nobody reads it
+
+
+Handler = Callable[[Request], Awaitable[Response]]
+
+
+def answered(pages: PageRenderer, handler: Handler) -> Handler:
+    """Return a handler whose errors are answers too."""
+
+    async def answer(request: Request) -> Response:
+        try:
+            return await handler(request)
+        except HarkenError as exc:
+            return await pages.problem(request, exc)
+        except ClientDisconnect:
+            return Response(status_code=CLIENT_GONE)
+
+    return answer
+
+
+SEE_OTHER: Final = 303
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActionNote:
+    """What came of something that a person did; several lines for several faults."""
+
+    lines: Sequence[str]
+    hint: str = ""
+    is_problem: bool = False
+
+    @classmethod
+    def of(cls, error: HarkenError) -> ActionNote:
+        """Return what an error says."""
+        return cls(lines=error.message.split("\n"), hint=error.hint, is_problem=True)

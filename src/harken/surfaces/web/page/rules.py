@@ -20,9 +20,8 @@ from harken.reaction import Action, ActionState, Mode, Outcome, Verdict
 from harken.rules.durations import format_duration
 from harken.rules.rule import ANY, Rule
 from harken.surfaces.web.page.links import message_href
-from harken.surfaces.web.page.markdown import excerpt
+from harken.surfaces.web.page.markdown import excerpt, visible
 from harken.surfaces.web.page.sender import SenderView, sender_of
-from harken.surfaces.web.page.visible import visible
 
 BY_HAND: Final = "by hand"
 OWN_FOLDER: Final = "a folder of its own"

@@ -17,9 +17,9 @@ from harken.inbox.reactions import RunCard
 from harken.inbox.results import ReplyRow
 from harken.model import RUN
 from harken.reaction import Action, ActionState, FileChange, OutputPart, Run, RunState, Verdict
+from harken.surfaces.web.page.markdown import visible
 from harken.surfaces.web.page.pulse import duration
 from harken.surfaces.web.page.rules import BY_HAND, OWN_FOLDER, MessageGlance, agent_title, glance
-from harken.surfaces.web.page.visible import visible
 
 _EXPLAINED: Final[Mapping[RunState, str]] = MappingProxyType(
     {

@@ -15,7 +15,7 @@ from harken.inbox.results import TaskStanding
 from harken.inbox.views import TimelineItem
 from harken.model import Mailbox, TaskId, TaskState
 from harken.surfaces.web.page.links import mailbox_href, task_href
-from harken.surfaces.web.page.visible import visible
+from harken.surfaces.web.page.markdown import visible
 
 MOST_COLUMNS: Final = 6
 SHOWN_MESSAGES: Final = 20

@@ -1,58 +1,39 @@
-"""What a person looks at: timelines, and the parts that keep an open page up to date. Changes nothing.
+"""The timelines of the page, the parts that keep it up to date, and what you do there: write, answer, mark as seen.
 
-Each handler asks the views and renders. The addresses are in `routes.py`; what a person does is in `deeds.py`.
+Each handler asks the views, or the inbox, and renders. A form that is sent twice does its work once: it carries a key.
+Errors become a line in a part, or a page. Who may ask at all is decided before, in `guard.py`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby
 from typing import Final
-from urllib.parse import urlencode
 
 from anyio import to_thread
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
+from starlette.routing import Route
 
-from harken.errors import NotFound, UserError
+from harken.errors import NotFound, TooLong, UserError
+from harken.inbox import Sent
 from harken.inbox.results import TaskStanding
 from harken.inbox.views import Overview, Timeline, TimelineItem
 from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, State, TaskState, fresh_id
 from harken.surfaces.web.front import WebContext
-from harken.surfaces.web.page.forms import number
+from harken.surfaces.web.page.forms import form_of, number, once_key
 from harken.surfaces.web.page.ledgers import ledger_of
-from harken.surfaces.web.page.links import channel_href, mailbox_href, message_href
-from harken.surfaces.web.page.markdown import piece_of
-from harken.surfaces.web.page.rendering import PageRenderer
+from harken.surfaces.web.page.links import PageScope, mailbox_href, message_href, place_of
+from harken.surfaces.web.page.markdown import piece_of, visible
+from harken.surfaces.web.page.rendering import SEE_OTHER, Handler, PageRenderer, answered, is_part
 from harken.surfaces.web.page.sidebar import mailbox_title
-from harken.surfaces.web.page.visible import visible
+from harken.surfaces.web.page.static_files import static_route
 
-SEE_OTHER: Final = 303
 AROUND: Final = 25  # messages shown after the one that an address names
 PAGE: Final = 50
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PageScope:
-    """A timeline: of a mailbox, or of a channel over all mailboxes."""
-
-    mailbox: str = ""
-    source: str = ""
-    channel: str = ""
-
-    @property
-    def href(self) -> str:
-        """Its address."""
-        return mailbox_href(self.mailbox) if self.mailbox else channel_href(self.source, self.channel)
-
-    @property
-    def query(self) -> str:
-        """Itself, as the parts are asked for it."""
-        fields = {"mailbox": self.mailbox, "source": self.source, "channel": self.channel}
-        return urlencode({name: value for name, value in fields.items() if value})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,16 +46,6 @@ class TimelineContext:
     why_not: str = ""
     note: str = ""
     task: TaskStanding | None = None
-
-
-def place_of(fields: Mapping[str, str]) -> PageScope:
-    """Return the timeline that an address or a form names."""
-    place = PageScope(
-        mailbox=fields.get("mailbox", ""), source=fields.get("source", ""), channel=fields.get("channel", "")
-    )
-    if not place.mailbox and not place.source:
-        raise UserError("Which mailbox?", "Load the page again.")
-    return place
 
 
 def days_of(timeline: Timeline) -> Sequence[Sequence[TimelineItem]]:
@@ -281,3 +252,111 @@ def _why_not(mailbox: Mailbox, task: TaskStanding | None) -> str:
     if mailbox.startswith(TASK) and (task is None or task.state is TaskState.DONE):
         return "This task is done and takes no more mail."
     return ""
+
+
+CHANNEL: Final = "page"
+NO_CONTENT: Final = 204
+
+
+class MessageActions:
+    """What a person does."""
+
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
+        self._front = front
+        self._pages = pages
+
+    async def send(self, request: Request) -> Response:
+        """Accept a message for a mailbox, or an answer to a message, and say what will happen to it."""
+        form = await form_of(request)
+        text = form.get("text", "").replace("\r\n", "\n")
+        key = once_key(form.get("key", ""), text)
+        if form.get("ref"):
+            return await self._reply(request, form["ref"], text, key)
+        mailbox = form.get("mailbox", "")
+        if not mailbox or mailbox == REPLIES:
+            raise UserError("Nothing can be sent there.", "Choose a mailbox, or a message to answer.")
+        caller, inbox = self._front.desk().caller, self._front.inbox
+        try:
+            sent = await inbox.send(
+                caller,
+                await inbox.write_as_file(caller, mailbox, text) if form.get("as_file") else text,
+                channel=CHANNEL,
+                to=mailbox,
+                priority=form.get("priority") or "normal",
+                upstream_id=key,
+            )
+        except TooLong as exc:
+            raise _offered(exc) from exc
+        said = "Sent." if sent.is_new else "Sent before."
+        said = f"{said} The text is in {sent.file} in the task's folder." if sent.file else said
+        return self._done(request, mailbox_href(mailbox), said, _sentence(sent), sent.message.id)
+
+    async def seen(self, request: Request) -> Response:
+        """Note that the person was shown a timeline from one position up to another, or wants to be done with it."""
+        form = await form_of(request)
+        place = place_of(form)
+        await self._front.views.mark_seen(
+            mailbox=place.mailbox,
+            source=place.source,
+            channel=place.channel,
+            since=number(form.get("since")),
+            up_to=number(form.get("up_to")),
+        )
+        return Response(status_code=NO_CONTENT) if is_part(request) else RedirectResponse(place.href, SEE_OTHER)
+
+    async def _reply(self, request: Request, ref: str, text: str, key: str) -> Response:
+        caller = self._front.desk().caller
+        row = await self._front.inbox.reply(caller, ref, text, edge=CHANNEL if key else "", request=key)
+        sentence = "It goes where the message came from."
+        return self._done(request, message_href(row.message), "Answered.", sentence)
+
+    def _done(self, request: Request, href: str, said: str, sentence: str, message: str = "") -> Response:
+        if not is_part(request):
+            return RedirectResponse(href, SEE_OTHER)
+        return self._pages.part(
+            "sent.html.j2",
+            headers={"HX-Trigger": "sent"},
+            said=said,
+            sentence=sentence,
+            message=message,
+            key=fresh_id("", 20),
+        )
+
+
+def _offered(error: TooLong) -> TooLong:
+    """Return an error with a hint for the page, where a button below it sends the text as a file."""
+    if not error.can_be_file:
+        return error
+    hint = "It can go as a file into the task's folder."
+    return TooLong(error.message, hint, length=error.length, limit=error.limit, can_be_file=True)
+
+
+def _sentence(sent: Sent) -> str:
+    return f"It {sent.forecast.sentence}."
+
+
+def page_routes(front: WebContext) -> list[Route]:
+    """Return the routes of the page, apart from its panels."""
+    pages = PageRenderer(front)
+    look, do = TimelinePages(front, pages), MessageActions(front, pages)
+    shown: tuple[tuple[str, Handler], ...] = (
+        ("/", look.home),
+        ("/m/{mailbox:path}", look.mailbox),
+        ("/c/{source}/{channel:path}", look.channel),
+        ("/message/{ref}", look.message),
+        ("/part/items", look.items),
+        ("/part/item/{ref}", look.item),
+        ("/part/text/{ref}", look.text),
+        ("/part/reply/{ref}/{reply}", look.reply),
+        ("/part/sidebar", look.sidebar),
+        ("/part/forecast", look.forecast),
+        ("/part/sent/{ref}", look.sent),
+        ("/part/why-not", look.why_not),
+        ("/part/task/{task}", look.task),
+    )
+    done: tuple[tuple[str, Handler], ...] = (("/do/send", do.send), ("/do/seen", do.seen))
+    return [
+        *(Route(path, answered(pages, handler), methods=["GET"]) for path, handler in shown),
+        *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
+        static_route(pages.files),
+    ]

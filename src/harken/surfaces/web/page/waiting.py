@@ -15,10 +15,10 @@ from starlette.routing import Route
 from harken.model import fresh_id
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.forms import form_of
-from harken.surfaces.web.page.rendering import PageRenderer, is_part
-from harken.surfaces.web.page.routes import answered
+from harken.surfaces.web.page.links import PageScope
+from harken.surfaces.web.page.rendering import SEE_OTHER, PageRenderer, answered, is_part
 from harken.surfaces.web.page.sidebar import WAITING as HERE
-from harken.surfaces.web.page.timelines import SEE_OTHER, PageScope, TimelineContext
+from harken.surfaces.web.page.timelines import TimelineContext
 
 MOST_SHOWN: Final = 50
 
