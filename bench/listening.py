@@ -18,9 +18,8 @@ from bench.rows import Row, Unit, most
 from bench.samples import samples
 from bench.stored import journaled_store
 from harken.clock import SystemClock
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource

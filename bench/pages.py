@@ -20,9 +20,8 @@ from harken.inbox.bounds import Bounds
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import Views
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy
 from harken.model import INBOX, Consumer, Reader, SessionKey
 from harken.sessions.reading import Reading
@@ -82,7 +81,7 @@ async def _looked_at(folder: Path, messages: int, tasks: int) -> AsyncIterator[V
             await use_cases.new(OWNER, NewTask(title=f"Task {number}", dir=f"/work/{number}", prompt="begin"))
         await _fill(store, messages - tasks)
         await inbox.pull(AGENT, limit=20, surface="bench", carrier="bench")
-        yield Views(store, use_cases, inbox, clock)
+        yield Views(store, use_cases.list, inbox, clock)
 
 
 async def _fill(store: SqliteStore, count: int) -> None:

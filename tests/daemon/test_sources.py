@@ -20,9 +20,8 @@ from harken.daemon.feed_runner import FeedRunner
 from harken.daemon.source_set import SourceSet
 from harken.daemon.supervisor import Supervisor
 from harken.errors import Unavailable
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy
 from harken.model import Draft, Sender
 from harken.sources.mcp.settings import read_settings

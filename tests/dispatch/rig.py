@@ -25,9 +25,8 @@ from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.questions import Questions
 from harken.inbox.taskbook import TaskBook
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy
 from harken.model import (
     INBOX,

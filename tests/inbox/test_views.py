@@ -21,9 +21,8 @@ from harken.inbox.results import Entry
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import BUSIEST, MailboxLine, PulseRow, TimelineItem, Views, nearest_rank
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy
 from harken.model import (
     INBOX,
@@ -96,7 +95,7 @@ async def looker(tmp_path: Path) -> AsyncIterator[Looker]:
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(lease=LEASE), tasks=book)
         tasks = Tasks(store, inbox, book, clock, reading_of=lambda _cwd, agent, _named=None: Reading(agent))
         bench = Bench(inbox, Access(store, policies, pairings, clock), intake, store, clock)
-        yield Looker(Views(store, tasks, inbox, clock), tasks, bench)
+        yield Looker(Views(store, tasks.list, inbox, clock), tasks, bench)
 
 
 def texts(items: Sequence[TimelineItem]) -> list[str]:

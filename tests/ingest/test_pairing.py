@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from harken.errors import Unavailable
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import LIFETIME, MAX_CODES, MAX_TRIES, Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import NewMessage, SenderRule, Trust
 from harken.sources.imap.messages import ArrivedMail, draft_of

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.inbox import Entry
-from harken.inbox.results import TaskStanding
-from harken.inbox.views import ChannelLine, MailboxLine, Overview, TimelineItem
+from harken.inbox.results import ChannelLine, TaskStanding
+from harken.inbox.views import MailboxLine, Overview, TimelineItem
 from harken.model import (
     INBOX,
     REPLIES,

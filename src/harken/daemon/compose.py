@@ -65,9 +65,8 @@ from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.memory import json_bytes
 from harken.model import INBOX, LOCAL, Consumer, Draft, Mailbox, SessionKey, timestamp
 from harken.sessions.reading import NamedTask, Reading, ReadingOf, mailboxes_of, trial_of
@@ -77,7 +76,8 @@ from harken.sources.local import LocalSender, Post
 from harken.sources.source import SourceReport
 from harken.store.contract import Store
 from harken.store.contract.events import AfterCommit, Event
-from harken.store.identity import StoreIdentity, identity_text, refusal
+from harken.store.contract.health import StoreIdentity
+from harken.store.identity import identity_text, refusal
 from harken.store.journal import Journal
 from harken.store.reserve import DiskReserve
 from harken.store.sqlite import open_store
@@ -178,7 +178,7 @@ class Daemon:
             inbox=self.inbox,
             access=self.access,
             tasks=self.tasks,
-            channels=Channels(self.store, self.inbox, self.views),
+            channels=Channels(self.store, self.inbox),
             questions=Questions(self.store, self.clock),
             replies=Replies(self.store),
             reactions=self.reacting.reactions,
@@ -297,7 +297,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 intake=intake,
                 inbox=inbox,
                 tasks=tasks,
-                views=Views(store, tasks, inbox, clock),
+                views=Views(store, tasks.list, inbox, clock),
                 ticker=ticker,
                 sign_ins=SignIns(PageSessions(_token(home), clock, home.page_sessions_file), clock),
                 reading_of=reading_of,

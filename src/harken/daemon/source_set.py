@@ -25,8 +25,7 @@ from harken.daemon.supervisor import Supervisor
 from harken.dispatch.outbox import Outbox
 from harken.dispatch.placeholder import Placeholders
 from harken.errors import UserError
-from harken.ingest.intake import Intake
-from harken.ingest.policy import PolicyBook
+from harken.ingest.intake import Intake, PolicyBook
 from harken.model import LOCAL
 from harken.sources.registry import kinds
 from harken.sources.source import (

@@ -7,8 +7,8 @@ from datetime import datetime, timedelta
 from harken.clock import Clock
 from harken.errors import UserError
 from harken.inbox.caller import CHANNELS_ID, Caller
+from harken.ingest.intake import PolicyBook
 from harken.ingest.pairing import Pairings
-from harken.ingest.policy import PolicyBook
 from harken.ingest.trust import fold_id
 from harken.model import LOCAL, SenderRule, Trust
 from harken.store.contract import Store

@@ -15,8 +15,8 @@ from harken.errors import NotFound, UserError
 from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import CHANNELS_ID, Caller
 from harken.inbox.inbox import Inbox
-from harken.inbox.results import Sent
-from harken.inbox.views import ChannelLine, Views
+from harken.inbox.results import ChannelCard, ChannelLine, Sent
+from harken.inbox.seen import mark_seen
 from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
 from harken.store.contract import Store
 from harken.store.contract.deliveries import MuteFilter
@@ -26,16 +26,7 @@ MAX_LISTED: Final = 200
 MAX_SHOWN: Final = 200
 MAX_SEEN: Final = 2_000  # channels that are looked at when all of them are acknowledged
 INJECTED: Final = 10
-_EVERY_POSITION: Final = 2**62
 _HINT: Final = "See them: harken channel list"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelCard:
-    """A channel in the list, and its newest message (None: retention has just removed it)."""
-
-    line: ChannelLine
-    newest: Message | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -49,10 +40,9 @@ class ChannelsSeen:
 class Channels:
     """The use cases of channels. One per daemon."""
 
-    def __init__(self, store: Store, inbox: Inbox, views: Views) -> None:
+    def __init__(self, store: Store, inbox: Inbox) -> None:
         self._store = store
         self._inbox = inbox
-        self._views = views
 
     async def list(self, limit: int = 20) -> Sequence[ChannelCard]:
         """Return the channels, the last active first."""
@@ -82,8 +72,8 @@ class Channels:
         if (channel or source) and not lines:
             raise NotFound(f"There is no channel {(channel or source)[:80]!r}.", _HINT)
         marked = [
-            await self._views.mark_seen(
-                channel=line.channel, source=line.source, up_to=_EVERY_POSITION, evidence="channel ack"
+            await mark_seen(
+                self._store, TimelineScope(channel=line.channel, source=line.source), evidence="channel ack"
             )
             for line in lines
         ]

@@ -26,9 +26,8 @@ from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Statu
 from harken.inbox.saying import as_priority, check_answerable, check_message, check_names, check_reply, speaker
 from harken.inbox.task_files import TextFile, write_text
 from harken.inbox.taskbook import TaskBook
-from harken.ingest.intake import Intake
+from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.lengths import check_said
-from harken.ingest.policy import PolicyBook
 from harken.ingest.prepare import prepare
 from harken.model import (
     INBOX,

@@ -117,3 +117,22 @@ class Status:
     not_stored: Sequence[Draft]
     refused_pairings: Sequence[RefusedPairing]
     store: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelLine:
+    """A channel in the list. `unread` is counted among its newest hundred."""
+
+    source: str
+    channel: str
+    count: int
+    unread: int
+    last_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChannelCard:
+    """A channel in the list, and its newest message (None: retention has just removed it)."""
+
+    line: ChannelLine
+    newest: Message | None

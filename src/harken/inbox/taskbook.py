@@ -145,3 +145,6 @@ class TaskBook:
 def _names(tasks: Sequence[Task]) -> str:
     shown = ", ".join(task.id for task in tasks[-MOST_NAMED:])
     return shown if len(tasks) <= MOST_NAMED else f"{shown}, and {len(tasks) - MOST_NAMED} more"
+
+
+TASK_CHANNEL = "task"

@@ -20,7 +20,7 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.naming import given_id, task_id
 from harken.inbox.results import Pulled, Sent, TaskStanding
-from harken.inbox.taskbook import TaskBook
+from harken.inbox.taskbook import TASK_CHANNEL, TaskBook
 from harken.ingest.lengths import check_said
 from harken.ingest.sanitise import one_line
 from harken.model import LOCAL, Choose, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey, Task, TaskId
@@ -29,7 +29,6 @@ from harken.sessions.session import Presence, Session
 from harken.store.contract import Store
 
 MAX_TITLE = 120
-CHANNEL = "task"
 GONE = "gone"
 MOST_TOLD = 100
 
@@ -99,7 +98,7 @@ class Tasks:
             # With what it says in it: asked for the same again it is stored once, for something else it is added.
             said = hashlib.sha256(asked.prompt.encode("utf-8", "surrogatepass")).hexdigest()[:16]
             key = f"task/{task.id}/prompt/{said}"
-            await self._inbox.send(caller, asked.prompt, channel=CHANNEL, to=task.mailbox, upstream_id=key)
+            await self._inbox.send(caller, asked.prompt, channel=TASK_CHANNEL, to=task.mailbox, upstream_id=key)
         return await self.show(task.id)
 
     async def list(self, *, with_done: bool = False) -> Sequence[TaskStanding]:
@@ -166,7 +165,7 @@ class Tasks:
         task = self._open(name)
         text = await self._inbox.write_as_file(caller, task.mailbox, body) if as_file else body
         return await self._inbox.send(
-            caller, text, channel=CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
+            caller, text, channel=TASK_CHANNEL, to=task.mailbox, priority=priority, upstream_id=key
         )
 
     async def send_to_peer(
@@ -330,7 +329,7 @@ def _unread_note(done: Task, asker: Task, message: Message) -> Draft:
         text=f"Task {done.id} is done and has not read your message {message.id}. It takes no more mail.",
         upstream_id=f"task/{done.id}/unread/{message.id}",
         refers_to=message.upstream_id,
-        channel=CHANNEL,
+        channel=TASK_CHANNEL,
         thread=message.thread,
         mailbox=asker.mailbox,
     )

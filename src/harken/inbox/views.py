@@ -7,7 +7,7 @@ the page; below the store's `Looking`. What people and agents *do* is in `inbox.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Final
@@ -15,12 +15,13 @@ from typing import Final
 from harken.clock import Clock
 from harken.errors import NotFound, Refused, UserError
 from harken.inbox.bounds import bounded, fitting
-from harken.inbox.caller import NO_SESSION, Caller, Role
+from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook
 from harken.inbox.inbox import TRIAL, Inbox
-from harken.inbox.results import Entry, ReplyRow, TaskStanding
+from harken.inbox.results import ChannelLine, Entry, ReplyRow, TaskStanding
 from harken.inbox.saying import as_priority
-from harken.inbox.tasks import CHANNEL, Tasks
+from harken.inbox.seen import FARTHEST, SEEN_AT_ONCE, mark_seen
+from harken.inbox.taskbook import TASK_CHANNEL
 from harken.model import (
     INBOX,
     LOCAL,
@@ -45,11 +46,11 @@ MAX_CHANNELS: Final = 50
 MAX_HOURS: Final = 24 * 31
 BUSIEST: Final = 8
 OTHER: Final = "other"
-SEEN_AT_ONCE: Final = 500  # what one transaction marks; whoever wants to write meanwhile waits no longer than for that
-MOST_SEEN: Final = 10_000
-_FARTHEST: Final = 2**62  # beyond every position, and still a number that a store can take
 _HOUR: Final = timedelta(hours=1)
-_PERSON: Final = Reader(consumer=WATCH, session=NO_SESSION)
+
+
+ListTasks = Callable[[], Awaitable[Sequence[TaskStanding]]]
+"""Returns the open tasks, with how each stands."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,17 +66,6 @@ class MailboxLine:
     head: int
     last_at: datetime | None
     task: TaskStanding | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChannelLine:
-    """A channel in the list. `unread` is counted among its newest hundred."""
-
-    source: str
-    channel: str
-    count: int
-    unread: int
-    last_at: datetime
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,15 +131,15 @@ class PulseView:
 class Views:
     """What the page asks. One per daemon."""
 
-    def __init__(self, store: Store, tasks: Tasks, inbox: Inbox, clock: Clock) -> None:
+    def __init__(self, store: Store, list_tasks: ListTasks, inbox: Inbox, clock: Clock) -> None:
         self._store = store
-        self._tasks = tasks
+        self._list_tasks = list_tasks
         self._inbox = inbox
         self._clock = clock
 
     async def overview(self) -> Overview:
         """Return every mailbox, channel and open task, with what is new in each."""
-        standings = {each.task.mailbox: each for each in await self._tasks.list()}
+        standings = {each.task.mailbox: each for each in await self._list_tasks()}
         places = await self._store.deliveries.consumers()
         unread = {place.mailbox: place.unread for place in places if place.consumer == WATCH}
         waiting = _waiting(places)
@@ -228,7 +218,7 @@ class Views:
             source=LOCAL,
             sender=Caller(role=Role.OWNER).sender,
             text="-",
-            channel=CHANNEL if mailbox.startswith(TASK) else "cli",
+            channel=TASK_CHANNEL if mailbox.startswith(TASK) else "cli",
             priority=as_priority(priority),
             mailbox=Mailbox(mailbox),
         )
@@ -246,25 +236,19 @@ class Views:
         source: str = "",
         since: int = 0,
         up_to: int,
-        evidence: str = "page",
     ) -> int:
         """Let everything from one position up to another be seen for the person; return how much was not. Idempotent.
 
         `since` is `Timeline.older` of the oldest part that was shown: what is before it, nobody has looked at. Of a
         mailbox, the oldest 10,000 in one call; of a channel, what is among its newest 500.
         """
-        place, marked = _place(mailbox, channel, source), 0
+        place = _place(mailbox, channel, source)
         if place == TimelineScope():
             raise UserError("Seen where?", "Name a mailbox or a channel.")
-        for _ in range(MOST_SEEN // SEEN_AT_ONCE if place.mailbox else 1):
-            unseen = await self._store.timeline.unseen(place, _near(up_to), SEEN_AT_ONCE, since=_near(since))
-            marked += len(await self._store.deliveries.acknowledge(_PERSON, unseen, evidence)) if unseen else 0
-            if len(unseen) < SEEN_AT_ONCE:
-                break
-        return marked
+        return await mark_seen(self._store, place, since=_near(since), up_to=_near(up_to), evidence="page")
 
     async def has_unseen(
-        self, *, mailbox: str = "", channel: str = "", source: str = "", since: int = 0, up_to: int = _FARTHEST
+        self, *, mailbox: str = "", channel: str = "", source: str = "", since: int = 0, up_to: int = FARTHEST
     ) -> bool:
         """Whether the person has something left to see between two positions; of a channel, among its newest 500."""
         place = _place(mailbox, channel, source)
@@ -397,7 +381,7 @@ def _place(mailbox: str, channel: str, source: str) -> TimelineScope:
 
 
 def _near(position: int) -> int:
-    return min(max(0, position), _FARTHEST)
+    return min(max(0, position), FARTHEST)
 
 
 def _fitting(part: TimelinePart, *, is_forward: bool) -> TimelinePart:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
+from datetime import datetime
 
 import anyio
 import anyio.lowlevel
@@ -18,11 +20,11 @@ import anyio.to_thread
 
 from harken.errors import Unavailable
 from harken.ingest.pairing import Pairings, RefusedPairing
-from harken.ingest.policy import PolicyBook
-from harken.ingest.prepare import prepare
+from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Draft, NewMessage, SenderRule, Trust
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint
+from harken.store.contract.people import Mute
 
 _log = logging.getLogger("harken.ingest")
 
@@ -178,3 +180,31 @@ class Intake:
             self._ring.popleft()
             self._overflowed += 1
             self._dropped_total += 1
+
+
+class PolicyBook:
+    """Holds the policy that ingest uses; `refresh` after the person decided something."""
+
+    def __init__(self, store: Store, configured: IngestPolicy) -> None:
+        self._store = store
+        self._configured = configured
+        self._current = configured
+        self._mutes: tuple[Mute, ...] = ()
+
+    def current(self) -> IngestPolicy:
+        """Return the policy in force."""
+        return self._current
+
+    def mutes(self, now: datetime) -> Sequence[Mute]:
+        """Return the mutes in force."""
+        return [mute for mute in self._mutes if mute.until is None or mute.until > now]
+
+    async def configure(self, configured: IngestPolicy) -> None:
+        """Let the configuration's part be this from now on."""
+        self._configured = configured
+        await self.refresh()
+
+    async def refresh(self) -> None:
+        """Read the person's decisions; they come before what the configuration says."""
+        self._mutes = tuple(await self._store.people.mutes())
+        self._current = replace(self._configured, decisions=tuple(await self._store.people.senders()))

@@ -8,40 +8,18 @@ noticed at start, while copies of a whole home open. `refusal` is pure; what it 
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Self
+from typing import Final
 
 import msgspec
 
 from harken.errors import UserError
 from harken.memory import json_bytes
+from harken.store.contract.health import StoreIdentity
 
-_TAG: Final = re.compile(r"(?P<id>[0-9a-z]{1,40})\.(?P<epoch>[0-9]{1,9})")
 _TOGETHER: Final = "harken.db, harken.db-wal and harken.db-shm"
 RECOVER: Final = f"Put {_TOGETHER} back together, or build the database anew from the journal: harken recover"
-
-
-@dataclass(frozen=True, slots=True, order=True)
-class StoreIdentity:
-    """The id of a store, and how often it was restored or recovered since it began, counted from 1."""
-
-    id: str
-    epoch: int
-
-    def __str__(self) -> str:
-        return f"{self.id}.{self.epoch}"
-
-    @classmethod
-    def parse(cls, text: object) -> Self | None:
-        """Return the identity that `str` wrote; None for anything else."""
-        found = _TAG.fullmatch(text) if isinstance(text, str) else None
-        return cls(found["id"], int(found["epoch"])) if found else None
-
-    def may_follow(self, other: StoreIdentity | None) -> bool:
-        """Whether this is the other one, or a later epoch of it."""
-        return other is None or (self.id == other.id and self.epoch >= other.epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

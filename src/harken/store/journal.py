@@ -24,7 +24,7 @@ import anyio.to_thread
 from harken.memory import json_bytes
 from harken.model import record, timestamp
 from harken.store.contract.events import Event, EventStore
-from harken.store.identity import StoreIdentity
+from harken.store.contract.health import StoreIdentity
 
 _log = logging.getLogger("harken.journal")
 

@@ -13,7 +13,8 @@ from pathlib import Path
 
 import msgspec
 
-from harken.store.identity import StoreIdentity, is_volatile
+from harken.store.contract.health import StoreIdentity
+from harken.store.identity import is_volatile
 from harken.store.journal import DAY_FILES, last_line
 
 JournalLine = Mapping[str, object]

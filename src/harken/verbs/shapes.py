@@ -7,8 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Status
-from harken.inbox.channels import ChannelCard
-from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
+from harken.inbox.results import ChannelCard, Omission, SurfaceRecord, TaskStanding
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
     TASK,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
-from typing import Protocol
-
-from harken.store.identity import StoreIdentity
+from dataclasses import dataclass
+from typing import Final, Protocol, Self
 
 
 class HealthStore(Protocol):
@@ -25,3 +25,27 @@ class HealthStore(Protocol):
     async def stats(self) -> Mapping[str, int]:
         """Return counts for people: messages, deliveries, mailboxes, events, actions, runs, bytes, not yet indexed."""
         ...
+
+
+_TAG: Final = re.compile(r"(?P<id>[0-9a-z]{1,40})\.(?P<epoch>[0-9]{1,9})")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class StoreIdentity:
+    """The id of a store, and how often it was restored or recovered since it began, counted from 1."""
+
+    id: str
+    epoch: int
+
+    def __str__(self) -> str:
+        return f"{self.id}.{self.epoch}"
+
+    @classmethod
+    def parse(cls, text: object) -> Self | None:
+        """Return the identity that `str` wrote; None for anything else."""
+        found = _TAG.fullmatch(text) if isinstance(text, str) else None
+        return cls(found["id"], int(found["epoch"])) if found else None
+
+    def may_follow(self, other: StoreIdentity | None) -> bool:
+        """Whether this is the other one, or a later epoch of it."""
+        return other is None or (self.id == other.id and self.epoch >= other.epoch)

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
 
-from harken.store.identity import StoreIdentity
+from harken.store.contract.health import StoreIdentity
 from harken.store.sqlite.errors import moved
 from harken.store.sqlite.identity import identity_of
 from harken.store.sqlite.readers import Readers

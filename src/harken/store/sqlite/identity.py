@@ -10,7 +10,8 @@ from contextlib import closing
 from pathlib import Path
 from typing import Final
 
-from harken.store.identity import StoreIdentity, StoreTraces, read_identity
+from harken.store.contract.health import StoreIdentity
+from harken.store.identity import StoreTraces, read_identity
 from harken.store.journal_reader import count_synced, find_end
 from harken.store.sqlite.connection import connect, log_of, refuse_damaged
 from harken.store.sqlite.errors import translated

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
-from harken.store.identity import StoreIdentity, StoreTraces, refusal
+from harken.store.contract.health import StoreIdentity
+from harken.store.identity import StoreTraces, refusal
 from harken.store.journal_reader import lines_after, number_of
 from harken.store.sqlite.connection import connect, log_of, migrations, prepare_file, refuse_damaged
 from harken.store.sqlite.errors import translated

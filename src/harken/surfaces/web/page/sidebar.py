@@ -7,7 +7,8 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from harken.inbox.reactions import Summary
-from harken.inbox.views import ChannelLine, MailboxLine, Overview
+from harken.inbox.results import ChannelLine
+from harken.inbox.views import MailboxLine, Overview
 from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
 from harken.surfaces.web.page.links import channel_href, mailbox_href
 from harken.surfaces.web.page.sender import OWN_CHANNELS

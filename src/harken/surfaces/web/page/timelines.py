@@ -29,6 +29,7 @@ from harken.surfaces.web.page.ledgers import ledger_of
 from harken.surfaces.web.page.links import PageScope, mailbox_href, message_href, place_of
 from harken.surfaces.web.page.markdown import piece_of, visible
 from harken.surfaces.web.page.rendering import SEE_OTHER, Handler, PageRenderer, answered, is_part
+from harken.surfaces.web.page.sidebar import WAITING as HERE
 from harken.surfaces.web.page.sidebar import mailbox_title
 from harken.surfaces.web.page.static_files import static_route
 
@@ -360,3 +361,57 @@ def page_routes(front: WebContext) -> list[Route]:
         *(Route(path, answered(pages, handler), methods=["POST"]) for path, handler in done),
         static_route(pages.files),
     ]
+
+
+MOST_SHOWN: Final = 50
+
+
+def waiting_routes(front: WebContext) -> list[Route]:
+    """Return the routes of what waits for an answer."""
+    pages = PageRenderer(front)
+    waits = WaitingPages(front, pages)
+    return [
+        Route(HERE, answered(pages, waits.look), methods=["GET"]),
+        Route("/do/settle", answered(pages, waits.settle), methods=["POST"]),
+    ]
+
+
+class WaitingPages:
+    """What a person looks at and does about questions."""
+
+    def __init__(self, front: WebContext, pages: PageRenderer) -> None:
+        self._front = front
+        self._pages = pages
+
+    async def look(self, _request: Request) -> Response:
+        """Answer with what waits, the oldest first."""
+        after = self._front.ticker.newest
+        overview = await self._front.views.overview()
+        items = await self._front.views.open_items(MOST_SHOWN)
+        setting = TimelineContext(
+            title="Waiting",
+            after=after,
+            overview=overview,
+            why_not="To answer a message, choose Reply on it (r).",
+        )
+        return await self._pages.page(
+            "panels/waiting.html.j2",
+            here=HERE,
+            title=setting.title,
+            after=after,
+            overview=overview,
+            setting=setting,
+            place=PageScope(),
+            items=items,
+            most=MOST_SHOWN,
+            forecast=None,
+            key=fresh_id("", 20),
+        )
+
+    async def settle(self, request: Request) -> Response:
+        """Note that a message needs no answer."""
+        ref = (await form_of(request)).get("ref", "")
+        [message] = await self._front.questions.settle(self._front.desk().caller, [ref])
+        if not is_part(request):
+            return RedirectResponse(HERE, SEE_OTHER)
+        return await self._pages.fragment("item_part.html.j2", item=await self._front.views.item(message))
