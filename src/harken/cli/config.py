@@ -46,7 +46,7 @@ def reload(asked: Invocation) -> None:
     effect at once; what needs a restart is said.
     """
     from harken.cli.authority import refuse_agent
-    from harken.cli.client import Daemon
+    from harken.control.client import Daemon
 
     refuse_agent(asked, "change the settings")
     with Daemon(asked.home) as daemon:

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
-from harken.cli.client import Daemon
 from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_options
+from harken.control.client import Daemon
 from harken.display import one_line
 
 if TYPE_CHECKING:

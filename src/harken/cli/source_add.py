@@ -17,19 +17,19 @@ import anyio
 import click
 
 from harken.cli.authority import refuse_agent
-from harken.cli.client import Daemon, Result
-from harken.cli.names import short
 from harken.cli.output import note_to_person
 from harken.cli.source_config import add_entry, check_name, configured, entry_named, remove_entry
-from harken.cli.start import VARIABLES
 from harken.cli.verbs import Invocation
 from harken.clock import SystemClock
 from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.load import load
 from harken.config.settings import HooksSettings
 from harken.config.source_entries import source_entry
+from harken.control.client import Daemon, Result
+from harken.control.start import VARIABLES
 from harken.display import one_line
 from harken.errors import HarkenError, UserError
+from harken.hosts.names import short
 from harken.ingest.redact import redact
 from harken.model import timestamp
 from harken.sources.check import CheckContext, RunningSources

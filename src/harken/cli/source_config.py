@@ -12,21 +12,21 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from harken.cli.authority import refuse_agent
-from harken.cli.client import Daemon
-from harken.cli.names import short
 from harken.cli.output import note_to_person
-from harken.cli.start import is_reachable, start
 from harken.cli.verbs import Invocation
 from harken.config.home import Home, write_private
 from harken.config.load import load
 from harken.config.secrets import resolve
 from harken.config.tables import TableReader, read_tables, references
 from harken.config.values import is_source_name
+from harken.control.client import Daemon
+from harken.control.start import is_reachable, start
 from harken.control.stop import stop
 from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.connect.edits import toml_remove, toml_set, toml_value
 from harken.hosts.connect.files import read
+from harken.hosts.names import short
 from harken.model import LOCAL
 from harken.sources.source import SourceKind
 

@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.cli.client import Result
 from harken.cli.output import BOLD, CYAN, DIM, INDENT, RED, Screen, clock_time
+from harken.control.client import Result
 from harken.display import one_line
 
 GREEN = "32"
