@@ -38,7 +38,7 @@ from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
 from harken.surfaces.web.guard import MAX_BODY
 from harken.verbs.table import TOOLS, VERBS
-from harken.verbs.tool import Tool
+from harken.verbs.tool import AgentTool
 from scripts.reference_examples import ROOT, Examples, run_everything
 
 FOLDER: Final = ROOT / "docs" / "reference"
@@ -262,7 +262,7 @@ def _longest_told(most_chars: int) -> str:
     return f"{(most_chars - OPENING_CHARS - FRAME_CHARS) // 100 * 100:,}"
 
 
-def tool_section(words: Words, tool: Tool, arguments: Json, result: Json) -> Iterator[str]:
+def tool_section(words: Words, tool: AgentTool, arguments: Json, result: Json) -> Iterator[str]:
     """One tool."""
     yield f"## `{tool.name}`\n\n{tool.description}\n\n"
     yield f"To a client without hooks it says besides: “{tool.without_hooks}”\n\n" if tool.without_hooks else ""

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from harken.config.home import Home
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from tests.loss.rig import until
 
 SECONDS = 30.0
@@ -95,12 +95,12 @@ class Rig:
 
     def until(self, is_so: Callable[[Json], bool]) -> None:
         """Look at the running daemon's status until something is so."""
-        with Daemon(Home(self.home), can_start=False) as daemon:
+        with DaemonClient(Home(self.home), can_start=False) as daemon:
             until(lambda: is_so(daemon.ask("status")), "it is so", SECONDS)
 
     def ask(self, verb: str, **params: object) -> Json:
         """Ask the running daemon itself, for what a test needs and is not about: a command takes ten times as long."""
-        with Daemon(Home(self.home), can_start=False) as daemon:
+        with DaemonClient(Home(self.home), can_start=False) as daemon:
             return daemon.ask(verb, **params)
 
     @property

@@ -18,7 +18,7 @@ from pathlib import Path
 import pytest
 
 from harken.config.home import Home
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from tests.cli.rig import Json, Rig
 from tests.loss.rig import until
 
@@ -40,7 +40,7 @@ def writing(home: Path) -> Iterator[list[str]]:
     is_over = threading.Event()
 
     def write() -> None:
-        with Daemon(Home(home), can_start=False) as daemon:
+        with DaemonClient(Home(home), can_start=False) as daemon:
             while not is_over.is_set():
                 accepted.append(daemon.ask("send", text=f"number {len(accepted)}")["id"])
 

@@ -10,7 +10,7 @@ from time import monotonic
 import pytest
 
 from harken.config.home import Home
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.inbox.channels import MAX_LISTED
 from tests.cli.rig import SECONDS, Rig, serving
 from tests.cli.test_as_agent import hosting
@@ -85,7 +85,7 @@ def test_acknowledged_is_seen_by_the_person_only(heard: Rig) -> None:
 def test_a_channel_that_others_have_pushed_out_of_the_list_is_acknowledged_by_its_name(tmp_path: Path) -> None:
     """It is there: that two hundred others were active since is no reason to deny it."""
     with serving(tmp_path / "home") as rig:
-        with Daemon(Home(rig.home), can_start=False) as daemon:
+        with DaemonClient(Home(rig.home), can_start=False) as daemon:
             daemon.ask("send", text="long ago", channel="forgotten")
             for number in range(MAX_LISTED):
                 daemon.ask("send", text="noise", channel=f"busy-{number}")

@@ -13,7 +13,7 @@ import pytest
 
 from harken.cli.messages import MOST_SHOWN, MOST_TAKEN
 from harken.config.home import Home
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.inbox.inbox import MAX_OFFER, MAX_PAGE
 from tests.cli.rig import SECONDS, Json, Rig
 
@@ -147,7 +147,7 @@ def test_more_than_one_answer_carries_is_not_passed_over_in_silence(rig: Rig) ->
 
 def test_more_than_one_pull_takes_is_not_passed_over_in_silence(rig: Rig) -> None:
     """The others wait for the next one, and a script that pulls once would leave them."""
-    with Daemon(Home(rig.home)) as daemon:
+    with DaemonClient(Home(rig.home)) as daemon:
         for number in range(MOST_TAKEN + 2):
             daemon.ask("send", text=f"n{number}", sender="many")
     words = ("pull", "--consumer", "taker", "--limit", str(MOST_TAKEN + 1))

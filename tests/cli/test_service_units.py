@@ -13,17 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.setup.service_units import Daemon, is_marked, is_ours, launchd_agent, systemd_unit, unit_name
+from harken.setup.service_units import ServiceCommand, is_marked, is_ours, launchd_agent, systemd_unit, unit_name
 
 ANALYZE = shutil.which("systemd-analyze")
 SECONDS = 30.0
 printable = st.text(st.characters(exclude_categories=["Cc", "Cs", "Zl", "Zp", "Cf", "Cn", "Co", "Zs"]), max_size=30)
 
 
-def daemon(home: str = "/home/ann/.harken", path: str = "/usr/bin:/bin", *, is_usual: bool = True) -> Daemon:
+def daemon(home: str = "/home/ann/.harken", path: str = "/usr/bin:/bin", *, is_usual: bool = True) -> ServiceCommand:
     """Return a daemon that is to be a service."""
     command = ("/opt/harken/bin/python", "-I", "-m", "harken", "serve", "--home", home)
-    return Daemon(command=command, environ={"PATH": path}, home=home, is_usual=is_usual)
+    return ServiceCommand(command=command, environ={"PATH": path}, home=home, is_usual=is_usual)
 
 
 def test_the_unit_says_what_is_started_and_when_it_is_started_again() -> None:
@@ -79,7 +79,9 @@ def test_systemd_itself_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> Non
     runtime.mkdir(mode=0o700)
     file = tmp_path / "harken-check.service"
     command = ("/bin/sh", "-c", ":", '/ho me/%h "q" $X \\b')
-    file.write_text(systemd_unit(Daemon(command=command, environ={"PATH": "/bin"}, home="/a b%", is_usual=False)))
+    file.write_text(
+        systemd_unit(ServiceCommand(command=command, environ={"PATH": "/bin"}, home="/a b%", is_usual=False))
+    )
     done = subprocess.run(
         [str(ANALYZE), "--user", "verify", str(file)],
         env={**os.environ, "XDG_RUNTIME_DIR": str(runtime)},

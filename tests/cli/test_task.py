@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from harken.config.home import Home
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.workspaces.agent_command import quoted
 from tests.cli.repos import PERSON, commit, filtered, git, repository
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
@@ -40,7 +40,7 @@ def person(rig: Rig, tmp_path: Path) -> Iterator[Rig]:
     (programs / "opencode").chmod(0o755)
     path = f"{programs}:{os.defpath}"
     yield Rig(rig.home, {**PERSON, "HOME": str(user), "PATH": path, "TMUX": "", "TMUX_TMPDIR": str(tmp_path)})
-    with Daemon(Home(rig.home), can_start=False) as daemon:
+    with DaemonClient(Home(rig.home), can_start=False) as daemon:
         for task in daemon.ask("task_list", all=True)["tasks"]:
             daemon.ask("task_done", task=task["id"])
             daemon.ask("task_rm", task=task["id"])

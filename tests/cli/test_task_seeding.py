@@ -21,7 +21,7 @@ from harken.hosts.registry import connector
 from harken.setup.connect import targets
 from harken.setup.doctor import health_of
 from harken.workspaces import seeding
-from harken.workspaces.seeding import Seeded, seeded_names, seeds, unseed_all
+from harken.workspaces.seeding import SeedReport, seeded_names, seeds, unseed_all
 from tests.cli.repos import PERSON, commit, git, repository
 
 CLAUDE = """#!{python}
@@ -64,12 +64,12 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "harken"
 
 
-def seed(home: Path, task: str, folder: Path, host: str) -> Seeded:
+def seed(home: Path, task: str, folder: Path, host: str) -> SeedReport:
     """Seed as the person, who may."""
     return seeding.seed(local_place(home), task, folder, host, lambda: None)
 
 
-def unseed(home: Path, task: str) -> Seeded:
+def unseed(home: Path, task: str) -> SeedReport:
     """Take back what was seeded for a task."""
     return seeding.unseed(local_place(home), task)
 
@@ -221,7 +221,7 @@ def test_what_agents_read_in_a_repository_stays_as_it_is(home: Path, tmp_path: P
     assert (folder / name).read_text() == "# ours\n"
     assert any(path.endswith((".toml", ".json")) for path in seeded.files)
     assert is_clean(folder)
-    assert seed(home, "one", folder, host) == Seeded()
+    assert seed(home, "one", folder, host) == SeedReport()
     target = targets(home, [host], None, is_looking=False)[0]
     findings = [finding for _, finding in health_of(target).findings if finding.what == "connected and current"]
     assert findings

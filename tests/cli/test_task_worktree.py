@@ -9,9 +9,9 @@ import pytest
 from harken.errors import Conflict, NotFound, UserError
 from harken.hosts.repository import starts_at_checkout
 from harken.workspaces.worktree import (
-    Losses,
     Repository,
-    Spot,
+    WorktreeLosses,
+    WorktreeSpot,
     add_worktree,
     current_branch,
     drop_branch,
@@ -40,7 +40,7 @@ def found(folder: Path) -> Repository:
     return repo
 
 
-def made(folder: Path, name: str = "one", branch: str = "", start: str = "") -> Spot:
+def made(folder: Path, name: str = "one", branch: str = "", start: str = "") -> WorktreeSpot:
     """Make a worktree as a task has it."""
     repo = found(folder)
     spot = plan_spot(repo, name, branch, start, folder=folder)
@@ -199,15 +199,15 @@ def test_nothing_that_somebody_made_counts_as_clean(tmp_path: Path) -> None:
     git(repo, "config", "status.showUntrackedFiles", "no")
     commit(repo, ".gitignore", "*.env\nbuilt/\n")
     tree = made(repo).path
-    assert losses(tree) == Losses()
+    assert losses(tree) == WorktreeLosses()
     (tree / "a b.env").write_text("secret")
     (tree / "built").mkdir()
     (tree / "built" / "x").write_text("")
-    assert losses(tree) == Losses(ignored=("a b.env", "built/"))
-    assert losses(tree, apart_from={"a b.env", "built/"}) == Losses()
+    assert losses(tree) == WorktreeLosses(ignored=("a b.env", "built/"))
+    assert losses(tree, apart_from={"a b.env", "built/"}) == WorktreeLosses()
     assert not losses(tree).is_work
     (tree / "new\nfile").write_text("")
-    assert losses(tree, apart_from={"a b.env", "built/"}) == Losses(changed=("new\nfile",))
+    assert losses(tree, apart_from={"a b.env", "built/"}) == WorktreeLosses(changed=("new\nfile",))
     (tree / "new\nfile").unlink()
     (tree / ".gitignore").unlink()
     assert ".gitignore" in losses(tree).changed
@@ -220,7 +220,7 @@ def test_commits_on_no_branch_and_work_under_way_are_seen(tmp_path: Path) -> Non
     git(tree, "checkout", "-q", "--detach")
     assert not losses(tree).is_work
     commit(tree, "loose.txt")
-    assert losses(tree) == Losses(has_loose_commits=True)
+    assert losses(tree) == WorktreeLosses(has_loose_commits=True)
     git(tree, "checkout", "-q", "task/one")
     git(tree, "bisect", "start")
     assert losses(tree).under_way == "a bisection"

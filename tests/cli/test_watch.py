@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.cli.watch.choice import AGAIN_SECONDS, SETTLE_SECONDS, Choice
+from harken.cli.watch.choice import AGAIN_SECONDS, SETTLE_SECONDS, MessageChoice
 from harken.cli.watch.keyboard import MOST_TYPED, Keys
 from harken.config.home import Home
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.errors import HarkenError
 from tests.cli.rig import SECONDS, Json, Rig, serving
 from tests.cli.sitting import CTRL_C, DOWN, ENTER, ESC, UP, Sitting
@@ -159,7 +159,7 @@ def _told(rig: Rig, action: str) -> Json:
 
 
 def _actions(rig: Rig) -> list[Json]:
-    with Daemon(Home(rig.home), can_start=False) as daemon:
+    with DaemonClient(Home(rig.home), can_start=False) as daemon:
         found: list[Json] = daemon.ask("actions")["actions"]
     return found
 
@@ -415,7 +415,7 @@ def _seconds_used(process: subprocess.Popen[bytes]) -> float:
 
 def test_a_choice_that_was_made_for_the_person_must_settle_first() -> None:
     """A question that slips under the finger must not be answered by it, nor by a key that is held down."""
-    choice = Choice().among(["a-1"], 10.0)
+    choice = MessageChoice().among(["a-1"], 10.0)
     assert not choice.is_settled(10.0 + SETTLE_SECONDS / 2)
     held = choice.held(10.0 + SETTLE_SECONDS / 2)
     assert not held.is_settled(10.0 + SETTLE_SECONDS)
@@ -428,7 +428,7 @@ def test_a_choice_that_was_made_for_the_person_must_settle_first() -> None:
 
 def test_a_second_esc_counts_only_soon_and_for_the_same_run() -> None:
     """Two keys an hour apart, or for two runs, are two first ones; and a third one ends nothing."""
-    choice = Choice().ending_soon("r-1", 10.0)
+    choice = MessageChoice().ending_soon("r-1", 10.0)
     assert choice.ends("r-1", 10.0 + AGAIN_SECONDS / 2)
     assert not choice.ends("r-2", 10.0 + AGAIN_SECONDS / 2)
     assert not choice.ends("r-1", 10.0 + AGAIN_SECONDS)

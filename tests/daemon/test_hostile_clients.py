@@ -15,7 +15,7 @@ from anyio.abc import SocketStream
 
 from harken.daemon.listener import MAX_CONNECTIONS, SPARE_FILES, Listener, most_connections
 from harken.hosts.hello import Hello
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 from tests.loss.rig import CALL_HELLO, Chance, Json, Served, Wire, agent_of, texts, until
 
 MB = 1 << 20
@@ -235,13 +235,13 @@ async def listening(path: Path, listener: Listener) -> AsyncIterator[None]:
         tasks.cancel_scope.cancel()
 
 
-async def echo(stream: SocketStream, _lines: Lines, hello: Hello, _peer: int) -> None:
+async def echo(stream: SocketStream, _lines: LineReader, hello: Hello, _peer: int) -> None:
     """Say who called, and wait for more."""
     await stream.send(hello.edge.encode() + b"\n")
     await anyio.sleep_forever()
 
 
-async def fail(_stream: SocketStream, _lines: Lines, _hello: Hello, _peer: int) -> None:
+async def fail(_stream: SocketStream, _lines: LineReader, _hello: Hello, _peer: int) -> None:
     """A surface with a bug."""
     raise ZeroDivisionError
 

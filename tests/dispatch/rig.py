@@ -50,7 +50,7 @@ from harken.store.contract import Store
 from harken.store.sqlite import open_store
 from harken.surfaces.composer import HookComposer
 from harken.surfaces.wakers import TextWaker
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
 from tests.inbox.rig import Quiet
 
@@ -185,7 +185,7 @@ class House:
             # It says beforehand that it has printed: nobody here fails to.
             theirs.sendall(payload + b"+")
             async with await UNIXSocketStream.from_socket(ours) as stream:
-                await self.wiring.serve_hook(stream, Lines(stream), hello, 0)
+                await self.wiring.serve_hook(stream, LineReader(stream), hello, 0)
             return theirs.recv(1 << 16).decode()
 
     def bell(self, host: str = "claude-code") -> str:

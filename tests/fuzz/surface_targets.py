@@ -30,7 +30,7 @@ from harken.hosts.hello import Hello
 from harken.hosts.registry import hosts
 from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 from tests.dispatch.rig import House, open_house
 from tests.fuzz.source_targets import stored, webhook
 from tests.fuzz.target import Judge, Letter, Target, letter, must, plain
@@ -130,7 +130,7 @@ def _hooks() -> Iterator[Judge]:
             hello = _hello(said)
             with anyio.fail_after(CASE_SECONDS):
                 async with _connected(said.body + b"+") as (stream, theirs):
-                    await house.wiring.serve_hook(stream, Lines(stream), hello, 0)
+                    await house.wiring.serve_hook(stream, LineReader(stream), hello, 0)
                     answer = _heard(theirs)
                 is_met = bool(house.sessions.live())
                 await order.settle(is_told=bool(answer))
@@ -187,7 +187,7 @@ def _sockets() -> Iterator[Judge]:
         order = _Order(house, folder)
         met: list[Hello] = []
 
-        async def other(_stream: SocketStream, lines: Lines, hello: Hello, _peer: int) -> None:
+        async def other(_stream: SocketStream, lines: LineReader, hello: Hello, _peer: int) -> None:
             met.append(hello)
             while await lines.read() is not None:
                 pass

@@ -31,7 +31,7 @@ from harken.reaction import Action, ActionState
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import Choice
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
 from tests.hooks.rig import CLAUDE, Kind, Say
 
@@ -171,9 +171,9 @@ class Room:
         said = Hello(host=kind.name, moment="stop", payload=len(payload), ppid=hello.ppid, env=env)
         ours, theirs = await _pair()
         async with ours, theirs, anyio.create_task_group() as tasks:
-            tasks.start_soon(self.daemon.wiring.serve_hook, theirs, Lines(theirs), said, 1)
+            tasks.start_soon(self.daemon.wiring.serve_hook, theirs, LineReader(theirs), said, 1)
             await ours.send(payload)
-            printed = await Lines(ours).read()
+            printed = await LineReader(ours).read()
             await ours.send(b"+")
         return printed == b"0 0 0"
 
@@ -184,7 +184,7 @@ class Room:
         to_wire, for_wire = anyio.create_memory_object_stream[SessionMessage](16)
 
         async def read() -> None:
-            lines = Lines(ours)
+            lines = LineReader(ours)
             async with to_client:
                 while (line := await lines.read()) is not None:
                     message = types.jsonrpc_message_adapter.validate_json(line, by_name=False)
@@ -196,7 +196,7 @@ class Room:
                 await ours.send(data.encode() + b"\n")
 
         async with ours, theirs, for_client, to_wire, for_wire, anyio.create_task_group() as tasks:
-            self.tasks.start_soon(self.daemon.serve_mcp, theirs, Lines(theirs), hello, 0)
+            self.tasks.start_soon(self.daemon.serve_mcp, theirs, LineReader(theirs), hello, 0)
             tasks.start_soon(read)
             tasks.start_soon(write)
             yield for_client, to_wire

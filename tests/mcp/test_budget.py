@@ -27,7 +27,7 @@ from harken.inbox import Pulled
 from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
 from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
 from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
-from harken.verbs.tool import Answer, cut_note
+from harken.verbs.tool import ToolAnswer, cut_note
 
 NOW: Final = datetime(2026, 11, 17, 9, 0, tzinfo=UTC)
 SMALLEST: Final = GENERIC.result_bytes
@@ -128,7 +128,7 @@ def test_result_is_within_the_budget_and_hides_nothing(
     """
     chosen = ResultBudget(max_bytes, surface.whole, surface.cut)(found, limit)
     note = cut_note(Pulled.of(chosen, HIGHEST), "inbox_pull")
-    blocks = Answer(surface.value(chosen), note=note).texts(HIGHEST)
+    blocks = ToolAnswer(surface.value(chosen), note=note).texts(HIGHEST)
     assert sum(len(block.encode()) for block in blocks) <= max_bytes
 
     whole, cut = {each.message.id for each in chosen.whole}, {each.message.id for each in chosen.cut}
@@ -212,7 +212,7 @@ def test_header_that_fills_the_list_is_heard_of_when_nothing_else_is_there() -> 
     )
     chosen = pull(SMALLEST)([replace(plain, message=hostile)], 20)
     assert len(chosen.cut) == 1
-    (block,) = Answer({"unread_remaining": HIGHEST, "messages": [render.cut_for_pull(chosen.cut[0])]}).texts(0)
+    (block,) = ToolAnswer({"unread_remaining": HIGHEST, "messages": [render.cut_for_pull(chosen.cut[0])]}).texts(0)
     assert len(block.encode()) <= SMALLEST
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from harken.errors import Unavailable
 from harken.sessions.calls import CallLog
-from harken.verbs.tool import Answer, Tool, ToolCall, result_of
+from harken.verbs.tool import AgentTool, ToolAnswer, ToolCall, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called
 
@@ -20,14 +20,14 @@ class Nothing(msgspec.Struct):
     """Arguments of a tool that needs none."""
 
 
-async def _everything(call: ToolCall, _arguments: Nothing) -> Answer:
+async def _everything(call: ToolCall, _arguments: Nothing) -> ToolAnswer:
     """Give all that waits, however long it is: what no tool of ours does."""
     pulled = await call.inbox.pull(call.reader, surface="everything", carrier=call.carrier)
     call.note(pulled.offers)
-    return Answer([offer.message.text for offer in pulled.offers], pulled.remaining)
+    return ToolAnswer([offer.message.text for offer in pulled.offers], pulled.remaining)
 
 
-EVERYTHING = Tool(name="everything", title="", description="", arguments=Nothing, run=_everything)
+EVERYTHING = AgentTool(name="everything", title="", description="", arguments=Nothing, run=_everything)
 
 
 async def test_result_that_is_too_large_is_refused_and_taken_back(tmp_path: Path) -> None:

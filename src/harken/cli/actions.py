@@ -17,12 +17,12 @@ from harken.cli.complete import messages, rule_names, tool_words, waiting_action
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import ANSWER_SECONDS, Client, Daemon, Result, dial
+from harken.control.client import ANSWER_SECONDS, DaemonClient, DaemonConnection, Result, dial
 from harken.control.slow_notice import SlowNotice
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 
 if TYPE_CHECKING:
-    from harken.cli.action_show import Wish
+    from harken.cli.action_show import RunRequest
 
 STAYED = 1  # the person said no
 POLL_SECONDS = 0.5
@@ -43,7 +43,7 @@ def resume(asked: Invocation) -> None:
 
 
 def _switch(asked: Invocation, method: str, sentence: str, state: str) -> None:
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask(method)
         was_tried = daemon.tries > 1
     if asked.as_json:
@@ -68,7 +68,7 @@ def confirm(asked: Invocation, *, action: str, answer: str) -> None:
     """
     from harken.cli.action_show import show_action, show_waiting
 
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         if not action:
             found = daemon.ask("actions", state="waiting")
         else:
@@ -81,7 +81,7 @@ def confirm(asked: Invocation, *, action: str, answer: str) -> None:
         show_waiting(asked.screen, found["actions"])
 
 
-def _answered(daemon: Daemon, ref: str, *, is_yes: bool) -> Result:
+def _answered(daemon: DaemonClient, ref: str, *, is_yes: bool) -> Result:
     try:
         return daemon.ask("confirm", action=ref, yes=is_yes)
     except Conflict:
@@ -123,10 +123,10 @@ def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wi
     """
     import msgspec
 
-    from harken.cli.action_show import Wish, show_action
+    from harken.cli.action_show import RunRequest, show_action
 
-    wished = msgspec.convert(wish, Wish, strict=False)
-    with Daemon(asked.home) as daemon:
+    wished = msgspec.convert(wish, RunRequest, strict=False)
+    with DaemonClient(asked.home) as daemon:
         record = daemon.ask("read", ref=ref)["message"]
         if not is_agreed:
             _agree(asked, daemon, record, wished)
@@ -145,7 +145,7 @@ def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wi
 def _ask_once(asked: Invocation, method: str, **params: object) -> Result:
     """Ask what must not be asked twice: who asks again after a broken connection may start two runs."""
     try:
-        client = Client(*dial(asked.home))
+        client = DaemonConnection(*dial(asked.home))
         try:
             return client.call(method, params, ANSWER_SECONDS)
         finally:
@@ -155,7 +155,7 @@ def _ask_once(asked: Invocation, method: str, **params: object) -> Result:
         raise Unavailable("The connection to the daemon broke before it answered.", hint) from exc
 
 
-def _agree(asked: Invocation, daemon: Daemon, record: Result, wish: Wish) -> None:
+def _agree(asked: Invocation, daemon: DaemonClient, record: Result, wish: RunRequest) -> None:
     """Show what would run, and go on only with a yes."""
     from harken.cli.action_show import show_wish
 
@@ -174,7 +174,7 @@ def _agree(asked: Invocation, daemon: Daemon, record: Result, wish: Wish) -> Non
         click.get_current_context().exit(STAYED)
 
 
-def _begun(daemon: Daemon, action: Result) -> str:
+def _begun(daemon: DaemonClient, action: Result) -> str:
     """Wait until an action's run begins, and return the run."""
     from harken.cli.action_show import what_follows
 

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from harken.cli.verbs import Invocation
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.errors import HarkenError, Refused
 from harken.hosts.marks import find_marks, host_of_program
 from harken.hosts.registry import host_marks, host_title
@@ -27,7 +27,7 @@ def refuse_agent(asked: Invocation, what: str) -> None:
     _refuse_marked(os.environ, what)
     _refuse_descendant(what)
     try:
-        with Daemon(asked.home, can_start=False) as daemon:
+        with DaemonClient(asked.home, can_start=False) as daemon:
             is_agent = daemon.ask_within(ASK_SECONDS, "whoami")["role"] != OWNER
     except HarkenError:
         # None runs, or one of an earlier version, which cannot say.

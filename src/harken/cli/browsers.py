@@ -7,7 +7,7 @@ import click
 from harken.cli import complete
 from harken.cli.output import clock_time, note_to_person
 from harken.cli.verbs import Invocation, or_subcommand, verb, verb_option
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 
 
@@ -15,7 +15,7 @@ from harken.display import one_line
 @verb("browsers")
 def browsers(asked: Invocation) -> None:
     """Show the browsers that are signed in to the page, and when each was used last."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("browsers")
     if asked.as_json:
         asked.print_json(found)
@@ -30,7 +30,7 @@ def browsers(asked: Invocation) -> None:
 @verb_option("sign_out", "is_all")
 def sign_out(asked: Invocation, *, names: tuple[str, ...], is_all: bool) -> None:
     """Sign browsers out of the page. What is open in them ends too."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         result = daemon.ask("sign_out", browsers=list(names), is_all=is_all)
     if asked.as_json:
         asked.print_json(result)

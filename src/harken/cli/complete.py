@@ -10,7 +10,7 @@ import click
 
 from harken.cli.output import cut
 from harken.config.home import Home, find_home
-from harken.control.client import Client, Result, dial
+from harken.control.client import DaemonConnection, Result, dial
 from harken.display import one_line
 from harken.errors import HarkenError
 
@@ -155,7 +155,7 @@ def _home(context: click.Context) -> Home:
 
 def _ask(context: click.Context, method: str, **params: object) -> Result:
     try:
-        client = Client(*dial(_home(context), SECONDS))
+        client = DaemonConnection(*dial(_home(context), SECONDS))
         try:
             return client.call(method, params, SECONDS)
         finally:

@@ -19,7 +19,7 @@ from harken.cli.output import json_text
 from harken.cli.progress import counted
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.config.home import disk_error
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 
 PAGE = 500
 
@@ -39,7 +39,7 @@ def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None,
 
     jsonl is one message per line; json, and --json, is one document {"messages": [...]}.
     """
-    with Daemon(asked.home) as daemon, _target(output) as stream:
+    with DaemonClient(asked.home) as daemon, _target(output) as stream:
         records = counted(
             _records(daemon, mailbox, {name: _plain(value) for name, value in chosen.items()}), "messages"
         )
@@ -55,7 +55,7 @@ def _plain(value: object) -> object:
     return value.isoformat() if isinstance(value, datetime) else "" if value is None else value
 
 
-def _records(daemon: Daemon, mailbox: str, chosen: Result) -> Iterator[Result]:
+def _records(daemon: DaemonClient, mailbox: str, chosen: Result) -> Iterator[Result]:
     for name in [mailbox] if mailbox else daemon.ask("mailboxes")["mailboxes"]:
         after = 0
         while page := daemon.ask("export", mailbox=name, after=after, limit=PAGE, **chosen)["messages"]:

@@ -27,7 +27,7 @@ from harken.cli.output import RED, Screen, note_to_person
 from harken.cli.planned import GREEN, found_record, heading
 from harken.cli.verbs import Invocation
 from harken.config.home import Home, ensure
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.control.start import start
 from harken.control.stop import stop
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
@@ -51,7 +51,7 @@ PRIVATE = 0o700
 class DaemonPost:
     """A running Harken, asked over its socket."""
 
-    daemon: Daemon
+    daemon: DaemonClient
 
     def send(self, text: str, mailbox: str, *, is_quiet: bool = False) -> str:
         """Send a message of the person's own and return its id."""
@@ -192,7 +192,7 @@ def trial_of(asked: Invocation, target: ConnectTarget, folder: Path | None) -> I
         _interruptible(),
         _folder(asked, folder) as (here, mailbox),
         MockModel() as model,
-        Daemon(asked.home) as daemon,
+        DaemonClient(asked.home) as daemon,
     ):
         post = DaemonPost(daemon)
         trial = Trial(

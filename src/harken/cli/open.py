@@ -14,7 +14,7 @@ import click
 
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.display import one_line
 
 
@@ -22,7 +22,7 @@ from harken.display import one_line
 @click.option("--print", "is_only_printed", is_flag=True, help="Only print the link.")
 def open_page(asked: Invocation, *, is_only_printed: bool) -> None:
     """Open the page in the browser. The link signs you in: it works once, for two minutes."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         url = str(daemon.ask("sign_in")["url"])
         problem = str(daemon.ask("status")["daemon"]["port_problem"])
     is_opened = not is_only_printed and has_display() and webbrowser.open(url)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from harken.config.home import disk_error
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.inbox.replay_lines import ReplayLine, read_line
 from harken.memory import json_bytes
 
@@ -19,7 +19,7 @@ DAY_FILES = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9].jsonl"
 _REMOVAL = b'"kind":"pruned"'
 
 
-def events(folder: Path, daemon: Daemon, until: str) -> Iterator[tuple[ReplayLine, bool]]:
+def events(folder: Path, daemon: DaemonClient, until: str) -> Iterator[tuple[ReplayLine, bool]]:
     """Yield the events up to a time, each with True, and what retention removed later, each with False."""
     last = 0
     later: list[ReplayLine] = []
@@ -53,7 +53,7 @@ def _of_files(folder: Path, until: str) -> Iterator[ReplayLine]:
             raise disk_error("read", path, exc) from exc
 
 
-def _of_store(daemon: Daemon, after: int, until: str) -> Iterator[ReplayLine]:
+def _of_store(daemon: DaemonClient, after: int, until: str) -> Iterator[ReplayLine]:
     """Yield the events of the store that follow a number, up to a time."""
     while page := daemon.ask("journal", after=after, limit=PAGE)["events"]:
         for event in page:

@@ -13,7 +13,7 @@ from harken.cli.complete import consumers, mailboxes
 from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import BOLD, DIM, Screen, clock_time, cut, note_to_person
 from harken.cli.verbs import Invocation, verb
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.display import one_line
 from harken.errors import NotFound, UserError
 from harken.model import timestamp
@@ -66,7 +66,7 @@ def _replayed(asked: Invocation, until: str, mailbox: str, consumer: str, limit:
     from harken.inbox.replay import JournalReplay
 
     then = JournalReplay(mailbox=mailbox, consumer=consumer, most=limit)
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         for line, is_by_then in counted(events(asked.home.journal_dir, daemon, until), "events"):
             (then.add if is_by_then else then.add_later)(line)
     return then

@@ -12,7 +12,7 @@ import click
 from harken.cli.output import Screen, note_to_person
 from harken.cli.progress import Progress
 from harken.cli.verbs import Invocation, or_subcommand, verb
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 
 ROUND_SECONDS = 300.0
 MOST_ROUNDS = 100_000
@@ -22,7 +22,7 @@ MOST_ROUNDS = 100_000
 @verb("retention")
 def retention(asked: Invocation) -> None:
     """Show how long messages are kept, what is over that, and what happens to it next."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         _look(asked, daemon)
 
 
@@ -33,7 +33,7 @@ def run(asked: Invocation, *, dry_run: bool) -> None:
 
     What was not seen becomes expired, and is removed a week later. Replies on their way keep their message.
     """
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         if dry_run:
             _look(asked, daemon)
             return
@@ -47,7 +47,7 @@ def run(asked: Invocation, *, dry_run: bool) -> None:
 retention.add_command(run)
 
 
-def _rounds(daemon: Daemon) -> Result:
+def _rounds(daemon: DaemonClient) -> Result:
     progress, done = Progress(), {"expired": 0, "deleted": 0}
     for _ in range(MOST_ROUNDS):
         found = daemon.ask_within(ROUND_SECONDS, "retention_run")
@@ -59,7 +59,7 @@ def _rounds(daemon: Daemon) -> Result:
     return done
 
 
-def _look(asked: Invocation, daemon: Daemon) -> None:
+def _look(asked: Invocation, daemon: DaemonClient) -> None:
     found = daemon.ask("retention")
     if asked.as_json:
         asked.print_json(found)

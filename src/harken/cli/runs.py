@@ -14,7 +14,7 @@ from harken.cli.complete import open_runs, runs
 from harken.cli.output import json_text, note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.cli.watch.keys import on_escape
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 from harken.errors import HarkenError
 
@@ -38,7 +38,7 @@ def list_runs(asked: Invocation, *, is_running: bool, limit: int) -> None:
     """Show the newest runs, the newest first: state, rule, message, agent, time and answer."""
     from harken.cli.run_show import show_runs
 
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("runs", limit=limit, running=True if is_running else None)
     if asked.as_json:
         asked.print_json(found)
@@ -59,7 +59,7 @@ def show(asked: Invocation, *, name: str, has_output: bool, has_diff: bool) -> N
     """
     from harken.cli.run_show import close_envelope, open_envelope, show_output, show_run
 
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("run", run=name)
         lines = _output(daemon, found["id"]) if has_output else []
     if asked.as_json:
@@ -80,7 +80,7 @@ def follow(asked: Invocation, *, name: str) -> None:
 
     Esc ends it, Ctrl-C leaves it running. With --json, one line of output per line, then the run.
     """
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         follow_run(asked, daemon, name)
 
 
@@ -88,7 +88,7 @@ def follow(asked: Invocation, *, name: str) -> None:
 @click.argument("name", metavar="RUN", shell_complete=open_runs)
 def abort(asked: Invocation, *, name: str) -> None:
     """End a run: its agent and everything that it started."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("run_abort", run=name)
     if asked.as_json:
         asked.print_json(found)
@@ -100,7 +100,7 @@ for _verb in (list_runs, show, follow, abort):
     run.add_command(_verb)
 
 
-def follow_run(asked: Invocation, daemon: Daemon, name: str) -> None:
+def follow_run(asked: Invocation, daemon: DaemonClient, name: str) -> None:
     """Show a run until it is over; the exit code says how it ended."""
     from harken.cli.run_show import close_envelope, open_envelope
 
@@ -124,11 +124,11 @@ def follow_run(asked: Invocation, daemon: Daemon, name: str) -> None:
 
 def _end(asked: Invocation, name: str) -> None:
     """End a run from beside whoever follows it; that it is over already is no matter."""
-    with suppress(HarkenError), Daemon(asked.home, can_start=False) as daemon:
+    with suppress(HarkenError), DaemonClient(asked.home, can_start=False) as daemon:
         daemon.ask("run_abort", run=name)
 
 
-def _until_over(asked: Invocation, daemon: Daemon, name: str) -> Result:
+def _until_over(asked: Invocation, daemon: DaemonClient, name: str) -> Result:
     from harken.cli.run_show import show_output
 
     place = 0
@@ -147,7 +147,7 @@ def _until_over(asked: Invocation, daemon: Daemon, name: str) -> Result:
         place = page["next"]
 
 
-def _output(daemon: Daemon, name: str) -> list[Result]:
+def _output(daemon: DaemonClient, name: str) -> list[Result]:
     lines: list[Result] = []
     place = 0
     while True:

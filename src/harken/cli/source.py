@@ -13,7 +13,7 @@ import click
 from harken.cli.complete import configured_sources
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_options
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.display import one_line
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def list_sources(asked: Invocation) -> None:
     from harken.cli.source_show import show_sources
     from harken.sources.registry import kinds
 
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("source_list")
     if asked.as_json:
         asked.print_json(found)

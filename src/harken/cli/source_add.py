@@ -25,7 +25,7 @@ from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.load import load
 from harken.config.settings import HooksSettings
 from harken.config.source_entries import source_entry
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.control.start import VARIABLES
 from harken.display import one_line
 from harken.errors import HarkenError, UserError
@@ -233,7 +233,7 @@ def _context(home: Home, *, can_ask: bool) -> tuple[SetupContext, list[Path]]:
 
 def _checking(home: Home, seconds: float) -> CheckContext:
     def running() -> RunningSources:
-        with Daemon(home) as daemon:
+        with DaemonClient(home) as daemon:
             base = str(daemon.ask("status")["daemon"].get("hooks_url", ""))
             found = daemon.ask("source_list")["sources"]
         states = {each["name"]: (SourceState(each["state"]), str(each["reason"])) for each in found}

@@ -19,7 +19,7 @@ from harken.config.load import load
 from harken.config.secrets import resolve
 from harken.config.tables import TableReader, read_tables, references
 from harken.config.values import is_source_name
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.control.start import is_reachable, start
 from harken.control.stop import stop
 from harken.display import visible
@@ -162,6 +162,6 @@ def _put_in_force(home: Home, *, is_restarted: bool) -> bool:
         return True
     if not is_reachable(home):
         return False
-    with Daemon(home, can_start=False) as daemon:
+    with DaemonClient(home, can_start=False) as daemon:
         daemon.ask("reload")
     return True

@@ -14,7 +14,7 @@ from harken.cli.complete import tasks
 from harken.cli.connect import complete_hosts
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 
 
@@ -83,7 +83,7 @@ def list_tasks(asked: Invocation, *, is_all: bool) -> None:
     """Show the tasks: state, unread messages, title and folder."""
     from harken.cli.task_show import as_json, show_tasks
 
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = [as_json(each) for each in daemon.ask("task_list", all=is_all)["tasks"]]
     if asked.as_json:
         asked.print_json({"tasks": found})
@@ -100,7 +100,7 @@ def list_tasks(asked: Invocation, *, is_all: bool) -> None:
 @_task
 def show(asked: Invocation, *, name: str) -> None:
     """Show a task, its folder, its peers and who works on it."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("task_show", task=name)
     _show(asked, found)
 
@@ -154,7 +154,7 @@ for _verb in (new, start, list_tasks, show, link, unlink, done, rm):
 
 
 def _link(asked: Invocation, method: str, name: str, others: tuple[str, ...]) -> None:
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found: Result = {}
         for other in others:
             found = daemon.ask(method, task=name, other=other)

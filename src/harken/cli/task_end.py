@@ -14,18 +14,18 @@ import click
 
 from harken.cli.task_show import as_json, has_folder
 from harken.cli.verbs import Invocation
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 from harken.errors import Conflict, UserError
 from harken.hosts.names import short
 from harken.hosts.place import local_place
-from harken.workspaces.seeding import Seeded, unseed
+from harken.workspaces.seeding import SeedReport, unseed
 from harken.workspaces.tasks import WorktreeOutlook, remove_task_worktree, worktree_outlook
 
 
 def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> None:
     """Let a task be done. `is_removed`: what the person said about its worktree; None: they are asked, if anybody."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         task = daemon.ask("task_show", task=name)
         outlook = None
         if task["has_worktree"]:
@@ -47,7 +47,7 @@ def finish_task(asked: Invocation, name: str, *, is_removed: bool | None) -> Non
 
 def remove_task(asked: Invocation, name: str) -> None:
     """Forget a task that is done, or whose folder is missing."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         task = daemon.ask("task_show", task=name)
         is_lost = not has_folder(task)
         if task["state"] != "done" and not is_lost:
@@ -105,7 +105,7 @@ def _kept(outlook: WorktreeOutlook | None) -> list[str]:
     return [f"The worktree stays: {short(outlook.folder)}. {outlook.reason}".strip()]
 
 
-def _say_done(asked: Invocation, done: Result, seeded: Seeded, notes: Sequence[str]) -> None:
+def _say_done(asked: Invocation, done: Result, seeded: SeedReport, notes: Sequence[str]) -> None:
     screen = asked.screen
     count = done["refused"]
     refused = f" What it had not seen is refused: {count} message{'s' * (count != 1)}." if count else ""

@@ -16,7 +16,7 @@ from harken.cli.complete import tasks
 from harken.cli.messages import as_file_option, note_cut, note_file, note_more, text_or_stdin
 from harken.cli.output import BOLD, DIM, MARKS, Screen, clock_time, note_to_person, unmarked
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 
 _own = click.argument("task", metavar="[TASK]", default="", shell_complete=tasks)
@@ -34,7 +34,7 @@ def check_inbox(asked: Invocation, *, task: str, peek: bool) -> None:
 
     Without TASK, the task whose folder you are in.
     """
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("check_inbox", task_id=task, peek=peek, cwd=_cwd())
         _hand_over(asked, daemon, found)
     if not found["messages"] and not asked.as_json:
@@ -79,7 +79,7 @@ def send_to_peer(
 @_own
 def inbox_status(asked: Invocation, *, task: str) -> None:
     """Count what a task has not seen. Without TASK, the task whose folder you are in."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         found = daemon.ask("inbox_status", task_id=task, cwd=_cwd())
     if asked.as_json:
         asked.print_json(found)
@@ -96,7 +96,7 @@ def _cwd() -> str:
 
 def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
     # Named here and not by the daemon: it is sent again when the connection breaks, and must be stored once.
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         sent = daemon.ask(method, key=key or f"cli-{os.urandom(12).hex()}", **params)
     if asked.as_json:
         asked.print_json(sent)
@@ -106,7 +106,7 @@ def _send(asked: Invocation, method: str, key: str, **params: object) -> None:
     note_file(sent)
 
 
-def _hand_over(asked: Invocation, daemon: Daemon, found: Result) -> None:
+def _hand_over(asked: Invocation, daemon: DaemonClient, found: Result) -> None:
     """Print what was offered, and only then say that it was shown: whatever fails before offers it again."""
     if asked.as_json:
         asked.print_json(found)

@@ -13,20 +13,20 @@ from pathlib import Path
 from harken.cli.authority import refuse_agent
 from harken.cli.task_show import as_json
 from harken.cli.verbs import Invocation
-from harken.control.client import Daemon
+from harken.control.client import DaemonClient
 from harken.errors import HarkenError
 from harken.hosts.names import short, title_of
 from harken.hosts.place import local_place
 from harken.hosts.registry import host_name
-from harken.workspaces.seeding import Seeded, seed
+from harken.workspaces.seeding import SeedReport, seed
 from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
-from harken.workspaces.worktree import Repository, Spot, add_worktree
+from harken.workspaces.worktree import Repository, WorktreeSpot, add_worktree
 
 
 def make_task(asked: Invocation, request: TaskRequest) -> None:
     """Make a task and say how to begin."""
     agent = host_name(request.agent) if request.agent else ""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         name = request.id or daemon.ask("task_id", title=request.title)["id"]
         ground = find_ground(request, name)
         made = daemon.ask(
@@ -43,7 +43,7 @@ def make_task(asked: Invocation, request: TaskRequest) -> None:
         )
         if ground.spot and ground.repository:
             _check_out(daemon, made["id"], ground.repository, ground.spot)
-    seeded = seed_task(asked, made["id"], ground.folder, agent) if agent else Seeded()
+    seeded = seed_task(asked, made["id"], ground.folder, agent) if agent else SeedReport()
     notes = [*ground_notes(ground), *seeded.notes]
     if asked.as_json:
         asked.print_json({**as_json(made), "seeded": list(seeded.files), "notes": [*notes, *seeded.about]})
@@ -59,12 +59,12 @@ def make_task(asked: Invocation, request: TaskRequest) -> None:
     screen.text(f"Start it: harken task start {made['id']}")
 
 
-def seed_task(asked: Invocation, task: str, folder: Path, host: str) -> Seeded:
+def seed_task(asked: Invocation, task: str, folder: Path, host: str) -> SeedReport:
     """Connect a host in a task's folder, unless an agent asks."""
     return seed(local_place(asked.home.path), task, folder, host, partial(refuse_agent, asked, "connect hosts"))
 
 
-def _check_out(daemon: Daemon, task: str, repository: Repository, spot: Spot) -> None:
+def _check_out(daemon: DaemonClient, task: str, repository: Repository, spot: WorktreeSpot) -> None:
     is_made = False
     try:
         add_worktree(repository, spot)

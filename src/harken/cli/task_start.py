@@ -17,7 +17,7 @@ from harken.cli.output import note_to_person
 from harken.cli.task_new import seed_task
 from harken.cli.task_show import as_json, has_folder, missing_hint
 from harken.cli.verbs import Invocation
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.errors import Conflict, NotFound, UserError
 from harken.hosts.connect.record import records
 from harken.hosts.marks import names_of_marks
@@ -30,7 +30,7 @@ def start_task(
     asked: Invocation, name: str, extra: Sequence[str], *, agent: str, is_printed: bool, is_tmux: bool
 ) -> None:
     """Start the agent of a task, or say how."""
-    with Daemon(asked.home) as daemon:
+    with DaemonClient(asked.home) as daemon:
         task = daemon.ask("task_show", task=name)
     if task["state"] == "done":
         raise Conflict(f"Task {task['id']!r} is done.", 'Make another: harken task new "TITLE"')

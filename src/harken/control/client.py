@@ -67,7 +67,7 @@ def no_daemon(home: Home) -> NoDaemon:
     return NoDaemon(f"No daemon runs for {home.path}.", "Start it: harken up")
 
 
-class Client:
+class DaemonConnection:
     """One connection. Raises `ConnectionError` when it breaks, and what the daemon answered when that is an error."""
 
     def __init__(self, sock: socket.socket, token: str) -> None:
@@ -125,13 +125,13 @@ class Client:
         return line
 
 
-class Daemon:
+class DaemonClient:
     """The daemon of a home, as a verb sees it: there when asked, whatever happened in between."""
 
     def __init__(self, home: Home, *, can_start: bool = True) -> None:
         self._home = home
         self._can_start = can_start
-        self._client: Client | None = None
+        self._client: DaemonConnection | None = None
         self.tries = 0
 
     def __enter__(self) -> Self:
@@ -165,16 +165,16 @@ class Daemon:
                 raise Unavailable(f"The daemon cannot be reached: {exc.strerror}.", "See: harken status") from exc
         raise Unavailable("The daemon went away each time it was asked.", f"Look at {self._home.daemon_log}")
 
-    def _connect(self) -> Client:
+    def _connect(self) -> DaemonConnection:
         try:
-            return Client(*dial(self._home))
+            return DaemonConnection(*dial(self._home))
         except NoDaemon:
             if not self._can_start:
                 raise
         from harken.control.start import start
 
         start(self._home)
-        return Client(*dial(self._home))
+        return DaemonConnection(*dial(self._home))
 
     def _hang_up(self) -> None:
         if self._client is not None:

@@ -91,7 +91,7 @@ from harken.surfaces.web.app import create_app
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page_sessions import PageSessions
 from harken.surfaces.web.signin import SignIns
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 from harken.verbs import browsers as browser_calls
 from harken.verbs import shapes
 from harken.verbs.verb import CallContext
@@ -226,7 +226,7 @@ class Daemon:
             started_at=self.started_at,
         )
 
-    async def serve_mcp(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
+    async def serve_mcp(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
         """Serve an agent's edge."""
         serving = await self.sdk.connection()
         means = AgentServices(
@@ -240,7 +240,7 @@ class Daemon:
         )
         await serving(stream, lines, hello=hello, means=means, greet=self._greet).serve()
 
-    async def serve_call(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
+    async def serve_call(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
         """Serve a client of the command line."""
         session = SessionKey(f"{upkeep.CLI}{secrets.token_hex(8)}")
         desk = self.desk(self.callers.find(peer, hello), session, session)

@@ -17,7 +17,7 @@ from harken.daemon.supervisor import contain
 from harken.errors import HarkenError, Refused, Unavailable, UserError
 from harken.hosts.hello import Hello
 from harken.memory import json_bytes
-from harken.surfaces.wire import Lines, LineTooLong, sound_json
+from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 if sys.platform != "win32":
     import resource
@@ -55,7 +55,7 @@ class HelloLine(msgspec.Struct):
     once: bool = False
 
 
-Serve = Callable[[SocketStream, Lines, Hello, int], Awaitable[None]]
+Serve = Callable[[SocketStream, LineReader, Hello, int], Awaitable[None]]
 """Serves a connection; the last argument is the peer's process id."""
 
 
@@ -100,7 +100,7 @@ class Listener:
             peer = check_user(stream)
             if self._open > self._max_connections:
                 raise Unavailable("Too many connections are open.", "Close some agents, or try again.")
-            lines = Lines(stream)
+            lines = LineReader(stream)
             line = await self._hello(lines)
             if line is None:
                 return
@@ -113,7 +113,7 @@ class Listener:
             return
         await serve(stream, lines, _as_hello(line), peer)
 
-    async def _hello(self, lines: Lines) -> HelloLine | None:
+    async def _hello(self, lines: LineReader) -> HelloLine | None:
         data: bytes | None = None
         try:
             with anyio.move_on_after(self._hello_seconds):

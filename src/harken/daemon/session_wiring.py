@@ -36,7 +36,7 @@ from harken.surfaces.hooks.handler import HookHandler
 from harken.surfaces.hooks.line import LineConnection
 from harken.surfaces.hooks.transcript import read_record
 from harken.surfaces.wakers import BellWaker, Notify, TextWaker, push_waker
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 
 _log = logging.getLogger("harken.reach")
 
@@ -95,11 +95,11 @@ class SessionWiring:
         inbox.sessions.observe(self.ringer.note_change)
         inbox.sessions.observe(self.wakes.note_change)
 
-    async def serve_hook(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
+    async def serve_hook(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
         """Serve one run of a hook."""
         await HookConnection(stream, lines, self._handler).serve(self._with_task(hello, peer), lineage(peer))
 
-    async def serve_wake(self, stream: SocketStream, lines: Lines, hello: Hello, peer: int) -> None:
+    async def serve_wake(self, stream: SocketStream, lines: LineReader, hello: Hello, peer: int) -> None:
         """Serve a program that waits to wake its session."""
         adapter = hook_adapter(hello.host)
         if adapter is not None:

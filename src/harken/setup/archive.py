@@ -49,7 +49,7 @@ _NUMBER: Final = re.compile(rb'\{"n":(\d{1,18}),')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class BackupHeader:
     """What a backup says of itself."""
 
     format: int
@@ -59,11 +59,11 @@ class About:
     last_event: int
 
 
-def pack(home: Home, stream: IO[bytes], work: Path, told: Told) -> tuple[About, int]:
+def pack(home: Home, stream: IO[bytes], work: Path, told: Told) -> tuple[BackupHeader, int]:
     """Write a backup to a stream; `work` is a private folder with room for the database. Returns how many files too."""
     copy = work / DATABASE
     newest = take(home.database, copy, told)
-    about = About(
+    about = BackupHeader(
         format=FORMAT,
         version=__version__,
         created_at=timestamp(datetime.now(UTC)),
@@ -82,7 +82,7 @@ def pack(home: Home, stream: IO[bytes], work: Path, told: Told) -> tuple[About, 
     return about, count
 
 
-def unpack(stream: IO[bytes], folder: Path) -> tuple[About, int]:
+def unpack(stream: IO[bytes], folder: Path) -> tuple[BackupHeader, int]:
     """Write the files of a backup into an empty private folder, and check them; raises `UserError` when it is none."""
     try:
         with gzip.GzipFile(fileobj=stream, mode="rb") as plain, tarfile.open(fileobj=plain, mode="r|") as archive:
@@ -156,7 +156,7 @@ def _entry(name: str, size: int) -> tarfile.TarInfo:
     return entry
 
 
-def _extract(archive: tarfile.TarFile, folder: Path) -> tuple[About, int]:
+def _extract(archive: tarfile.TarFile, folder: Path) -> tuple[BackupHeader, int]:
     entries = iter(archive)
     about = _about(_text(archive, next(entries, None), ABOUT))
     for count, entry in enumerate(entries):
@@ -179,9 +179,9 @@ def _text(archive: tarfile.TarFile, entry: tarfile.TarInfo | None, name: str) ->
     return source.read()
 
 
-def _about(data: bytes) -> About:
+def _about(data: bytes) -> BackupHeader:
     try:
-        about = msgspec.json.decode(data, type=About)
+        about = msgspec.json.decode(data, type=BackupHeader)
     except (msgspec.DecodeError, UnicodeDecodeError) as exc:
         raise not_whole() from exc
     if about.format > FORMAT:

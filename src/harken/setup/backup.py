@@ -15,7 +15,7 @@ from typing import IO, Final
 from harken.config.home import Home, disk_error, ensure, write_private
 from harken.config.lock import single_instance
 from harken.errors import Conflict
-from harken.setup.archive import About, unpack
+from harken.setup.archive import BackupHeader, unpack
 from harken.setup.restore_powers import Power, park, powers_in
 from harken.store.identity import identity_text
 from harken.store.sqlite.decisions import disown
@@ -31,7 +31,7 @@ MAY_BE_THERE: Final = frozenset({"run", "logs", "reserve"})  # what a daemon lea
 class RestoreReport:
     """What a backup was about, and what became of what could act."""
 
-    about: About
+    about: BackupHeader
     files: int
     held: HeldWork
     powers: Sequence[Power]

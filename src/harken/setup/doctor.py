@@ -16,7 +16,7 @@ from typing import Final
 from harken import __version__
 from harken.config.home import Home
 from harken.config.load import load
-from harken.control.client import Daemon, NoDaemon, Result
+from harken.control.client import DaemonClient, NoDaemon, Result
 from harken.errors import HarkenError, UserError
 from harken.hosts.connect.apply import is_change, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
@@ -118,7 +118,7 @@ def own_health(home: Home) -> OwnHealth:
     findings += _database(home)
     surfaces: list[Result] = []
     try:
-        with Daemon(home, can_start=False) as daemon:
+        with DaemonClient(home, can_start=False) as daemon:
             facts["daemon"] = daemon.ask_within(ASK_SECONDS, "status")["daemon"]
             surfaces = _evidence(daemon)
     except NoDaemon:
@@ -159,7 +159,7 @@ def _database(home: Home) -> list[CheckFinding]:
     return []
 
 
-def _evidence(daemon: Daemon) -> list[Result]:
+def _evidence(daemon: DaemonClient) -> list[Result]:
     try:
         found: list[Result] = daemon.ask_within(ASK_SECONDS, "evidence")["surfaces"]
     except HarkenError:

@@ -22,7 +22,7 @@ from harken.control.start import LOOK_SECONDS, START_SECONDS, daemon_facts, is_r
 from harken.control.stop import stop
 from harken.display import one_line
 from harken.errors import Conflict, HarkenError, NotFound, Unavailable
-from harken.setup.service_units import Daemon, is_ours, launchd_agent, systemd_unit, unit_name
+from harken.setup.service_units import ServiceCommand, is_ours, launchd_agent, systemd_unit, unit_name
 
 COMMAND_SECONDS: Final = 60.0
 SAID_CHARS: Final = 300
@@ -352,8 +352,8 @@ def _until(is_so: Callable[[], bool], is_over: Callable[[], bool]) -> bool:
     return True
 
 
-def _daemon(home: Home, environ: Mapping[str, str]) -> Daemon:
-    return Daemon(
+def _daemon(home: Home, environ: Mapping[str, str]) -> ServiceCommand:
+    return ServiceCommand(
         command=(sys.executable, "-I", "-m", "harken", "serve", "--home", str(home.path)),
         environ={name: environ[name] for name in VARIABLES if environ.get(name, "").isprintable() and name in environ},
         home=str(home.path),
@@ -366,7 +366,7 @@ def _is_usual(home: Home, environ: Mapping[str, str]) -> bool:
 
 
 def _file(home: Home, environ: Mapping[str, str]) -> Path:
-    name = unit_name(Daemon(command=(), environ={}, home=str(home.path), is_usual=_is_usual(home, environ)))
+    name = unit_name(ServiceCommand(command=(), environ={}, home=str(home.path), is_usual=_is_usual(home, environ)))
     if sys.platform == "darwin":
         return expand_user("~/Library/LaunchAgents", environ) / f"{name}.plist"
     settings = environ.get("XDG_CONFIG_HOME") or expand_user("~/.config", environ)

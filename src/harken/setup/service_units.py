@@ -27,7 +27,7 @@ _MARKED: Final = re.compile(re.escape(MARK) + r"([0-9a-f]{64})")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Daemon:
+class ServiceCommand:
     """What a service starts: the command, the environment it has, and of which home it is."""
 
     command: Sequence[str]
@@ -36,14 +36,14 @@ class Daemon:
     is_usual: bool  # the home is the one that needs no name
 
 
-def unit_name(daemon: Daemon) -> str:
+def unit_name(daemon: ServiceCommand) -> str:
     """Return what the service is called: each home has one of its own."""
     if daemon.is_usual:
         return "harken"
     return f"harken-{hashlib.sha256(daemon.home.encode('utf-8', 'surrogateescape')).hexdigest()[:DIGEST_CHARS]}"
 
 
-def systemd_unit(daemon: Daemon) -> str:
+def systemd_unit(daemon: ServiceCommand) -> str:
     """Return the text of a unit of the person's own systemd."""
     environ = "".join(f"Environment={_quoted(f'{name}={value}')}\n" for name, value in daemon.environ.items())
     command = " ".join(_quoted(word).replace("$", "$$") for word in daemon.command)
@@ -73,7 +73,7 @@ def systemd_unit(daemon: Daemon) -> str:
     )
 
 
-def launchd_agent(daemon: Daemon, label: str, log: str) -> str:
+def launchd_agent(daemon: ServiceCommand, label: str, log: str) -> str:
     """Return the text of an agent of launchd; what it prints before its own log is open goes to `log`."""
     import plistlib
 

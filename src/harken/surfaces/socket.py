@@ -14,7 +14,7 @@ from anyio.abc import ByteStream
 
 from harken.errors import HarkenError, UserError
 from harken.memory import json_bytes, out_of_memory
-from harken.surfaces.wire import Lines, LineTooLong
+from harken.surfaces.wire import LineReader, LineTooLong
 from harken.verbs.table import LONG_VERBS, call
 from harken.verbs.verb import CallContext
 
@@ -32,7 +32,7 @@ class Request(msgspec.Struct):
 class CallConnection:
     """Serves one client of the command line until it goes away."""
 
-    def __init__(self, stream: ByteStream, lines: Lines, desk: CallContext) -> None:
+    def __init__(self, stream: ByteStream, lines: LineReader, desk: CallContext) -> None:
         self._stream = stream
         self._lines = lines
         self._desk = desk

@@ -17,7 +17,7 @@ class LineTooLong(Exception):
     """A line went over the bound; the rest of the stream cannot be trusted."""
 
 
-class Lines:
+class LineReader:
     """Reads newline-delimited frames."""
 
     def __init__(self, stream: ByteReceiveStream, max_line: int = MAX_LINE) -> None:

@@ -31,7 +31,7 @@ class Pair(Arguments):
     """Make a code that admits the one sender who sends it."""
 
 
-class Mute(Arguments):
+class MuteName(Arguments):
     """Keep a channel, sender or session from being pushed to."""
 
     kind: Annotated[str, about("channel, sender or session.")]
@@ -42,7 +42,7 @@ class Mute(Arguments):
     ] = None
 
 
-class Unmute(Arguments):
+class UnmuteName(Arguments):
     """End a mute."""
 
     kind: Annotated[str, about("channel, sender or session.")]
@@ -68,12 +68,12 @@ async def _pair(context: CallContext, _a: Pair) -> object:
     return {"code": code, "until": shapes.moment(until)}
 
 
-async def _mute(context: CallContext, a: Mute) -> object:
+async def _mute(context: CallContext, a: MuteName) -> object:
     mute = await context.access.mute(context.caller, a.kind, a.name, seconds=a.seconds)
     return {"kind": mute.kind, "name": mute.name, "until": shapes.moment(mute.until)}
 
 
-async def _unmute(context: CallContext, a: Unmute) -> object:
+async def _unmute(context: CallContext, a: UnmuteName) -> object:
     mute = await context.access.unmute(context.caller, a.kind, a.name)
     return {"kind": mute.kind, "name": mute.name}
 
@@ -86,7 +86,7 @@ ACCESS_VERBS: Final = (
     Verb("allow", Allow, _allow),
     Verb("deny", Deny, _deny),
     Verb("pair", Pair, _pair),
-    Verb("mute", Mute, _mute),
-    Verb("unmute", Unmute, _unmute),
+    Verb("mute", MuteName, _mute),
+    Verb("unmute", UnmuteName, _unmute),
     Verb("whoami", WhoAmI, _whoami),
 )

@@ -13,7 +13,7 @@ from harken.budget import ResultBudget, longest_piece
 from harken.inbox import Pulled, Role
 from harken.model import Attention, Consumer, DeliveryId, Message, Offer, fresh_id
 from harken.verbs import questions, shapes
-from harken.verbs.tool import FROM_OUTSIDE, Answer, AnyCall, ToolArgument, ToolCall, cut_note, plain, tool_of
+from harken.verbs.tool import FROM_OUTSIDE, AnyCall, ToolAnswer, ToolArgument, ToolCall, cut_note, plain, tool_of
 from harken.verbs.verb import Arguments, CallContext, MessageForms, Verb, about, position
 
 _LONGEST_NAME: Final = 120  # of a consumer: a task's has most
@@ -175,11 +175,11 @@ async def _pull(context: CallContext, a: Pull) -> object:
     return shapes.pulled(await pull(context, a))
 
 
-async def _inbox_pull(call: ToolCall, a: Pull) -> Answer:
+async def _inbox_pull(call: ToolCall, a: Pull) -> ToolAnswer:
     pulled = await pull(call, a)
     messages = [*map(render.for_pull, pulled.offers), *map(render.cut_for_pull, pulled.cut)]
     found = {"unread_remaining": pulled.remaining, "messages": messages}
-    return Answer(found, pulled.remaining, cut_note(pulled, call.tool), len(pulled.too_long))
+    return ToolAnswer(found, pulled.remaining, cut_note(pulled, call.tool), len(pulled.too_long))
 
 
 async def wait(context: AnyCall, a: Wait) -> Pulled:
@@ -201,13 +201,13 @@ async def _wait(context: CallContext, a: Wait) -> object:
     return shapes.pulled(await wait(context, a))
 
 
-async def _wait_for_inbound_message(call: ToolCall, a: Wait) -> Answer:
+async def _wait_for_inbound_message(call: ToolCall, a: Wait) -> ToolAnswer:
     pulled = await wait(call, a)
     messages = [*map(render.for_wait, pulled.offers), *map(render.cut_for_wait, pulled.cut)]
-    return Answer(messages, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
+    return ToolAnswer(messages, pulled.remaining, cut_note(pulled, "inbox_pull"), len(pulled.too_long))
 
 
-async def _inbox_read(call: ToolCall, a: Read) -> Answer:
+async def _inbox_read(call: ToolCall, a: Read) -> ToolAnswer:
     message, reader = await call.find(a.ref)
     # As it would be if it completed what was given: it must fit then, too.
     longest = Offer(
@@ -229,7 +229,7 @@ async def _inbox_read(call: ToolCall, a: Read) -> Answer:
     # Of what waits, the message that is being read needs no word.
     itself = () if offer else await call.inbox.waiting(call.reader, frozenset(Attention), 1, only=[message.id])
     note = render.read_line(piece, unread_from)
-    return Answer(render.for_read(piece, unread_from, offer), note=note, too_long=len(itself))
+    return ToolAnswer(render.for_read(piece, unread_from, offer), note=note, too_long=len(itself))
 
 
 async def _prove(context: CallContext, a: Prove) -> object:
@@ -261,12 +261,12 @@ async def _search(context: CallContext, a: Search) -> object:
     return await _shown(context, await search(context, a))
 
 
-async def _inbox_search(call: ToolCall, a: Search) -> Answer:
+async def _inbox_search(call: ToolCall, a: Search) -> ToolAnswer:
     found = await search(call, a)
     budget = ResultBudget(call.result_bytes, render.for_search, render.cut_for_search)
     shown = budget(await call.inbox.shown(found), len(found))
     messages = [*map(render.for_search, shown.whole), *map(render.cut_for_search, shown.cut)]
-    return Answer({"messages": messages}, note=render.found_line(len(shown.cut), len(found) - len(messages)))
+    return ToolAnswer({"messages": messages}, note=render.found_line(len(shown.cut), len(found) - len(messages)))
 
 
 _PULL_TOOL: Final = tool_of(

@@ -101,7 +101,7 @@ class ShowRun(Arguments):
     run: Annotated[str, about(_RUN)]
 
 
-class RunOutput(Arguments):
+class FollowRun(Arguments):
     """Show what a run told."""
 
     run: Annotated[str, about(_RUN)]
@@ -179,7 +179,7 @@ async def _run(context: CallContext, a: ShowRun) -> object:
     return shapes.run(await _seen(context, a.run))
 
 
-async def _output(context: CallContext, a: RunOutput) -> object:
+async def _output(context: CallContext, a: FollowRun) -> object:
     await _seen(context, a.run)
     return shapes.output(*await context.reactions.output(a.run, a.after, a.wait))
 
@@ -214,6 +214,6 @@ RULE_VERBS: Final = (
     Verb("run_now", RunNow, _run_now),
     Verb("runs", ListRuns, _runs),
     Verb("run", ShowRun, _run),
-    Verb("run_output", RunOutput, _output),
+    Verb("run_output", FollowRun, _output),
     Verb("run_abort", AbortRun, _abort),
 )

@@ -8,7 +8,7 @@ import msgspec
 
 from harken.model import timestamp
 from harken.verbs import questions, rule_shapes, shapes
-from harken.verbs.tool import Answer, AnyCall, ToolCall, tool_of
+from harken.verbs.tool import AnyCall, ToolAnswer, ToolCall, tool_of
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
 
@@ -39,7 +39,7 @@ class Notify(Arguments):
     params: Annotated[dict[str, Any], about("Its parameters.")] = msgspec.field(default_factory=dict)
 
 
-class Journal(Arguments):
+class ReadJournal(Arguments):
     """Give events of the journal."""
 
     after: Annotated[int, position("Only events above this number; -1 for those still to come.")] = 0
@@ -71,12 +71,12 @@ async def _stats(context: AnyCall, a: Stats) -> dict[str, object]:
     }
 
 
-async def _inbound_queue_stats(call: ToolCall, a: Stats) -> Answer:
+async def _inbound_queue_stats(call: ToolCall, a: Stats) -> ToolAnswer:
     found = await _stats(call, a)
     del found["consumer"]  # it is its own
     if sources := call.sources():
         found["sources"] = [shapes.source_standing(each) for each in sources]
-    return Answer(found)
+    return ToolAnswer(found)
 
 
 async def _mailboxes(context: CallContext, _a: Mailboxes) -> object:
@@ -91,7 +91,7 @@ async def _notify(context: CallContext, a: Notify) -> object:
     return {"sent": context.inbox.notify(context.caller, a.session, a.method, a.params)}
 
 
-async def _journal(context: CallContext, a: Journal) -> object:
+async def _journal(context: CallContext, a: ReadJournal) -> object:
     if a.after < 0:
         return {"events": [], "last": await context.inbox.last_event()}
     events = await context.inbox.journal(a.after, a.limit)
@@ -140,7 +140,7 @@ STATUS_VERBS: Final = (
     Verb("mailboxes", Mailboxes, _mailboxes),
     Verb("evidence", Evidence, _evidence),
     Verb("notify", Notify, _notify),
-    Verb("journal", Journal, _journal),
+    Verb("journal", ReadJournal, _journal),
     Verb("status", GetStatus, _status),
     Verb("source_list", SourceList, _source_list),
     Verb("reload", Reload, _reload),

@@ -16,7 +16,7 @@ from harken.verbs.retention import RETENTION_VERBS
 from harken.verbs.rules import RULE_VERBS
 from harken.verbs.status import STATUS_VERBS
 from harken.verbs.tasks import TASK_VERBS
-from harken.verbs.tool import Tool
+from harken.verbs.tool import AgentTool
 from harken.verbs.verb import CallContext, Verb
 
 VERBS: Final[tuple[Verb, ...]] = (
@@ -37,7 +37,7 @@ _TOOLS_IN_ORDER: Final = (
     *("inbox_pull", "inbox_read", "wait_for_inbound_message", "inbound_queue_stats", "ack", "reply", "inbox_search"),
     *("check_inbox", "send_to_task", "inbox_status", "send_to_peer"),
 )
-TOOLS: Final[tuple[Tool, ...]] = tuple(
+TOOLS: Final[tuple[AgentTool, ...]] = tuple(
     sorted((verb.tool for verb in VERBS if verb.tool), key=lambda tool: _TOOLS_IN_ORDER.index(tool.name))
 )
 """The tools that agents have, in the order in which they are listed."""
@@ -58,7 +58,7 @@ async def call(context: CallContext, name: str, arguments: object) -> object:
     raise UserError(f"There is no verb {name[:80]!r}.", f"The verbs are: {names}.")
 
 
-def find_tool(name: str) -> Tool:
+def find_tool(name: str) -> AgentTool:
     """Return a tool by name."""
     for tool in TOOLS:
         if tool.name == name:

@@ -20,9 +20,9 @@ from harken.inbox.results import TaskStanding
 from harken.inbox.tasks import NewTask
 from harken.model import Task, TaskId
 from harken.verbs import shapes
-from harken.verbs.tool import FROM_OUTSIDE, Answer, AnyCall, ToolArgument, ToolCall, cut_note, plain, tool_of
+from harken.verbs.tool import FROM_OUTSIDE, AnyCall, ToolAnswer, ToolArgument, ToolCall, cut_note, plain, tool_of
 from harken.verbs.verb import Arguments, CallContext, MessageForms, Verb, about
-from harken.workspaces.seeding import Seeded, seed
+from harken.workspaces.seeding import SeedReport, seed
 from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
 from harken.workspaces.worktree import add_worktree
 
@@ -35,7 +35,7 @@ class MadeTask:
 
     task: TaskStanding
     folder: Path
-    seeded: Seeded
+    seeded: SeedReport
     notes: Sequence[str]
 
 
@@ -201,7 +201,7 @@ async def make_task(context: CallContext, a: TaskMake) -> MadeTask:
     made = await context.tasks.new(context.caller, new)
     if ground.spot and ground.repository:
         await _check_out(context, made.task.id, partial(add_worktree, ground.repository, ground.spot))
-    seeded = Seeded()
+    seeded = SeedReport()
     if agent:
         # Only the owner comes this far, and they may connect hosts.
         connect = partial(seed, context.place(), made.task.id, ground.folder, agent, lambda: None)
@@ -306,12 +306,16 @@ async def _check_inbox(context: CallContext, a: CheckInbox) -> object:
     return {"task": task.id, "pending": pulled.remaining, "messages": messages}
 
 
-async def _check_inbox_tool(call: ToolCall, a: CheckInbox) -> Answer:
+async def _check_inbox_tool(call: ToolCall, a: CheckInbox) -> ToolAnswer:
     task, pulled = await check_inbox(call, a)
     whole, cut = _forms(task).tool
     messages, note = [*map(whole, pulled.offers), *map(cut, pulled.cut)], cut_note(pulled, call.tool)
     is_own = task.consumer == call.reader.consumer
-    return Answer(messages, pulled.remaining, note, len(pulled.too_long)) if is_own else Answer(messages, note=note)
+    return (
+        ToolAnswer(messages, pulled.remaining, note, len(pulled.too_long))
+        if is_own
+        else ToolAnswer(messages, note=note)
+    )
 
 
 async def _inbox_status(context: AnyCall, a: InboxStatus) -> object:

@@ -138,7 +138,7 @@ AnyCall: TypeAlias = CallContext | ToolCall
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ToolAnswer:
     """What a tool gives: the JSON of its first block, how much still waits (None: not known yet), and a word about it.
 
     Of what waits, `too_long` fit no result: the note says what gives those.
@@ -180,14 +180,14 @@ class ToolArgument:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tool:
+class AgentTool:
     """A tool: name, prose, arguments, and what it does. `fields` say which argument of the verb each is."""
 
     name: str
     title: str
     description: str
     arguments: type[msgspec.Struct]
-    run: Callable[[ToolCall, Any], Awaitable[Answer]]
+    run: Callable[[ToolCall, Any], Awaitable[ToolAnswer]]
     verb_arguments: type[msgspec.Struct] | None = None
     fields: Sequence[ToolArgument] = ()
     is_read_only: bool = False
@@ -222,12 +222,12 @@ def tool_of(
     name: str,
     title: str,
     description: str,
-    run: Callable[[ToolCall, Any], Awaitable[Answer]],
+    run: Callable[[ToolCall, Any], Awaitable[ToolAnswer]],
     is_read_only: bool = False,
     without_hooks: str = "",
-) -> Tool:
+) -> AgentTool:
     """Make a tool of a verb: of these of its arguments."""
-    return Tool(
+    return AgentTool(
         name=name,
         title=title,
         description=description,
@@ -240,11 +240,11 @@ def tool_of(
     )
 
 
-def plain(run: Callable[[ToolCall, Any], Awaitable[object]]) -> Callable[[ToolCall, Any], Awaitable[Answer]]:
+def plain(run: Callable[[ToolCall, Any], Awaitable[object]]) -> Callable[[ToolCall, Any], Awaitable[ToolAnswer]]:
     """Let a tool answer exactly the JSON of its verb."""
 
-    async def answer(call: ToolCall, arguments: object) -> Answer:
-        return Answer(await run(call, arguments))
+    async def answer(call: ToolCall, arguments: object) -> ToolAnswer:
+        return ToolAnswer(await run(call, arguments))
 
     return answer
 
@@ -262,7 +262,7 @@ def _struct_of(name: str, arguments: type[msgspec.Struct], fields: Sequence[Tool
     return msgspec.defstruct(name, made, forbid_unknown_fields=True)
 
 
-async def result_of(tool: Tool, call: ToolCall, arguments: object) -> Sequence[str]:
+async def result_of(tool: AgentTool, call: ToolCall, arguments: object) -> Sequence[str]:
     """Do what a tool does, and return the blocks of its result.
 
     A result that the host would cut is refused, and what it carries is taken back: it would count as seen.

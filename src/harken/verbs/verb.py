@@ -33,7 +33,7 @@ from harken.sources.source import SourceReport
 from harken.verbs import shapes
 
 if TYPE_CHECKING:  # which is made of a verb's arguments
-    from harken.verbs.tool import Tool
+    from harken.verbs.tool import AgentTool
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -233,7 +233,7 @@ class Verb:
     name: str
     arguments: type[Arguments]
     run: Callable[[CallContext, Any], Awaitable[object]]
-    tool: Tool | None = None
+    tool: AgentTool | None = None
 
     def parse(self, arguments: object) -> Arguments:
         """Return the arguments, or raise what is wrong with them."""

@@ -37,7 +37,7 @@ _ELSEWHERE: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Said:
+class GitAnswer:
     """How git ended, and what it said. Names of files are whatever bytes they are."""
 
     code: int
@@ -45,7 +45,7 @@ class Said:
     error: str
 
 
-def git(folder: Path, *words: str, seconds: float = ASK_SECONDS, sets: Mapping[str, str] | None = None) -> Said:
+def git(folder: Path, *words: str, seconds: float = ASK_SECONDS, sets: Mapping[str, str] | None = None) -> GitAnswer:
     """Run git in a folder; raises `UserError` without git, and `Unavailable` when it takes too long."""
     program = shutil.which("git")
     if program is None:
@@ -64,13 +64,13 @@ def git(folder: Path, *words: str, seconds: float = ASK_SECONDS, sets: Mapping[s
         raise UserError(f"git cannot be run: {exc.strerror}.", "Check that it can be started here.") from exc
     except subprocess.TimeoutExpired as exc:
         raise Unavailable(f"git did not end within {seconds:.0f} seconds.", "Look at the repository by hand.") from exc
-    return Said(
+    return GitAnswer(
         code=done.returncode,
         out=os.fsdecode(done.stdout),
         error=done.stderr.decode("utf-8", "replace").strip()[-SAID_CHARS:],
     )
 
 
-def trouble(message: str, said: Said) -> HarkenError:
+def trouble(message: str, said: GitAnswer) -> HarkenError:
     """Return the error for what git refused, with its own words."""
     return UserError(message, said.error or f"git ended with code {said.code}.")

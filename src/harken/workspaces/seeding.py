@@ -60,14 +60,14 @@ class Seed:
 
 
 @dataclass(frozen=True, slots=True)
-class Ground:
+class SeedGround:
     """Where a host is connected for a task: a folder, and the repository that it is in."""
 
     folder: Path
     repository: Repository | None
 
     @classmethod
-    def of(cls, folder: Path) -> Ground:
+    def of(cls, folder: Path) -> SeedGround:
         """Look what a folder is."""
         return cls(folder, find_repository(folder))
 
@@ -130,7 +130,7 @@ class Ground:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seeded:
+class SeedReport:
     """What came of seeding, or of taking it back."""
 
     files: tuple[str, ...] = ()
@@ -139,7 +139,7 @@ class Seeded:
     about: tuple[str, ...] = ()  # what the host's connection is like, for those who ask
 
     @classmethod
-    def joined(cls, parts: Sequence[Seeded]) -> Seeded:
+    def joined(cls, parts: Sequence[SeedReport]) -> SeedReport:
         """Return one for several."""
         return cls(
             files=tuple(name for part in parts for name in part.files),
@@ -154,7 +154,7 @@ class Seeded:
         return [one_line(str(p.relative_to(folder))) if p.is_relative_to(folder) else short(p) for p in paths]
 
 
-def seed(everywhere: InstallTarget, task: str, folder: Path, host: str, refuse: Callable[[], None]) -> Seeded:
+def seed(everywhere: InstallTarget, task: str, folder: Path, host: str, refuse: Callable[[], None]) -> SeedReport:
     """Connect a host in a task's folder where that is needed. Never raises: a task is useful without it.
 
     `refuse` raises when the one who asks may not connect hosts.
@@ -165,17 +165,17 @@ def seed(everywhere: InstallTarget, task: str, folder: Path, host: str, refuse: 
             plan = found.plan(everywhere, ConnectOptions(wake=record.wake))
             is_stale = any(is_change(step) for step in plan.steps)
             note = f"{title_of(host)} is connected, but not as this Harken would do it. Run: {_connect(host)}"
-            return Seeded(notes=(note,) if is_stale else ())
+            return SeedReport(notes=(note,) if is_stale else ())
         refuse()
-        ground = Ground.of(folder.resolve())
+        ground = SeedGround.of(folder.resolve())
         places = [replace(everywhere, project=project) for project in ground.projects(host)]
         with locked(everywhere.harken, LOCK, LOCK_SECONDS):
-            return Seeded.joined(list(_tried(found, places, ground, task)))
+            return SeedReport.joined(list(_tried(found, places, ground, task)))
     except HarkenError as exc:
         return _failed(host, folder, exc)
 
 
-def _tried(found: Connector, places: Sequence[InstallTarget], ground: Ground, task: str) -> Iterator[Seeded]:
+def _tried(found: Connector, places: Sequence[InstallTarget], ground: SeedGround, task: str) -> Iterator[SeedReport]:
     """Connect one folder after the other; where one cannot be, the rest would be half of a connection."""
     for place in places:
         try:
@@ -185,13 +185,13 @@ def _tried(found: Connector, places: Sequence[InstallTarget], ground: Ground, ta
             return
 
 
-def _failed(host: str, folder: Path, exc: HarkenError) -> Seeded:
+def _failed(host: str, folder: Path, exc: HarkenError) -> SeedReport:
     hint = f"{exc.hint} " if exc.hint else ""
     note = f"{title_of(host)} is not connected in {folder}: {exc.message} {hint}For every folder: {_connect(host)}"
-    return Seeded(notes=(note,))
+    return SeedReport(notes=(note,))
 
 
-def _seeded(found: Connector, place: InstallTarget, ground: Ground, task: str) -> Seeded:
+def _seeded(found: Connector, place: InstallTarget, ground: SeedGround, task: str) -> SeedReport:
     """Connect one of the folders that a host reads."""
     host = found.name
     is_main = place.project != ground.folder
@@ -201,7 +201,7 @@ def _seeded(found: Connector, place: InstallTarget, ground: Ground, task: str) -
     known = [each for each in every if each.block == blank.block or each.shares(blank)]
     record = load(place.harken, host, place.project)
     if not known and record is not None:
-        return Seeded()  # the person connected this folder themselves, and keeps it so
+        return SeedReport()  # the person connected this folder themselves, and keeps it so
     # A checkout that has more, because the person or a task in it wants it so, keeps that.
     place = replace(place, is_for_tasks=is_main and (record is None or record.is_for_tasks))
     plan = _plan(found, place, ground)
@@ -212,7 +212,7 @@ def _seeded(found: Connector, place: InstallTarget, ground: Ground, task: str) -
         place = replace(place, can_tell=False)
         plan = _plan(found, place, ground)
     if not known and not plan.steps:
-        return Seeded()
+        return SeedReport()
     ground.refuse_tracked(plan)
     new = _with_block(blank, plan, ground, known, [each for each in every if each.project == blank.project])
     if new not in known:
@@ -220,23 +220,23 @@ def _seeded(found: Connector, place: InstallTarget, ground: Ground, task: str) -
     if plan.steps:
         apply(plan, place, ConnectOptions())
     files = tuple(str(path) for path in ground.paths(plan))
-    return Seeded(files=files, notes=notes if plan.steps else (), about=tuple(plan.notes) if plan.steps else ())
+    return SeedReport(files=files, notes=notes if plan.steps else (), about=tuple(plan.notes) if plan.steps else ())
 
 
-def unseed(place: InstallTarget, task: str) -> Seeded:
+def unseed(place: InstallTarget, task: str) -> SeedReport:
     """Take back what was seeded for a task, and keep what other tasks need. Twice does no harm. Never raises."""
     if not (place.harken / FOLDER).exists():
-        return Seeded()
+        return SeedReport()
     try:
         with locked(place.harken, LOCK, LOCK_SECONDS):
             done = _all_unseeded(place, task)
             return replace(done, notes=(*map(written_since, done.kept), *done.notes))
     except HarkenError as exc:
         hint = f"{exc.hint} " if exc.hint else ""
-        return Seeded(notes=(f"{exc.message} {hint}To try again: harken task done {task}",))
+        return SeedReport(notes=(f"{exc.message} {hint}To try again: harken task done {task}",))
 
 
-def unseed_all(place: InstallTarget) -> list[tuple[Seed, Seeded]]:
+def unseed_all(place: InstallTarget) -> list[tuple[Seed, SeedReport]]:
     """Take back what was seeded for every task; what fails is in the notes of its seed, and stops no other.
 
     Raises when the list cannot be read: one file of it that is damaged is enough. Nothing is kept for other tasks, and
@@ -251,13 +251,13 @@ def written_since(name: str) -> str:
     return f"{short(Path(name))} was written since: only Harken's entries are gone."
 
 
-def _all_unseeded(place: InstallTarget, task: str) -> Seeded:
+def _all_unseeded(place: InstallTarget, task: str) -> SeedReport:
     every = seeds(place.harken)
     # The last first: a file that two of them have written becomes what it was, step by step.
-    return Seeded.joined([_unseeded(place, each, every) for each in reversed(every) if each.task == task])
+    return SeedReport.joined([_unseeded(place, each, every) for each in reversed(every) if each.task == task])
 
 
-def _unseeded(place: InstallTarget, old: Seed, every: Sequence[Seed]) -> Seeded:
+def _unseeded(place: InstallTarget, old: Seed, every: Sequence[Seed]) -> SeedReport:
     here = replace(place, project=Path(old.project))
     files: tuple[str, ...] = ()
     kept: tuple[str, ...] = ()
@@ -277,7 +277,7 @@ def _unseeded(place: InstallTarget, old: Seed, every: Sequence[Seed]) -> Seeded:
         notes.append(still_connected(old, exc))
     except OSError as exc:  # a host's module looks at paths, too
         notes.append(still_connected(old, trouble("look at", here.project or place.harken, exc)))
-    return Seeded(files=files, notes=tuple(notes), kept=kept)
+    return SeedReport(files=files, notes=tuple(notes), kept=kept)
 
 
 def host_of(old: Seed, harken: Path) -> Connector:
@@ -327,7 +327,7 @@ def _mend(found: Connector, place: InstallTarget, others: Sequence[Seed]) -> Ite
             record = load(place.harken, found.name, here.project)
             if record is not None and Path(project).is_dir():
                 here = record.place(here)
-                plan = _plan(found, here, Ground.of(Path(project)))
+                plan = _plan(found, here, SeedGround.of(Path(project)))
                 if plan.steps:
                     apply(plan, here, ConnectOptions())
         except HarkenError as exc:
@@ -345,7 +345,7 @@ def seeded_names(harken: Path, task: str) -> set[str]:
     return {line[1:] for each in seeds(harken) if each.task == task for line in each.lines}
 
 
-def _plan(found: Connector, place: InstallTarget, ground: Ground) -> ConnectPlan:
+def _plan(found: Connector, place: InstallTarget, ground: SeedGround) -> ConnectPlan:
     """Return what is to be done; what git leaves alone is written here, not by the host's module."""
     plan = found.plan(place, ConnectOptions())
     return replace(
@@ -357,7 +357,9 @@ def _touched(step: Step) -> tuple[Path, ...]:
     return step.touches if isinstance(step, CommandStep) else (step.path,)
 
 
-def _with_block(blank: Seed, plan: ConnectPlan, ground: Ground, known: Sequence[Seed], beside: Sequence[Seed]) -> Seed:
+def _with_block(
+    blank: Seed, plan: ConnectPlan, ground: SeedGround, known: Sequence[Seed], beside: Sequence[Seed]
+) -> Seed:
     """Return a seed with what git is to leave alone: files that are new, and those that tasks beside it had made.
 
     Another host in the folder may have made a file that both read.

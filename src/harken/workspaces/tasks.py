@@ -17,9 +17,9 @@ from harken.hosts.names import short
 from harken.hosts.repository import starts_at_checkout
 from harken.workspaces.seeding import seeded_names
 from harken.workspaces.worktree import (
-    Losses,
     Repository,
-    Spot,
+    WorktreeLosses,
+    WorktreeSpot,
     current_branch,
     drop_branch,
     find_repository,
@@ -57,7 +57,7 @@ class TaskGround:
     folder: Path
     repository: Repository | None = None
     branch: str = ""
-    spot: Spot | None = None
+    spot: WorktreeSpot | None = None
 
     @property
     def repo(self) -> str:
@@ -104,7 +104,7 @@ class WorktreeOutlook:
     """What would be lost with a worktree, and what else speaks against removing it."""
 
     folder: Path
-    losses: Losses = field(default_factory=Losses)
+    losses: WorktreeLosses = field(default_factory=WorktreeLosses)
     obstacle: str = ""  # one sentence
 
     @property

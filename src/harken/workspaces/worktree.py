@@ -50,7 +50,7 @@ class Repository:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Spot:
+class WorktreeSpot:
     """Where a worktree is to be, on which new branch, from which commit."""
 
     path: Path
@@ -59,7 +59,7 @@ class Spot:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Losses:
+class WorktreeLosses:
     """What would be lost with a worktree."""
 
     changed: tuple[str, ...] = ()  # not committed, or not tracked
@@ -133,7 +133,7 @@ def current_branch(folder: Path) -> str:
     return git(folder, "symbolic-ref", "--quiet", "--short", "HEAD").out.strip()
 
 
-def plan_spot(repository: Repository, name: str, branch: str, start: str, *, folder: Path) -> Spot:
+def plan_spot(repository: Repository, name: str, branch: str, start: str, *, folder: Path) -> WorktreeSpot:
     """Return where a worktree would be; raises when something is in the way. Writes nothing."""
     branch = branch or f"task/{name}"
     if git(folder, "check-ref-format", "--branch", branch).code:
@@ -150,10 +150,10 @@ def plan_spot(repository: Repository, name: str, branch: str, start: str, *, fol
     path = repository.shelf.resolve() / name
     if os.path.lexists(path):
         raise Conflict(f"{path} exists already.", "Name another task with --id, or use the folder: --here --dir …")
-    return Spot(path=path, branch=branch, commit=commit.out.strip())
+    return WorktreeSpot(path=path, branch=branch, commit=commit.out.strip())
 
 
-def add_worktree(repository: Repository, spot: Spot) -> None:
+def add_worktree(repository: Repository, spot: WorktreeSpot) -> None:
     """Make a worktree on a new branch; when git fails, what it had begun goes again."""
     words = ("worktree", "add", "--no-track", "-b", spot.branch, str(spot.path), spot.commit)
     is_made = False
@@ -167,7 +167,7 @@ def add_worktree(repository: Repository, spot: Spot) -> None:
             _take_back(repository, spot)
 
 
-def _take_back(repository: Repository, spot: Spot) -> None:
+def _take_back(repository: Repository, spot: WorktreeSpot) -> None:
     # Neither the folder nor the branch was there before: whatever is there now, this has made.
     with suppress(HarkenError):
         git(repository.main, "worktree", "remove", "--force", "--force", str(spot.path), seconds=WORK_SECONDS)
@@ -197,7 +197,7 @@ def is_worktree(folder: Path) -> bool:
     return not top.code and Path(top.out.removesuffix("\n")) == folder.resolve()
 
 
-def losses(folder: Path, *, apart_from: Collection[str] = ()) -> Losses:
+def losses(folder: Path, *, apart_from: Collection[str] = ()) -> WorktreeLosses:
     """Return what would be lost with a worktree; `apart_from` are files of ours in it, by their relative names."""
     options = ("--porcelain=v1", "-z", "--no-renames", "--untracked-files=all", "--ignored=matching")
     said = git(folder, "status", *options, "--ignore-submodules=none", sets={"GIT_OPTIONAL_LOCKS": "0"})
@@ -206,7 +206,7 @@ def losses(folder: Path, *, apart_from: Collection[str] = ()) -> Losses:
     rows = [(row[:2], row[3:]) for row in said.out.split("\0") if row and row[3:] not in apart_from]
     rows += [("M ", name) for name in _unwatched(folder)]
     own = Path(_answer(folder, "rev-parse", "--absolute-git-dir"))
-    return Losses(
+    return WorktreeLosses(
         changed=tuple(name for kind, name in rows if kind != "!!"),
         ignored=tuple(name for kind, name in rows if kind == "!!"),
         under_way=next((what for name, what in _UNDER_WAY if (own / name).exists()), ""),

@@ -15,7 +15,7 @@ AGAIN_SECONDS: Final = 2.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class MessageChoice:
     """Which question or run is chosen, since when, and by whom."""
 
     chosen: str = ""

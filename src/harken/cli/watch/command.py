@@ -19,8 +19,8 @@ from harken.cli.complete import channels
 from harken.cli.output import json_text
 from harken.cli.verbs import Invocation, verb
 from harken.cli.watch.keys import has_keys
-from harken.cli.watch.news import REMARK, News, Wanted
-from harken.control.client import Daemon, Result
+from harken.cli.watch.news import REMARK, News, WatchFilter
+from harken.control.client import DaemonClient, Result
 from harken.errors import UserError
 
 LOOK_SECONDS = 1.0
@@ -45,13 +45,13 @@ def watch(
     Into a pipe it prints one line for each thing that happens; with --json the event of the journal.
     """
     shortcuts = [name for name, is_on in (("teams", teams), ("email", email)) if is_on]
-    wanted = Wanted(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
+    wanted = WatchFilter(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
     if how["quiet"] and (how["once"] or asked.as_json):
         raise UserError("--quiet prints nothing.", "Leave it away, or leave --once and --json away.")
-    with Daemon(asked.home) as starter:
+    with DaemonClient(asked.home) as starter:
         starter.ask("stats")
     # One that is stopped later is not started again by being watched.
-    with Daemon(asked.home, can_start=False) as daemon, suppress(KeyboardInterrupt):
+    with DaemonClient(asked.home, can_start=False) as daemon, suppress(KeyboardInterrupt):
         news = News(daemon, wanted)
         unread = news.begin()
         if how["quiet"]:

@@ -17,7 +17,7 @@ from typing import Final
 
 from harken.cli.output import Screen
 from harken.cli.watch.canvas import Canvas, size_of_terminal
-from harken.cli.watch.choice import Choice
+from harken.cli.watch.choice import MessageChoice
 from harken.cli.watch.keyboard import GONE, RESIZED, Keyboard
 from harken.cli.watch.news import OWN_MAILBOXES, News
 from harken.cli.watch.show import HELP, banner, event_line, message_line
@@ -39,7 +39,7 @@ class LiveView:
         self._keyboard = keyboard
         self._has_colour = has_colour
         self._canvas = Canvas()
-        self._choice = Choice()
+        self._choice = MessageChoice()
         self._known: dict[str, Result] = {}
         self._unmarked: dict[str, None] = {}  # shown, and not marked as seen
         self._note, self._note_until = "", 0.0

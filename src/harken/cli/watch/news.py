@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from time import monotonic
 from typing import Final
 
-from harken.control.client import Daemon, Result
+from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 from harken.errors import Unavailable
 
@@ -35,7 +35,7 @@ PERSON: Final = "watch"  # what the person is called as a consumer
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wanted:
+class WatchFilter:
     """Which messages a person wants to see."""
 
     channels: frozenset[str] = frozenset()  # any of these; empty: every one
@@ -78,7 +78,7 @@ class View:
 class News:
     """Asks one daemon, and remembers how far it has been told."""
 
-    def __init__(self, daemon: Daemon, wanted: Wanted) -> None:
+    def __init__(self, daemon: DaemonClient, wanted: WatchFilter) -> None:
         self._daemon = daemon
         self._wanted = wanted
         self._last = 0

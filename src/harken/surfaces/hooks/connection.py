@@ -13,7 +13,7 @@ from anyio.abc import ByteStream
 
 from harken.hosts.hello import Hello
 from harken.surfaces.hooks.handler import MAX_PAYLOAD, HookHandler
-from harken.surfaces.wire import Lines
+from harken.surfaces.wire import LineReader
 
 PAYLOAD_SECONDS = 5.0
 PRINTED_SECONDS = 10.0
@@ -22,7 +22,7 @@ PRINTED_SECONDS = 10.0
 class HookConnection:
     """Serves one run."""
 
-    def __init__(self, stream: ByteStream, lines: Lines, handler: HookHandler) -> None:
+    def __init__(self, stream: ByteStream, lines: LineReader, handler: HookHandler) -> None:
         self._stream = stream
         self._lines = lines
         self._handler = handler

@@ -23,7 +23,7 @@ from harken.sessions.events import HookEvent, HookMoment
 from harken.surfaces.composer import HookComposer
 from harken.surfaces.hooks.handler import HookHandler
 from harken.surfaces.wakers import TextWaker
-from harken.surfaces.wire import Lines, LineTooLong, sound_json
+from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 TAKEN_SECONDS = 10.0
 
@@ -38,7 +38,7 @@ class LineConnection:
     """Serves one such program until it goes away."""
 
     def __init__(
-        self, stream: ByteStream, lines: Lines, handler: HookHandler, composer: HookComposer, inbox: Inbox
+        self, stream: ByteStream, lines: LineReader, handler: HookHandler, composer: HookComposer, inbox: Inbox
     ) -> None:
         self._stream = stream
         self._lines = lines

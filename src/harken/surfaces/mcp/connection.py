@@ -28,7 +28,7 @@ from harken.surfaces.mcp.greeting import client_name
 from harken.surfaces.mcp.outlet import Outlet, request_key
 from harken.surfaces.mcp.server import INBOX_URI, AgentServer
 from harken.surfaces.mcp.services import AgentServices
-from harken.surfaces.wire import Lines, LineTooLong
+from harken.surfaces.wire import LineReader, LineTooLong
 
 MAX_OPEN = 1_024
 TOO_MANY = -32000
@@ -42,7 +42,7 @@ class Connection:
     def __init__(
         self,
         stream: ByteStream,
-        lines: Lines,
+        lines: LineReader,
         *,
         hello: Hello,
         means: AgentServices,

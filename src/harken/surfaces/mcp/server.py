@@ -39,7 +39,7 @@ from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
 from harken.surfaces.mcp.services import AgentServices, tool_hint
 from harken.verbs.table import TOOLS, find_tool
-from harken.verbs.tool import Tool, ToolCall, result_of
+from harken.verbs.tool import AgentTool, ToolCall, result_of
 
 _log = logging.getLogger("harken.mcp")
 
@@ -331,7 +331,7 @@ def _native(params: types.CallToolRequestParams) -> str:
     return thread[:MAX_NATIVE] if isinstance(thread, str) else ""
 
 
-def _described(tool: Tool, host: Host) -> types.Tool:
+def _described(tool: AgentTool, host: Host) -> types.Tool:
     return types.Tool(
         name=tool.name,
         title=tool.title,
