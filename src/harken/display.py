@@ -1,8 +1,12 @@
-"""Text of others for people to read: on one line, with nothing that could act on a terminal. Pure."""
+"""How texts, names and numbers are shown to people: with nothing that could act on a terminal. Pure."""
 
 from __future__ import annotations
 
 import unicodedata
+from typing import Final
+
+_YOURS: Final = frozenset({"you", "owner"})
+_AROUND: Final = " ?.:★☆"  # what a name may have around it without looking like another
 
 
 def visible(text: str) -> str:
@@ -23,3 +27,13 @@ def _visible(char: str) -> str:
 def one_line(text: str) -> str:
     """Return the text on one line, safe to print."""
     return visible(" ".join(text.split("\n")) if "\n" in text else text)
+
+
+def counted(count: int, noun: str) -> str:
+    """Return a number of things, as people say it."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"
+
+
+def passes_for_you(name: str) -> bool:
+    """Whether the name of a sender could be taken for the person who reads it."""
+    return name.strip(_AROUND).casefold() in _YOURS

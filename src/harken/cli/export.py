@@ -16,7 +16,7 @@ import click
 from harken.cli.complete import channels, mailboxes, sources_of_channels
 from harken.cli.moments import EXAMPLES, Moment
 from harken.cli.output import json_text
-from harken.cli.progress import counted
+from harken.cli.progress import with_progress
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient, Result
@@ -40,7 +40,7 @@ def export(asked: Invocation, *, layout: str, mailbox: str, output: Path | None,
     jsonl is one message per line; json, and --json, is one document {"messages": [...]}.
     """
     with DaemonClient(asked.home) as daemon, _target(output) as stream:
-        records = counted(
+        records = with_progress(
             _records(daemon, mailbox, {name: _plain(value) for name, value in chosen.items()}), "messages"
         )
         if asked.as_json or layout == "json":

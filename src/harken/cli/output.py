@@ -18,7 +18,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from harken.cli.hints import at_home
-from harken.display import one_line, visible
+from harken.display import one_line, passes_for_you, visible
 
 MIN_WIDTH = 20
 NARROW = 70
@@ -28,7 +28,6 @@ DIM, BOLD, RED, CYAN = "2", "1", "31", "36"
 MARKS: Final[Mapping[str, str]] = MappingProxyType({"owner": "★ ", "known": "", "unknown": "? "})
 _OTHERS_MARK: Final = "☆"  # what a name has in the place of ours
 _NO_BRACKETS: Final = str.maketrans("[]\uff3b\uff3d", "()()")
-_YOUR_NAMES: Final = frozenset({"you", "owner"})
 
 Record = dict[str, Any]
 """A message as the verbs give it."""
@@ -240,8 +239,7 @@ def name_of(record: Record) -> str:
     name = unmarked(record["from"] or record["sender_id"])
     if record["trust"] == "owner" and record["sender_id"] == "owner":
         return name
-    is_misleading = name.strip(f" ?.:{_OTHERS_MARK}").casefold() in _YOUR_NAMES
-    return f"{name} ({one_line(record['sender_id'])})" if is_misleading else name
+    return f"{name} ({one_line(record['sender_id'])})" if passes_for_you(name) else name
 
 
 def place_of(record: Record) -> str:

@@ -33,7 +33,7 @@ class Progress:
             print(f"\r\x1b[K{text}", file=sys.stderr, flush=True)
 
 
-def counted(items: Iterator[Item], noun: str) -> Iterator[Item]:
+def with_progress(items: Iterator[Item], noun: str) -> Iterator[Item]:
     """Pass things on, and say now and then how many there were."""
     progress, count = Progress(), 0
     for count, item in enumerate(items, start=1):

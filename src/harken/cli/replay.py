@@ -62,12 +62,12 @@ def replay(asked: Invocation, *, at: datetime, mailbox: str, consumer: str, limi
 
 def _replayed(asked: Invocation, until: str, mailbox: str, consumer: str, limit: int) -> JournalReplay:
     from harken.cli.past import events
-    from harken.cli.progress import counted
+    from harken.cli.progress import with_progress
     from harken.inbox.replay import JournalReplay
 
     then = JournalReplay(mailbox=mailbox, consumer=consumer, most=limit)
     with DaemonClient(asked.home) as daemon:
-        for line, is_by_then in counted(events(asked.home.journal_dir, daemon, until), "events"):
+        for line, is_by_then in with_progress(events(asked.home.journal_dir, daemon, until), "events"):
             (then.add if is_by_then else then.add_later)(line)
     return then
 

@@ -26,7 +26,7 @@ from harken.cli.output import (
     wrapped,
 )
 from harken.control.client import Result
-from harken.display import one_line
+from harken.display import counted, one_line
 from harken.hosts.names import short, title_of
 
 GREEN = "32"
@@ -37,11 +37,6 @@ GONE = "a message that is gone"
 FIRED = "fired"
 EXAMPLE: Final = '{"rules": [{"name": "ci-failed", "channel": "ci/*", "contentRegex": "(?i)failed", "mode": "notify"}]}'
 _STYLES: Final[Mapping[str, str]] = MappingProxyType({FIRED: GREEN, NO_MATCH: DIM, "cannot run": RED})
-
-
-def counted(count: int, what: str) -> str:
-    """Return a number of things, as people say it."""
-    return f"1 {what}" if count == 1 else f"{count} {what}s"
 
 
 def begin_hint(path: Path, home_option: Sequence[str] = ()) -> str:

@@ -17,6 +17,7 @@ from harken.cli.complete import messages, rule_names
 from harken.cli.output import note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import DaemonClient
+from harken.display import counted
 
 LIST, RELOAD = "rules", "rules_reload"
 TEST_SECONDS = 300.0
@@ -119,7 +120,7 @@ def schema(asked: Invocation) -> None:
 
 def look(asked: Invocation, method: str) -> None:
     """Ask for the rules in force, or for the file to be put in force, and show them."""
-    from harken.cli.rule_show import counted, show_rules
+    from harken.cli.rule_show import show_rules
 
     with DaemonClient(asked.home) as daemon:
         found = daemon.ask(method)

@@ -15,7 +15,7 @@ import click
 from harken.cli.task_show import as_json, has_folder
 from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient, Result
-from harken.display import one_line
+from harken.display import counted, one_line
 from harken.errors import Conflict, UserError
 from harken.hosts.names import short
 from harken.hosts.place import local_place
@@ -108,7 +108,7 @@ def _kept(outlook: WorktreeOutlook | None) -> list[str]:
 def _say_done(asked: Invocation, done: Result, seeded: SeedReport, notes: Sequence[str]) -> None:
     screen = asked.screen
     count = done["refused"]
-    refused = f" What it had not seen is refused: {count} message{'s' * (count != 1)}." if count else ""
+    refused = f" What it had not seen is refused: {counted(count, 'message')}." if count else ""
     screen.line(f"{one_line(done['id'])} is done.{refused}")
     if seeded.files:
         names = ", ".join(seeded.names(Path(done["dir"])))

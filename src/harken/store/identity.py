@@ -14,6 +14,7 @@ from typing import Final
 
 import msgspec
 
+from harken.display import counted
 from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.store.contract.health import StoreIdentity
@@ -60,7 +61,7 @@ def _without_database(found: StoreTraces) -> UserError | None:
         return UserError("harken.db is gone, and its log harken.db-wal is there; nothing was changed.", RECOVER)
     if found.journal_end:
         return UserError(
-            f"harken.db is gone; the journal has {_count(found.journal_end, 'event')}. Nothing was changed.", RECOVER
+            f"harken.db is gone; the journal has {counted(found.journal_end, 'event')}. Nothing was changed.", RECOVER
         )
     if found.home is not None:
         return UserError("harken.db is gone, and so is what the journal had of it; nothing was changed.", RECOVER)
@@ -81,14 +82,10 @@ def _behind(found: StoreTraces) -> UserError | None:
     if not found.unknown_events:
         return None
     return UserError(
-        f"harken.db is older than the journal, which has {_count(found.unknown_events, 'event')} more, "
-        f"{_count(found.unknown_messages, 'message')} among them; nothing was changed.",
+        f"harken.db is older than the journal, which has {counted(found.unknown_events, 'event')} more, "
+        f"{counted(found.unknown_messages, 'message')} among them; nothing was changed.",
         RECOVER,
     )
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def is_volatile(kind: str, data: object) -> bool:

@@ -8,11 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from harken.display import passes_for_you
 from harken.model import LOCAL, OWNER_ID, RUN, TASK, Message, Trust
 
 AGENT = "agent:"
 OWN_CHANNELS: Final = frozenset({"cli", "agent", "page", "task"})  # of this machine: they say nothing new
-_YOURS: Final = frozenset({"you", OWNER_ID})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,7 +40,7 @@ def sender_of(message: Message) -> SenderView:
     is_you = sender.id == OWNER_ID and message.source == LOCAL and message.trust is Trust.OWNER
     bare = sender.id.removeprefix(AGENT)
     name = sender.label.removeprefix(TASK) if is_agent else sender.label
-    is_doubtful = message.trust is Trust.UNKNOWN or (name.strip().casefold() in _YOURS and not is_you)
+    is_doubtful = message.trust is Trust.UNKNOWN or (passes_for_you(name) and not is_you)
     letter = next((char for char in name if char.isalnum()), "?")
     return SenderView(
         name="You" if is_you else name,
