@@ -24,8 +24,9 @@ from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.prepare import IngestPolicy
 from harken.model import Draft, Sender
+from harken.sources.backoff import FeedTiming
 from harken.sources.mcp.settings import read_settings
-from harken.sources.mcp.source import McpSource, McpTiming
+from harken.sources.mcp.source import McpSource
 from harken.sources.source import Batch, Feed, Source, SourceHealth, SourceState
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint, Filter
@@ -230,7 +231,7 @@ async def test_a_server_that_does_everything_wrong_is_stored_once_with_its_gap(t
     clock = SystemClock()
     async with open_store(tmp_path / "harken.db", clock) as store, serving(server):
         intake = Intake(store, PolicyBook(store, IngestPolicy()), Pairings(clock))
-        source = McpSource(read_settings("ci", {"url": server.url}), clock, McpTiming(chance=lambda: 0.0))
+        source = McpSource(read_settings("ci", {"url": server.url}), clock, FeedTiming(chance=lambda: 0.0))
         with anyio.fail_after(SECONDS):
             async with anyio.create_task_group() as loops:
                 FeedRunner(intake, store).start(source, Supervisor(loops))

@@ -9,7 +9,6 @@ a kind's own folder names it. Above is the daemon; there is nothing below but th
 
 from __future__ import annotations
 
-import ssl
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -23,6 +22,8 @@ from harken.model import Attention, Draft, Message, Outgoing, Trust
 from harken.sources.door import Door
 
 if TYPE_CHECKING:
+    import ssl
+
     from harken.sources.check import CheckContext, CheckReport
     from harken.sources.setup import SourceSetup
     from harken.sources.sign_in import SourceSignIn
@@ -267,6 +268,8 @@ class SourceEntry:
         """Return whose certificates are believed: the system's, and those in a file; None for the system's alone."""
         if not ca:
             return None
+        import ssl
+
         try:
             trust = ssl.create_default_context()
             trust.load_verify_locations(cafile=self.locate(ca))

@@ -14,9 +14,10 @@ from anyio.streams.memory import MemoryObjectReceiveStream
 
 from harken.clock import SystemClock
 from harken.model import Draft, Outgoing
+from harken.sources.backoff import FeedTiming
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.settings import ImapSettings, read_settings
-from harken.sources.imap.source import ImapFolderFeed, ImapSource, ImapTiming
+from harken.sources.imap.source import ImapFolderFeed, ImapSource
 from harken.sources.source import Batch
 from tests.mailserver.dovecot import PASSWORD, USER, Dovecot
 from tests.mailserver.sink import Sink
@@ -53,9 +54,9 @@ def credentials(look_up: Callable[[], str] = lambda: PASSWORD) -> Credentials:
     return Credentials(source=NAME, user=USER, look_up=look_up)
 
 
-def source_of(settings: ImapSettings, who: Credentials | None = None, timing: ImapTiming | None = None) -> ImapSource:
+def source_of(settings: ImapSettings, who: Credentials | None = None, timing: FeedTiming | None = None) -> ImapSource:
     """Return the account, which does not wait before it connects again."""
-    at_once = timing or ImapTiming(chance=lambda: 0.0)
+    at_once = timing or FeedTiming(chance=lambda: 0.0)
     return ImapSource(settings, who or credentials(), SystemClock(), at_once)
 
 

@@ -9,10 +9,11 @@ from pathlib import Path
 import anyio
 import pytest
 
+from harken.sources.backoff import FeedTiming
 from harken.sources.imap.checkpoint import ImapCheckpoint
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.settings import read_settings
-from harken.sources.imap.source import DROPS, MOST_FAILURES, ImapTiming
+from harken.sources.imap.source import DROPS, MOST_FAILURES
 from harken.sources.source import SourceState
 from tests.mailserver.broken import BrokenImap, misbehaving
 from tests.mailserver.dovecot import USER, Dovecot
@@ -42,9 +43,9 @@ class Waits:
             await anyio.sleep_forever()
 
 
-def timing(waits: Waits) -> ImapTiming:
+def timing(waits: Waits) -> FeedTiming:
     """Return a timing that tries again at once."""
-    return ImapTiming(chance=lambda: 0.0, wait=waits.wait)
+    return FeedTiming(chance=lambda: 0.0, wait=waits.wait)
 
 
 async def test_a_mail_that_the_server_cannot_hand_over_does_not_hold_up_the_others(server: BrokenImap) -> None:
@@ -94,7 +95,7 @@ async def test_an_answer_that_makes_no_sense_is_asked_for_again(server: BrokenIm
         tried.set()
 
     settings = settings_of(Dovecot(Path(), port=server.port))
-    (feed,) = source_of(settings, timing=ImapTiming(chance=lambda: 0.0, wait=wait)).feeds()
+    (feed,) = source_of(settings, timing=FeedTiming(chance=lambda: 0.0, wait=wait)).feeds()
     async with following(feed, CHECKPOINT) as heard:
         assert "One." in (await heard.draft()).text
     assert tried.is_set()

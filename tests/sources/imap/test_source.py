@@ -12,10 +12,10 @@ import anyio
 import pytest
 
 from harken.errors import NeedsPerson
+from harken.sources.backoff import FeedTiming
 from harken.sources.imap.connection import Credentials
 from harken.sources.imap.messages import TOO_LONG
 from harken.sources.imap.sender import answer_id
-from harken.sources.imap.source import ImapTiming
 from harken.sources.source import SourceState
 from tests.mailserver.dovecot import PASSWORD, USER, Dovecot, serving
 from tests.sources.imap.rig import SECONDS, credentials, following, mail, settings_of, source_of
@@ -174,7 +174,7 @@ async def test_a_server_that_does_not_push_is_asked() -> None:
 
     with serving(has_idle=False) as slow:
         settings = settings_of(slow, poll=600)
-        (feed,) = source_of(settings, timing=ImapTiming(chance=lambda: 0.0, wait=wait)).feeds()
+        (feed,) = source_of(settings, timing=FeedTiming(chance=lambda: 0.0, wait=wait)).feeds()
         async with following(feed) as heard:
             await heard.next()
             with anyio.fail_after(SECONDS):
@@ -200,7 +200,7 @@ async def test_the_way_to_the_server_is_private(security: str) -> None:
             tried.set()
             await anyio.sleep_forever()
 
-        (feed,) = source_of(settings, timing=ImapTiming(wait=wait)).feeds()
+        (feed,) = source_of(settings, timing=FeedTiming(wait=wait)).feeds()
         async with following(feed):
             with anyio.fail_after(SECONDS):
                 await tried.wait()

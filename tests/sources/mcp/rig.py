@@ -19,8 +19,9 @@ from anyio.streams.buffered import BufferedByteReceiveStream
 from anyio.streams.tls import TLSListener
 
 from harken.model import Draft
+from harken.sources.backoff import FeedTiming
 from harken.sources.mcp.settings import read_settings
-from harken.sources.mcp.source import McpSource, McpTiming
+from harken.sources.mcp.source import McpSource
 from harken.sources.source import Batch, SourceHealth
 from harken.testing import FakeClock
 
@@ -326,7 +327,7 @@ async def following(
     settings = read_settings("odd", entry)
     if idle is not None:
         settings = replace(settings, idle=idle)  # shorter than a person may choose
-    source = McpSource(settings, clock, McpTiming(lambda: 1.0, waits, monotonic))
+    source = McpSource(settings, clock, FeedTiming(lambda: 1.0, waits, monotonic))
     waits.health = source.health
     ear = Ear(source, clock, waits)
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.sources.mcp.backoff import FIRST_SECONDS, MAX_ASKED_SECONDS, MOST_SECONDS, REFUSED_SECONDS, Backoff
+from harken.sources.backoff import FIRST_SECONDS, MAX_ASKED_BACK_SECONDS, MOST_SECONDS, REFUSED_SECONDS, Backoff
 
 
 def almost_one() -> float:
@@ -41,7 +41,7 @@ def test_what_the_server_asks_is_respected_up_to_a_limit() -> None:
     """It knows when it will be back, but it may not switch us off."""
     backoff = Backoff(lambda: 0.0)
     assert backoff.next_wait(7.0) == 7.0
-    assert backoff.next_wait(1e9) == MAX_ASKED_SECONDS
+    assert backoff.next_wait(1e9) == MAX_ASKED_BACK_SECONDS
 
 
 def test_a_server_that_asks_us_back_at_once_still_gets_a_pause() -> None:
@@ -66,4 +66,4 @@ def test_every_wait_is_within_its_bounds(tries: list[tuple[float, float | None, 
     """Whatever a server says and chance brings."""
     for chance, asked, is_refused in tries:
         wait = Backoff(iter([chance]).__next__).next_wait(asked, is_refused=is_refused)
-        assert 0 <= wait <= max(MOST_SECONDS + REFUSED_SECONDS, MAX_ASKED_SECONDS)
+        assert 0 <= wait <= max(MOST_SECONDS + REFUSED_SECONDS, MAX_ASKED_BACK_SECONDS)

@@ -7,10 +7,11 @@ from contextlib import aclosing
 import anyio
 import anyio.lowlevel
 
+from harken.sources.health import MAX_COUNTED, OTHERS
+from harken.sources.mcp.queue import MAX_WAITING, AnnouncementQueue
 from harken.sources.mcp.routing import Announcement
 from harken.sources.mcp.settings import read_settings
 from harken.sources.mcp.source import McpSource
-from harken.sources.mcp.standing import MAX_COUNTED, MAX_WAITING, OTHERS, McpStanding
 from harken.sources.source import SourceState
 from harken.testing import FakeClock
 from tests.sources.mcp.rig import SECONDS, Server, following, said, serving, streams
@@ -25,7 +26,7 @@ def announcements(count: int, text: str = "x") -> list[Announcement]:
 
 async def test_what_arrives_while_a_batch_is_stored_is_the_next_batch() -> None:
     """Storing costs a disk write each time: a busy server must not pay it for every message."""
-    standing = McpStanding(SETTINGS, FakeClock())
+    standing = AnnouncementQueue(SETTINGS, FakeClock())
     await standing.take(announcements(1), "begin")
     first = await standing.next_batch()
     for _ in range(5):
@@ -38,11 +39,11 @@ async def test_what_arrives_while_a_batch_is_stored_is_the_next_batch() -> None:
 async def test_a_server_is_not_read_while_too_much_waits() -> None:
     """Memory stays flat however slow the disk is: by number, and by size."""
     for many in (announcements(MAX_WAITING), announcements(2, "x" * 8_000_000)):
-        standing = McpStanding(SETTINGS, FakeClock())
+        standing = AnnouncementQueue(SETTINGS, FakeClock())
         has_gone_on = anyio.Event()
 
         async def link(
-            standing: McpStanding = standing, done: anyio.Event = has_gone_on, many: list[Announcement] = many
+            standing: AnnouncementQueue = standing, done: anyio.Event = has_gone_on, many: list[Announcement] = many
         ) -> None:
             await standing.take(many)
             done.set()
@@ -58,7 +59,7 @@ async def test_a_server_is_not_read_while_too_much_waits() -> None:
 
 async def test_everybody_who_waits_goes_on_when_there_is_room() -> None:
     """A link may hand in from two places at once, its stream and the answer to a question."""
-    standing = McpStanding(SETTINGS, FakeClock())
+    standing = AnnouncementQueue(SETTINGS, FakeClock())
     with anyio.fail_after(SECONDS):
         async with anyio.create_task_group() as group:
             for _ in range(3):
@@ -69,7 +70,7 @@ async def test_everybody_who_waits_goes_on_when_there_is_room() -> None:
 
 async def test_channels_without_end_are_counted_together() -> None:
     """A server may invent names; what people are shown stays short, and the sum is right."""
-    standing = McpStanding(SETTINGS, FakeClock())
+    standing = AnnouncementQueue(SETTINGS, FakeClock())
     for number in range(MAX_COUNTED + 50):
         await standing.take([Announcement(channel=f"c{number}", content="x")])
         standing.stored((await standing.next_batch()).drafts, known=0)

@@ -19,6 +19,7 @@ import pytest
 
 from harken.ingest.prepare import identify
 from harken.model import Draft
+from harken.sources.backoff import FeedTiming
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
@@ -143,7 +144,7 @@ def source_of(
     graph: Graph, client: GraphClient, *folders: str, sent: SentMessages | None = None, since: datetime | None = None
 ) -> outlook.OutlookSource:
     """Return the mail of the account as a source; `sent` is what was sent, `since` when somebody signed in."""
-    timing = outlook.OutlookTiming(wait=at_once)
+    timing = FeedTiming(wait=at_once)
     wanted, known = settings(graph, *folders), sent or SentMessages()
     return outlook.OutlookSource(
         wanted, client, graph.clock, known, lambda: graph.me.id, since=lambda: since, timing=timing

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import pytest
 
+from harken.sources.backoff import FeedTiming
 from harken.sources.microsoft.sent import SentMessages, reference
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.checkpoint import OVERLAP
@@ -29,7 +30,7 @@ def graph() -> Iterator[Graph]:
 async def listen(graph: Graph, listener: Listener, account: str, sent: SentMessages | None = None) -> None:
     """Look once into the inbox, as a daemon that has just started with this sign-in."""
     async with calling(graph) as client:
-        timing = outlook.OutlookTiming(wait=at_once)
+        timing = FeedTiming(wait=at_once)
         source = outlook.OutlookSource(
             settings(graph), client, graph.clock, sent or SentMessages(), lambda: account, timing=timing
         )

@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
+from harken.sources.backoff import FeedTiming
 from harken.sources.microsoft.client import GraphClient
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import MOST_ADDRESSES, GraphSettings, mail_address
@@ -61,7 +62,7 @@ class Desk:
             lambda: self.graph.me.id,
             upn=lambda: UPN,
             since=lambda: self.since,
-            timing=outlook.OutlookTiming(wait=at_once),
+            timing=FeedTiming(wait=at_once),
         )
 
     async def look(self) -> None:

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import SenderRule, Trust
+from harken.sources.backoff import FeedTiming
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.outlook import source as outlook
 from harken.sources.outlook.mail import is_proven
@@ -105,7 +106,7 @@ async def test_a_forged_sender_is_nobody_whom_a_rule_knows(
         graph.clock.freeze()
         async with calling(graph) as client:
             wanted = replace(settings(graph), trust_from=trusts_from)
-            timing = outlook.OutlookTiming(wait=at_once)
+            timing = FeedTiming(wait=at_once)
             source = outlook.OutlookSource(
                 wanted, client, graph.clock, SentMessages(), lambda: graph.me.id, timing=timing
             )

@@ -24,8 +24,8 @@ from jwt.types import Options
 from harken.clock import Clock
 from harken.errors import HarkenError, Refused, Unavailable
 from harken.sources.bot.activity import BotActivity, draft_of, read_activity
+from harken.sources.bot.health import BotHealth
 from harken.sources.bot.settings import PATH, TEAMS, BotSettings
-from harken.sources.bot.standing import BotStanding
 from harken.sources.door import Accept, DoorAnswer, PostedRequest
 from harken.sources.http import ConnectionBroken, HttpWire, ServiceAddress
 
@@ -286,10 +286,10 @@ TAKEN: Final = 200
 class BotDoor:
     """Where the Bot Connector posts activities."""
 
-    def __init__(self, settings: BotSettings, keys: BotKeys, standing: BotStanding, clock: Clock) -> None:
+    def __init__(self, settings: BotSettings, keys: BotKeys, health: BotHealth, clock: Clock) -> None:
         self._settings = settings
         self._keys = keys
-        self._standing = standing
+        self._health = health
         self._clock = clock
 
     @property
@@ -308,16 +308,16 @@ class BotDoor:
             activity = await self._believed(posted)
             draft = draft_of(activity, self._settings.name)
             if draft is None:
-                self._standing.left_out(activity.type)
+                self._health.left_out(activity.type)
                 return DoorAnswer(status=TAKEN)
             (is_new,) = await accept([draft])
         except Unavailable as exc:
-            self._standing.failed(exc.message)
+            self._health.failed(exc.message)
             raise
         except HarkenError as exc:
-            self._standing.refused(exc.message)
+            self._health.refused(exc.message)
             raise
-        self._standing.stored(draft.channel, is_new=is_new)
+        self._health.stored(draft.channel, is_new=is_new)
         return DoorAnswer(status=TAKEN)
 
     async def _believed(self, posted: PostedRequest) -> BotActivity:

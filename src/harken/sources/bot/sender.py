@@ -26,8 +26,8 @@ from harken.memory import json_bytes
 from harken.model import AGENT, RUN, TASK, Message, Outgoing
 from harken.sources.backoff import asked_seconds
 from harken.sources.bot.activity import ConversationReference, activity_id_of, upstream_id
+from harken.sources.bot.health import BotHealth
 from harken.sources.bot.settings import TEAMS, BotSettings
-from harken.sources.bot.standing import BotStanding
 from harken.sources.http import (
     CachedToken,
     ConnectionBroken,
@@ -174,13 +174,13 @@ class BotSender:
         tokens: AppTokens,
         clock: Clock,
         *,
-        standing: BotStanding,
+        health: BotHealth,
         verify: ssl.SSLContext | None = None,
     ) -> None:
         self._settings = settings
         self._tokens = tokens
         self._clock = clock
-        self._standing = standing
+        self._health = health
         self._verify = verify
 
     async def send(self, reply: Outgoing) -> str:
@@ -188,9 +188,9 @@ class BotSender:
         try:
             sent_id = await self._send(reply)
         except NeedsPerson as exc:
-            self._standing.waits(f"{exc.message} {exc.hint}")
+            self._health.waits(f"{exc.message} {exc.hint}")
             raise
-        self._standing.waits("")
+        self._health.waits("")
         return sent_id
 
     async def _send(self, reply: Outgoing) -> str:

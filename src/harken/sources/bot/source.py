@@ -12,9 +12,9 @@ from functools import partial
 from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
 from harken.sources.bot.door import BotDoor, BotKeys
+from harken.sources.bot.health import BotHealth
 from harken.sources.bot.sender import AppTokens, BotSender
 from harken.sources.bot.settings import KIND, BotSettings, read_settings
-from harken.sources.bot.standing import BotStanding
 from harken.sources.source import Source, SourceEntry, SourceHealth
 
 
@@ -32,9 +32,9 @@ class BotSource(Source):
         self.settings = settings
         self.keys = BotKeys(settings.openid_url, clock, verify=verify)
         self.tokens = AppTokens(settings, secret, clock, verify=verify)
-        self._standing = BotStanding(clock)
-        self._sender = BotSender(settings, self.tokens, clock, standing=self._standing, verify=verify)
-        self._door = BotDoor(settings, self.keys, self._standing, clock)
+        self._health = BotHealth(clock)
+        self._sender = BotSender(settings, self.tokens, clock, health=self._health, verify=verify)
+        self._door = BotDoor(settings, self.keys, self._health, clock)
 
     @property
     def name(self) -> str:
@@ -62,11 +62,11 @@ class BotSource(Source):
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return self._standing.health()
+        return self._health.read()
 
     def waits(self, reason: str) -> None:
         """Take note of why replies wait for a person."""
-        self._standing.waits(reason)
+        self._health.waits(reason)
 
     async def aclose(self) -> None:
         """Close its connections."""

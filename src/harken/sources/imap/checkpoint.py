@@ -15,7 +15,7 @@ from typing import Final
 
 import msgspec
 
-from harken.memory import json_bytes
+from harken.sources.checkpoint import checkpoint_of, read_checkpoint
 
 # Mail can be moved into a folder after it came: what is read anew begins a while before the newest that was heard.
 OVERLAP: Final = timedelta(days=7)
@@ -49,7 +49,7 @@ class ImapCheckpoint:
     def text(self) -> str:
         """Return it as a checkpoint."""
         written = _ImapRecord(_VERSION, self.validity, self.last, self.since, self.heard, self.known)
-        return json_bytes(written).decode()
+        return checkpoint_of(written)
 
     def is_of(self, validity: int, next_uid: int) -> bool:
         """Whether the numbers still mean the same mails."""
@@ -92,9 +92,8 @@ def first_place(
 
 def read_place(checkpoint: str) -> ImapCheckpoint | None:
     """Return the place that a checkpoint names, or None if it names none."""
-    try:
-        read = msgspec.json.decode(checkpoint.encode("utf-8", "replace"), type=_ImapRecord)
-    except msgspec.MsgspecError:
+    read = read_checkpoint(checkpoint, _ImapRecord)
+    if read is None:
         return None
     is_dated = read.since.tzinfo is not None and read.heard.tzinfo is not None
     is_numbered = 0 <= read.uidvalidity <= LAST_UID and 0 <= read.last_uid <= LAST_UID

@@ -7,10 +7,8 @@ what was there before. Above is the daemon, below is `connection.py`.
 
 from __future__ import annotations
 
-import random
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from typing import Final
@@ -21,12 +19,13 @@ import anyio.to_thread
 from harken.clock import Clock
 from harken.errors import NeedsPerson, Unavailable, UserError
 from harken.model import Draft
+from harken.sources.backoff import Backoff, FeedTiming
+from harken.sources.health import HealthRecorder, worst_of
 from harken.sources.imap.checkpoint import ImapCheckpoint, ImapRow, first_place, read_place
 from harken.sources.imap.connection import Credentials, IdleUnsupported, ImapLink, OpenedFolder
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.imap.sender import SmtpSender, is_own
 from harken.sources.imap.settings import IMAP, ImapSettings, read_settings
-from harken.sources.imap.standing import ImapStanding, together
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 
 # Servers end a connection that says nothing for half an hour, and some routers forget it after ten minutes.
@@ -36,33 +35,21 @@ BATCH_BYTES: Final = 8_000_000
 BATCH_MAILS: Final = 20
 PAGE: Final = 500  # mails whose size is asked for at once
 NEWEST: Final = 200  # mails whose ids are remembered of those that were there before
-FIRST_SECONDS: Final = 0.5
 MOST_SECONDS: Final = 60.0
 STEADY_SECONDS: Final = 60.0
 MOST_FAILURES: Final = 3  # of reading one mail, before only its head is read
 DROPS: Final = 3  # connections in a row that end while waiting for news, before the server is asked instead
-
-_MAX_DOUBLINGS: Final = 7
-
-
-@dataclass(frozen=True, slots=True)
-class ImapTiming:
-    """Where the waits come from: chance, a way to wait, and a clock that is never set."""
-
-    chance: Callable[[], float] = random.random
-    wait: Callable[[float], Awaitable[None]] = anyio.sleep
-    monotonic: Callable[[], float] = anyio.current_time
 
 
 class ImapSource(Source):
     """The mail of one account."""
 
     def __init__(
-        self, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: ImapTiming | None = None
+        self, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: FeedTiming | None = None
     ) -> None:
         self.settings = settings
         self._feeds = tuple(
-            ImapFolderFeed(folder, settings, credentials, clock, timing or ImapTiming()) for folder in settings.folders
+            ImapFolderFeed(folder, settings, credentials, clock, timing or FeedTiming()) for folder in settings.folders
         )
         self._sender = SmtpSender(settings, credentials, clock) if settings.can_answer else None
 
@@ -92,23 +79,24 @@ class ImapSource(Source):
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return together([feed.health() for feed in self._feeds])
+        return worst_of([feed.health() for feed in self._feeds])
 
 
 class ImapFolderFeed:
     """The mail that comes into one folder."""
 
     def __init__(
-        self, folder: str, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: ImapTiming
+        self, folder: str, settings: ImapSettings, credentials: Credentials, clock: Clock, timing: FeedTiming
     ) -> None:
         self._folder = folder
         self._settings = settings
         self._credentials = credentials
         self._clock = clock
         self._timing = timing
-        self._standing = ImapStanding(folder, clock)
+        self._health = HealthRecorder(clock)
+        self._found = ""  # what was there before anybody listened, for people
         self._place: ImapCheckpoint | None = None
-        self._failures = 0
+        self._backoff = Backoff(timing.chance, most_seconds=MOST_SECONDS)
         self._drops = 0
         self._is_asked = False  # the server does not push: it is asked now and then
         self._is_careful = False  # mails are read one by one
@@ -121,14 +109,14 @@ class ImapFolderFeed:
 
     def health(self) -> SourceHealth:
         """Return how the folder is doing now."""
-        return self._standing.health()
+        return self._health.read()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield the mails that come, in order, reconnecting by itself."""
-        self._standing.begins()
+        self._health.begins()
         self._place = read_place(checkpoint)
         if checkpoint and self._place is None:
-            self._standing.lost_place()
+            self._health.lost()
         try:
             while True:
                 begun = self._timing.monotonic()
@@ -139,13 +127,13 @@ class ImapFolderFeed:
                 except Unavailable as error:
                     has_stood = self._timing.monotonic() - begun >= STEADY_SECONDS
                     seconds = self._next_wait(has_stood=has_stood)
-                    self._standing.retries(error, seconds)
+                    self._health.retries(error.message, seconds)
                     await self._timing.wait(seconds)
         except NeedsPerson as error:
-            self._standing.needs_person(error)
+            self._health.needs_person(error)
             raise
         finally:
-            self._standing.stops()
+            self._health.stops()
 
     def rest(self) -> Batch:
         """Return nothing: what was not handed over is read again."""
@@ -153,7 +141,7 @@ class ImapFolderFeed:
 
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
         """Take note of what was stored of a batch."""
-        self._standing.stored(drafts, known=known)
+        self._health.stored([draft.channel for draft in drafts], known=known)
 
     async def _connected(self) -> AsyncGenerator[Batch, None]:
         """Yield what is new over one connection, until it is lost."""
@@ -163,7 +151,7 @@ class ImapFolderFeed:
                 async for batch in batches:
                     yield batch
             while True:
-                self._standing.listens(self._pace(link))
+                self._health.listens(self._found, pace=self._pace(link))
                 await self._hear(link)
                 async with aclosing(self._news(link)) as batches:
                     async for batch in batches:
@@ -191,7 +179,7 @@ class ImapFolderFeed:
     async def _begin(self, link: ImapLink, opened: OpenedFolder) -> ImapCheckpoint:
         if self._settings.since is not None:
             return first_place(opened.validity, opened.next_uid, (), since=self._clock.now() - self._settings.since)
-        self._standing.found(opened.count)
+        self._found = _not_taken(self._folder, opened.count)
         newest = (await link.search("ALL"))[-NEWEST:] if opened.count else []
         rows = await link.rows(newest, has_ids=True) if newest else []
         return first_place(opened.validity, opened.next_uid, rows)
@@ -289,10 +277,15 @@ class ImapFolderFeed:
 
     def _next_wait(self, *, has_stood: bool) -> float:
         if has_stood:
-            self._failures = self._drops = 0
-        ceiling = min(MOST_SECONDS, FIRST_SECONDS * 2.0 ** min(self._failures, _MAX_DOUBLINGS))
-        self._failures += 1
-        return ceiling * self._timing.chance()
+            self._backoff.was_good()
+            self._drops = 0
+        return self._backoff.next_wait()
+
+
+def _not_taken(folder: str, count: int) -> str:
+    """Say how many mails were there before the first look, which are not taken."""
+    mails = "1 mail was" if count == 1 else f"{count:,} mails were"
+    return f"{folder}: {mails} there before, and not taken." if count else ""
 
 
 def _portions(rows: Sequence[ImapRow]) -> Iterator[list[ImapRow]]:

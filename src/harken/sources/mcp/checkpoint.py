@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from harken.memory import json_bytes
+from harken.sources.checkpoint import checkpoint_of, read_checkpoint
 
 _HASH_CHARS: Final = 16
 
@@ -36,18 +36,13 @@ class McpCheckpoint(msgspec.Struct, frozen=True):
     def checkpoint(self, url: str) -> str:
         """Return it as a checkpoint for the server at this address."""
         record = _McpRecord(_hash(url), self.session, self.last_id, self.version, self.server)
-        return json_bytes(record).decode()
+        return checkpoint_of(record)
 
 
 def parse_place(checkpoint: str, url: str) -> McpCheckpoint | None:
     """Return the place a checkpoint names, if it is one at this address."""
-    if not checkpoint:
-        return None
-    try:
-        record = msgspec.json.decode(checkpoint, type=_McpRecord)
-    except msgspec.MsgspecError:
-        return None
-    if record.at != _hash(url) or not record.session or not record.last_id:
+    record = read_checkpoint(checkpoint, _McpRecord)
+    if record is None or record.at != _hash(url) or not record.session or not record.last_id:
         return None
     return McpCheckpoint(record.session, record.last_id, record.version, record.server)
 
@@ -59,16 +54,13 @@ class _CursorsRecord(msgspec.Struct, frozen=True):
 
 def cursors_checkpoint(cursors: Mapping[str, str], url: str) -> str:
     """Return where each stream of events is, as a checkpoint for the server at this address."""
-    return json_bytes(_CursorsRecord(_hash(url), dict(cursors))).decode()
+    return checkpoint_of(_CursorsRecord(_hash(url), dict(cursors)))
 
 
 def parse_cursors(checkpoint: str, url: str) -> dict[str, str]:
     """Return where each stream of events was, if the checkpoint says so of this address."""
-    try:
-        record = msgspec.json.decode(checkpoint or "null", type=_CursorsRecord)
-    except msgspec.MsgspecError:
-        return {}
-    return record.cursors if record.at == _hash(url) else {}
+    record = read_checkpoint(checkpoint, _CursorsRecord)
+    return record.cursors if record is not None and record.at == _hash(url) else {}
 
 
 class _MarkRecord(msgspec.Struct, frozen=True):
@@ -77,15 +69,13 @@ class _MarkRecord(msgspec.Struct, frozen=True):
 
 def mark_checkpoint(url: str) -> str:
     """Return a checkpoint that names no place, only that something was heard from the server at this address."""
-    return json_bytes(_MarkRecord(_hash(url))).decode()
+    return checkpoint_of(_MarkRecord(_hash(url)))
 
 
 def was_heard(checkpoint: str, url: str) -> bool:
     """Whether a checkpoint of any kind is of the server at this address."""
-    try:
-        return msgspec.json.decode(checkpoint or "null", type=_MarkRecord).at == _hash(url)
-    except msgspec.MsgspecError:
-        return False
+    record = read_checkpoint(checkpoint, _MarkRecord)
+    return record is not None and record.at == _hash(url)
 
 
 def _hash(url: str) -> str:

@@ -6,10 +6,8 @@ A task of its own reads the server while the last batch is being stored, so what
 
 from __future__ import annotations
 
-import random
 import re
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final
 
 import anyio
@@ -17,36 +15,28 @@ import anyio
 from harken.clock import Clock
 from harken.errors import NeedsPerson, UserError
 from harken.model import Draft
-from harken.sources.mcp.backoff import STEADY_SECONDS, Backoff
+from harken.sources.backoff import Backoff, FeedTiming
 from harken.sources.mcp.http import StreamableHttp
 from harken.sources.mcp.legacy_sse import LegacySse
 from harken.sources.mcp.link import Link, LinkClosed, LinkLost, PushUnsupported, SessionGone
+from harken.sources.mcp.queue import AnnouncementQueue
 from harken.sources.mcp.settings import KIND, McpSettings, McpTransport, read_settings
-from harken.sources.mcp.standing import McpStanding
 from harken.sources.mcp.stdio import StdioLink
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, ToolServerAddress
 
 FEED: Final = "notifications"
+STEADY_SECONDS: Final = 10.0  # a connection that stood so long was good
 # `Bearer env:CI_TOKEN`: many programs keep the token without the word before it.
 _MAY_BE_SECRET: Final = frozenset({"url", "headers", "env", "args"})
 _REFERENCE: Final = re.compile(r"(?P<scheme>(?:[A-Za-z]+ )?)(?P<reference>(?:env|file|keyring):.+)", re.DOTALL)
 
 
-@dataclass(frozen=True, slots=True)
-class McpTiming:
-    """Where the waits between tries come from: chance, a way to wait, and a clock that is never set."""
-
-    chance: Callable[[], float] = random.random
-    wait: Callable[[float], Awaitable[None]] = anyio.sleep
-    monotonic: Callable[[], float] = anyio.current_time
-
-
 class McpSource(Source):
     """One MCP server that is listened to."""
 
-    def __init__(self, settings: McpSettings, clock: Clock, timing: McpTiming | None = None) -> None:
+    def __init__(self, settings: McpSettings, clock: Clock, timing: FeedTiming | None = None) -> None:
         self.settings = settings
-        self._feed = McpFeed(settings, clock, timing or McpTiming())
+        self._feed = McpFeed(settings, clock, timing or FeedTiming())
 
     @property
     def name(self) -> str:
@@ -83,10 +73,10 @@ class McpSource(Source):
 class McpFeed:
     """What one MCP server announces."""
 
-    def __init__(self, settings: McpSettings, clock: Clock, timing: McpTiming) -> None:
+    def __init__(self, settings: McpSettings, clock: Clock, timing: FeedTiming) -> None:
         self._settings = settings
         self._timing = timing
-        self._standing = McpStanding(settings, clock)
+        self._queue = AnnouncementQueue(settings, clock)
 
     @property
     def name(self) -> str:
@@ -95,26 +85,26 @@ class McpFeed:
 
     def health(self) -> SourceHealth:
         """Return how the source is doing now."""
-        return self._standing.health()
+        return self._queue.health()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield what is announced, in order, until the server turns out to be unable to push."""
-        standing = self._standing
-        standing.begins(checkpoint)
+        queue = self._queue
+        queue.begins(checkpoint)
         has_ended = anyio.Event()
 
         async def listen() -> None:
             try:
-                await self._listen(standing, checkpoint)
+                await self._listen(queue, checkpoint)
             finally:
                 has_ended.set()
-                standing.wake()
+                queue.wake()
 
         try:
             async with anyio.create_task_group() as group:
                 group.start_soon(listen)
-                while standing.has_news or not has_ended.is_set():
-                    batch = await standing.next_batch()
+                while queue.has_news or not has_ended.is_set():
+                    batch = await queue.next_batch()
                     if not (batch.drafts or batch.checkpoint is not None or batch.dropped):
                         continue
                     try:
@@ -123,43 +113,43 @@ class McpFeed:
                         break  # closed from outside; raised on, the group would wrap it into an error
                 group.cancel_scope.cancel()
         finally:
-            standing.stops()
+            queue.stops()
 
     def rest(self) -> Batch:
         """Return what was read and not yielded."""
-        return self._standing.hand_over()
+        return self._queue.hand_over()
 
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
         """Take note of what was stored of a batch."""
-        self._standing.stored(drafts, known=known)
+        self._queue.stored(drafts, known=known)
 
-    async def _listen(self, standing: McpStanding, checkpoint: str) -> None:
+    async def _listen(self, queue: AnnouncementQueue, checkpoint: str) -> None:
         backoff = Backoff(self._timing.chance)
         async with open_link(self._settings, checkpoint) as link:
             while True:
                 begun = self._timing.monotonic()
                 try:
-                    ended = await _listen_once(link, standing)
+                    ended = await _listen_once(link, queue)
                 except PushUnsupported as silent:
-                    standing.is_silent(silent.reason)
+                    queue.is_silent(silent.reason)
                     return
                 has_stood = self._timing.monotonic() - begun >= STEADY_SECONDS
                 # A server that ends its stream and says when to come again is well; one that only ends it after every
                 # word would be asked again many times a second.
                 is_asked_back = isinstance(ended, LinkClosed) and ended.retry_after is not None
-                if standing.is_open and (has_stood or (is_asked_back and standing.has_heard)):
+                if queue.is_open and (has_stood or (is_asked_back and queue.has_heard)):
                     backoff.was_good()
                 is_refused = isinstance(ended, LinkLost) and ended.is_refused
                 wait = backoff.next_wait(ended.retry_after, is_refused=is_refused)
                 reason = ended.reason if isinstance(ended, LinkLost) else "the server ended the stream"
-                standing.retries(reason, wait, needs_person=backoff.needs_person)
+                queue.retries(reason, wait, needs_person=backoff.needs_person)
                 await self._timing.wait(wait)
 
 
-async def _listen_once(link: Link, standing: McpStanding) -> LinkLost | LinkClosed:
-    standing.tries()
+async def _listen_once(link: Link, queue: AnnouncementQueue) -> LinkLost | LinkClosed:
+    queue.tries()
     try:
-        return await link.listen(standing)
+        return await link.listen(queue)
     except LinkLost as lost:
         return lost
     except SessionGone as gone:

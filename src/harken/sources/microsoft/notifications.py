@@ -24,6 +24,7 @@ import msgspec
 from harken.clock import Clock
 from harken.errors import HarkenError, NotFound, Refused, Unavailable, UserError
 from harken.model import Draft, timestamp
+from harken.sources.backoff import doubled
 from harken.sources.door import Accept, DoorAnswer, PostedRequest
 from harken.sources.http import part
 from harken.sources.microsoft.client import GraphClient, GraphTiming
@@ -272,7 +273,6 @@ SECRET_BYTES: Final = 32
 _PATH: Final = "/subscriptions"
 _REMOVED: Final = "subscriptionRemoved"
 _CHALLENGE: Final = "reauthorizationRequired"
-_MOST_DOUBLINGS: Final = 4
 
 _log = logging.getLogger("harken.sources.microsoft")
 
@@ -397,7 +397,7 @@ class Subscriptions:
         kept.topic.tidings.begins()
 
     def _failed(self, kept: _Subscription, error: HarkenError) -> None:
-        seconds = min(FIRST_RETRY_SECONDS * 2.0 ** min(kept.failures, _MOST_DOUBLINGS), LAST_RETRY_SECONDS)
+        seconds = doubled(FIRST_RETRY_SECONDS, kept.failures, LAST_RETRY_SECONDS)
         if isinstance(error, Unavailable):
             seconds = max(seconds, error.retry_after)
         kept.failures += 1

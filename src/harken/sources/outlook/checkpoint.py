@@ -14,7 +14,7 @@ from typing import Final
 
 import msgspec
 
-from harken.memory import json_bytes
+from harken.sources.checkpoint import checkpoint_of, read_checkpoint
 
 # Mail can be moved into a folder after it came: what begins again reads a while that it knows already.
 OVERLAP: Final = timedelta(days=7)
@@ -45,7 +45,7 @@ class OutlookCheckpoint:
     def text(self) -> str:
         """Return it as a checkpoint."""
         written = _OutlookRecord(_VERSION, self.link, self.since, self.heard, self.known, self.account)
-        return json_bytes(written).decode()
+        return checkpoint_of(written)
 
     def is_of(self, account: str) -> bool:
         """Whether it is a place of this account, as far as both are known."""
@@ -78,9 +78,8 @@ def first_place(rows: Sequence[OutlookRow], started: datetime) -> OutlookCheckpo
 
 def read_place(checkpoint: str) -> OutlookCheckpoint | None:
     """Return the place that a checkpoint names, or None if it names none."""
-    try:
-        read = msgspec.json.decode(checkpoint.encode("utf-8", "replace"), type=_OutlookRecord)
-    except msgspec.MsgspecError:
+    read = read_checkpoint(checkpoint, _OutlookRecord)
+    if read is None:
         return None
     if read.version != _VERSION or read.since.tzinfo is None or read.heard.tzinfo is None:
         return None

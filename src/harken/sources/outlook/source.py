@@ -8,7 +8,6 @@ that the service has forgotten is replaced by reading the folder anew. Below is 
 
 from __future__ import annotations
 
-import random
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, replace
@@ -16,12 +15,11 @@ from datetime import datetime
 from functools import partial
 from typing import Final, TypeVar
 
-import anyio
-
 from harken.clock import Clock
 from harken.errors import NeedsPerson, NotFound, Refused, Unavailable, UserError
 from harken.model import Draft
-from harken.sources.backoff import MAX_ASKED_SECONDS, wait_seconds
+from harken.sources.backoff import MAX_ASKED_SECONDS, FeedTiming, wait_seconds
+from harken.sources.health import HealthRecorder, worst_of
 from harken.sources.http import part
 from harken.sources.microsoft.account import SignedInSource, open_account
 from harken.sources.microsoft.client import DELTA_LINK, GraphClient
@@ -48,7 +46,6 @@ from harken.sources.outlook.mail import (
 )
 from harken.sources.outlook.sender import OutlookSender
 from harken.sources.outlook.settings import read_settings
-from harken.sources.outlook.standing import OutlookStanding, together
 from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 
 PAGE: Final = 500
@@ -68,14 +65,6 @@ _FORMS: Final[tuple[Mapping[str, str], ...]] = (
 _MEETING: Final[Mapping[str, str]] = {"$expand": "microsoft.graph.eventMessage/event"}
 
 _T = TypeVar("_T")
-
-
-@dataclass(frozen=True, slots=True)
-class OutlookTiming:
-    """Where the waits come from: chance, and a way to wait."""
-
-    chance: Callable[[], float] = random.random
-    wait: Callable[[float], Awaitable[None]] = anyio.sleep
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +100,13 @@ class OutlookSource(Source):
         *,
         upn: Callable[[], str] = str,
         since: Callable[[], datetime | None] = lambda: None,
-        timing: OutlookTiming | None = None,
+        timing: FeedTiming | None = None,
     ) -> None:
         self.settings = settings
         folders = dict.fromkeys(settings.folders or ("inbox",))
         addresses = OwnAddresses(settings, client, clock, me=me, since=since, upn=upn)
         account = _OutlookAccount(settings, client, sent, me, addresses, since)
-        self._feeds = tuple(OutlookFolderFeed(folder, account, clock, timing or OutlookTiming()) for folder in folders)
+        self._feeds = tuple(OutlookFolderFeed(folder, account, clock, timing or FeedTiming()) for folder in folders)
 
     @property
     def name(self) -> str:
@@ -144,13 +133,13 @@ class OutlookSource(Source):
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return replace(together([feed.health() for feed in self._feeds]), pace=self.settings.pace)
+        return replace(worst_of([feed.health() for feed in self._feeds]), pace=self.settings.pace)
 
 
 class OutlookFolderFeed:
     """The mail that comes into one folder."""
 
-    def __init__(self, folder: str, account: _OutlookAccount, clock: Clock, timing: OutlookTiming) -> None:
+    def __init__(self, folder: str, account: _OutlookAccount, clock: Clock, timing: FeedTiming) -> None:
         self._folder = folder
         self._settings = account.settings
         self._client = account.client
@@ -160,7 +149,7 @@ class OutlookFolderFeed:
         self._since = account.since
         self._clock = clock
         self._timing = timing
-        self._standing = OutlookStanding(clock)
+        self._health = HealthRecorder(clock)
         self.tidings = ChangeSignal()
 
     @property
@@ -174,14 +163,14 @@ class OutlookFolderFeed:
 
     def health(self) -> SourceHealth:
         """Return how the folder is doing now."""
-        return self._standing.health()
+        return self._health.read()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield the mails that come, look by look; the first look only learns what was there before."""
-        self._standing.begins()
+        self._health.begins()
         place = read_place(checkpoint)
         if checkpoint and place is None:
-            self._standing.lost_place()
+            self._health.lost()
         try:
             while True:
                 found = await self._steadily(partial(self._look, place))
@@ -193,13 +182,14 @@ class OutlookFolderFeed:
                     yield Batch(checkpoint=found.place.text())
                 place = found.place
                 self.tidings.found(len(found.news))
-                self._standing.listens(self.tidings.seconds(self._settings.poll))
+                self._health.listens()
+                self._health.looked(self.tidings.seconds(self._settings.poll))
                 await self.tidings.rest(self._timing.wait, self._settings.poll)
         except NeedsPerson as error:
-            self._standing.needs_person(error)
+            self._health.needs_person(error)
             raise
         finally:
-            self._standing.stops()
+            self._health.stops()
 
     def rest(self) -> Batch:
         """Return nothing: what was not handed over is read again."""
@@ -207,7 +197,7 @@ class OutlookFolderFeed:
 
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
         """Take note of what was stored of a batch."""
-        self._standing.stored(drafts, known=known)
+        self._health.stored([draft.channel for draft in drafts], known=known)
 
     async def _steadily(self, work: Callable[[int], Awaitable[_T]]) -> _T:
         """Do something that may not work now, until it does; it is told how often it has failed."""
@@ -219,7 +209,7 @@ class OutlookFolderFeed:
                 failures += 1
                 asked = min(error.retry_after, MAX_ASKED_SECONDS)
                 seconds = max(asked, wait_seconds(failures, None, self._timing.chance))
-                self._standing.retries(error, seconds)
+                self._health.retries(error.message, seconds)
                 await self._timing.wait(seconds)
 
     async def _look(self, place: OutlookCheckpoint | None, _failures: int) -> _OutlookRound:

@@ -15,8 +15,8 @@ from typing import Final, Self
 import msgspec
 
 from harken.errors import UserError
-from harken.memory import json_bytes
 from harken.model import Kind
+from harken.sources.checkpoint import checkpoint_of, read_checkpoint
 from harken.sources.teams.messages import ChatMessage, TeamsChat
 
 OVERLAP_MS: Final = 10_000
@@ -35,7 +35,7 @@ class ChatCheckpoint:
     recent: Mapping[str, int] = field(default_factory=dict[str, int])  # when each message was last changed, by its id
 
 
-class _Stored(msgspec.Struct):
+class _TeamsRecord(msgspec.Struct):
     v: int
     start: int
     listed: int
@@ -71,11 +71,8 @@ class TeamsCheckpoint:
     @classmethod
     def load(cls, checkpoint: str) -> Self:
         """Return the place that a checkpoint names; raises `UserError` if it is none of ours."""
-        try:
-            stored = msgspec.json.decode(checkpoint, type=_Stored)
-        except msgspec.MsgspecError as exc:
-            raise _unreadable() from exc
-        if stored.v != _VERSION:
+        stored = read_checkpoint(checkpoint, _TeamsRecord)
+        if stored is None or stored.v != _VERSION:
             raise _unreadable()
         chats = {chat_id: ChatCheckpoint(at, gate, recent) for chat_id, (at, gate, recent) in stored.chats.items()}
         return cls(stored.start, stored.listed, stored.floor, chats, stored.account)
@@ -83,8 +80,8 @@ class TeamsCheckpoint:
     def dump(self) -> str:
         """Return the checkpoint."""
         chats = {chat_id: (known.at, known.gate, dict(known.recent)) for chat_id, known in self.chats.items()}
-        stored = _Stored(_VERSION, self.start, self.listed, self.floor, chats, self.account)
-        return json_bytes(stored).decode()
+        stored = _TeamsRecord(_VERSION, self.start, self.listed, self.floor, chats, self.account)
+        return checkpoint_of(stored)
 
     def is_of(self, account: str) -> bool:
         """Whether it is a place of this account, as far as both are known."""

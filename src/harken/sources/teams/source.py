@@ -7,23 +7,24 @@ Above is `daemon/feeding.py`; which chats are read and what they say is decided 
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 from typing import Final
 
 from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
+from harken.sources.backoff import doubled
+from harken.sources.health import HealthRecorder
 from harken.sources.http import part
 from harken.sources.microsoft.account import SignedInSource, open_account
 from harken.sources.microsoft.client import GraphClient, GraphTiming
 from harken.sources.microsoft.notifications import ChangeSignal, ChangeTopic, with_notices
 from harken.sources.microsoft.sent import SentMessages
 from harken.sources.microsoft.settings import GraphSettings
-from harken.sources.source import Batch, Source, SourceEntry, SourceHealth, SourceState
+from harken.sources.source import Batch, Source, SourceEntry, SourceHealth
 from harken.sources.teams.messages import TeamsChat
 from harken.sources.teams.polling import ChatPoll
 from harken.sources.teams.sender import TeamsSender
@@ -105,13 +106,11 @@ class ChatsFeed:
         self, settings: GraphSettings, clock: Clock, timing: GraphTiming, open_polling: Callable[[], ChatPoll]
     ) -> None:
         self._settings = settings
-        self._clock = clock
         self._timing = timing
         self._open_polling = open_polling
         self._failures = 0
-        self._counts = Counter[str]()
         self.tidings = ChangeSignal()
-        self._health = SourceHealth(state=SourceState.CONNECTING)
+        self._health = HealthRecorder(clock)
 
     @property
     def name(self) -> str:
@@ -120,11 +119,11 @@ class ChatsFeed:
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return replace(self._health, counts=dict(self._counts))
+        return self._health.read()
 
     async def follow(self, checkpoint: str) -> AsyncGenerator[Batch, None]:
         """Yield what is said, edited and deleted in the chats, for ever."""
-        self._is(SourceState.CONNECTING)
+        self._health.begins()
         polling = self._open_polling()
         last = checkpoint
         try:
@@ -148,11 +147,10 @@ class ChatsFeed:
                 self.tidings.found(found, is_whole=polling.is_complete)
                 await self._rest(begun)
         except NeedsPerson as error:
-            self._is(SourceState.NEEDS_PERSON, f"{error.message} {error.action or error.hint}".strip())
+            self._health.waits_for(f"{error.message} {error.action or error.hint}".strip())
             raise
         finally:
-            if self._health.state is not SourceState.NEEDS_PERSON:
-                self._is(SourceState.STOPPED)
+            self._health.stops()
 
     def rest(self) -> Batch:
         """Return nothing: what was not stored is read again."""
@@ -160,9 +158,7 @@ class ChatsFeed:
 
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
         """Take note of what was stored of a batch."""
-        self._counts.update(draft.channel for draft in drafts)
-        last = self._clock.now() if drafts else self._health.last_message_at
-        self._health = replace(self._health, known=self._health.known + known, last_message_at=last)
+        self._health.stored([draft.channel for draft in drafts], known=known)
 
     async def _look(self, polling: ChatPoll, told: frozenset[str]) -> list[TeamsChat]:
         """Ask for the list until it is answered."""
@@ -173,37 +169,24 @@ class ChatsFeed:
                 raise
             except HarkenError as error:
                 self._failures += 1
-                doubled = self._settings.poll * 2.0 ** min(self._failures - 1, _MOST_DOUBLINGS)
+                longest = self._settings.poll * 2.0**_MOST_DOUBLINGS
                 asked = error.retry_after if isinstance(error, Unavailable) else 0.0
-                seconds = min(max(doubled, asked), MAX_WAIT_SECONDS)
-                self._is(SourceState.RETRYING, error.message, seconds)
+                seconds = max(doubled(self._settings.poll, self._failures - 1, longest), asked)
+                seconds = min(seconds, MAX_WAIT_SECONDS)
+                self._health.retries(error.message, seconds)
                 await self._timing.wait(seconds)
             else:
                 self._failures = 0
-                self._health = replace(self._health, last_poll=self._clock.now())
                 closed = polling.closed
-                self._is(SourceState.LISTENING, f"{closed} of the chats cannot be read" if closed else "")
+                self._health.listens(f"{closed} of the chats cannot be read" if closed else "")
+                self._health.looked()
                 return todo
 
     async def _rest(self, begun: float) -> None:
         used = self._timing.monotonic() - begun
         seconds = max(self._settings.poll - used, LEAST_WAIT_SECONDS)
-        due = self._clock.now() + timedelta(seconds=self.tidings.seconds(seconds))
-        self._health = replace(self._health, next_poll=due)
+        self._health.due_in(self.tidings.seconds(seconds))
         await self.tidings.rest(self._timing.wait, seconds)
-
-    def _is(self, state: SourceState, reason: str = "", seconds: float = 0.0) -> None:
-        now = self._clock.now()
-        before = self._health
-        self._health = replace(
-            before,
-            state=state,
-            reason=reason,
-            since=before.since if before.state is state and before.since else now,
-            next_try=now + timedelta(seconds=seconds) if seconds else None,
-            next_poll=None,
-            reconnects=before.reconnects + (before.state is SourceState.RETRYING and state is SourceState.LISTENING),
-        )
 
 
 def make_source(entry: SourceEntry) -> Source:

@@ -7,6 +7,7 @@ hear it; the store. Above is `surfaces/doors.py`, which bounds a post before it 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Final
 
 import anyio
@@ -16,12 +17,12 @@ from harken.clock import Clock
 from harken.errors import HarkenError, NeedsPerson, Unavailable, UserError
 from harken.model import Draft
 from harken.sources.door import Accept, Door, DoorAnswer, PostedRequest
-from harken.sources.source import Source, SourceEntry, SourceHealth
+from harken.sources.health import HealthRecorder, RefusalCount
+from harken.sources.source import Source, SourceEntry, SourceHealth, SourceState
 from harken.sources.webhook.payload import FORM, JSON, media_type, payload_of
 from harken.sources.webhook.preset import EchoAnswer, Reading, SignatureCheck, SkippedPost, WebhookEvent, body_id
 from harken.sources.webhook.settings import KIND, WebhookSettings, read_settings
 from harken.sources.webhook.signing import LARGE_BYTES, Keys
-from harken.sources.webhook.standing import WebhookStanding
 
 ACCEPTED, TAKEN, NOT_JSON = 202, 200, 415
 LARGE_THREADS: Final = 2
@@ -41,8 +42,11 @@ class WebhookSource(Source):
 
     def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, problem: str = "") -> None:
         self.settings = settings
-        self._standing = WebhookStanding(clock, problem)
-        self._door = WebhookDoor(settings, keys, clock, self._standing)
+        self._health = HealthRecorder(clock, state=SourceState.LISTENING)
+        self._refusals = RefusalCount()
+        if problem:
+            self._health.waits_for(problem)
+        self._door = WebhookDoor(settings, keys, clock, self._health, self._refusals)
 
     @property
     def name(self) -> str:
@@ -65,17 +69,24 @@ class WebhookSource(Source):
 
     def health(self) -> SourceHealth:
         """Return how it is doing now."""
-        return self._standing.health()
+        health, refused = self._health.read(), self._refusals
+        if health.reason or refused.at is None:
+            return health
+        times = "1 post was" if refused.count == 1 else f"{refused.count} posts were"
+        return replace(health, reason=f"{times} not taken, the last one at {refused.at:%H:%M} UTC: {refused.why}")
 
 
 class WebhookDoor:
     """Where one service posts."""
 
-    def __init__(self, settings: WebhookSettings, keys: Keys, clock: Clock, standing: WebhookStanding) -> None:
+    def __init__(
+        self, settings: WebhookSettings, keys: Keys, clock: Clock, health: HealthRecorder, refusals: RefusalCount
+    ) -> None:
         self._settings = settings
         self._keys = keys
         self._clock = clock
-        self._standing = standing
+        self._health = health
+        self._refusals = refusals
         # Anybody may post what is large: it must not take the threads that others need.
         self._threads = anyio.CapacityLimiter(LARGE_THREADS)
         self._media = frozenset({JSON, FORM} if settings.preset.has_form else {JSON})
@@ -103,7 +114,7 @@ class WebhookDoor:
                 # It takes long enough that others would notice: several keys may have to be tried on it.
                 reading = await anyio.to_thread.run_sync(self._judge, posted, limiter=self._threads)
         except HarkenError as exc:
-            self._standing.refused(exc.message)
+            self._refusals.add(exc.message, self._clock.now())
             # Its traceback leads back to itself through the thread's future, and on the way to the whole body: anybody
             # could fill the memory until the collector looks.
             raise exc.with_traceback(None) from None
@@ -123,12 +134,12 @@ class WebhookDoor:
             case WebhookEvent() as event:
                 return await self._store(event, accept)
             case SkippedPost(why):
-                self._standing.dropped(why)
+                self._health.dropped(why)
                 return _SKIPPED
             case EchoAnswer(body):
                 return DoorAnswer(status=TAKEN, body=body)
             case None:
-                self._standing.refused("It is not JSON.")
+                self._refusals.add("It is not JSON.", self._clock.now())
                 return _NOT_JSON
 
     def _judge(self, posted: PostedRequest) -> Reading | None:
@@ -141,10 +152,10 @@ class WebhookDoor:
     async def _store(self, event: WebhookEvent, accept: Accept) -> DoorAnswer:
         wanted = self._settings.channels
         if wanted and event.channel not in wanted:
-            self._standing.dropped(event.channel)
+            self._health.dropped(event.channel)
             return _SKIPPED
         (is_new,) = await accept([self._draft(event)])
-        self._standing.stored(event.channel, is_new=is_new)
+        self._health.stored([event.channel] if is_new else [], known=not is_new)
         return _STORED if is_new else _KNOWN
 
     def _draft(self, event: WebhookEvent) -> Draft:

@@ -1,4 +1,4 @@
-"""How one server is doing, and what it said that is not stored yet: the desk that a link reports to.
+"""What one server announced and is not stored yet, and how it is doing: what a link reports to.
 
 It turns announcements into drafts after the allow-list, keeps at most `MAX_WAITING` of them and `MAX_WAITING_CHARS`
 of text, and lets the link wait when there are more: then the server is not read, and its own buffers fill. What it
@@ -8,44 +8,29 @@ tells people is true at any moment. It opens nothing and decides no waits; `sour
 from __future__ import annotations
 
 from collections.abc import Sequence
-from datetime import datetime, timedelta
 from typing import Final
 
 import anyio
 
 from harken.clock import Clock
 from harken.model import Draft, Sender
+from harken.sources.health import HealthRecorder
 from harken.sources.mcp.checkpoint import mark_checkpoint, was_heard
 from harken.sources.mcp.routing import Announcement, is_allowed
 from harken.sources.mcp.settings import McpSettings
-from harken.sources.source import Batch, SourceHealth, SourceState
+from harken.sources.source import Batch, SourceHealth
 
 MAX_WAITING: Final = 1_000
 MAX_WAITING_CHARS: Final = 16_000_000
-MAX_COUNTED: Final = 200  # a server may invent channels without end
-MAX_NAME: Final = 128
-OTHERS: Final = "(others)"
 
 
-class McpStanding:
+class AnnouncementQueue:
     """The state of one source, its counts, and the drafts that wait to be stored."""
 
     def __init__(self, settings: McpSettings, clock: Clock) -> None:
         self._settings = settings
         self._where = settings.url or settings.command
-        self._clock = clock
-        self._state = SourceState.CONNECTING
-        self._reason = ""
-        self._server = ""
-        self._since = clock.now()
-        self._next_try: datetime | None = None
-        self._last_message_at: datetime | None = None
-        self._reconnects = 0
-        self._gaps = 0
-        self._too_long = 0
-        self._known = 0
-        self._counts: dict[str, int] = {}
-        self._dropped: dict[str, int] = {}
+        self._health = HealthRecorder(clock)
         self._has_history = False  # something may have been announced before this connection
         self._is_marked = False  # what is stored says that something was heard: the next life knows of a gap
         self._waiting: list[Draft] = []
@@ -70,46 +55,34 @@ class McpStanding:
 
     def health(self) -> SourceHealth:
         """Return how the source is doing now."""
-        return SourceHealth(
-            state=self._state,
-            reason=self._reason,
-            server=self._server,
-            since=self._since,
-            next_try=self._next_try,
-            last_message_at=self._last_message_at,
-            reconnects=self._reconnects,
-            gaps=self._gaps,
-            too_long=self._too_long,
-            known=self._known,
-            counts=dict(self._counts),
-            dropped=dict(self._dropped),
-        )
+        return self._health.read()
 
     def met(self, server: str) -> None:
         """Take note of what the server calls itself."""
-        self._server = self._settings.scrub(server)
+        self._health.meets(self._settings.scrub(server))
 
     def opened(self, *, is_resumed: bool) -> None:
         """Take note that announcements arrive from now on."""
         if self._is_open:
             return
         self._is_open = True
-        self._reconnects += self._has_been_open
+        if self._has_been_open:
+            self._health.reconnected()
         self._has_been_open = True
         if self._has_history and not is_resumed:
-            self._gaps += 1
+            self._health.lost()
         self._has_history = True
-        self._enter(SourceState.LISTENING)
+        self._health.listens()
 
     def waits(self, reason: str) -> None:
         """Take note why nothing arrives yet."""
         if not self._is_open:
-            self._enter(SourceState.CONNECTING, reason)
+            self._health.connects(reason)
 
     def gave_up(self, count: int) -> None:
         """Take note of announcements that were too long to be read; the next batch says how many."""
         self._given_up += count
-        self._too_long += count
+        self._health.gave_up(count)
         self._changed.set()
 
     async def take(self, announcements: Sequence[Announcement], checkpoint: str | None = None) -> None:
@@ -118,7 +91,7 @@ class McpStanding:
         for each in announcements:
             self._keep(each)
         if len(self._waiting) > before:
-            self._last_message_at = self._clock.now()
+            self._health.heard()
         if checkpoint is None and announcements and not self._is_marked:
             checkpoint = mark_checkpoint(self._where)
         if checkpoint is not None:
@@ -145,9 +118,7 @@ class McpStanding:
 
     def stored(self, drafts: Sequence[Draft], *, known: int) -> None:
         """Take note of what was stored: only that is counted, whatever a server sends twice."""
-        for draft in drafts:
-            _count(self._counts, draft.channel)
-        self._known += known
+        self._health.stored([draft.channel for draft in drafts], known=known)
 
     @property
     def has_news(self) -> bool:
@@ -164,28 +135,26 @@ class McpStanding:
         self._has_history = self._has_history or self._is_marked
         if self.has_news:
             self._changed.set()
-        self._enter(SourceState.CONNECTING)
+        self._health.begins()
 
     def tries(self) -> None:
         """Take note that a connection is being made."""
         self._is_open = False
         self._has_heard = False
-        self._enter(SourceState.CONNECTING)
+        self._health.begins()
 
     def retries(self, reason: str, wait_seconds: float, *, needs_person: bool) -> None:
         """Take note that the connection is gone and when it is tried again."""
         self._is_open = False
-        state = SourceState.NEEDS_PERSON if needs_person else SourceState.RETRYING
-        self._enter(state, reason, self._clock.now() + timedelta(seconds=wait_seconds))
+        self._health.retries(reason, wait_seconds, needs_person=needs_person)
 
     def is_silent(self, reason: str) -> None:
         """Take note that the server will never announce anything."""
-        self._enter(SourceState.SILENT, reason)
+        self._health.is_silent(reason)
 
     def stops(self) -> None:
         """Take note that nobody listens any more."""
-        if self._state is not SourceState.SILENT:
-            self._enter(SourceState.STOPPED)
+        self._health.stops()
 
     @property
     def _is_full(self) -> bool:
@@ -195,7 +164,7 @@ class McpStanding:
         self._has_heard = True
         channel = announcement.channel
         if not is_allowed(self._settings.channels, channel):
-            _count(self._dropped, channel)
+            self._health.dropped(channel)
             return
         self._waiting_chars += len(announcement.content)
         self._waiting.append(
@@ -211,15 +180,3 @@ class McpStanding:
                 meta=announcement.metadata,
             )
         )
-
-    def _enter(self, state: SourceState, reason: str = "", next_try: datetime | None = None) -> None:
-        if state is not self._state:
-            self._since = self._clock.now()
-        self._state, self._reason, self._next_try = state, reason, next_try
-
-
-def _count(counts: dict[str, int], channel: str) -> None:
-    # Cut as ingest cuts it: a name is the server's word, and people are shown all of these.
-    shown = channel[:MAX_NAME]
-    name = shown if shown in counts or len(counts) < MAX_COUNTED else OTHERS
-    counts[name] = counts.get(name, 0) + 1

@@ -1,0 +1,222 @@
+"""How a source is doing: the one recorder that every feed and door reports to. It opens nothing and decides no waits.
+
+What it tells people is true at any moment. Of a source with several feeds `worst_of` is the health: a feed that nobody
+can read is not hidden by another that is read well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from harken.clock import Clock
+from harken.errors import NeedsPerson
+from harken.sources.source import SourceHealth, SourceState
+
+MAX_COUNTED: Final = 200  # the other side may invent channels without end
+MAX_NAME: Final = 128  # as ingest cuts it: a name is the other side's word, and people are shown all of these
+OTHERS: Final = "(others)"
+
+# The first of these that a feed is in, is how the source is.
+_WORST_FIRST: Final = (
+    SourceState.NEEDS_PERSON,
+    SourceState.RETRYING,
+    SourceState.CONNECTING,
+    SourceState.LISTENING,
+    SourceState.SILENT,
+    SourceState.STOPPED,
+)
+
+
+class ChannelCounts:
+    """How many there were of each channel: at most so many different ones, the rest together."""
+
+    def __init__(self) -> None:
+        self._counts: dict[str, int] = {}
+
+    def add(self, channel: str) -> None:
+        """Count one more."""
+        shown = channel[:MAX_NAME]
+        name = shown if shown in self._counts or len(self._counts) < MAX_COUNTED else OTHERS
+        self._counts[name] = self._counts.get(name, 0) + 1
+
+    def read(self) -> Mapping[str, int]:
+        """Return what was counted."""
+        return dict(self._counts)
+
+
+class HealthRecorder:
+    """The state and the counts of one feed or door."""
+
+    def __init__(self, clock: Clock, *, state: SourceState = SourceState.CONNECTING, pace: str = "") -> None:
+        self._clock = clock
+        self._state = state
+        self._pace = pace
+        self._reason = ""
+        self._server = ""
+        self._since = clock.now()
+        self._next_try: datetime | None = None
+        self._last_message_at: datetime | None = None
+        self._last_poll: datetime | None = None
+        self._next_poll: datetime | None = None
+        self._reconnects = 0
+        self._gaps = 0
+        self._too_long = 0
+        self._known = 0
+        self._counts = ChannelCounts()
+        self._dropped = ChannelCounts()
+
+    @property
+    def state(self) -> SourceState:
+        """The state it is in."""
+        return self._state
+
+    def begins(self) -> None:
+        """Take note that somebody follows from now on, or connects anew."""
+        self._enter(SourceState.CONNECTING)
+
+    def connects(self, reason: str) -> None:
+        """Take note why nothing arrives yet."""
+        self._enter(SourceState.CONNECTING, reason)
+
+    def meets(self, server: str) -> None:
+        """Take note of what the other side calls itself."""
+        self._server = server
+
+    def listens(self, reason: str = "", *, pace: str | None = None) -> None:
+        """Take note that what is new arrives from now on; `reason` says what is not as it should be."""
+        self._reconnects += self._state is SourceState.RETRYING
+        self._pace = self._pace if pace is None else pace
+        self._enter(SourceState.LISTENING, reason)
+
+    def looked(self, next_seconds: float | None = None) -> None:
+        """Take note of a look that succeeded, and in how many seconds the next one is due."""
+        self._last_poll = self._clock.now()
+        self.due_in(next_seconds)
+
+    def due_in(self, seconds: float | None) -> None:
+        """Take note of when the next look is due."""
+        self._next_poll = None if seconds is None else self._clock.now() + timedelta(seconds=seconds)
+
+    def reconnected(self) -> None:
+        """Take note that it was connected again after the other side had ended it."""
+        self._reconnects += 1
+
+    def retries(self, reason: str, seconds: float, *, needs_person: bool = False) -> None:
+        """Take note why nothing arrives, and when it is tried again; `needs_person` if that alone will not help."""
+        state = SourceState.NEEDS_PERSON if needs_person else SourceState.RETRYING
+        self._enter(state, reason, self._clock.now() + timedelta(seconds=seconds))
+
+    def needs_person(self, error: NeedsPerson) -> None:
+        """Take note what a person must do first."""
+        todo = error.action or error.hint
+        self._enter(SourceState.NEEDS_PERSON, f"{error.message} To do: {todo}." if todo else error.message)
+
+    def waits_for(self, reason: str) -> None:
+        """Take note what a person must do, in these words."""
+        self._enter(SourceState.NEEDS_PERSON, reason)
+
+    def is_silent(self, reason: str) -> None:
+        """Take note that the other side will never push."""
+        self._enter(SourceState.SILENT, reason)
+
+    def stops(self) -> None:
+        """Take note that nobody follows any more; what was to be done, and what never comes, is still so."""
+        if self._state not in (SourceState.NEEDS_PERSON, SourceState.SILENT):
+            self._enter(SourceState.STOPPED)
+
+    def lost(self) -> None:
+        """Take note that it is not known what came meanwhile, such as after a checkpoint that could not be read."""
+        self._gaps += 1
+
+    def gave_up(self, count: int) -> None:
+        """Take note of what was longer than anybody can read."""
+        self._too_long += count
+
+    def heard(self) -> None:
+        """Take note that a message came just now."""
+        self._last_message_at = self._clock.now()
+
+    def stored(self, channels: Sequence[str], *, known: int = 0) -> None:
+        """Take note of what was stored, by channel, and of how much of it had been stored before."""
+        for channel in channels:
+            self._counts.add(channel)
+        if channels:
+            self.heard()
+        self._known += known
+
+    def dropped(self, channel: str) -> None:
+        """Take note of what the person does not want to hear of."""
+        self._dropped.add(channel)
+
+    def read(self) -> SourceHealth:
+        """Return how it is doing now."""
+        return SourceHealth(
+            state=self._state,
+            reason=self._reason,
+            server=self._server,
+            pace=self._pace,
+            since=self._since,
+            next_try=self._next_try,
+            last_message_at=self._last_message_at,
+            last_poll=self._last_poll,
+            next_poll=self._next_poll,
+            reconnects=self._reconnects,
+            gaps=self._gaps,
+            too_long=self._too_long,
+            known=self._known,
+            counts=self._counts.read(),
+            dropped=self._dropped.read(),
+        )
+
+    def _enter(self, state: SourceState, reason: str = "", next_try: datetime | None = None) -> None:
+        if state is not self._state:
+            self._since = self._clock.now()
+        self._state, self._reason, self._next_try, self._next_poll = state, reason, next_try, None
+
+
+class RefusalCount:
+    """Posts that a door did not take: how many, and why the last one."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.why = ""
+        self.at: datetime | None = None
+
+    def add(self, why: str, at: datetime) -> None:
+        """Count one more."""
+        self.count, self.why, self.at = self.count + 1, why, at
+
+
+def worst_of(healths: Sequence[SourceHealth]) -> SourceHealth:
+    """Return how a source is whose feeds are so: as its worst feed, with the counts of all."""
+    worst = min(healths, key=lambda health: _WORST_FIRST.index(health.state))
+    reasons = [health.reason for health in healths if health.state is worst.state and health.reason]
+    polls = [each.last_poll for each in healths if each.last_poll]
+    return SourceHealth(
+        state=worst.state,
+        reason=" ".join(dict.fromkeys(reasons)),
+        server=worst.server,
+        pace=worst.pace,
+        since=worst.since,
+        next_try=worst.next_try,
+        last_message_at=max((each.last_message_at for each in healths if each.last_message_at), default=None),
+        # The feed that nobody has looked at for longest, and the one that is looked at first.
+        last_poll=min(polls) if len(polls) == len(healths) else None,
+        next_poll=min((each.next_poll for each in healths if each.next_poll), default=None),
+        reconnects=sum(health.reconnects for health in healths),
+        gaps=sum(health.gaps for health in healths),
+        too_long=sum(health.too_long for health in healths),
+        known=sum(health.known for health in healths),
+        counts=_summed(health.counts for health in healths),
+        dropped=_summed(health.dropped for health in healths),
+    )
+
+
+def _summed(counted: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for counts in counted:
+        for channel, count in counts.items():
+            total[channel] = total.get(channel, 0) + count
+    return total
