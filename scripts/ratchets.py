@@ -34,6 +34,11 @@ EDGE: Final = "src/harken/edge/"
 SESSIONS: Final = "src/harken/sessions/"
 EDGE_TABLE: Final = "src/harken/edge/host_table.py"  # written from the declarations
 HOSTS: Final = "src/harken/hosts/"
+SOURCES: Final = "src/harken/sources/"
+KIND_DECLARATION: Final = "/kind.py"
+# The protocol's own name; and a word that means something else there.
+NO_KIND_NAMES: Final = frozenset({"mcp"})
+OTHER_MEANINGS: Final = frozenset({("src/harken/verbs/shapes.py", "outlook")})
 DECLARATION: Final = "host.py"
 NAMING_FIELDS: Final = frozenset({"name", "title", "aliases"})
 LOCK_FILES: Final = ("requirements.lock", "requirements-dev.lock")
@@ -121,6 +126,7 @@ class Rule(StrEnum):
     TEST_MOCK = "test-mock"
     HOST_NAME = "host-name"
     SESSION_CHANGE = "session-change"
+    SOURCE_KIND_NAME = "source-kind-name"
     LOCK_PLACE = "lock-place"
     LOCK_HASH = "lock-hash"
 
@@ -160,6 +166,7 @@ def check(root: Path, max_suppressions: int = MAX_SUPPRESSIONS) -> list[Finding]
     findings = [finding for file in files for rule in _checks_for(file.path) for finding in rule(file)]
     findings += suppression_count(files, max_suppressions)
     findings += host_name(files)
+    findings += source_kind_name(files)
     findings += [finding for name in LOCK_FILES for finding in lock_file(root, name)]
     return sorted(findings)
 
@@ -310,6 +317,35 @@ def session_change(file: SourceFile) -> Iterator[Finding]:
         if any(_last_name(place.value).endswith("session") for place in _changed_places(node)):
             why = f"only {SESSIONS} changes a session: call a method of it, or add one"
             yield file.finding(_line(node), Rule.SESSION_CHANGE, why)
+
+
+def source_kind_name(files: list[SourceFile]) -> Iterator[Finding]:
+    """A kind of source is known in its own folder only: another one needs no edit elsewhere."""
+    declared = [file for file in files if file.path.startswith(SOURCES) and file.path.endswith(KIND_DECLARATION)]
+    folders = tuple(file.path.removesuffix("kind.py") for file in declared)
+    names = {name for file in declared for name in _kind_names(file.tree)} - NO_KIND_NAMES
+    packages = tuple(folder.removeprefix("src/").rstrip("/").replace("/", ".") for folder in folders)
+    for file in files:
+        if file.path.startswith(folders) or not file.path.startswith("src/"):
+            continue
+        for node in _without_docstrings(file.tree):
+            text = node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else ""
+            if text in names and (file.path, text) not in OTHER_MEANINGS:
+                why = f"names {text!r}: what is known of one kind of source is declared in its folder"
+                yield file.finding(_line(node), Rule.SOURCE_KIND_NAME, why)
+            for module in _imported_modules(node, file.path):
+                if any(module == package or module.startswith(f"{package}.") for package in packages):
+                    why = f"imports {module}: the parts of a kind of source are reached by its declaration only"
+                    yield file.finding(_line(node), Rule.SOURCE_KIND_NAME, why)
+
+
+def _kind_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the name that a declaration gives its kind."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "SourceKind":
+            for keyword in node.keywords:
+                if keyword.arg == "name" and isinstance(keyword.value, ast.Constant):
+                    yield str(keyword.value.value)
 
 
 def test_sleep(file: SourceFile) -> Iterator[Finding]:

@@ -178,9 +178,32 @@ def test_a_host_is_named_in_its_own_folder_only(tmp_path: Path, text: str, *, is
     assert _found(tmp_path, MODULE, text) == ([(MODULE, 1, Rule.HOST_NAME)] if is_found else [])
 
 
+@pytest.mark.parametrize(
+    ("text", "is_found"),
+    [
+        ('x = "pigeon"\n', True),
+        ('KINDS = ("pigeon", "other")\n', True),
+        ("from harken.sources.pigeon.source import PigeonSource\n", True),
+        ("import harken.sources.pigeon\n", True),
+        ('"""A pigeon brings it."""\n', False),
+        ('x = "a pigeon brings it"\n', False),
+        ('x = "mcp"\n', False),
+        ("from harken.sources.registry import kinds\n", False),
+    ],
+)
+def test_a_kind_of_source_is_named_in_its_own_folder_only(tmp_path: Path, text: str, *, is_found: bool) -> None:
+    """A table elsewhere is what the next kind is forgotten in; the name of the protocol MCP is everybody's."""
+    _found(tmp_path, "src/harken/sources/mcp/kind.py", 'KIND = SourceKind(name="mcp")\n')
+    _found(tmp_path, "src/harken/sources/pigeon/kind.py", 'KIND = SourceKind(name="pigeon", title="Pigeon")\n')
+    _found(tmp_path, "src/harken/sources/pigeon/source.py", text)
+    assert _found(tmp_path, MODULE, text) == ([(MODULE, 1, Rule.SOURCE_KIND_NAME)] if is_found else [])
+
+
 def test_every_rule_is_shown_to_fail() -> None:
     """A rule without a case here might never fire, and nobody would notice."""
-    assert {case.rule for case in CASES} | {Rule.SUPPRESSION_CEILING, Rule.HOST_NAME} == set(Rule)
+    assert {case.rule for case in CASES} | {Rule.SUPPRESSION_CEILING, Rule.HOST_NAME, Rule.SOURCE_KIND_NAME} == set(
+        Rule
+    )
 
 
 def test_findings_are_printed_with_place_rule_and_reason(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

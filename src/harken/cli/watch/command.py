@@ -22,29 +22,27 @@ from harken.cli.watch.keys import has_keys
 from harken.cli.watch.news import REMARK, News, WatchFilter
 from harken.control.client import DaemonClient, Result
 from harken.errors import UserError
+from harken.sources.registry import kinds
 
 LOOK_SECONDS = 1.0
 ALL_ROWS = 1_000
+ONLY = "only_"
 
 
 @verb("watch")
 @click.option("--channel", "named", multiple=True, shell_complete=channels, help="Only this channel; may be repeated.")
-@click.option("--teams", is_flag=True, help="Only the channel teams; with --email, both.")
-@click.option("--email", is_flag=True, help="Only the channel email.")
 @click.option("--source", default="", help="Only messages from this source.")
 @click.option("--all", "has_all", is_flag=True, help="Messages to tasks too, not only those to you.")
 @click.option("--quiet", is_flag=True, help="No lines: a toast on the desktop for what arrives, one for a burst.")
 @click.option("--once", is_flag=True, help="Print how things stand, and end.")
-def watch(
-    asked: Invocation, *, named: tuple[str, ...], teams: bool, email: bool, source: str, has_all: bool, **how: bool
-) -> None:
+def watch(asked: Invocation, *, named: tuple[str, ...], source: str, has_all: bool, **how: bool) -> None:
     """Watch what arrives, what waits for your answer and what agents do by themselves.
 
     On a terminal keys answer, end and mark; press ? there to see them. Esc ends the run that is chosen, q leaves.
 
     Into a pipe it prints one line for each thing that happens; with --json the event of the journal.
     """
-    shortcuts = [name for name, is_on in (("teams", teams), ("email", email)) if is_on]
+    shortcuts = [key.removeprefix(ONLY) for key, is_on in how.items() if key.startswith(ONLY) and is_on]
     wanted = WatchFilter(channels=frozenset((*named, *shortcuts)), source=source, has_all=has_all)
     if how["quiet"] and (how["once"] or asked.as_json):
         raise UserError("--quiet prints nothing.", "Leave it away, or leave --once and --json away.")
@@ -62,6 +60,22 @@ def watch(
             _show_once(asked, news, unread)
         else:
             _watch(asked, news, unread)
+
+
+def _channel_flags() -> list[click.Parameter]:
+    """Return an option for each channel that a kind of source files its messages under."""
+    found = sorted({kind.channel for kind in kinds() if kind.channel})
+    return [
+        click.Option(
+            [f"--{channel}", f"{ONLY}{channel}"],
+            is_flag=True,
+            help=f"Only the channel {channel}; may be one of several.",
+        )
+        for channel in found
+    ]
+
+
+watch.params[1:1] = _channel_flags()
 
 
 def _watch(asked: Invocation, news: News, unread: list[Result]) -> None:
