@@ -1,0 +1,124 @@
+"""A source of another package, installed beside Harken: added, tried, listed, answered and removed like any other."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import sysconfig
+import venv
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+from tests.cli.rig import SECONDS, Json, Outcome, Rig
+from tests.loss.rig import until
+
+PLUGIN = Path(__file__).with_name("bulletin")
+INSTALL_SECONDS = 120.0
+
+
+@dataclass(frozen=True, slots=True)
+class PluginRig(Rig):
+    """A home, and commands of a Python that has the plugin too."""
+
+    python: Path = Path()
+
+    def run(
+        self,
+        *words: str,
+        stdin: str = "",
+        stdout: IO[bytes] | None = None,
+        stderr: IO[bytes] | None = None,
+        prefix: tuple[str, ...] = (),
+    ) -> Outcome:
+        """Run a command to its end."""
+        command = prefix or (str(self.python), "-m", "harken")
+        return Rig.run(self, *words, stdin=stdin, stdout=stdout, stderr=stderr, prefix=command)
+
+
+@pytest.fixture(scope="module")
+def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python with all that this one has, and the plugin, installed as a package of its own."""
+    folder = tmp_path_factory.mktemp("python")
+    venv.create(folder, with_pip=False, symlinks=True)
+    (site,) = folder.glob("lib/python*/site-packages")
+    ours = sysconfig.get_path("purelib")
+    (site / "ours.pth").write_text(f"import site; site.addsitedir({ours!r})\n")
+    words = (
+        "install",
+        "--quiet",
+        "--no-index",
+        "--no-deps",
+        "--no-build-isolation",
+        "--target",
+        str(site),
+        str(PLUGIN),
+    )
+    subprocess.run([sys.executable, "-m", "pip", *words], check=True, timeout=INSTALL_SECONDS)
+    return folder / "bin" / "python"
+
+
+@pytest.fixture
+def rig(python: Path, tmp_path: Path) -> PluginRig:
+    """A home of that Python."""
+    return PluginRig(home=tmp_path / "home", python=python)
+
+
+def test_a_source_of_another_package_works_like_any_other(rig: PluginRig, tmp_path: Path) -> None:
+    """Its folder is all there is of it: nothing in Harken knows its name."""
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    try:
+        rig.ok("up")
+        assert "A folder of notes" in rig.ok("source", "add", "--help")
+        shown = rig.ok("source", "add", "bulletin", "--help")
+        assert "--folder DIR" in shown
+        assert "--client-id" not in shown
+        missing = rig.run("source", "add", "bulletin")
+        assert "Missing option '--folder'." in missing.err
+        options = ("--folder", str(notes), "--poll", "0.05", "--trust", "known")
+        added = rig.json("source", "add", "bulletin", "board", *options)
+        assert (added["state"], added["in_force"]) == ("added", True)
+        assert rig.json("source", "test", "board", "--seconds", "0.5")["state"] == "listening"
+        (notes / "001-ann.note").write_text("Is the release out?")
+
+        def heard() -> Json | None:
+            found = rig.json("list", "--limit", "10")["messages"]
+            return next((each for each in found if each["source"] == "board"), None)
+
+        message = until(heard, "the note is stored", SECONDS)
+        assert (message["sender_id"], message["channel"], message["attention"]) == ("ann", "notes", "wake")
+        rig.ok("reply", message["id"], "Yes, since noon.")
+
+        def answered() -> list[str]:
+            return [path.read_text() for path in notes.glob("*.answer")]
+
+        assert until(answered, "the answer lies beside the note", SECONDS) == ["Yes, since noon."]
+        (source,) = rig.json("source", "list")["sources"]
+        assert (source["name"], source["kind"], source["state"]) == ("board", "bulletin", "listening")
+        rig.ok("source", "remove", "board")
+        assert rig.json("source", "list")["sources"] == []
+    finally:
+        rig.run("down")
+
+
+def test_a_broken_package_is_named_and_keeps_nothing_away(python: Path, rig: PluginRig) -> None:
+    """Whoever installed it is told, and everybody's mail goes on."""
+    (site,) = python.parent.parent.glob("lib/python*/site-packages")
+    broken = site / "broken_kind-1.0.dist-info"
+    broken.mkdir()
+    (broken / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-kind\nVersion: 1.0\n")
+    (broken / "entry_points.txt").write_text("[harken.sources]\nbroken = no_such_package:KIND\n")
+    try:
+        rig.ok("up")
+        listed = rig.run("source", "list")
+        assert listed.code == 0
+        assert "The kind of source broken cannot be loaded: ModuleNotFoundError" in listed.err
+        assert rig.json("send", "hello")["state"] == "queued"
+    finally:
+        rig.run("down")
+        for file in broken.iterdir():
+            file.unlink()
+        broken.rmdir()

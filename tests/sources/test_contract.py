@@ -1,0 +1,141 @@
+"""Every kind of source passes the suite of `tests/contracts/source.py`: ours, and one of another package."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final
+
+import pytest
+
+from harken.sources.backoff import FeedTiming
+from harken.sources.registry import kinds
+from harken.sources.source import SourceKind
+from harken.testing import FakeClock
+from harken_bulletin.kind import KIND as BULLETIN
+from harken_bulletin.settings import BulletinSettings
+from harken_bulletin.source import BulletinSource
+from tests.contracts import source as suite
+
+ID: Final = "66666666-7777-8888-9999-aaaaaaaaaaaa"
+ACCOUNT: Final = {"client_id": ID, "tenant": "contoso.example"}
+# The least of each kind, with secrets that are nowhere, and the key that a secret might be pasted into.
+ENTRIES: Final[Mapping[str, tuple[Mapping[str, object], str]]] = MappingProxyType(
+    {
+        "bot": ({"app_id": ID, "tenant": ID, "secret": "env:NOWHERE"}, "secret"),
+        "bulletin": ({"folder": "/nowhere", "secret": "env:NOWHERE"}, "secret"),
+        "imap": ({"host": "imap.example.org", "user": "ann", "password": "env:NOWHERE"}, "password"),
+        "mcp": ({"url": "https://ci.example.org/mcp", "headers": {"Authorization": "env:NOWHERE"}}, ""),
+        "outlook": (ACCOUNT, ""),
+        "teams": (ACCOUNT, ""),
+        "webhook": ({"preset": "github", "secret": "env:NOWHERE"}, "secret"),
+    }
+)
+EVERY: Final = (*kinds(), BULLETIN)
+
+
+def named(kind: SourceKind) -> str:
+    """Return how a case is called."""
+    return kind.name
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=named)
+def test_everything_is_declared(kind: SourceKind) -> None:
+    """Nothing elsewhere knows the kind: what it does not say, nobody is shown."""
+    suite.check_declaration(kind)
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=named)
+def test_settings_are_refused_in_one_style(kind: SourceKind) -> None:
+    """Whoever has read one error can read all of them, and no secret is in any."""
+    suite.check_settings(kind, *ENTRIES[kind.name])
+
+
+@pytest.mark.parametrize("kind", EVERY, ids=named)
+def test_a_secret_that_is_nowhere_keeps_nothing_else_away(kind: SourceKind, tmp_path: Path) -> None:
+    """The daemon starts, and the source says what to do."""
+    suite.check_unready(kind, ENTRIES[kind.name][0], tmp_path)
+
+
+def test_listing_the_kinds_loads_nothing_that_talks_to_a_service() -> None:
+    """Every command may list them, and people wait for it."""
+    heavy = ("anyio", "httpx2", "msal", "imapclient", "aiosmtplib", "jmespath", "msgspec", "ssl")
+    code = f"import sys; from harken.sources.registry import kinds; kinds(); print(*set({heavy}) & set(sys.modules))"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, timeout=suite.SECONDS)
+    assert done.stdout.split() == []
+
+
+class BulletinBench:
+    """A folder of notes, and those who write and read there."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._count = 0
+        folder.mkdir()
+
+    def open(self) -> BulletinSource:
+        """Return a source over the folder, which looks all the time."""
+        settings = BulletinSettings(name="it", folder=self._folder, poll=0.01)
+        return BulletinSource(settings, FakeClock(), timing=FeedTiming(chance=lambda: 0.0))
+
+    async def say(self, *texts: str) -> None:
+        """Write notes."""
+        for text in texts:
+            self._write(text.encode())
+
+    async def babble(self) -> None:
+        """Write what is no text, and put things there that are no notes."""
+        self._write(b"\xff\xfe\x00\x80")
+        (self._folder / "a-folder").mkdir()
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Be somewhere else."""
+        elsewhere = self._folder.with_name("elsewhere")
+        self._folder.rename(elsewhere)
+        yield
+        elsewhere.rename(self._folder)
+
+    def answers(self) -> Sequence[str]:
+        """Return what lies beside the notes."""
+        return [path.read_text() for path in sorted(self._folder.glob("*.answer"))]
+
+    def _write(self, text: bytes) -> None:
+        self._count += 1
+        (self._folder / f"{self._count:03}-ann.note").write_bytes(text)
+
+
+@pytest.fixture(params=[BulletinBench])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> suite.SourceBench:
+    """The other side of a source."""
+    made: suite.SourceBench = request.param(tmp_path / "notes")
+    return made
+
+
+async def test_it_goes_on_from_every_checkpoint(bench: suite.SourceBench) -> None:
+    """The daemon is stopped at any moment."""
+    await suite.check_restarts(bench)
+
+
+async def test_what_comes_twice_is_known_by_its_id(bench: suite.SourceBench) -> None:
+    """The store knows what it has by that alone."""
+    await suite.check_repeats(bench)
+
+
+async def test_garbage_hides_nothing(bench: suite.SourceBench) -> None:
+    """Whoever can write there can write anything."""
+    await suite.check_garbage(bench)
+
+
+async def test_an_outage_is_told_and_waited_out(bench: suite.SourceBench) -> None:
+    """People see that nothing can arrive, and that it does again."""
+    await suite.check_outage(bench)
+
+
+async def test_an_answer_is_sent_once(bench: suite.SourceBench) -> None:
+    """After a crash it is tried again with the same key."""
+    await suite.check_answers(bench)
