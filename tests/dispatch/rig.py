@@ -215,7 +215,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
     bells = Bells(bells_folder)
     async with open_store(folder / "harken.db", clock, before_commit=bells.before_commit) as store:
         pairings = Pairings(clock)
-        policies = PolicyBook(store, POLICY)
+        policies = PolicyBook(store.people, POLICY)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=Bounds(), tasks=TaskBook(store))
         wiring = SessionWiring(
@@ -227,7 +227,7 @@ async def open_house(folder: Path) -> AsyncIterator[House]:
             store=store,
             intake=intake,
             inbox=inbox,
-            access=Access(store, policies, pairings, clock),
+            access=Access(store.people, policies, pairings, clock),
             policies=policies,
             bells=bells,
             wiring=wiring,

@@ -45,7 +45,7 @@ class Stage:
 
     def escalation(self) -> Escalation:
         """Return the loop, as after a start of the daemon."""
-        return Escalation(self.store, self.clock, LADDER, {way: self._telling(way) for way in ReminderWay})
+        return Escalation(self.store.questions, self.clock, LADDER, {way: self._telling(way) for way in ReminderWay})
 
     def _telling(self, way: ReminderWay) -> Tell:
         async def tell(questions: Sequence[Question]) -> bool:

@@ -122,10 +122,10 @@ async def open_bench(folder: Path, bounds: Bounds) -> AsyncIterator[Bench]:
     )
     async with open_store(folder / "harken.db", clock) as store:
         pairings = Pairings(clock)
-        policies = PolicyBook(store, policy)
+        policies = PolicyBook(store.people, policy)
         intake = Intake(store, policies, pairings)
         inbox = Inbox(store, intake, policies, Sessions(), clock, bounds=bounds, tasks=TaskBook(store))
-        yield Bench(inbox, Access(store, policies, pairings, clock), intake, store, clock)
+        yield Bench(inbox, Access(store.people, policies, pairings, clock), intake, store, clock)
 
 
 def ids(offers: Sequence[Offer]) -> list[str]:

@@ -180,7 +180,7 @@ class Daemon:
             tasks=self.tasks,
             channels=Channels(self.store, self.inbox),
             questions=Questions(self.store, self.clock),
-            replies=Replies(self.store),
+            replies=Replies(self.store.outbox),
             reactions=self.reacting.reactions,
             keeping=Keeping(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
             caller=caller,
@@ -268,7 +268,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     ) as store:
         await ticker.attach(store.events, store.messages)
         pairings = Pairings(clock)
-        policies = PolicyBook(store, configured_policy(settings))
+        policies = PolicyBook(store.people, configured_policy(settings))
         await policies.refresh()
         intake = Intake(store, policies, pairings)
         book = TaskBook(store)
@@ -302,7 +302,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 sign_ins=SignIns(PageSessions(_token(home), clock, home.page_sessions_file), clock),
                 reading_of=reading_of,
                 callers=Callers(agents, inbox.sessions),
-                access=Access(store, policies, pairings, clock),
+                access=Access(store.people, policies, pairings, clock),
                 policies=policies,
                 bells=bells,
                 wiring=wiring,
@@ -338,7 +338,7 @@ async def _opened(
         reserve=reserve,
     ) as store:
         await _recover(journal, store, home, known)
-        await upkeep.end_passing_leases(store)
+        await upkeep.end_passing_leases(store.deliveries)
         yield store
 
 
@@ -439,10 +439,12 @@ def _start_loops(daemon: Daemon, supervisor: Supervisor) -> None:
     daemon.reacting.start(supervisor)
     if settings.runs.ask_in_session:
         supervisor.start("asking", daemon.asking.run)
-    supervisor.start("index", lambda: upkeep.keep_index(store))
-    supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store, daemon.intake))
-    supervisor.start("leases", lambda: upkeep.keep_leases(store, daemon.inbox.sessions.keys))
-    supervisor.start("retention", lambda: upkeep.keep_limits(store, daemon.journal, upkeep.limits_of(settings)))
+    supervisor.start("index", lambda: upkeep.keep_index(store.messages))
+    supervisor.start("journal", lambda: upkeep.keep_journal(daemon.journal, store.events, daemon.intake))
+    supervisor.start("leases", lambda: upkeep.keep_leases(store.deliveries, daemon.inbox.sessions.keys))
+    supervisor.start(
+        "retention", lambda: upkeep.keep_limits(store.retention, daemon.journal, upkeep.limits_of(settings))
+    )
 
 
 def _look(home: Home) -> StoreIdentity | None:

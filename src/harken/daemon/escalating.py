@@ -64,7 +64,7 @@ def escalation(
     }
     if waiting.phone:
         ways[ReminderWay.PHONE] = _to_phone(waiting.phone, clock, home, environ)
-    return Escalation(store, clock, ReminderLadder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
+    return Escalation(store.questions, clock, ReminderLadder(rungs=rungs, quiet=settings.toasts.quiet_hours), ways)
 
 
 def _title(questions: Sequence[Question], now: datetime) -> str:

@@ -16,8 +16,7 @@ from harken.daemon.supervisor import Supervisor
 from harken.errors import NeedsPerson
 from harken.ingest.intake import Intake
 from harken.sources.source import Batch, Feed, Source
-from harken.store.contract import Store
-from harken.store.contract.messages import Checkpoint
+from harken.store.contract.messages import Checkpoint, CheckpointStore
 
 ASK_AGAIN_SECONDS = 300.0
 LAST_SECONDS = 2.0
@@ -26,9 +25,9 @@ LAST_SECONDS = 2.0
 class FeedRunner:
     """Follows the feeds of sources."""
 
-    def __init__(self, intake: Intake, store: Store) -> None:
+    def __init__(self, intake: Intake, checkpoints: CheckpointStore) -> None:
         self._intake = intake
-        self._store = store
+        self._checkpoints = checkpoints
 
     def start(self, source: Source, supervisor: Supervisor) -> None:
         """Follow every feed of a source until it is stopped."""
@@ -42,7 +41,7 @@ class FeedRunner:
 
     async def _follow(self, source: Source, feed: Feed) -> None:
         while True:
-            position = await self._store.checkpoints.get(source.name, feed.name)
+            position = await self._checkpoints.get(source.name, feed.name)
             try:
                 await self._take_all(source, feed, position)
             except NeedsPerson:

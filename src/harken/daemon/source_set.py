@@ -37,6 +37,7 @@ from harken.sources.source import (
     ToolServerAddress,
 )
 from harken.store.contract import Store
+from harken.store.contract.outbox import OutboxStore
 
 MOST_REMEMBERED: Final = 50_000  # ids of what was sent through a source, more than any source keeps
 PLACEHOLDERS: Final = "placeholders"
@@ -128,13 +129,13 @@ class SourceSet:
         self._derive()
         self._join = _Joined(
             store=store,
-            feeds=FeedRunner(intake, store),
+            feeds=FeedRunner(intake, store.checkpoints),
             outbox=Outbox(store, self.senders, self._clock, expected=self.names),
             doors=DoorListener(intake, self.settings.hooks, self._home),
             policies=policies,
         )
         for source in self._sources.values():
-            await _recall(source, store)
+            await _recall(source, store.outbox)
 
     @property
     def outbox(self) -> Outbox:
@@ -179,7 +180,7 @@ class SourceSet:
             joined = self._joined
             joined.doors.show([door for source in everything.values() for door in source.doors()])
             for source in made.values():
-                await _recall(source, joined.store)
+                await _recall(source, joined.store.outbox)
             had = set(self._sources)
             for source in ended:
                 await self._stop(source)
@@ -272,8 +273,8 @@ def _lane(name: str) -> str:
     return f"outbox {name}"
 
 
-async def _recall(source: Source, store: Store) -> None:
-    source.remember(await store.outbox.sent_ids(source.name, MOST_REMEMBERED))
+async def _recall(source: Source, outbox: OutboxStore) -> None:
+    source.remember(await outbox.sent_ids(source.name, MOST_REMEMBERED))
 
 
 def enabled(settings: Settings) -> list[str]:

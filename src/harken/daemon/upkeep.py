@@ -13,8 +13,10 @@ from harken.config.settings import Settings
 from harken.errors import Unavailable
 from harken.ingest.intake import Intake
 from harken.model import SessionKey
-from harken.store.contract import Store
-from harken.store.contract.retention import Limits
+from harken.store.contract.deliveries import DeliveryStore
+from harken.store.contract.events import EventStore
+from harken.store.contract.messages import MessageStore
+from harken.store.contract.retention import Limits, RetentionStore
 from harken.store.journal import Journal
 
 INDEX_EVERY_SECONDS = 1.0
@@ -35,22 +37,22 @@ def limits_of(settings: Settings) -> Limits:
     return Limits(settings.store.max_messages, settings.store.max_age.total_seconds(), EXPIRED_STAYS_SECONDS)
 
 
-async def keep_index(store: Store) -> None:
+async def keep_index(messages: MessageStore) -> None:
     """Make new messages searchable."""
     while True:
         # One that is not full was all there was: what came since goes with the next, and not a few at a time.
         with suppress(Unavailable):  # a full disk: it goes on when there is space
-            while await store.messages.index(INDEX_BATCH) >= INDEX_BATCH:
+            while await messages.index(INDEX_BATCH) >= INDEX_BATCH:
                 pass
         await anyio.sleep(INDEX_EVERY_SECONDS)
 
 
-async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
+async def keep_journal(journal: Journal, events: EventStore, intake: Intake) -> None:
     """Write lines that could not be written, sync those that were, and store drafts that could not be stored."""
     synced_at = anyio.current_time()
     while True:
         await anyio.sleep(CATCH_UP_EVERY_SECONDS)
-        await journal.catch_up(store.events)
+        await journal.catch_up(events)
         if anyio.current_time() - synced_at >= SYNC_EVERY_SECONDS:
             await anyio.to_thread.run_sync(journal.sync)
             synced_at = anyio.current_time()
@@ -60,23 +62,23 @@ async def keep_journal(journal: Journal, store: Store, intake: Intake) -> None:
             continue
 
 
-async def end_passing_leases(store: Store) -> None:
+async def end_passing_leases(deliveries: DeliveryStore) -> None:
     """Offer again what requests and commands were given over an earlier daemon: they ended with it."""
     with suppress(Unavailable):  # a full disk: it is done with the others
-        await store.deliveries.release_except((), kinds=PASSING)
+        await deliveries.release_except((), kinds=PASSING)
 
 
-async def keep_leases(store: Store, live: Callable[[], Collection[SessionKey]]) -> None:
+async def keep_leases(deliveries: DeliveryStore, live: Callable[[], Collection[SessionKey]]) -> None:
     """Offer again what sessions that are gone were given and did not prove."""
     while True:
         await anyio.sleep(GRACE_SECONDS)
-        await store.deliveries.release_except(live())
+        await deliveries.release_except(live())
 
 
-async def keep_limits(store: Store, journal: Journal, limits: Limits) -> None:
+async def keep_limits(retention: RetentionStore, journal: Journal, limits: Limits) -> None:
     """Apply retention, in bounded rounds until nothing is over the limits."""
     # Agents come back first: a machine that was off for long must not lose what they are about to read.
     await anyio.sleep(FIRST_PRUNE_SECONDS)
     while True:
-        pruned = await store.retention.prune(replace(limits, journaled=journal.last))
+        pruned = await retention.prune(replace(limits, journaled=journal.last))
         await anyio.sleep(PRUNE_EVERY_SECONDS if not (pruned.deleted or pruned.expired) else INDEX_EVERY_SECONDS)

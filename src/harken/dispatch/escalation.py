@@ -20,8 +20,7 @@ from harken.clock import Clock
 from harken.dispatch.ladder import SKEW, NextReminder, ReminderLadder, ReminderWay, next_move
 from harken.errors import HarkenError
 from harken.model import MessageId
-from harken.store.contract import Store
-from harken.store.contract.questions import Question
+from harken.store.contract.questions import Question, QuestionStore
 
 _log = logging.getLogger("harken.escalation")
 
@@ -41,8 +40,10 @@ Tell = Callable[[Sequence[Question]], Awaitable[bool]]
 class Escalation:
     """The loop over open questions, for one daemon. A way that is not there is passed over."""
 
-    def __init__(self, store: Store, clock: Clock, ladder: ReminderLadder, ways: Mapping[ReminderWay, Tell]) -> None:
-        self._store = store
+    def __init__(
+        self, questions: QuestionStore, clock: Clock, ladder: ReminderLadder, ways: Mapping[ReminderWay, Tell]
+    ) -> None:
+        self._questions = questions
         self._clock = clock
         self._ladder = ladder
         self._ways = ways
@@ -60,14 +61,14 @@ class Escalation:
         now = self._clock.now()
         if self._looked_at is None or now < self._looked_at - SKEW:
             # Other settings than before the start may have more steps, and a clock that was ahead put things off.
-            await self._store.questions.wake(now + self._ladder.length + SKEW)
+            await self._questions.wake(now + self._ladder.length + SKEW)
         self._looked_at = now
-        due = await self._store.questions.due(now, AT_ONCE)
+        due = await self._questions.due(now, AT_ONCE)
         told: defaultdict[ReminderWay, list[tuple[Question, NextReminder]]] = defaultdict(list)
         for question in due:
             move = next_move(question, self._ladder, now)
             if move.way is None:
-                await self._store.questions.move([question.message.id], due_at=move.due_at)
+                await self._questions.move([question.message.id], due_at=move.due_at)
             else:
                 told[move.way].append((question, move))
         for way, pairs in told.items():
@@ -77,7 +78,7 @@ class Escalation:
     async def _tell(self, way: ReminderWay, pairs: Sequence[tuple[Question, NextReminder]]) -> None:
         # Others were told meanwhile, which takes its time.
         ids = [question.message.id for question, _ in pairs]
-        still = {each.message.id: each for each in await self._store.questions.open(len(ids), messages=ids)}
+        still = {each.message.id: each for each in await self._questions.open(len(ids), messages=ids)}
         pairs = [(still[id_], move) for id_, (_, move) in zip(ids, pairs, strict=True) if id_ in still]
         pairs = [(question, move) for question, move in pairs if not question.has_reply]
         if not pairs:
@@ -89,13 +90,13 @@ class Escalation:
 
     async def _record(self, way: ReminderWay, message: MessageId, due_at: datetime, *, is_told: bool) -> None:
         if is_told:
-            await self._store.questions.move([message], due_at=due_at, way=way.value, kind=KINDS[way])
+            await self._questions.move([message], due_at=due_at, way=way.value, kind=KINDS[way])
         elif way is ReminderWay.PHONE:
             # The last hope: it is tried until it works or the question is answered.
-            await self._store.questions.move([message], due_at=self._clock.now() + TRY_AGAIN)
+            await self._questions.move([message], due_at=self._clock.now() + TRY_AGAIN)
         else:
             # A machine without a desktop, or no session to remind: the next step is the one that counts.
-            await self._store.questions.move([message], due_at=due_at, way=way.value)
+            await self._questions.move([message], due_at=due_at, way=way.value)
 
     async def _try(self, way: ReminderWay, questions: Sequence[Question]) -> bool:
         tell = self._ways.get(way)

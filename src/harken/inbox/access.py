@@ -11,8 +11,7 @@ from harken.ingest.intake import PolicyBook
 from harken.ingest.pairing import Pairings
 from harken.ingest.trust import fold_id
 from harken.model import LOCAL, SenderRule, Trust
-from harken.store.contract import Store
-from harken.store.contract.people import Mute
+from harken.store.contract.people import Mute, PeopleStore
 
 MUTE_KINDS = ("channel", "sender", "session")
 
@@ -20,8 +19,8 @@ MUTE_KINDS = ("channel", "sender", "session")
 class Access:
     """Allow, deny, pair and mute. Agents are refused."""
 
-    def __init__(self, store: Store, policies: PolicyBook, pairings: Pairings, clock: Clock) -> None:
-        self._store = store
+    def __init__(self, people: PeopleStore, policies: PolicyBook, pairings: Pairings, clock: Clock) -> None:
+        self._people = people
         self._policies = policies
         self._pairings = pairings
         self._clock = clock
@@ -42,14 +41,14 @@ class Access:
     async def mute(self, caller: Caller, kind: str, name: str, *, seconds: float | None = None) -> Mute:
         """Keep a channel, sender or session from being pushed to, for a while or until unmuted."""
         mute = self._mute(caller, kind, name, seconds)
-        await self._store.people.set_mute(mute, is_on=True)
+        await self._people.set_mute(mute, is_on=True)
         await self._policies.refresh()
         return mute
 
     async def unmute(self, caller: Caller, kind: str, name: str) -> Mute:
         """End a mute."""
         mute = self._mute(caller, kind, name, None)
-        await self._store.people.set_mute(mute, is_on=False)
+        await self._people.set_mute(mute, is_on=False)
         await self._policies.refresh()
         return mute
 
@@ -63,7 +62,7 @@ class Access:
                 "Allow or deny the source it is from.",
             )
         rule = SenderRule(source.strip() or "*", fold_id(sender), trust)
-        await self._store.people.set_sender(rule)
+        await self._people.set_sender(rule)
         await self._policies.refresh()
         return rule
 

@@ -11,7 +11,7 @@ from harken.errors import UserError
 from harken.inbox.caller import Caller
 from harken.inbox.results import ReplyRow
 from harken.model import OutboxId
-from harken.store.contract import Store
+from harken.store.contract.outbox import OutboxStore
 
 STATES = ("queued", "sent", "parked")
 
@@ -19,16 +19,16 @@ STATES = ("queued", "sent", "parked")
 class Replies:
     """The use cases around the outbox."""
 
-    def __init__(self, store: Store) -> None:
-        self._store = store
+    def __init__(self, outbox: OutboxStore) -> None:
+        self._outbox = outbox
 
     async def list(self, state: str = "") -> Sequence[ReplyRow]:
         """Return the newest replies, of one state, or what has not left."""
         if state and state not in STATES:
             raise UserError(f"There is no state {state[:40]!r}.", f"States: {', '.join(STATES)}.")
         if state:
-            return await self._store.outbox.list(state=state)
-        return [*await self._store.outbox.list(state="parked"), *await self._store.outbox.list(state="queued")]
+            return await self._outbox.list(state=state)
+        return [*await self._outbox.list(state="parked"), *await self._outbox.list(state="queued")]
 
     async def retry(self, caller: Caller, replies: Sequence[str], *, is_unsent: bool) -> Sequence[ReplyRow]:
         """Let parked replies be tried once more, now. Raises `NotFound` before anything is changed.
@@ -36,4 +36,4 @@ class Replies:
         With `is_unsent` the person has looked, and none of them was sent.
         """
         caller.require_owner("have replies sent again")
-        return await self._store.outbox.retry([OutboxId(each.strip()) for each in replies], is_unsent=is_unsent)
+        return await self._outbox.retry([OutboxId(each.strip()) for each in replies], is_unsent=is_unsent)

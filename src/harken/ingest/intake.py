@@ -24,7 +24,7 @@ from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Draft, NewMessage, SenderRule, Trust
 from harken.store.contract import Store
 from harken.store.contract.messages import AppendResult, Checkpoint
-from harken.store.contract.people import Mute
+from harken.store.contract.people import Mute, PeopleStore
 
 _log = logging.getLogger("harken.ingest")
 
@@ -185,8 +185,8 @@ class Intake:
 class PolicyBook:
     """Holds the policy that ingest uses; `refresh` after the person decided something."""
 
-    def __init__(self, store: Store, configured: IngestPolicy) -> None:
-        self._store = store
+    def __init__(self, people: PeopleStore, configured: IngestPolicy) -> None:
+        self._people = people
         self._configured = configured
         self._current = configured
         self._mutes: tuple[Mute, ...] = ()
@@ -206,5 +206,5 @@ class PolicyBook:
 
     async def refresh(self) -> None:
         """Read the person's decisions; they come before what the configuration says."""
-        self._mutes = tuple(await self._store.people.mutes())
-        self._current = replace(self._configured, decisions=tuple(await self._store.people.senders()))
+        self._mutes = tuple(await self._people.mutes())
+        self._current = replace(self._configured, decisions=tuple(await self._people.senders()))
