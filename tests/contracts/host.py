@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -22,7 +22,7 @@ from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, FileEdit, InstallTarget
 from harken.hosts.held import held_paths
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAdapter
+from harken.hosts.hook import SILENCE, HookAdapter, HookSample
 from harken.hosts.host import Host
 from harken.hosts.marks import find_marks, host_of_program
 from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
@@ -31,10 +31,21 @@ from harken.runs.tools import parse_tool
 from harken.sessions.events import HookMoment
 
 # What some verb or surface would miss; a record that can be read, a waker and a channel are for those that have them.
-NEEDED: Final = ("title", "client_names", "settings_paths", "interactive", "hooks", "connector", "sandbox", "trial")
+NEEDED: Final = (
+    "title",
+    "client_names",
+    "settings_paths",
+    "interactive",
+    "hooks",
+    "samples",
+    "connector",
+    "sandbox",
+    "trial",
+)
 MOST_RESULT: Final = 200_000
 HELLO: Final = Hello(cwd="/work")
-ODD: Final = st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text() | st.lists(st.text()))
+VALUES: Final = st.none() | st.booleans() | st.integers() | st.text() | st.lists(st.text())
+ODD: Final = st.dictionaries(st.text(max_size=20), VALUES)
 TEXTS: Final = st.text(min_size=1, max_size=400).filter(lambda text: bool(text.strip()))
 SETTINGS: Final = b'{  "mine" : [ 1,2 ]}'
 FAST: Final = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -87,6 +98,25 @@ class HostSuite:
         hooks = hook_host(host.name)
         for moment in HookMoment:
             assert hooks.event(moment, odd, HELLO) is None
+
+    def test_recorded_payloads_are_understood(self, host: Host) -> None:
+        """A session that is not recognised is never reached, and one that is taken for another gets its mail."""
+        hooks, samples = hook_host(host.name), _samples(host)
+        for sample in samples:
+            assert hooks.event(sample.moment, sample.payload, HELLO) == sample.event
+        carrying = set(hooks.most_chars) - {HookMoment.BELL}
+        assert {HookMoment.END, *carrying} <= {sample.event.moment for sample in samples}
+
+    @FAST
+    @given(data=st.data())
+    def test_a_payload_of_another_version_breaks_nothing(self, host: Host, data: st.DataObject) -> None:
+        """Hosts are updated overnight: a field may be gone, or be something else."""
+        sample = data.draw(st.sampled_from(_samples(host)))
+        name = data.draw(st.sampled_from(sorted(sample.payload)))
+        left = {key: value for key, value in sample.payload.items() if key != name}
+        hook_host(host.name).event(sample.moment, left, HELLO)
+        found = hook_host(host.name).event(sample.moment, {**left, name: data.draw(VALUES)}, HELLO)
+        assert found is None or found.native
 
     @FAST
     @given(text=TEXTS)
@@ -174,6 +204,11 @@ class HostSuite:
 def _sandbox(host: Host) -> Sandbox:
     assert host.sandbox is not None
     return host.sandbox()
+
+
+def _samples(host: Host) -> Sequence[HookSample]:
+    assert host.samples is not None
+    return host.samples()
 
 
 def _silent(hooks: HookAdapter) -> bool:

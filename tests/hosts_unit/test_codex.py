@@ -59,54 +59,6 @@ def payload(event: str, **more: object) -> dict[str, object]:
 BASE = HookEvent(moment=HookMoment.PROMPT, native=THREAD, turn="turn-1", cwd="/work", transcript=TRANSCRIPT)
 
 
-@pytest.mark.parametrize(
-    ("moment", "given_payload", "expected"),
-    [
-        (HookMoment.PROMPT, payload("UserPromptSubmit", prompt="fix it"), replace(BASE, prompt="fix it")),
-        (HookMoment.TOOL, payload("PostToolUse", tool_name="Bash"), replace(BASE, moment=HookMoment.TOOL)),
-        (HookMoment.STOP, payload("Stop", stop_hook_active=False), replace(BASE, moment=HookMoment.STOP)),
-        (
-            HookMoment.STOP,
-            payload("Stop", stop_hook_active=True),
-            replace(BASE, moment=HookMoment.STOP, is_continued=True),
-        ),
-        (HookMoment.START, payload("Interrupt"), replace(BASE, moment=HookMoment.START)),
-        (HookMoment.END, payload("SessionEnd", reason="other"), replace(BASE, moment=HookMoment.END)),
-        (
-            HookMoment.TOOL,
-            payload("PostToolUse", agent_id="a"),
-            replace(BASE, moment=HookMoment.TOOL, is_subagent=True),
-        ),
-    ],
-    ids=["prompt", "tool", "stop", "stop again", "esc", "end", "subagent"],
-)
-def test_payload_is_understood(moment: HookMoment, given_payload: dict[str, object], expected: HookEvent) -> None:
-    """A session that is not recognised is never reached, and one that is taken for another gets its mail."""
-    assert HOOKS.event(moment, given_payload, HELLO) == expected
-
-
-@given(
-    st.sampled_from(HookMoment),
-    st.dictionaries(
-        st.sampled_from(["session_id", "hook_event_name", "cwd", "prompt", "agent_id", "turn_id"]) | st.text(),
-        st.none()
-        | st.booleans()
-        | st.integers()
-        | st.text()
-        | st.sampled_from([*EVENTS.values()])
-        | st.lists(st.text()),
-    ),
-)
-def test_payload_of_anything_else_means_nothing_or_names_its_session(
-    moment: HookMoment, anything: dict[str, object]
-) -> None:
-    """Whoever can write to a hook's stdin must not be able to make the daemon stumble."""
-    occasion = HOOKS.event(moment, anything, HELLO)
-    if occasion is not None:
-        assert (occasion.native, EVENTS[moment]) == (anything["session_id"], anything["hook_event_name"])
-        assert occasion.native
-
-
 @given(st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL]), st.text(min_size=1).filter(str.strip))
 def test_answer_is_exactly_the_shape_that_codex_reads(moment: HookMoment, text: str) -> None:
     """Codex drops an answer with one key too many, or with text that is not Unicode, and nobody hears of it."""
@@ -126,13 +78,6 @@ def test_end_of_a_turn_is_held_up_by_a_reason() -> None:
 def test_nothing_is_printed_where_no_model_listens(moment: HookMoment) -> None:
     """A text printed there would be noted as offered and never arrive."""
     assert HOOKS.answer(moment, "lost") == SILENCE
-
-
-@pytest.mark.parametrize("moment", list(HookMoment))
-def test_silence_is_an_empty_output(moment: HookMoment) -> None:
-    """An empty reason, or a block without one, would be an error on the person's screen."""
-    assert HOOKS.answer(moment, " \n") == SILENCE
-    assert HOOKS.context(moment, "/bell") == SILENCE
 
 
 def test_every_moment_speaks_with_the_users_authority() -> None:

@@ -21,7 +21,7 @@ from harken.hosts.copilot import plugin
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, Voice
+from harken.hosts.hook import SILENCE
 from harken.sessions.events import HookEvent, HookMoment
 from harken.verbs.table import TOOLS
 
@@ -47,32 +47,11 @@ def event(moment: HookMoment, **more: object) -> HookEvent:
     return found
 
 
-def test_prompt_says_who_where_and_what() -> None:
-    """The hook itself runs in the plugin's folder: where the agent works stands in the payload only."""
-    assert event(HookMoment.PROMPT, prompt="Fix it. (d-1)") == HookEvent(
-        moment=HookMoment.PROMPT, native="a62138f1", cwd="/code/shop", prompt="Fix it. (d-1)"
-    )
-
-
-def test_notification_of_the_runtime_is_a_prompt_that_can_prove() -> None:
-    """A wake arrives like this, and the ids in it are the proof that it did."""
-    text = "<system_notification>\nHello (d-7)\n</system_notification>"
-    assert event(HookMoment.PROMPT, prompt=text).prompt == text
-
-
 def test_start_carries_no_prompt_and_no_text() -> None:
     """Copilot runs it with the first prompt, whose own hook follows: both together would say everything twice."""
     assert event(HookMoment.START, source="new", initialPrompt="Fix it.").prompt == ""
     assert HookMoment.START not in HOOKS.most_chars
     assert HOOKS.answer(HookMoment.START, "text") == SILENCE
-
-
-def test_end_of_a_turn_names_the_transcript_and_whether_it_was_held_up() -> None:
-    """Whoever keeps an agent going has to know that it already did."""
-    more = {"transcriptPath": "/s/events.jsonl", "stopReason": "end_turn"}
-    first = event(HookMoment.STOP, stop_hook_active=False, **more)
-    again = event(HookMoment.STOP, stop_hook_active=True, **more)
-    assert (first.transcript, first.is_continued, again.is_continued) == ("/s/events.jsonl", False, True)
 
 
 @pytest.mark.parametrize("moment", [HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP])
@@ -90,22 +69,6 @@ def test_payload_of_another_program_is_nothing_to_us() -> None:
     assert HOOKS.event(HookMoment.STOP, {}, HELLO) is None
 
 
-@given(
-    moment=st.sampled_from(HookMoment),
-    fields=st.dictionaries(st.text(), JSON),
-    known=st.fixed_dictionaries(
-        {},
-        optional=dict.fromkeys(
-            ("sessionId", "cwd", "prompt", "transcriptPath", "parentAgentId", "stop_hook_active"), JSON
-        ),
-    ),
-)
-def test_no_payload_breaks_the_reading(moment: HookMoment, fields: dict[str, object], known: dict[str, object]) -> None:
-    """Whatever a host writes, a hook may not fail."""
-    found = HOOKS.event(moment, {**fields, **known}, HELLO)
-    assert found is None or (found.native == {**fields, **known}["sessionId"] and isinstance(found.prompt, str))
-
-
 @given(text=st.text(min_size=1), moment=st.sampled_from([HookMoment.PROMPT, HookMoment.TOOL]))
 def test_text_is_given_as_context(text: str, moment: HookMoment) -> None:
     """Copilot takes it at the top level of the answer and nowhere else."""
@@ -118,21 +81,6 @@ def test_text_is_given_as_context(text: str, moment: HookMoment) -> None:
 def test_end_of_a_turn_is_held_up_with_a_reason(text: str) -> None:
     """The reason is the next prompt."""
     assert json.loads(HOOKS.answer(HookMoment.STOP, text).stdout) == {"decision": "block", "reason": text}
-
-
-@pytest.mark.parametrize("moment", list(HookMoment))
-def test_nothing_to_say_is_silence(moment: HookMoment) -> None:
-    """An empty answer costs nothing and shows nothing."""
-    assert HOOKS.context(moment, "/h/run/bells/session-1") == SILENCE
-    assert HOOKS.answer(moment, "") == SILENCE
-
-
-def test_every_moment_that_carries_text_has_a_voice_and_fits() -> None:
-    """After a tool Copilot cuts at 10,000 characters; the end of a turn has the user's voice."""
-    assert set(HOOKS.voices) == set(HOOKS.most_chars) == {*CARRYING, HookMoment.BELL}
-    assert max(HOOKS.most_chars.values()) <= 9_000
-    assert {moment for moment, voice in HOOKS.voices.items() if voice is Voice.USER} == {HookMoment.STOP}
-    assert 0 < HOOKS.most_stops < 8
 
 
 @pytest.fixture

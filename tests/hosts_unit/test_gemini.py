@@ -19,7 +19,7 @@ from harken.hosts.gemini.hooks import EVENTS, HOOKS
 from harken.hosts.gemini.transcript import recorded
 from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, Voice
-from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.events import HookMoment
 
 HELLO = Hello(cwd="/from/the/hook")
 FILE = Path("settings.json")
@@ -53,13 +53,6 @@ def test_each_event_is_its_moment() -> None:
         assert all(HOOKS.event(other, payload(event), HELLO) is None for other in others)
 
 
-def test_prompt_is_passed_on_so_that_ids_in_it_can_prove() -> None:
-    """After an end that was held up, Gemini runs the prompt's hook with our own text as the prompt."""
-    assert HOOKS.event(HookMoment.PROMPT, payload("BeforeAgent", prompt="hi d-1"), HELLO) == HookEvent(
-        moment=HookMoment.PROMPT, native="s-1", cwd="/work", transcript="/t.jsonl", prompt="hi d-1"
-    )
-
-
 def test_tool_that_the_person_cancelled_ends_the_turn() -> None:
     """After Esc the tool's hook is the last thing that runs: what it would be told is not read."""
     said = "<untrusted_context>\nCommand was cancelled by user before it could complete. There was no output."
@@ -82,14 +75,6 @@ def test_cleared_conversation_keeps_its_process() -> None:
         found = HOOKS.event(HookMoment.END, payload("SessionEnd", reason=reason), HELLO)
         assert found is not None
         assert found.keeps_running is keeps
-
-
-@given(st.dictionaries(st.text(max_size=20), st.none() | st.integers() | st.text() | st.lists(st.text())))
-def test_odd_payloads_mean_nothing(odd: dict[str, object]) -> None:
-    """A payload comes from another program: whatever it is, no hook may fail over it."""
-    for moment in HookMoment:
-        assert HOOKS.event(moment, odd, HELLO) is None
-        assert HOOKS.event(moment, {**odd, "session_id": 7, "hook_event_name": EVENTS.get(moment)}, HELLO) is None
 
 
 @given(st.text(min_size=1).filter(str.strip))

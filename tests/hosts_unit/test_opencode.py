@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
 from harken.hosts.hello import Hello
-from harken.hosts.hook import SILENCE, HookAnswer, Voice
+from harken.hosts.hook import Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
 from harken.sessions.events import HookEvent, HookMoment
@@ -72,22 +72,6 @@ def payload(**more: object) -> dict[str, object]:
 PLAIN: Final = HookEvent(moment=HookMoment.END, native="ses_1", cwd="/code/shop", turn="msg_1")
 
 
-@pytest.mark.parametrize(
-    ("more", "meant"),
-    [
-        ({"prompt": "Fix it. (d-1)"}, replace(PLAIN, moment=HookMoment.PROMPT, prompt="Fix it. (d-1)")),
-        ({"tool": "bash", "is_step": True}, replace(PLAIN, moment=HookMoment.TOOL, is_step=True)),
-        ({"tool": "bash", "is_step": False}, replace(PLAIN, moment=HookMoment.TOOL)),
-        ({"is_interrupted": True}, replace(PLAIN, moment=HookMoment.STOP, is_interrupted=True)),
-        ({"is_interrupted": False}, replace(PLAIN, moment=HookMoment.STOP)),
-        ({}, PLAIN),
-    ],
-)
-def test_payload_says_which_conversation_and_what_happened(more: Mapping[str, object], meant: HookEvent) -> None:
-    """Everything the daemon knows of a conversation between two calls comes from here."""
-    assert HOOKS.event(meant.moment, payload(**more), HELLO) == meant
-
-
 @given(moment=st.sampled_from(HookMoment), said=st.dictionaries(st.text() | st.sampled_from(list(payload())), JSON))
 def test_payload_of_anyone_else_is_no_occasion(moment: HookMoment, said: dict[str, object]) -> None:
     """The socket is open to every program of the person's: nonsense must mean nothing, and break nothing."""
@@ -102,14 +86,6 @@ def test_only_the_result_of_a_tool_may_hold_what_others_wrote() -> None:
     assert carrying == {HookMoment.PROMPT, HookMoment.TOOL, HookMoment.BELL}
     assert {moment for moment in carrying if HOOKS.voices[moment] is Voice.OUTSIDE} == {HookMoment.TOOL}
     assert HOOKS.most_stops == 0
-
-
-@given(text=st.text(min_size=1))
-def test_text_is_passed_on_as_it_is(text: str) -> None:
-    """The plugin puts it into place; a frame added here would be one that `render` knows nothing of."""
-    assert HOOKS.answer(HookMoment.TOOL, text) == HookAnswer(stdout=text)
-    assert HOOKS.answer(HookMoment.STOP, text) == SILENCE
-    assert HOOKS.context(HookMoment.START, "/bell") == SILENCE
 
 
 @dataclass

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Protocol
+from typing import Any, Protocol
 
 from harken.hosts.hello import Hello
 from harken.sessions.events import HookEvent, HookMoment
@@ -32,6 +32,28 @@ class HookAnswer:
 
 
 SILENCE = HookAnswer()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HookSample:
+    """A payload as a host was seen to send it, and what it means: by these its adapter is held to the host."""
+
+    moment: HookMoment  # of the command that the host ran
+    payload: Mapping[str, object]
+    event: HookEvent
+
+
+def hook_sample(
+    common: Mapping[str, object],
+    meant: Mapping[str, Any],
+    moment: HookMoment,
+    payload: Mapping[str, object],
+    /,
+    **more: object,
+) -> HookSample:
+    """Return a sample from what all payloads of a host share, and what they mean in common, with its own."""
+    said: dict[str, Any] = {"moment": moment, **meant, **more}
+    return HookSample(moment=moment, payload={**common, **payload}, event=HookEvent(**said))
 
 
 class HookAdapter(Protocol):

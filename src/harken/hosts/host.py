@@ -16,7 +16,7 @@ from harken.hosts.marks import UNMARKED, HostMarks
 
 if TYPE_CHECKING:  # the command line reads the facts, and imports nothing else until a verb is run
     from harken.hosts.connect.plan import Connector
-    from harken.hosts.hook import HookAdapter
+    from harken.hosts.hook import HookAdapter, HookSample
     from harken.hosts.trial_recipe import TrialRecipe
     from harken.hosts.wake import HostWaker, PushChannel
     from harken.runs.sandbox import Sandbox
@@ -124,6 +124,7 @@ class Host:
     # Its parts; None where it has no such thing.
     interactive: InteractiveCommand | None = None
     hooks: Callable[[], HookAdapter] | None = None  # `connect` gives it some: what waits is handed to it
+    samples: Callable[[], Sequence[HookSample]] | None = None  # of what its hooks send
     connector: Callable[[], Connector] | None = None
     sandbox: Callable[[], Sandbox] | None = None
     transcript: Callable[[], RecordReader] | None = None

@@ -51,6 +51,7 @@ HOST: Final = Host(
         program="claude", install="npm install -g @anthropic-ai/claude-code", reads=("main",)
     ),
     hooks=LazyPart("harken.hosts.claude_code.hooks:HOOKS"),
+    samples=LazyPart("harken.hosts.claude_code.samples:SAMPLES"),
     connector=LazyPart("harken.hosts.claude_code.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
     transcript=LazyPart("harken.hosts.claude_code.transcript:recorded"),

@@ -30,6 +30,7 @@ HOST: Final = Host(
         program="magpie", install="pip install magpie-agent", opening=("--prompt",), reads=("folder",)
     ),
     hooks=LazyPart("magpie_host.hooks:HOOKS"),
+    samples=LazyPart("magpie_host.samples:SAMPLES"),
     connector=LazyPart("magpie_host.connect:CONNECTOR"),
     sandbox=LazyPart("magpie_host.sandbox:SANDBOX"),
     waker=LazyPart("magpie_host.wake:MagpieWaker"),
