@@ -8,7 +8,7 @@ from playwright.sync_api import expect
 
 from tests.browser.rig import PHONE, Site
 from tests.browser.test_accessibility import axe, in_both_schemes, violations
-from tests.cli.repos import repository
+from tests.workspaces.repos import repository
 
 __all__ = ["axe"]
 

@@ -20,10 +20,10 @@ from hypothesis import strategies as st
 from harken.config.home import Home
 from harken.control.client import DaemonClient
 from harken.workspaces.agent_command import quoted
-from tests.cli.repos import PERSON, commit, filtered, git, repository
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting
 from tests.loss.rig import until
+from tests.workspaces.repos import PERSON, commit, filtered, git, repository
 
 USER_ERROR, NOT_FOUND, CONFLICT, REFUSED = 2, 3, 4, 7
 OPENING = "Begin with the messages that wait for this task."

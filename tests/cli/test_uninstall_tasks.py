@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.repos import PERSON, git, repository
 from tests.cli.rig import Json, Rig
 from tests.cli.test_connect import CONFIG, user_of
-from tests.cli.test_task_seeding import tree
+from tests.workspaces.test_seeding import tree
+from tests.workspaces.repos import PERSON, git, repository
 
 NOT_DONE = 1
 TASKS = {"one": "codex", "two": "codex", "three": "gemini-cli"}

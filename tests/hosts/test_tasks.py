@@ -13,9 +13,9 @@ from typing import Final
 import pytest
 
 from harken.trial.screen import TerminalProgram
-from tests.cli.repos import commit, git
 from tests.hosts.stage import Stage
 from tests.hosts.story import arrived, ledger, line_of, marker, send, sessions
+from tests.workspaces.repos import commit, git
 
 OPENING: Final = "Begin with the messages that wait for this task."
 

@@ -7,10 +7,10 @@ from urllib.parse import urlencode
 
 import pytest
 
-from tests.cli.repos import git, repository
 from tests.loss.rig import Served
 from tests.web.rig import NAVIGATION
 from tests.web.test_panels import HOSTILE, Browser, Page
+from tests.workspaces.repos import git, repository
 
 
 @pytest.fixture

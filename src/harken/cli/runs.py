@@ -11,9 +11,9 @@ from contextlib import suppress
 import click
 
 from harken.cli.complete import open_runs, runs
+from harken.cli.keys import on_escape
 from harken.cli.output import json_text, note_to_person
 from harken.cli.verbs import Invocation, verb, verb_option
-from harken.cli.watch.keys import on_escape
 from harken.control.client import DaemonClient, Result
 from harken.display import one_line
 from harken.errors import HarkenError

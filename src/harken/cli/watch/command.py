@@ -16,9 +16,9 @@ from time import sleep
 import click
 
 from harken.cli.complete import channels
+from harken.cli.keys import has_keys
 from harken.cli.output import json_text
 from harken.cli.verbs import Invocation, verb
-from harken.cli.watch.keys import has_keys
 from harken.cli.watch.news import REMARK, News, WatchFilter
 from harken.control.client import DaemonClient, Result
 from harken.errors import UserError

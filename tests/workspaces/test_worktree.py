@@ -24,7 +24,7 @@ from harken.workspaces.worktree import (
     plan_spot,
     remove_worktree,
 )
-from tests.cli.repos import PERSON, commit, filtered, git, repository
+from tests.workspaces.repos import PERSON, commit, filtered, git, repository
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from harken.setup.connect import targets
 from harken.setup.doctor import health_of
 from harken.workspaces import seeding
 from harken.workspaces.seeding import SeedReport, seeded_names, seeds, unseed_all
-from tests.cli.repos import PERSON, commit, git, repository
+from tests.workspaces.repos import PERSON, commit, git, repository
 
 CLAUDE = """#!{python}
 import json, os, pathlib, sys

@@ -1,0 +1,1 @@
+"""Tests of Harken on a machine: the service, connecting, backups."""

@@ -1,0 +1,1 @@
+"""Tests of tasks on disk: real git repositories, no daemon."""
