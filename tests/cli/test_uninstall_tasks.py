@@ -11,8 +11,8 @@ import pytest
 
 from tests.cli.rig import Json, Rig
 from tests.cli.test_connect import CONFIG, user_of
-from tests.workspaces.test_seeding import tree
 from tests.workspaces.repos import PERSON, git, repository
+from tests.workspaces.test_seeding import tree
 
 NOT_DONE = 1
 TASKS = {"one": "codex", "two": "codex", "three": "gemini-cli"}

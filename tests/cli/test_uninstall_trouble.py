@@ -10,9 +10,9 @@ import pytest
 
 from harken.config.lock import is_locked
 from tests.cli.rig import Json, Rig
-from tests.workspaces.test_seeding import tree
 from tests.cli.test_uninstall_tasks import NOT_DONE, person, repo, seeded, untracked
 from tests.workspaces.repos import git
+from tests.workspaces.test_seeding import tree
 
 __all__ = ["person", "repo"]
 TOO_LONG = "x" * 300

@@ -21,8 +21,8 @@ import anyio.to_thread
 from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
 from harken.errors import Refused, Unavailable
+from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
-from harken.hosts.repository import file_starts_nothing
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
 from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
 from harken.runs.choosing import HostChooser

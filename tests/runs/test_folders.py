@@ -21,8 +21,8 @@ import anyio
 import pytest
 
 from harken.clock import SystemClock
+from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
-from harken.hosts.repository import file_starts_nothing
 from harken.model import MessageId
 from harken.reaction import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.runs.folders import RunFolders
@@ -416,7 +416,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from harken.hosts.held import held_paths
-from harken.hosts.repository import file_starts_nothing
+from harken.git.repository import file_starts_nothing
 from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top
 from harken.runs.tree import look_through

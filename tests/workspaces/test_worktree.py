@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from harken.errors import Conflict, NotFound, UserError
-from harken.hosts.repository import starts_at_checkout
+from harken.git.repository import starts_at_checkout
 from harken.workspaces.worktree import (
     Repository,
     WorktreeLosses,

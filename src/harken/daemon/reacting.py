@@ -14,9 +14,9 @@ from harken.config.settings import RunSettings
 from harken.daemon.agents import Agents
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
+from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.hosts.registry import sandboxes
-from harken.hosts.repository import file_starts_nothing
 from harken.inbox.bounds import Bounds
 from harken.inbox.reactions import Fit, Reactions
 from harken.inbox.saying import check_answerable

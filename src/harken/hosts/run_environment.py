@@ -15,14 +15,16 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
 
-from harken.errors import HarkenError
-from harken.hosts import edit_guard, repository, shell_guard
+from harken.errors import HarkenError, UserError
+from harken.git.command import NOWHERE, VARIABLES
+from harken.git.repository import risky_settings
+from harken.hosts import edit_guard, shell_guard
 from harken.hosts.connect.edits import json_value
 from harken.hosts.connect.files import read
 from harken.hosts.held import held_parts
 from harken.runs.held import folded
 from harken.runs.sandbox import SandboxRequest, ToolServer
-from harken.runs.tools import Ability, Tool
+from harken.runs.tools import Ability, Tool, runs_git
 
 MOST_TEXT: Final = 2_000  # of a tool's arguments that is told
 MOST_TARGET: Final = 400  # of those of a call that may be denied, which are remembered until it is over
@@ -53,7 +55,7 @@ def environment(work: SandboxRequest, variables: Collection[str], own: Mapping[s
 
     Raises `UserError` for a folder in which git, if the run may run it, could start programs.
     """
-    of_git = repository.git_variables(work.workdir, work.tools)
+    of_git = git_variables(work.workdir, work.tools)
     kept = {name: value for name, value in work.environ.items() if name in _PLAIN or name in variables}
     return {"PATH": os.defpath, "LANG": "C.UTF-8", **kept, "TERM": "dumb", **of_git, **own}
 
@@ -110,7 +112,7 @@ def unsayable(title: str, tools: Sequence[Tool]) -> str:
 def without_keys(server: ToolServer, names: Collection[str]) -> dict[str, str]:
     """Return the variables of a server whose host would hand it the keys of the model: they are empty for it."""
     return {
-        **{name: "" for name in sorted(names) if _KEY.search(name) and name not in repository.VARIABLES},
+        **{name: "" for name in sorted(names) if _KEY.search(name) and name not in VARIABLES},
         **server.env,
     }
 
@@ -181,3 +183,17 @@ def first_line(stderr: str) -> str:
 def last_line(stderr: str) -> str:
     """Return what a program complained of last, where it warns of much before it fails."""
     return first_line("\n".join(reversed(stderr.splitlines())))
+
+
+def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
+    """Return what the environment of a run says to git.
+
+    Raises `UserError` where it may run git, and the settings of the folder could make git start a program.
+    """
+    if not runs_git(tools):
+        return NOWHERE
+    if found := next(risky_settings(workdir), None):
+        file, name = found
+        hint = f"Remove `{name}` from that file, or run the rule in another folder or without git."
+        raise UserError(f"Git could run programs that the settings of the folder name: {name} in {file}.", hint)
+    return VARIABLES

@@ -15,7 +15,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import Conflict, HarkenError, NotFound, UserError
-from harken.workspaces.git import WORK_SECONDS, git, trouble
+from harken.git.command import WORK_SECONDS, git, trouble
 
 SHELF: Final = ".worktrees"
 _PLAIN: Final[Mapping[str, str]] = MappingProxyType({"LC_ALL": "C", "LANGUAGE": ""})

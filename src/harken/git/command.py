@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from harken.errors import HarkenError, Unavailable, UserError
-from harken.hosts.repository import HARKENS_OWN
 
 ASK_SECONDS: Final = 30.0
 WORK_SECONDS: Final = 600.0  # a checkout of something large
@@ -36,6 +36,56 @@ _ELSEWHERE: Final = frozenset(
 )
 
 
+_OVERRULED: Final = (
+    ("core.fsmonitor", "false"),
+    ("core.hooksPath", os.devnull),
+    ("core.pager", "cat"),
+    ("log.showSignature", "false"),
+    ("protocol.ext.allow", "never"),
+)
+# Else a subfolder that looks like a repository is one, settings and all.
+_NOT_BARE: Final = ("safe.bareRepository", "explicit")
+
+
+def _variables(*settings: tuple[str, str]) -> Mapping[str, str]:
+    """Return an environment in which git has these settings, whatever a repository says."""
+    return MappingProxyType(
+        {
+            "GIT_NO_LAZY_FETCH": "1",
+            "GIT_PAGER": "cat",
+            "GIT_TERMINAL_PROMPT": "0",
+            "GIT_CONFIG_COUNT": str(len(settings)),
+            **{f"GIT_CONFIG_KEY_{at}": name for at, (name, _) in enumerate(settings)},
+            **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(settings)},
+        }
+    )
+
+
+HARKENS_OWN: Final = _variables(*_OVERRULED)
+"""For what Harken itself asks git, in repositories of any kind."""
+VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
+    {**_variables(*_OVERRULED, _NOT_BARE), "GIT_OPTIONAL_LOCKS": "0"}
+)
+"""For a run that may run git."""
+NOWHERE: Final[Mapping[str, str]] = MappingProxyType({**VARIABLES, "GIT_DIR": os.devnull})
+"""With these git finds no repository, whatever the folder."""
+
+
+def run_git(
+    program: str, words: Sequence[str], environ: Mapping[str, str], seconds: float
+) -> subprocess.CompletedProcess[bytes]:
+    """Run git in the root folder, without input; raises `OSError` and `subprocess.TimeoutExpired`."""
+    return subprocess.run(
+        [program, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        cwd="/",
+        env=environ,
+        timeout=seconds,
+        check=False,
+    )
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GitAnswer:
     """How git ended, and what it said. Names of files are whatever bytes they are."""
@@ -52,14 +102,7 @@ def git(folder: Path, *words: str, seconds: float = ASK_SECONDS, sets: Mapping[s
         raise UserError("git is not installed.", "Install it, or use a folder as it is: --here")
     kept = {name: value for name, value in os.environ.items() if name not in _ELSEWHERE}
     try:
-        done = subprocess.run(
-            [program, "-C", str(folder), *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            env={**kept, **HARKENS_OWN, **(sets or {})},
-            timeout=seconds,
-            check=False,
-        )
+        done = run_git(program, ("-C", str(folder), *words), {**kept, **HARKENS_OWN, **(sets or {})}, seconds)
     except OSError as exc:
         raise UserError(f"git cannot be run: {exc.strerror}.", "Check that it can be started here.") from exc
     except subprocess.TimeoutExpired as exc:

@@ -11,7 +11,8 @@ from typing import Final
 import pytest
 
 from harken.errors import UserError
-from harken.hosts.repository import VARIABLES, git_variables
+from harken.git.command import VARIABLES
+from harken.hosts.run_environment import git_variables
 from harken.runs.tools import Tool, parse_tool
 
 GIT: Final = (parse_tool("shell:git log"),)

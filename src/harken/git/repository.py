@@ -12,48 +12,12 @@ import os
 import re
 import shutil
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
-from harken.errors import UserError
-from harken.hosts.git_settings import starts_nothing
-from harken.runs.tools import Tool, runs_git
-
-_OVERRULED: Final = (
-    ("core.fsmonitor", "false"),
-    ("core.hooksPath", os.devnull),
-    ("core.pager", "cat"),
-    ("log.showSignature", "false"),
-    ("protocol.ext.allow", "never"),
-)
-# Else a subfolder that looks like a repository is one, settings and all.
-_NOT_BARE: Final = ("safe.bareRepository", "explicit")
-
-
-def _variables(*settings: tuple[str, str]) -> Mapping[str, str]:
-    """Return an environment in which git has these settings, whatever a repository says."""
-    return MappingProxyType(
-        {
-            "GIT_NO_LAZY_FETCH": "1",
-            "GIT_PAGER": "cat",
-            "GIT_TERMINAL_PROMPT": "0",
-            "GIT_CONFIG_COUNT": str(len(settings)),
-            **{f"GIT_CONFIG_KEY_{at}": name for at, (name, _) in enumerate(settings)},
-            **{f"GIT_CONFIG_VALUE_{at}": value for at, (_, value) in enumerate(settings)},
-        }
-    )
-
-
-HARKENS_OWN: Final = _variables(*_OVERRULED)
-"""For what Harken itself asks git, in repositories of any kind."""
-VARIABLES: Final[Mapping[str, str]] = MappingProxyType(
-    {**_variables(*_OVERRULED, _NOT_BARE), "GIT_OPTIONAL_LOCKS": "0"}
-)
-"""For a run that may run git."""
-NOWHERE: Final[Mapping[str, str]] = MappingProxyType({**VARIABLES, "GIT_DIR": os.devnull})
-"""With these git finds no repository, whatever the folder."""
+from harken.git.command import NOWHERE, VARIABLES, run_git
+from harken.git.settings import starts_nothing
 
 # What git starts when it checks out, compares and removes files; the rest it does not look at then.
 _AT_CHECKOUT: Final = re.compile(
@@ -67,20 +31,6 @@ _ELSEWHERE: Final = re.compile(r"gitdir:[ ]*(.+)")
 _SUBMODULE: Final = re.compile(rb"160000 [0-9a-f]+ \d\t(.+)", re.DOTALL)
 _SECONDS: Final = 30.0
 MOST_SUBMODULES: Final = 1_000
-
-
-def git_variables(workdir: Path, tools: Sequence[Tool]) -> Mapping[str, str]:
-    """Return what the environment of a run says to git.
-
-    Raises `UserError` where it may run git, and the settings of the folder could make git start a program.
-    """
-    if not runs_git(tools):
-        return NOWHERE
-    if found := next(risky_settings(workdir), None):
-        file, name = found
-        hint = f"Remove `{name}` from that file, or run the rule in another folder or without git."
-        raise UserError(f"Git could run programs that the settings of the folder name: {name} in {file}.", hint)
-    return VARIABLES
 
 
 def starts_at_checkout(folder: Path) -> str:
@@ -167,15 +117,7 @@ def _ask(program: str, *words: str, is_there: bool = False) -> bytes | None:
     """Return what git says of files, with no settings but those that are asked for; None when it fails."""
     alone = {"PATH": os.defpath, "GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull, "HOME": "/"}
     try:
-        done = subprocess.run(
-            [program, *words],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            cwd="/",
-            env={**alone, **(VARIABLES if is_there else NOWHERE)},
-            timeout=_SECONDS,
-            check=False,
-        )
+        done = run_git(program, words, {**alone, **(VARIABLES if is_there else NOWHERE)}, _SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
