@@ -10,8 +10,8 @@ from typing import Final
 from bench.plan import Plan
 from bench.rows import Row, Unit, most
 from bench.samples import samples
+from harken.automation import Mode, RuleState
 from harken.model import INBOX, Attention, Message, MessageId, Sender, Trust
-from harken.reaction import Mode, RuleState
 from harken.rules.engine import decide
 from harken.rules.match import RuleMatcher
 from harken.rules.pattern import compile_pattern

@@ -23,6 +23,7 @@ import msgspec
 
 import harken
 from harken import render
+from harken.automation import ChangeKind, FileChange, FolderChanges
 from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
@@ -44,7 +45,6 @@ from harken.model import (
     Sender,
     SessionKey,
 )
-from harken.reaction import ChangeKind, FileChange, FolderChanges
 from harken.sessions.session import Note, Session
 from harken.sources.local import LocalSender
 from harken.store.contract.events import Event

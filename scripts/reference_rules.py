@@ -15,10 +15,10 @@ from typing import Any, Final, Protocol
 
 import anyio
 
+from harken.automation import Mode, Order, Outcome, RuleVerdict, Run, RunEnd, RunId, RunState
 from harken.config.home import Home
 from harken.daemon.compose import Daemon
 from harken.model import Message, fresh_id
-from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
 from harken.store.contract.automation import Settlement
 from harken.testing import FakeClock
 
@@ -97,7 +97,7 @@ async def play_reactions(stage: Stage, message: Message) -> None:
     order = Order(
         agent="claude-code", workdir="/home/you/code/shop", tools=tools, prompt="", timeout=TEN_MINUTES, max_turns=20
     )
-    verdict = Verdict(
+    verdict = RuleVerdict(
         message=message.id, rule="red build", mode=Mode.CONFIRM, outcome=Outcome.FIRED, reason="it matches", order=order
     )
     standing = await store.rules.state()

@@ -11,9 +11,9 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode
 from harken.errors import Conflict, NotFound, Refused, UserError
 from harken.model import WATCH, MessageId, Reader, SessionKey
-from harken.reaction import MOST_WAITING, Action, ActionId, ActionState, Mode
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.retention import Limits

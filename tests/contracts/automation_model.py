@@ -18,23 +18,23 @@ from anyio.from_thread import start_blocking_portal
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from harken.errors import Conflict, Refused
-from harken.model import Message
-from harken.reaction import (
+from harken.automation import (
     MOST_WAITING,
     Action,
     ActionId,
     ActionState,
-    Fired,
     Mode,
     Outcome,
+    RuleFiring,
     RuleState,
+    RuleVerdict,
     Run,
     RunEnd,
     RunId,
     RunState,
-    Verdict,
 )
+from harken.errors import Conflict, Refused
+from harken.model import Message
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
 from harken.testing import FakeClock
@@ -55,9 +55,9 @@ class Model:
     messages: list[tuple[int, Message]] = field(default_factory=list)
     judged: int = 0
     is_paused: bool = False
-    fired: dict[str, Fired] = field(default_factory=dict)
-    duplicates: dict[tuple[str, bytes], Fired] = field(default_factory=dict)
-    verdicts: dict[tuple[str, str], Verdict] = field(default_factory=dict)
+    fired: dict[str, RuleFiring] = field(default_factory=dict)
+    duplicates: dict[tuple[str, bytes], RuleFiring] = field(default_factory=dict)
+    verdicts: dict[tuple[str, str], RuleVerdict] = field(default_factory=dict)
     actions: dict[ActionId, Action] = field(default_factory=dict)
     runs: dict[RunId, Run] = field(default_factory=dict)
 
@@ -249,11 +249,11 @@ class ReactionMachine(RuleBasedStateMachine):
             expected = [decided[message.id, name] for name in RULES if (message.id, name) in decided]
             assert self.do(partial(self.store.rules.verdicts, message.id)) == expected
 
-    def _is_new(self, decided: Verdict) -> bool:
+    def _is_new(self, decided: RuleVerdict) -> bool:
         place = next(place for place, message in self.model.messages if message.id == decided.message)
         return place > self.model.judged and (decided.message, decided.rule) not in self.model.verdicts
 
-    def _follow(self, decided: Sequence[Verdict], made: Sequence[Action]) -> None:
+    def _follow(self, decided: Sequence[RuleVerdict], made: Sequence[Action]) -> None:
         """Let the model follow what was settled."""
         received = {message.id: message.received_at for _, message in self.model.messages}
         fired = [each for each in decided if each.outcome is Outcome.FIRED]
@@ -264,7 +264,7 @@ class ReactionMachine(RuleBasedStateMachine):
         for each in decided:
             self.model.verdicts[each.message, each.rule] = each
         for each in fired:
-            window = Fired(each.message, received[each.message])
+            window = RuleFiring(each.message, received[each.message])
             self.model.fired[each.rule] = self.model.duplicates[each.rule, each.digest] = window
 
     def _end(self, action: Action, state: ActionState) -> None:

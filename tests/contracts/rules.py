@@ -15,24 +15,24 @@ from typing import Final
 import anyio
 import pytest
 
-from harken.errors import Conflict
-from harken.model import INBOX, WATCH, Kind, Mailbox, Message, MessageId, Reader, SessionKey
-from harken.reaction import (
+from harken.automation import (
     ACTIONS,
     Action,
     ActionState,
-    Fired,
     Mode,
     Order,
     Outcome,
     RuleCount,
+    RuleFiring,
     RuleState,
+    RuleVerdict,
     Run,
     RunEnd,
     RunId,
     RunState,
-    Verdict,
 )
+from harken.errors import Conflict
+from harken.model import INBOX, WATCH, Kind, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES, Settlement
 from harken.store.contract.events import RECOVERY
@@ -74,10 +74,10 @@ def verdict(
     mode: Mode = Mode.CONFIRM,
     outcome: Outcome = Outcome.FIRED,
     digest: bytes = FIRST,
-) -> Verdict:
+) -> RuleVerdict:
     """Return a verdict as the engine would give it."""
     has_order = outcome is Outcome.FIRED and mode is not Mode.NOTIFY
-    return Verdict(
+    return RuleVerdict(
         message=message.id,
         rule=rule,
         mode=mode,
@@ -87,7 +87,9 @@ def verdict(
     )
 
 
-async def settle(store: Store, clock: FakeClock, verdicts: Sequence[Verdict], *, judged: int = -1) -> Sequence[Action]:
+async def settle(
+    store: Store, clock: FakeClock, verdicts: Sequence[RuleVerdict], *, judged: int = -1
+) -> Sequence[Action]:
     """Settle what was decided from the standing of this moment; nothing more is judged by it unless said."""
     standing = await store.rules.state()
     return await store.rules.settle(
@@ -258,7 +260,7 @@ class WindowSuite(StoreSuite):
         [message] = await say(store, "one")
         clock.advance(600)
         await settle(store, clock, [verdict(message)])
-        fired = Fired(message.id, message.received_at)
+        fired = RuleFiring(message.id, message.received_at)
         standing = await store.rules.state(["red"], [("red", FIRST)])
         assert (standing.fired, standing.duplicates) == ({"red": fired}, {("red", FIRST): fired})
 
@@ -268,7 +270,7 @@ class WindowSuite(StoreSuite):
         await settle(store, clock, [verdict(one), verdict(two, digest=SECOND_DIGEST)])
         pairs = [("red", FIRST), ("red", SECOND_DIGEST), ("blue", FIRST), ("red", b"\x03" * 32)]
         standing = await store.rules.state(["red", "blue"], pairs)
-        first, second = (Fired(each.id, each.received_at) for each in (one, two))
+        first, second = (RuleFiring(each.id, each.received_at) for each in (one, two))
         assert standing.fired == {"red": second}
         assert standing.duplicates == {("red", FIRST): first, ("red", SECOND_DIGEST): second}
         assert (await store.rules.state()).fired == {}
@@ -280,7 +282,7 @@ class WindowSuite(StoreSuite):
         [two] = await say(store, "one")
         await settle(store, clock, [verdict(one), verdict(two)])
         standing = await store.rules.state(["red"], [("red", FIRST)])
-        fired = Fired(two.id, two.received_at)
+        fired = RuleFiring(two.id, two.received_at)
         assert (standing.fired, standing.duplicates) == ({"red": fired}, {("red", FIRST): fired})
 
     async def test_windows_that_are_over_are_forgotten(self, store: Store, clock: FakeClock) -> None:
@@ -295,7 +297,7 @@ class WindowSuite(StoreSuite):
         )
         await store.rules.settle(settlement)
         standing = await store.rules.state(["red", "blue"], [("red", FIRST), ("blue", FIRST)])
-        fired = Fired(two.id, two.received_at)
+        fired = RuleFiring(two.id, two.received_at)
         assert (standing.fired, standing.duplicates) == ({"blue": fired}, {("blue", FIRST): fired})
         assert (await store.rules.counts())["red"].last_fired_at == one.received_at
 

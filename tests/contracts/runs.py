@@ -11,9 +11,9 @@ from dataclasses import replace
 import anyio
 import pytest
 
+from harken.automation import Action, ActionId, ActionState, Mode, Run, RunEnd, RunId, RunState
 from harken.errors import Conflict, NotFound, UserError
 from harken.model import INBOX, LOCAL, RUN, WATCH, Message, MessageId, Reader, Sender, SessionKey
-from harken.reaction import Action, ActionId, ActionState, Mode, Run, RunEnd, RunId, RunState
 from harken.store.contract import Store
 from harken.store.contract.messages import Filter
 from harken.store.contract.retention import Limits

@@ -12,6 +12,7 @@ from datetime import timedelta
 
 import pytest
 
+from harken.automation import Mode, Outcome, RuleVerdict
 from harken.model import (
     INBOX,
     LOCAL,
@@ -26,7 +27,6 @@ from harken.model import (
     Sender,
     SessionKey,
 )
-from harken.reaction import Mode, Outcome, Verdict
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.contract.deliveries import MuteFilter
@@ -446,7 +446,7 @@ class PromptSuite(StoreSuite):
         told, *_ = await add(store, stranger, replace(stranger, text="not told"), announced("later"))
         standing = await store.rules.state()
         verdicts = [
-            Verdict(message=told.id, rule=name, mode=Mode.NOTIFY, outcome=Outcome.FIRED) for name in ("one", "two")
+            RuleVerdict(message=told.id, rule=name, mode=Mode.NOTIFY, outcome=Outcome.FIRED) for name in ("one", "two")
         ]
         await store.rules.settle(
             Settlement(

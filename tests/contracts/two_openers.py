@@ -14,9 +14,9 @@ from typing import Protocol
 import anyio
 import pytest
 
+from harken.automation import ACTIONS, ActionState
 from harken.errors import Conflict
 from harken.model import INBOX, OUTBOX, Mailbox, Selection
-from harken.reaction import ACTIONS, ActionState
 from harken.store.contract import Store
 from harken.store.contract.deliveries import OfferFilter
 from harken.store.contract.messages import Checkpoint

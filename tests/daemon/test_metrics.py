@@ -15,9 +15,9 @@ import anyio
 import anyio.lowlevel
 import pytest
 
+from harken.daemon.counters import MOST_LABELS, MOST_REMEMBERED, EventCounters
 from harken.daemon.metrics import FAMILIES
 from harken.daemon.readiness import Readiness
-from harken.daemon.tally import MOST_LABELS, MOST_REMEMBERED, Tally
 from harken.errors import Unavailable
 from harken.model import Message
 from harken.store.contract.events import Event
@@ -172,7 +172,7 @@ async def test_what_is_remembered_and_told_apart_is_bounded(tmp_path: Path) -> N
     """A daemon runs for months, and a surface or kind that somebody makes up must not fill its memory."""
     clock = FakeClock()
     message = await _stored(tmp_path, clock)
-    tally = Tally({"local"})
+    tally = EventCounters({"local"})
     for number in range(MOST_LABELS * 2):
         surface = {"surface": f"s{number}", "deliveries": {f"d-{number}": "m-1"}}
         tally.observe([Event(n=number + 1, at=clock.now(), kind="offered", data=surface)])

@@ -15,10 +15,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.automation import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, RuleVerdict
 from harken.dispatch.desktop import NO_SESSION, NOT_TRIED, Desktop
 from harken.dispatch.toast import AT_ONCE, LOOK_EVERY_SECONDS, PAUSE_SECONDS, Toast, Toasts, toast_of
 from harken.model import INBOX, Attention, Message, MessageId, NewMessage, Sender, Trust
-from harken.reaction import MOST_WAITING, Action, ActionId, ActionState, Mode, Order, Outcome, Verdict
 from harken.rules.rule import QuietHours
 from harken.store.contract import Store
 from harken.store.contract.automation import CONFIRM_EXPIRES
@@ -54,7 +54,7 @@ class Stage:
         ]
         order: Order | None = None if mode is Mode.NOTIFY else ORDER
         verdicts = [
-            Verdict(message=each.message.id, rule=rule, mode=mode, outcome=Outcome.FIRED, order=order)
+            RuleVerdict(message=each.message.id, rule=rule, mode=mode, outcome=Outcome.FIRED, order=order)
             for each in await self.store.messages.append(new)
         ]
         return await settle(self.store, self.clock, verdicts)

@@ -19,11 +19,11 @@ from urllib.parse import quote
 import pytest
 
 from harken import render
-from harken.inbox.reactions import Told
+from harken.automation import Action, ActionId, ActionState, Mode, Order
+from harken.inbox.automation import ActionDetails
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.ingest.sanitise import neutralise
 from harken.model import INBOX, DeliveryId, Draft, Kind, Message, MessageId, Offer, Sender
-from harken.reaction import Action, ActionId, ActionState, Mode, Order
 from harken.rules.prompt import DEFAULT_PROMPT, render_prompt
 from harken.sources.imap.messages import ArrivedMail, draft_of
 from harken.sources.outlook import mail as outlook
@@ -123,7 +123,7 @@ def asked(message: Message, rule: str = "watch") -> str:
         created_at=NOW,
         order=order,
     )
-    found = question(Told(action=action, message=message), agent="", folder="/w")
+    found = question(ActionDetails(action=action, message=message), agent="", folder="/w")
     assert found is not None
     return found.text
 

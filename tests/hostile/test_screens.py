@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import pytest
 
+from harken.automation import ChangeKind, FileChange, FolderChanges, RunEnd, RunState
 from harken.cli.action_show import show_action, show_waiting
 from harken.cli.output import Screen
 from harken.cli.rule_show import show_explained, show_rules, show_test
@@ -18,7 +19,6 @@ from harken.cli.run_show import show_output, show_run, show_runs
 from harken.cli.task_mail import show_mail
 from harken.cli.task_show import show_task, show_tasks
 from harken.cli.watch.show import event_line, message_line
-from harken.reaction import ChangeKind, FileChange, FolderChanges, RunEnd, RunState
 from harken.runs.folders import judged, told_changes
 from tests.hostile.corpus import imitations, marked, names
 

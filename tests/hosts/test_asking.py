@@ -16,7 +16,7 @@ from typing import Final
 
 import pytest
 
-from harken.daemon.asking import LEAST_READING
+from harken.daemon.confirmations import LEAST_READING
 from harken.testing import DaemonProcess
 from tests.hosts.stage import Stage
 from tests.hosts.story import assert_never, marker, send, sessions

@@ -20,7 +20,7 @@ from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.dispatch.outbox import Outbox
 from harken.inbox import Caller, Inbox, Role
-from harken.inbox.results import Entry, TaskStanding
+from harken.inbox.results import LedgerEntry, TaskProgress
 from harken.inbox.tasks import NewTask, Tasks
 from harken.model import LOCAL, Consumer, Draft, Mailbox, Message, Offer, SessionKey, Task
 from harken.sessions.session import Session
@@ -119,12 +119,12 @@ class Workshop:
         name = task if isinstance(task, str) else task.mailbox
         return await self.inbox.list(mailbox=Mailbox(name), limit=100)
 
-    async def ledger(self, message: Message, task: Task) -> Entry:
+    async def ledger(self, message: Message, task: Task) -> LedgerEntry:
         """Return the line of a task in the ledger of a message."""
         (line,) = [each for each in (await self.inbox.read(message.id)).ledger if each.consumer == task.consumer]
         return line
 
-    async def standing(self, task: Task) -> TaskStanding:
+    async def standing(self, task: Task) -> TaskProgress:
         """Return how a task stands."""
         return await self.tasks.show(task.id)
 

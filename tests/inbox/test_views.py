@@ -17,7 +17,7 @@ from harken.inbox.access import Access
 from harken.inbox.bounds import MAX_PAGE_CHARS, Bounds
 from harken.inbox.forecast import Outlook
 from harken.inbox.inbox import Inbox
-from harken.inbox.results import Entry
+from harken.inbox.results import LedgerEntry
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import NewTask, Tasks
 from harken.inbox.views import BUSIEST, MailboxLine, PulseRow, TimelineItem, Views, nearest_rank
@@ -257,7 +257,7 @@ async def test_an_agent_that_began_later_has_no_line(looker: Looker) -> None:
     await looker.bench.store.deliveries.enroll(FIRST.consumer, INBOX, looker.bench.clock.advance(1))
     await looker.say("after")
     before, after = (await looker.views.timeline(mailbox=INBOX)).items
-    assert (before.ledger, after.ledger) == ([], [Entry(consumer=FIRST.consumer, state=State.QUEUED)])
+    assert (before.ledger, after.ledger) == ([], [LedgerEntry(consumer=FIRST.consumer, state=State.QUEUED)])
 
 
 async def test_a_reply_is_shown_with_its_message(looker: Looker) -> None:

@@ -21,13 +21,13 @@ from mcp.client._transport import TransportStreams
 from mcp.client.context import ClientRequestContext
 from mcp.shared.message import SessionMessage
 
+from harken.automation import Action, ActionState
 from harken.config.home import Home, ensure
 from harken.config.settings import Settings
-from harken.daemon.asking import Asking
 from harken.daemon.compose import Daemon, compose
+from harken.daemon.confirmations import Confirmations
 from harken.hosts.hello import Hello
 from harken.inbox import Caller, Role
-from harken.reaction import Action, ActionState
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import Choice
@@ -219,7 +219,7 @@ async def open_room(folder: Path, *, has_person: bool = True) -> AsyncIterator[R
     home.triggers_file.write_text(json.dumps({"rules": [RULE]}))
     home.triggers_file.chmod(0o600)
     async with compose(home, settings, clock) as daemon, anyio.create_task_group() as tasks:
-        daemon.asking = Asking(
+        daemon.asking = Confirmations(
             daemon.store.changes,
             daemon.reacting.reactions,
             daemon.inbox.sessions,

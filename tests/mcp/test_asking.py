@@ -16,10 +16,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.daemon.asking import USED_WITHIN, has_person
-from harken.inbox.reactions import Told
+from harken.automation import Action, ActionId, ActionState, Mode, Order
+from harken.daemon.confirmations import USED_WITHIN, has_person
+from harken.inbox.automation import ActionDetails
 from harken.model import INBOX, Attention, Consumer, Message, MessageId, Sender, SessionKey, Trust
-from harken.reaction import Action, ActionId, ActionState, Mode, Order
 from harken.sessions.session import Session
 from harken.surfaces.mcp.asking import question
 from harken.testing import FakeClock
@@ -258,7 +258,7 @@ def session_of(pid: int) -> Session:
     )
 
 
-def told(*, agent: str = "", workdir: str = "", tools: tuple[str, ...] = ("read_file",)) -> Told:
+def told(*, agent: str = "", workdir: str = "", tools: tuple[str, ...] = ("read_file",)) -> ActionDetails:
     """Return an action that waits."""
     clock = FakeClock()
     order = Order(agent=agent, workdir=workdir, tools=tools, prompt="p", timeout=timedelta(60), max_turns=1)
@@ -283,7 +283,7 @@ def told(*, agent: str = "", workdir: str = "", tools: tuple[str, ...] = ("read_
         attention=Attention.WAKE,
         received_at=clock.now(),
     )
-    return Told(action=action, message=message)
+    return ActionDetails(action=action, message=message)
 
 
 @pytest.mark.parametrize("more", [{"tools": ("read_file",) * 9}, {"workdir": "/x" * 40}, {"agent": "a" * 80}])

@@ -23,7 +23,7 @@ from harken.budget import (
     newest_that_fit,
 )
 from harken.hosts.host import GENERIC
-from harken.inbox import Pulled
+from harken.inbox import PullResult
 from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
 from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
 from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
@@ -127,7 +127,7 @@ def test_result_is_within_the_budget_and_hides_nothing(
     Each message is whole in it, or cut and marked so, or still counted as waiting; and never twice.
     """
     chosen = ResultBudget(max_bytes, surface.whole, surface.cut)(found, limit)
-    note = cut_note(Pulled.of(chosen, HIGHEST), "inbox_pull")
+    note = cut_note(PullResult.of(chosen, HIGHEST), "inbox_pull")
     blocks = ToolAnswer(surface.value(chosen), note=note).texts(HIGHEST)
     assert sum(len(block.encode()) for block in blocks) <= max_bytes
 

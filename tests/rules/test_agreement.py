@@ -10,8 +10,8 @@ from typing import Any, Final
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from harken.automation import Mode, Outcome, RuleFiring, RuleState, RuleVerdict
 from harken.model import Mailbox, Message, MessageId, Trust
-from harken.reaction import Fired, Mode, Outcome, RuleState, Verdict
 from harken.rules.engine import decide
 from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
@@ -104,7 +104,7 @@ class Engine:
         self._heard = dict[MessageId, datetime]()
         self._answered = 0
         self._is_paused = False
-        self.verdicts = list[Verdict]()
+        self.verdicts = list[RuleVerdict]()
 
     def tell(self, event: str) -> None:
         """Let the person do something."""
@@ -132,8 +132,8 @@ class Engine:
         waiting = max(0, self._story.waited_before + len(asking) - self._answered)
         return RuleState(is_paused=self._is_paused, waiting=waiting, fired=last, duplicates=alike)
 
-    def _fired(self, verdict: Verdict) -> Fired:
-        return Fired(verdict.message, self._heard[verdict.message])
+    def _fired(self, verdict: RuleVerdict) -> RuleFiring:
+        return RuleFiring(verdict.message, self._heard[verdict.message])
 
 
 def made(said: Said) -> Message:
@@ -149,7 +149,7 @@ def made(said: Said) -> Message:
     )
 
 
-def judged(story: Story, most: Sequence[int]) -> Sequence[Verdict]:
+def judged(story: Story, most: Sequence[int]) -> Sequence[RuleVerdict]:
     """Return what is decided when messages are judged in batches of at most these sizes, one after the other."""
     engine, batch, sizes = Engine(story), list[Said](), list(most)
     for event in story.events:

@@ -9,8 +9,8 @@ from typing import Final
 import pytest
 from inline_snapshot import snapshot
 
+from harken.automation import Order, Outcome, RuleFiring, RuleState, RuleVerdict
 from harken.model import Message, MessageId, Trust
-from harken.reaction import Fired, Order, Outcome, RuleState, Verdict
 from harken.rules.engine import decide
 from harken.rules.match import RuleMatcher
 from harken.rules.rule import Rule
@@ -27,7 +27,7 @@ def judged(
     standing: RuleState | None = None,
     ancestry: Mapping[MessageId, tuple[str, ...]] = NOBODY,
     unable: Mapping[str, str] | None = None,
-) -> list[Verdict]:
+) -> list[RuleVerdict]:
     """Return what is decided about messages, two hours east of Greenwich."""
     matcher = RuleMatcher(rules)
     candidates = [(item, matcher.candidates(item)) for item in messages]
@@ -36,7 +36,7 @@ def judged(
     )
 
 
-def told(verdicts: Sequence[Verdict]) -> list[str]:
+def told(verdicts: Sequence[RuleVerdict]) -> list[str]:
     """Return outcomes with their reasons."""
     return [f"{verdict.outcome}: {verdict.reason}".removesuffix(": ") for verdict in verdicts]
 
@@ -78,7 +78,7 @@ def test_why_a_rule_does_not_fire_is_told_in_plain_words() -> None:
     limited = rule_of(rateLimit="5m", dedupWindow="1h")
     chain = {MessageId("m-1"): ("x", "y", "z")}
     full = RuleState(waiting=64)
-    yesterday = RuleState(fired={"ci": Fired(MessageId("m-0"), NOON - timedelta(hours=20))})
+    yesterday = RuleState(fired={"ci": RuleFiring(MessageId("m-0"), NOON - timedelta(hours=20))})
     assert told(
         [
             *judged([rule_of(**WORK)], message(), unable={"ci": "no host can fence the tool kubectl"}),

@@ -11,10 +11,10 @@ from pathlib import Path
 import anyio
 import pytest
 
+from harken.automation import MOST_WAITING, ActionState, Mode, Outcome
 from harken.clock import Clock
 from harken.errors import UserError
 from harken.model import INBOX, LOCAL, Attention, Message, NewMessage, Sender, Trust
-from harken.reaction import MOST_WAITING, ActionState, Mode, Outcome
 from harken.rules.book import RuleBook
 from harken.rules.judge import RuleJudge
 from harken.store.contract import Store

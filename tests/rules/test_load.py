@@ -8,8 +8,8 @@ from typing import Final
 
 import pytest
 
+from harken.automation import Mode
 from harken.model import Trust
-from harken.reaction import Mode
 from harken.rules.load import MOST_BYTES, InvalidRules, RuleFault, RuleFile, load
 from harken.rules.rule import QuietHours, Rule
 from tests.rules.made import file_of

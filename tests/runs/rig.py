@@ -18,13 +18,13 @@ from typing import TypedDict, Unpack
 import anyio
 import anyio.to_thread
 
+from harken.automation import Action, Mode, Order, Outcome, RuleVerdict, Run, RunId, RunState
 from harken.clock import SystemClock
 from harken.daemon.supervisor import contain
 from harken.errors import Refused, Unavailable
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.model import INBOX, Attention, MessageId, NewMessage, Sender, Trust
-from harken.reaction import Action, Mode, Order, Outcome, Run, RunId, RunState, Verdict
 from harken.runs.choosing import HostChooser
 from harken.runs.folders import RunFolders
 from harken.runs.runner import RunExecutor, RunPlaces
@@ -230,7 +230,7 @@ class Rig:
             max_turns=5,
         )
         standing = await self.store.rules.state()
-        verdict = Verdict(message=message, rule="red", mode=Mode.AUTO, outcome=Outcome.FIRED, order=order)
+        verdict = RuleVerdict(message=message, rule="red", mode=Mode.AUTO, outcome=Outcome.FIRED, order=order)
         settlement = Settlement(
             revision=standing.revision, judged=standing.head, verdicts=[verdict], keep_since=SystemClock().now()
         )

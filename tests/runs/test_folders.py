@@ -20,11 +20,11 @@ from typing import Final
 import anyio
 import pytest
 
+from harken.automation import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.clock import SystemClock
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.model import MessageId
-from harken.reaction import ActionId, ChangeKind, FileChange, FolderChanges, Run, RunId, RunState
 from harken.runs.folders import RunFolders
 from harken.runs.snapshot import opened_top
 from harken.runs.tree import look_through

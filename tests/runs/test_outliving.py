@@ -19,10 +19,10 @@ from typing import Final
 import psutil
 import pytest
 
+from harken.automation import RunId
 from harken.config.home import Home, socket_path
 from harken.daemon.agents import Agents
 from harken.hosts.process import identity_of
-from harken.reaction import RunId
 from harken.testing.daemon import Json
 from tests.fake_host import nursery_with_host
 from tests.loss.rig import Nursery, Served, until

@@ -11,9 +11,9 @@ import anyio.to_thread
 import psutil
 import pytest
 
+from harken.automation import Action, ActionState, RunState
 from harken.daemon.peers import run_of
 from harken.errors import Conflict
-from harken.reaction import Action, ActionState, RunState
 from tests.loss.rig import until
 from tests.runs.rig import Disk, Rig, StandIn, Wish, places, running
 

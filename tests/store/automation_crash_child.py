@@ -15,8 +15,8 @@ from typing import Final
 
 import anyio
 
+from harken.automation import Action, Mode, RunEnd, RunId, RunState
 from harken.errors import Conflict
-from harken.reaction import Action, Mode, RunEnd, RunId, RunState
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.sqlite import open_store

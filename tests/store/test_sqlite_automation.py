@@ -20,8 +20,8 @@ from typing import Any, Final
 import anyio
 import pytest
 
+from harken.automation import ActionState, Mode, Outcome, RuleCount, RunEnd, RunState
 from harken.model import LOCAL, MessageId, Sender
-from harken.reaction import ActionState, Mode, Outcome, RuleCount, RunEnd, RunState
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.sqlite import actions, open_store, rules, runs

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from harken.automation import Action, ActionState
 from harken.errors import Conflict
-from harken.reaction import Action, ActionState
 from harken.store.sqlite import actions, open_store
 from harken.store.sqlite.connection import connect
 from harken.store.sqlite.restore_guard import hold

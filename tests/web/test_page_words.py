@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.inbox import Entry
-from harken.inbox.results import ChannelLine, TaskStanding
-from harken.inbox.views import MailboxLine, Overview, TimelineItem
+from harken.inbox import LedgerEntry
+from harken.inbox.results import ChannelLine, TaskProgress
+from harken.inbox.views import MailboxLine, MailOverview, TimelineItem
 from harken.model import (
     INBOX,
     REPLIES,
@@ -52,7 +52,7 @@ MESSAGE = Message(
 )
 
 
-def entry(consumer: str, state: State, surface: str = "hook: tool", **more: str) -> Entry:
+def entry(consumer: str, state: State, surface: str = "hook: tool", **more: str) -> LedgerEntry:
     """Return a consumer's line of a ledger, as far as its state goes."""
     delivery = Delivery(
         id=DeliveryId(f"d-{consumer}"),
@@ -67,10 +67,10 @@ def entry(consumer: str, state: State, surface: str = "hook: tool", **more: str)
         answered_at=LATER if state is State.ANSWERED else None,
         reason=more.get("reason", ""),
     )
-    return Entry(consumer=Consumer(consumer), state=state, delivery=None if state is State.QUEUED else delivery)
+    return LedgerEntry(consumer=Consumer(consumer), state=state, delivery=None if state is State.QUEUED else delivery)
 
 
-def item(*ledger: Entry, message: Message = MESSAGE) -> TimelineItem:
+def item(*ledger: LedgerEntry, message: Message = MESSAGE) -> TimelineItem:
     """Return a message with a ledger."""
     return TimelineItem(message=message, ledger=ledger, replies=())
 
@@ -154,8 +154,8 @@ def test_name_that_may_mislead_has_its_id_beside_it(
 def test_places_say_their_signs_in_words() -> None:
     """A dot, a number and bold letters say nothing to those who do not see them."""
     task = Task(id=TaskId("login"), title="Fix the login page", dir="/w", created_at=AT)
-    standing = TaskStanding(task=task, state=TaskState.RUNNING, presence="busy", pending=120)
-    overview = Overview(
+    standing = TaskProgress(task=task, state=TaskState.RUNNING, presence="busy", pending=120)
+    overview = MailOverview(
         mailboxes=[MailboxLine(name=INBOX, unread=0, waiting=2, head=9, last_at=AT)],
         tasks=[MailboxLine(name=task.mailbox, unread=1, waiting=120, head=9, last_at=AT, task=standing)],
         channels=[
@@ -185,12 +185,12 @@ def test_long_list_of_tasks_is_cut_to_those_that_matter_now() -> None:
 
     def line(number: int, state: TaskState, unread: int = 0) -> MailboxLine:
         task = Task(id=TaskId(f"t{number}"), title=f"t{number}", dir="/w", created_at=AT + timedelta(hours=number))
-        standing = TaskStanding(task=task, state=state, presence="gone", pending=0)
+        standing = TaskProgress(task=task, state=state, presence="gone", pending=0)
         return MailboxLine(name=task.mailbox, unread=unread, waiting=unread, head=1, last_at=None, task=standing)
 
     running = [line(0, TaskState.RUNNING)]
     queued = [line(number, TaskState.QUEUED, unread=1) for number in range(1, 60)]
-    overview = Overview(mailboxes=[], channels=[], tasks=[*running, *queued])
+    overview = MailOverview(mailboxes=[], channels=[], tasks=[*running, *queued])
     tasks = sections_of(overview, "/m/task:t3")[1].lines
     assert [each.label for each in tasks] == ["t0", "t3", *(f"t{number}" for number in range(50, 60)), "All 60 tasks"]
     assert tasks[-1].href == "/tasks"

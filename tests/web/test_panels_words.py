@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
+from harken.inbox.results import Omission, SurfaceRecord, TaskProgress
 from harken.inbox.views import PulseRow, PulseView
 from harken.model import Consumer, Mailbox, SessionKey, Task, TaskId, TaskState
 from harken.sessions.session import Session
@@ -54,10 +54,10 @@ def a_record(surface: str, seen: int, minutes: int = 5, consumer: str = "claude-
     )
 
 
-def a_standing(name: str, state: TaskState, peers: tuple[str, ...] = (), presence: str = "gone") -> TaskStanding:
+def a_standing(name: str, state: TaskState, peers: tuple[str, ...] = (), presence: str = "gone") -> TaskProgress:
     """A task and where it is."""
     task = Task(id=TaskId(name), title=name.upper(), dir="/w", created_at=NOW, peers=tuple(map(TaskId, peers)))
-    return TaskStanding(task=task, state=state, presence=presence, pending=0)
+    return TaskProgress(task=task, state=state, presence=presence, pending=0)
 
 
 def test_ways_are_told_apart_by_their_evidence() -> None:

@@ -14,11 +14,11 @@ from typing import Any
 import anyio
 import pytest
 
+from harken.automation import Mode, Order, Outcome, RuleVerdict, Run, RunEnd, RunId, RunState
 from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
 from harken.inbox.ticker_events import MOST_NAMED, NAMES, TickerStep
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Consumer, Draft, Mailbox, MessageId, Reader, Sender, SessionKey, Trust
-from harken.reaction import Mode, Order, Outcome, Run, RunEnd, RunId, RunState, Verdict
 from harken.store.contract import Store
 from harken.store.contract.automation import Settlement
 from harken.store.contract.events import Event, EventStore
@@ -159,7 +159,7 @@ async def test_what_rules_do_is_told_with_the_message_it_is_about(fed: Told) -> 
     order = Order(
         agent="codex", workdir="/w", tools=("read_file",), prompt="look", timeout=timedelta(minutes=1), max_turns=1
     )
-    decided = Verdict(message=message, rule="red", mode=Mode.CONFIRM, outcome=Outcome.FIRED, order=order)
+    decided = RuleVerdict(message=message, rule="red", mode=Mode.CONFIRM, outcome=Outcome.FIRED, order=order)
     settlement = Settlement(revision=0, judged=1, verdicts=[decided], keep_since=fed.clock.now())
     with fed.ticker.follow() as follower:
         [action] = await fed.store.rules.settle(settlement)

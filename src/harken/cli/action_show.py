@@ -19,7 +19,7 @@ MINUTE = 60
 OWN_FOLDER = "one of its own"
 
 
-class RunRequest(msgspec.Struct, frozen=True):
+class RunOptions(msgspec.Struct, frozen=True):
     """What a person wants to be run, as far as they said."""
 
     rule: str
@@ -40,7 +40,7 @@ class RunRequest(msgspec.Struct, frozen=True):
         }
 
 
-def show_wish(screen: Screen, wish: RunRequest, rule: Result | None) -> None:
+def show_wish(screen: Screen, wish: RunOptions, rule: Result | None) -> None:
     """Print what would run: what was said, else what the rule says."""
     said = wish.arguments()
     known = rule or {"agent": "", "runs_on": "", "tools": [], "workdir": "", "cannot_run": ""}

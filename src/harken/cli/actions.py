@@ -22,7 +22,7 @@ from harken.control.slow_notice import SlowNotice
 from harken.errors import Conflict, NotFound, Unavailable, UserError
 
 if TYPE_CHECKING:
-    from harken.cli.action_show import RunRequest
+    from harken.cli.action_show import RunOptions
 
 STAYED = 1  # the person said no
 POLL_SECONDS = 0.5
@@ -123,9 +123,9 @@ def run(asked: Invocation, *, ref: str, is_followed: bool, is_agreed: bool, **wi
     """
     import msgspec
 
-    from harken.cli.action_show import RunRequest, show_action
+    from harken.cli.action_show import RunOptions, show_action
 
-    wished = msgspec.convert(wish, RunRequest, strict=False)
+    wished = msgspec.convert(wish, RunOptions, strict=False)
     with DaemonClient(asked.home) as daemon:
         record = daemon.ask("read", ref=ref)["message"]
         if not is_agreed:
@@ -155,7 +155,7 @@ def _ask_once(asked: Invocation, method: str, **params: object) -> Result:
         raise Unavailable("The connection to the daemon broke before it answered.", hint) from exc
 
 
-def _agree(asked: Invocation, daemon: DaemonClient, record: Result, wish: RunRequest) -> None:
+def _agree(asked: Invocation, daemon: DaemonClient, record: Result, wish: RunOptions) -> None:
     """Show what would run, and go on only with a yes."""
     from harken.cli.action_show import show_wish
 

@@ -19,7 +19,7 @@ from harken.control.client import Result
 from harken.errors import NotFound
 
 if TYPE_CHECKING:  # it brings the whole store, and `--help` names this verb too
-    from harken.store.sqlite.recovery import Recovered, RecoveryPlan
+    from harken.store.sqlite.recovery import RecoveryPlan, RecoveryResult
 
 KEPT: Final = "harken.db.lost-"
 WORDS: Final[Mapping[str, str]] = {
@@ -111,7 +111,7 @@ def _show_plan(screen: Screen, plan: RecoveryPlan, home: Home, kept: str) -> Non
             screen.line(f"  keep the old {path.name} as {place.name}")
 
 
-def _record(done: Recovered) -> Result:
+def _record(done: RecoveryResult) -> Result:
     from harken.cli.restore_show import held_record
 
     report = done.report
@@ -134,7 +134,7 @@ def _record(done: Recovered) -> Result:
     }
 
 
-def _show(screen: Screen, done: Recovered) -> None:
+def _show(screen: Screen, done: RecoveryResult) -> None:
     from harken.cli.restore_show import show_held
 
     report = done.report

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import msgspec
 
+from harken.automation import RunId
 from harken.config.home import write_private
 from harken.daemon.peers import UNKNOWN, ancestors, descends_from, held_limit, is_gone, run_of
 from harken.daemon.run_sockets import is_held_in_run
@@ -22,7 +23,6 @@ from harken.hosts.host import GENERIC
 from harken.hosts.process import identity_of, is_alive
 from harken.memory import json_bytes
 from harken.model import RULES, RUN, TASK, Consumer, SessionKey, TaskId
-from harken.reaction import RunId
 from harken.sessions.reading import NamedTask
 from harken.sessions.session import Session
 

@@ -28,23 +28,23 @@ from harken.config.load import load
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
 from harken.daemon.agents import Agents
-from harken.daemon.asking import Asking
 from harken.daemon.callers import Callers
 from harken.daemon.client_account import client_check
+from harken.daemon.confirmations import Confirmations
+from harken.daemon.counters import EventCounters
 from harken.daemon.endpoint import open_endpoint
-from harken.daemon.escalating import escalation
+from harken.daemon.escalation_wiring import escalation
 from harken.daemon.listener import Listener, most_connections
 from harken.daemon.metrics import Metrics
 from harken.daemon.ownership import Ownership
 from harken.daemon.policy import configured_policy, refuse_missing
-from harken.daemon.reacting import Reacting, join
 from harken.daemon.readiness import Readiness
+from harken.daemon.rule_wiring import RuleWiring, join
 from harken.daemon.sdk import Sdk
 from harken.daemon.session_files import SessionFiles
 from harken.daemon.session_wiring import SessionWiring
 from harken.daemon.source_set import SourceSet
 from harken.daemon.supervisor import Supervisor
-from harken.daemon.tally import Tally
 from harken.dispatch.bells import Bells
 from harken.dispatch.desktop import Desktop
 from harken.dispatch.escalation import Escalation
@@ -58,9 +58,9 @@ from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds
 from harken.inbox.channels import Channels
-from harken.inbox.keeping import Keeping
 from harken.inbox.questions import Questions
 from harken.inbox.replies import Replies
+from harken.inbox.retention import MailRetention
 from harken.inbox.taskbook import TaskBook
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
@@ -121,9 +121,9 @@ class Daemon:
     bells: Bells
     wiring: SessionWiring
     source_set: SourceSet
-    reacting: Reacting
-    asking: Asking
-    tally: Tally
+    reacting: RuleWiring
+    asking: Confirmations
+    tally: EventCounters
     readiness: Readiness
     started_at: datetime
     sdk: Sdk = field(default_factory=Sdk)
@@ -182,7 +182,7 @@ class Daemon:
             questions=Questions(self.store, self.clock),
             replies=Replies(self.store.outbox),
             reactions=self.reacting.reactions,
-            keeping=Keeping(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
+            keeping=MailRetention(self.store, upkeep.limits_of(self.settings), lambda: self.journal.last),
             caller=caller,
             session=session,
             request=request,
@@ -262,7 +262,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
     refuse_missing(settings)
     sources = SourceSet(settings, home, clock, os.environ)
     journal, bells, ticker = Journal(home.journal_dir), Bells(home.bells_dir), Ticker()
-    tally = Tally(sources.counted)
+    tally = EventCounters(sources.counted)
     async with _opened(
         home, clock, journal, opener, after_commit=_after_commit(journal, ticker, tally), bells=bells
     ) as store:
@@ -308,7 +308,7 @@ async def compose(home: Home, settings: Settings, clock: Clock, opener: Connect 
                 wiring=wiring,
                 source_set=sources,
                 reacting=reacting,
-                asking=Asking(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
+                asking=Confirmations(store.changes, reacting.reactions, inbox.sessions, clock, usual=settings.runs),
                 tally=tally,
                 readiness=Readiness(store.health.check_writable),
                 started_at=clock.now(),
@@ -349,7 +349,7 @@ async def _inherit(wiring: SessionWiring, files: SessionFiles) -> None:
     await wiring.inherit(left)
 
 
-def _after_commit(journal: Journal, ticker: Ticker, tally: Tally) -> AfterCommit:
+def _after_commit(journal: Journal, ticker: Ticker, tally: EventCounters) -> AfterCommit:
     def observe(events: Sequence[Event]) -> None:
         # The line first: nobody is told of what has none.
         journal.observe(events)

@@ -20,8 +20,8 @@ import psutil
 
 from harken import __version__
 from harken.clock import Clock
+from harken.daemon.counters import OTHER, Counts, EventCounters
 from harken.daemon.supervisor import Health
-from harken.daemon.tally import OTHER, Counts, Tally
 from harken.hosts.registry import hosts
 from harken.sessions.session import Session
 from harken.sources.source import SourceReport, SourceState
@@ -111,7 +111,7 @@ class Metrics:
     store: Store
     database: Path
     clock: Clock
-    tally: Tally
+    tally: EventCounters
     intake: Held
     sessions: Callable[[], Sequence[Session]]
     sources: Callable[[], Sequence[SourceReport]]

@@ -30,7 +30,7 @@ _RINGING = b"1\n"
 _SESSION = "session-"
 
 
-class Waiting(Protocol):
+class WaitingQuery(Protocol):
     """Says what waits for a reader."""
 
     async def __call__(
@@ -136,7 +136,7 @@ class BellRinger:
     """The loop that keeps the bells true."""
 
     def __init__(
-        self, bells: Bells, changes: Changes, sessions: Sessions, waiting: Waiting, hosts: Collection[str]
+        self, bells: Bells, changes: Changes, sessions: Sessions, waiting: WaitingQuery, hosts: Collection[str]
     ) -> None:
         self._bells = bells
         self._changes = changes

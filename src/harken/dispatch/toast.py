@@ -16,10 +16,10 @@ from typing import Final
 
 import anyio
 
+from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState
 from harken.clock import Clock
 from harken.ingest.sanitise import one_line
 from harken.model import Mailbox, Message, MessageId
-from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState
 from harken.rules.rule import QuietHours
 from harken.store.contract import Store
 

@@ -17,7 +17,7 @@ import anyio
 from anyio.abc import TaskGroup
 
 from harken.clock import Clock
-from harken.dispatch.bells import Waiting
+from harken.dispatch.bells import WaitingQuery
 from harken.errors import HarkenError
 from harken.model import WATCH, Attention, Consumer, Delivery, Message, MessageId, SessionKey, State, WakeResult
 from harken.sessions.registry import Sessions
@@ -116,7 +116,7 @@ class Wakes:
         sessions: Sessions,
         clock: Clock,
         *,
-        waiting: Waiting,
+        waiting: WaitingQuery,
         ledger: Ledger,
         give_up: GiveUp,
     ) -> None:

@@ -2,6 +2,6 @@
 
 from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
-from harken.inbox.results import Details, Entry, Pulled, ReplyRow, Sent, Status
+from harken.inbox.results import Details, LedgerEntry, PullResult, ReplyRow, SendResult, Status
 
-__all__ = ["Caller", "Details", "Entry", "Inbox", "Pulled", "ReplyRow", "Role", "Sent", "Status"]
+__all__ = ["Caller", "Details", "Inbox", "LedgerEntry", "PullResult", "ReplyRow", "Role", "SendResult", "Status"]

@@ -15,7 +15,7 @@ from harken.errors import NotFound, UserError
 from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import CHANNELS_ID, Caller
 from harken.inbox.inbox import Inbox
-from harken.inbox.results import ChannelCard, ChannelLine, Sent
+from harken.inbox.results import ChannelCard, ChannelLine, SendResult
 from harken.inbox.seen import mark_seen
 from harken.model import INBOX, LOCAL, Draft, Mailbox, Message, Sender, fresh_id
 from harken.store.contract import Store
@@ -92,7 +92,7 @@ class Channels:
             )
         return found
 
-    async def inject(self, caller: Caller, text: str, *, to: str = "", key: str = "") -> Sent:
+    async def inject(self, caller: Caller, text: str, *, to: str = "", key: str = "") -> SendResult:
         """Hand channel messages to an agent as a message of its own: data, between tool calls or with a prompt.
 
         `text` is what `to_inject` gave, in the words of the surface. Asked again with the same key it is stored once.

@@ -22,7 +22,7 @@ from harken.errors import NotFound, Unavailable, UserError
 from harken.inbox.bounds import Bounds, bounded, fitting, printable
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
-from harken.inbox.results import Details, Entry, Pulled, QueueStats, Sent, Status
+from harken.inbox.results import Details, LedgerEntry, PullResult, QueueStats, SendResult, Status
 from harken.inbox.saying import as_priority, check_answerable, check_message, check_names, check_reply, speaker
 from harken.inbox.task_files import TextFile, write_text
 from harken.inbox.taskbook import TaskBook
@@ -115,7 +115,7 @@ class Inbox:
         priority: str = "normal",
         conversation: str = "",
         upstream_id: str = "",
-    ) -> Sent:
+    ) -> SendResult:
         """Accept a message from this machine. Sent again with the same `upstream_id` it is stored once.
 
         A text that was put down in a file is said by the words that name the file.
@@ -160,7 +160,7 @@ class Inbox:
         hint = "Put it in a file in the task's folder and name that, or send it later with --as-file."
         check_said(text, self._bounds.max_said_chars, "A prompt", hint)
 
-    async def accept(self, draft: Draft) -> Sent:
+    async def accept(self, draft: Draft) -> SendResult:
         """Store what is said on this machine, and say what will happen to it."""
         self._tasks.admit(draft.mailbox or INBOX)
         # Both asked before. A wake may be quicker than the answer of its host, which then seems busy; and whoever waits
@@ -170,8 +170,8 @@ class Inbox:
         appended = (await self._intake.accept([draft]))[0]
         if not appended.is_new:
             known = Forecast(Outlook.KNOWN, "was received before and is not stored again")
-            return Sent(message=appended.message, is_new=False, forecast=known)
-        return Sent(message=appended.message, is_new=True, forecast=self._outlook(appended.message, waiting))
+            return SendResult(message=appended.message, is_new=False, forecast=known)
+        return SendResult(message=appended.message, is_new=True, forecast=self._outlook(appended.message, waiting))
 
     async def _look_at_idle(self) -> None:
         """Ask the hosts of idle sessions whether they can be woken, where only they know."""
@@ -231,7 +231,7 @@ class Inbox:
         surface: str,
         carrier: str,
         choose: Choose | None = None,
-    ) -> Pulled:
+    ) -> PullResult:
         """Hand out what waits, or (not `consume`) show it without handing it out.
 
         `choose` says what an answer can carry; what it lets go whole is handed out, and nothing else.
@@ -242,11 +242,11 @@ class Inbox:
             most = MAX_OFFER if choose else wanted
             found = await self.shown(await self._store.deliveries.peek(reader, most, channel=channel, after=since))
             shown = choose(found, wanted) if choose else Selection(whole=found)
-            return Pulled.of(shown, max(0, await self.count(reader) - len(shown.whole)))
+            return PullResult.of(shown, max(0, await self.count(reader) - len(shown.whole)))
         where = OfferFilter(attentions=frozenset(Attention), choose=choose) if choose else None
         given = await self._offer(reader, wanted, surface, carrier, channel=channel, since=since, where=where)
         is_part = bool(channel or since) or given.leaves_some(wanted)
-        return Pulled.of(given, await self._left(reader) if is_part else 0)
+        return PullResult.of(given, await self._left(reader) if is_part else 0)
 
     async def wait(
         self,
@@ -258,7 +258,7 @@ class Inbox:
         carrier: str,
         choose: Choose | None = None,
         listed: Listed = frozenset,
-    ) -> Pulled:
+    ) -> PullResult:
         """Hand out what waits as soon as there is something; nothing after the time, which is capped.
 
         `choose` says what an answer can carry; what it only lists ends the wait too, but for what was `listed` before.
@@ -288,7 +288,7 @@ class Inbox:
                 session.require_reading()
                 reader = session.reader
         is_part = found[0].leaves_some(wanted) or bool(listed())
-        return Pulled.of(found[0], await self._left(reader) if is_part else 0)
+        return PullResult.of(found[0], await self._left(reader) if is_part else 0)
 
     async def waiting(
         self,
@@ -442,10 +442,10 @@ class Inbox:
         """Return a message with its ledger and replies."""
         message = await self._store.messages.get(ref)
         deliveries = {delivery.consumer: delivery for delivery in await self._store.deliveries.ledger(message.id)}
-        ledger = [Entry(consumer=name, state=d.state, delivery=d) for name, d in deliveries.items()]
+        ledger = [LedgerEntry(consumer=name, state=d.state, delivery=d) for name, d in deliveries.items()]
         here = [place for place in await self._store.deliveries.consumers() if place.mailbox == message.mailbox]
         others = [place for place in here if place.consumer not in deliveries]
-        ledger += [Entry(consumer=p.consumer, state=State.QUEUED) for p in others if p.cursor < message.seq]
+        ledger += [LedgerEntry(consumer=p.consumer, state=State.QUEUED) for p in others if p.cursor < message.seq]
         not_given = [p.consumer for p in others if p.left_out and message.seq <= min(p.left_out.up_to, p.cursor)]
         return Details(
             message=message, ledger=ledger, not_given=not_given, replies=await self._store.outbox.to_message(message.id)

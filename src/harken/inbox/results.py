@@ -28,13 +28,13 @@ from harken.store.contract.outbox import OutboxRow as ReplyRow
 from harken.store.contract.people import Mute
 
 __all__ = [
-    "Details", "Entry", "Omission", "OpenOffer", "Pulled", "QueueStats", "ReplyRow", "Sent", "Status", "SurfaceRecord",
-    "TaskStanding",
+    "Details", "LedgerEntry", "Omission", "OpenOffer", "PullResult", "QueueStats", "ReplyRow", "SendResult", "Status",
+    "SurfaceRecord", "TaskProgress",
 ]  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Sent:
+class SendResult:
     """A message that was accepted, and truthfully what will happen to it."""
 
     message: Message
@@ -44,7 +44,7 @@ class Sent:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pulled:
+class PullResult:
     """What was handed out, what is only listed because it does not fit, and how much still waits."""
 
     offers: Sequence[Offer]
@@ -53,7 +53,7 @@ class Pulled:
     too_long: frozenset[MessageId] = frozenset()  # fit no answer
 
     @classmethod
-    def of(cls, given: Selection, remaining: int) -> Pulled:
+    def of(cls, given: Selection, remaining: int) -> PullResult:
         """Return what an answer carries, with how much waits beside it."""
         return cls(offers=given.whole, cut=given.cut, too_long=given.too_long, remaining=remaining)
 
@@ -64,7 +64,7 @@ class Pulled:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class LedgerEntry:
     """One consumer's line in the ledger of a message; without a delivery it is still queued."""
 
     consumer: Consumer
@@ -77,7 +77,7 @@ class Details:
     """A message, its ledger, who was not given it when they began, and the replies to it."""
 
     message: Message
-    ledger: Sequence[Entry]
+    ledger: Sequence[LedgerEntry]
     not_given: Sequence[Consumer]
     replies: Sequence[ReplyRow]
 
@@ -94,7 +94,7 @@ class QueueStats:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TaskStanding:
+class TaskProgress:
     """A task, where it is, what its session does (a `Presence`, or `gone`), and how much it has not seen."""
 
     task: Task

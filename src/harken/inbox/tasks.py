@@ -19,7 +19,7 @@ from harken.errors import Refused, UserError
 from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
 from harken.inbox.naming import given_id, task_id
-from harken.inbox.results import Pulled, Sent, TaskStanding
+from harken.inbox.results import PullResult, SendResult, TaskProgress
 from harken.inbox.taskbook import TASK_CHANNEL, TaskBook
 from harken.ingest.lengths import check_said
 from harken.ingest.sanitise import one_line
@@ -69,7 +69,7 @@ class Tasks:
         """Return the id that a new task with this title would have."""
         return task_id(_title(title), self._book.used)
 
-    async def new(self, caller: Caller, asked: NewTask) -> TaskStanding:
+    async def new(self, caller: Caller, asked: NewTask) -> TaskProgress:
         """Make a task. Its prompt becomes the first message in its mailbox, which waits for its first session."""
         caller.require_owner("make tasks")
         title = _title(asked.title)
@@ -101,17 +101,17 @@ class Tasks:
             await self._inbox.send(caller, asked.prompt, channel=TASK_CHANNEL, to=task.mailbox, upstream_id=key)
         return await self.show(task.id)
 
-    async def list(self, *, with_done: bool = False) -> Sequence[TaskStanding]:
+    async def list(self, *, with_done: bool = False) -> Sequence[TaskProgress]:
         """Return the tasks, in the order in which they were made."""
         tasks = [task for task in self._book.every() if with_done or task.done_at is None]
         unread = {place.consumer: place.unread - place.leased for place in await self._store.deliveries.consumers()}
         return [self._seen_from(task, unread.get(task.consumer, 0)) for task in tasks]
 
-    async def show(self, name: str) -> TaskStanding:
+    async def show(self, name: str) -> TaskProgress:
         """Return a task and how it stands."""
         return await self._standing(self._book.find(name))
 
-    async def link(self, caller: Caller, name: str, other: str, *, is_on: bool) -> TaskStanding:
+    async def link(self, caller: Caller, name: str, other: str, *, is_on: bool) -> TaskProgress:
         """Link two tasks so that each is the other's peer, or end that."""
         caller.require_owner("link tasks")
         first, second = self._book.find(name), self._book.find(other)
@@ -123,7 +123,7 @@ class Tasks:
         await self.refresh()
         return await self.show(first.id)
 
-    async def finish(self, caller: Caller, name: str) -> tuple[TaskStanding, int]:
+    async def finish(self, caller: Caller, name: str) -> tuple[TaskProgress, int]:
         """Let a task be done: it takes no more mail, and what waited for it is refused. Return how much that was."""
         caller.require_owner("end tasks")
         task = self._book.find(name)
@@ -160,7 +160,7 @@ class Tasks:
         priority: str = "normal",
         key: str = "",
         as_file: bool = False,
-    ) -> Sent:
+    ) -> SendResult:
         """Send a message to a task, from its user or from another task; as a file in its folder, if that is wanted."""
         task = self._open(name)
         text = await self._inbox.write_as_file(caller, task.mailbox, body) if as_file else body
@@ -178,7 +178,7 @@ class Tasks:
         cwd: str = "",
         key: str = "",
         as_file: bool = False,
-    ) -> Sent:
+    ) -> SendResult:
         """Send a message to the task that the caller's own is linked to; with several it must be named."""
         own = self.own(caller, cwd)
         peers = [self._book.find(name) for name in own.peers]
@@ -205,7 +205,7 @@ class Tasks:
         cwd: str = "",
         consume: bool = True,
         choose: Callable[[Task], Choose | None] | None = None,
-    ) -> tuple[Task, Pulled]:
+    ) -> tuple[Task, PullResult]:
         """Hand out what a task has not seen yet, what is urgent first; as much as an answer about it can carry."""
         task = self._named_or_own(caller, name, cwd)
         self._require_own(caller, task)
@@ -306,14 +306,14 @@ class Tasks:
     def _here(self, task: Task) -> Sequence[Session]:
         return [session for session in self._inbox.sessions.live() if session.consumer == task.consumer]
 
-    async def _standing(self, task: Task) -> TaskStanding:
+    async def _standing(self, task: Task) -> TaskProgress:
         reader = Reader(consumer=task.consumer, session=SessionKey(""), mailboxes=(task.mailbox,))
         unread = await self._store.deliveries.unread(reader)
         return self._seen_from(task, unread.count - unread.leased)
 
-    def _seen_from(self, task: Task, pending: int) -> TaskStanding:
+    def _seen_from(self, task: Task, pending: int) -> TaskProgress:
         sessions = self._here(task) if task.done_at is None else []
-        return TaskStanding(
+        return TaskProgress(
             task=task,
             state=task.state(is_running=bool(sessions)),
             presence=_presence(sessions),

@@ -18,7 +18,7 @@ from harken.inbox.bounds import bounded, fitting
 from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook
 from harken.inbox.inbox import TRIAL, Inbox
-from harken.inbox.results import ChannelLine, Entry, ReplyRow, TaskStanding
+from harken.inbox.results import ChannelLine, LedgerEntry, ReplyRow, TaskProgress
 from harken.inbox.saying import as_priority
 from harken.inbox.seen import FARTHEST, SEEN_AT_ONCE, mark_seen
 from harken.inbox.taskbook import TASK_CHANNEL
@@ -49,7 +49,7 @@ OTHER: Final = "other"
 _HOUR: Final = timedelta(hours=1)
 
 
-ListTasks = Callable[[], Awaitable[Sequence[TaskStanding]]]
+ListTasks = Callable[[], Awaitable[Sequence[TaskProgress]]]
 """Returns the open tasks, with how each stands."""
 
 
@@ -65,11 +65,11 @@ class MailboxLine:
     waiting: int
     head: int
     last_at: datetime | None
-    task: TaskStanding | None = None
+    task: TaskProgress | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class MailOverview:
     """The left side of the page: `inbox` first, then other mailboxes; channels; open tasks, running ones first."""
 
     mailboxes: Sequence[MailboxLine]
@@ -87,7 +87,7 @@ class TimelineItem:
     """
 
     message: Message
-    ledger: Sequence[Entry]
+    ledger: Sequence[LedgerEntry]
     replies: Sequence[ReplyRow]
     quoted: Message | None = None
     edits: Sequence[Message] = ()
@@ -137,7 +137,7 @@ class Views:
         self._inbox = inbox
         self._clock = clock
 
-    async def overview(self) -> Overview:
+    async def overview(self) -> MailOverview:
         """Return every mailbox, channel and open task, with what is new in each."""
         standings = {each.task.mailbox: each for each in await self._list_tasks()}
         places = await self._store.deliveries.consumers()
@@ -158,7 +158,7 @@ class Views:
         ]
         order = {name: index for index, name in enumerate(standings)}
         channels = await self._store.timeline.channels(MAX_CHANNELS)
-        return Overview(
+        return MailOverview(
             mailboxes=sorted(
                 (line for line in lines if _is_listed(line)), key=lambda line: (line.name != INBOX, line.name)
             ),
@@ -316,7 +316,7 @@ def is_folded(message: Message, into: Message) -> bool:
 def _item(
     message: Message,
     *,
-    ledger: Sequence[Entry],
+    ledger: Sequence[LedgerEntry],
     replies: Sequence[ReplyRow],
     later: Sequence[Message],
     quoted: Message | None,
@@ -343,11 +343,13 @@ def _readers(places: Collection[ConsumerState]) -> Mapping[Mailbox, Sequence[Con
     return readers
 
 
-def _ledger(message: Message, deliveries: Sequence[Delivery], readers: Sequence[ConsumerState]) -> Sequence[Entry]:
+def _ledger(
+    message: Message, deliveries: Sequence[Delivery], readers: Sequence[ConsumerState]
+) -> Sequence[LedgerEntry]:
     given = {delivery.consumer: delivery for delivery in deliveries if delivery.consumer != WATCH}
-    entries = [Entry(consumer=name, state=delivery.state, delivery=delivery) for name, delivery in given.items()]
+    entries = [LedgerEntry(consumer=name, state=delivery.state, delivery=delivery) for name, delivery in given.items()]
     return entries + [
-        Entry(consumer=place.consumer, state=State.QUEUED)
+        LedgerEntry(consumer=place.consumer, state=State.QUEUED)
         for place in readers
         if place.cursor < message.seq and place.consumer not in given
     ]

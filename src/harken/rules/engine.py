@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from datetime import timedelta, tzinfo
 from typing import Final
 
+from harken.automation import DEEPEST_CHAIN, MOST_WAITING, Mode, Order, Outcome, RuleFiring, RuleState, RuleVerdict
 from harken.model import Message, MessageId, Trust
-from harken.reaction import DEEPEST_CHAIN, MOST_WAITING, Fired, Mode, Order, Outcome, RuleState, Verdict
 from harken.rules.durations import format_duration
 from harken.rules.match import RuleMatch
 from harken.rules.prompt import render_prompt
@@ -40,7 +40,7 @@ def decide(
     local: tzinfo,
     nonce: Callable[[], str],
     is_replay: bool = False,
-) -> list[Verdict]:
+) -> list[RuleVerdict]:
     """Return the verdict on each match, message by message, as if each had been settled before the next.
 
     `ancestry` are the rules that led to a message, nearest first; `unable` says by name which rules cannot run, and
@@ -55,7 +55,7 @@ def decide(
             if held is None:
                 deciding.fire(message, candidate)
             verdicts.append(
-                Verdict(
+                RuleVerdict(
                     message=message.id,
                     rule=rule.name,
                     mode=rule.mode,
@@ -104,7 +104,7 @@ class _DecisionState:
 
     def fire(self, message: Message, candidate: RuleMatch) -> None:
         """Begin the windows of a rule that fires, and let its action wait."""
-        rule, fired = candidate.rule, Fired(message.id, message.received_at)
+        rule, fired = candidate.rule, RuleFiring(message.id, message.received_at)
         self._fired[rule.name] = fired
         self._duplicates[rule.name, candidate.digest] = fired
         self._waiting += rule.is_run and not self._is_replay
@@ -141,7 +141,7 @@ class _DecisionState:
             return None
         return _HoldReason(Outcome.FULL, f"{MOST_WAITING} actions wait already: answer or decline some")
 
-    def _when(self, fired: Fired, message: Message) -> str:
+    def _when(self, fired: RuleFiring, message: Message) -> str:
         at = fired.at.astimezone(self._local)
         is_same_day = at.date() == message.received_at.astimezone(self._local).date()
         return f"at {at:%H:%M}" if is_same_day else f"on {at:%Y-%m-%d at %H:%M}"
@@ -163,7 +163,7 @@ def _by_chain(rule: Rule, ancestry: Sequence[str]) -> _HoldReason | None:
     return None
 
 
-def _is_inside(message: Message, fired: Fired, window: timedelta) -> bool:
+def _is_inside(message: Message, fired: RuleFiring, window: timedelta) -> bool:
     # Either way round: after the clock stepped back, a window in the future must not silence a rule for long.
     return abs(message.received_at - fired.at) < window
 

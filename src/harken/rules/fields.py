@@ -11,8 +11,8 @@ from collections.abc import Mapping
 from datetime import time, timedelta
 from typing import Final
 
+from harken.automation import Mode
 from harken.model import Trust
-from harken.reaction import Mode
 from harken.rules import pattern
 from harken.rules.durations import DurationFault, format_duration, parse_duration
 from harken.rules.fault import FieldMisfit, closest

@@ -16,10 +16,10 @@ from typing import Final
 import anyio
 import anyio.to_thread
 
+from harken.automation import ACTIONS, RuleState, RuleVerdict
 from harken.clock import Clock
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.model import AGENT, OUTBOX, RULES, Mailbox, Message, fresh_id
-from harken.reaction import ACTIONS, RuleState, Verdict
 from harken.rules.book import RuleBook
 from harken.rules.chat import answer_in
 from harken.rules.engine import decide
@@ -182,7 +182,7 @@ class RuleJudge:
             return
         raise Conflict("What rules decide from changes all the time.", "It is tried again.")
 
-    def _settlement(self, standing: RuleState, verdicts: Sequence[Verdict], place: int) -> Settlement:
+    def _settlement(self, standing: RuleState, verdicts: Sequence[RuleVerdict], place: int) -> Settlement:
         return Settlement(
             revision=standing.revision,
             judged=max(place, standing.judged),

@@ -15,8 +15,8 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final, NoReturn, TypeVar
 
+from harken.automation import Mode
 from harken.model import INBOX, Trust
-from harken.reaction import Mode
 from harken.rules import fields
 from harken.rules.fault import FieldMisfit, InvalidRules, RuleFault, closest, shown
 from harken.rules.prompt import WORDS, words_in

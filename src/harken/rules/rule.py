@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from datetime import datetime, time, timedelta
 from typing import Final
 
+from harken.automation import Mode
 from harken.model import INBOX, Trust
-from harken.reaction import Mode
 
 ANY: Final = "*"
 DEFAULT_TIMEOUT: Final = timedelta(minutes=10)

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeAlias
 
+from harken.automation import Mode
 from harken.model import Trust
-from harken.reaction import Mode
 from harken.rules import durations, fields, pattern
 from harken.rules.load import MOST_KEYS, MOST_RULES
 from harken.rules.prompt import WORDS

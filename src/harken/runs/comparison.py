@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
-from harken.reaction import ChangeKind
+from harken.automation import ChangeKind
 from harken.runs.snapshot import MOST_HELD_BYTES, FolderSnapshot
 from harken.runs.tree import EntryKind, FolderTree, HeldState, TreeEntry, read_content
 

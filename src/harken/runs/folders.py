@@ -18,9 +18,9 @@ from typing import Final
 
 import msgspec
 
+from harken.automation import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.errors import UserError
 from harken.memory import json_bytes
-from harken.reaction import ChangeKind, FileChange, FolderChanges, Run, RunEnd, RunId, RunState
 from harken.runs.comparison import FolderDifference, differences
 from harken.runs.diff import unified_diff
 from harken.runs.held import GIT, GIT_SETTINGS, HeldPaths, is_undone

@@ -17,9 +17,9 @@ from typing import BinaryIO, Final
 import anyio
 import msgspec
 
+from harken.automation import OutputLine, OutputPart, RunId
 from harken.memory import json_bytes
 from harken.model import timestamp
-from harken.reaction import OutputLine, OutputPart, RunId
 
 _log = logging.getLogger("harken.runs")
 

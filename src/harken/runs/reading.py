@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import Final
 
+from harken.automation import RunEnd, RunState
 from harken.ingest.lengths import chars_within, utf8_bytes
 from harken.model import MAX_TEXT_BYTES
-from harken.reaction import RunEnd, RunState
 from harken.runs.sandbox import OutputEvent, OutputKind, OutputReader
 
 MOST_DENIED: Final = 500

@@ -21,10 +21,7 @@ import anyio
 import anyio.to_thread
 from anyio.abc import TaskGroup
 
-from harken.clock import Clock
-from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
-from harken.model import Mailbox, fresh_id
-from harken.reaction import (
+from harken.automation import (
     ACTIONS,
     Action,
     ActionState,
@@ -36,6 +33,9 @@ from harken.reaction import (
     RunId,
     RunState,
 )
+from harken.clock import Clock
+from harken.errors import Conflict, HarkenError, NotFound, Unavailable, UserError
+from harken.model import Mailbox, fresh_id
 from harken.runs.choosing import ChosenHost, HostChooser
 from harken.runs.folders import RunFolders, judged, told_changes
 from harken.runs.mark import LETTERS, PREFIX

@@ -18,7 +18,7 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from harken.reaction import ChangeKind
+from harken.automation import ChangeKind
 from harken.runs.comparison import FolderDifference
 from harken.runs.held import GIT, HEAD, fold, is_repository
 from harken.runs.snapshot import PRIVATE_FILE, PRIVATE_FOLDER, FolderSnapshot

@@ -30,7 +30,7 @@ from harken.errors import UserError
 from harken.memory import json_bytes
 from harken.model import timestamp
 from harken.store.journal_reader import every_line, number_of
-from harken.store.sqlite.snapshot import Told, examine, last_event, refuse_foreign, take
+from harken.store.sqlite.snapshot import CopyProgress, examine, last_event, refuse_foreign, take
 
 FORMAT: Final = 1
 ABOUT: Final = "harken-backup.json"
@@ -59,7 +59,7 @@ class BackupHeader:
     last_event: int
 
 
-def pack(home: Home, stream: IO[bytes], work: Path, told: Told) -> tuple[BackupHeader, int]:
+def pack(home: Home, stream: IO[bytes], work: Path, told: CopyProgress) -> tuple[BackupHeader, int]:
     """Write a backup to a stream; `work` is a private folder with room for the database. Returns how many files too."""
     copy = work / DATABASE
     newest = take(home.database, copy, told)

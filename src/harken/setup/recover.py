@@ -15,7 +15,7 @@ from harken.config.lock import single_instance
 from harken.errors import Conflict
 from harken.store.identity import identity_text
 from harken.store.sqlite.connection import files_of
-from harken.store.sqlite.recovery import Recovered
+from harken.store.sqlite.recovery import RecoveryResult
 
 WORKING: Final = ".recover-"
 
@@ -46,7 +46,7 @@ def work_folder(home: Home) -> Iterator[Path]:
         shutil.rmtree(work, ignore_errors=True)
 
 
-def exchange(home: Home, new: Path, done: Recovered, kept: str) -> Sequence[Callable[[], object]]:
+def exchange(home: Home, new: Path, done: RecoveryResult, kept: str) -> Sequence[Callable[[], object]]:
     """Return the steps that put the new database in place, and the old files aside, together.
 
     Whoever is stopped between two of them finds the old database or the new one under the name, and can begin again.

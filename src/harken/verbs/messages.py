@@ -10,7 +10,7 @@ import msgspec
 
 from harken import render
 from harken.budget import ResultBudget, longest_piece
-from harken.inbox import Pulled, Role
+from harken.inbox import PullResult, Role
 from harken.model import Attention, Consumer, DeliveryId, Message, Offer, fresh_id
 from harken.verbs import questions, shapes
 from harken.verbs.tool import FROM_OUTSIDE, AnyCall, ToolAnswer, ToolArgument, ToolCall, cut_note, plain, tool_of
@@ -155,7 +155,7 @@ PULL_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(re
 WAIT_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(render.for_wait, render.cut_for_wait))
 
 
-async def pull(context: AnyCall, a: Pull) -> Pulled:
+async def pull(context: AnyCall, a: Pull) -> PullResult:
     """Take what is unread."""
     pulled = await context.inbox.pull(
         await context.read_as(a.consumer, must_exist=a.peek),
@@ -182,7 +182,7 @@ async def _inbox_pull(call: ToolCall, a: Pull) -> ToolAnswer:
     return ToolAnswer(found, pulled.remaining, cut_note(pulled, call.tool), len(pulled.too_long))
 
 
-async def wait(context: AnyCall, a: Wait) -> Pulled:
+async def wait(context: AnyCall, a: Wait) -> PullResult:
     """Take what is unread, waiting for it."""
     pulled = await context.inbox.wait(
         await context.read_as(a.consumer),

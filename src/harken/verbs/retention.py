@@ -6,7 +6,7 @@ from datetime import datetime
 from typing import Annotated, Final
 
 from harken.errors import UserError
-from harken.inbox.keeping import Chosen, Kept
+from harken.inbox.retention import ExportedMessage, ExportFilter
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
@@ -42,7 +42,7 @@ class RetentionRun(Arguments):
 
 async def _export(context: CallContext, a: Export) -> object:
     context.caller.require_owner("export messages")
-    chosen = Chosen(
+    chosen = ExportFilter(
         mailbox=a.mailbox,
         channel=a.channel,
         source=a.source,
@@ -54,7 +54,7 @@ async def _export(context: CallContext, a: Export) -> object:
     return {"messages": [_kept(each) for each in page]}
 
 
-def _kept(each: Kept) -> dict[str, object]:
+def _kept(each: ExportedMessage) -> dict[str, object]:
     record = shapes.message(each.message, each.seen_by)
     if each.ledger is None or each.replies is None:
         return record

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
-from harken.inbox.reactions import Judged, Overview, RuleCard, RunCard, Summary, Tested, Told
+from harken.automation import FolderChanges, OutputPart, RuleVerdict, RunState
+from harken.inbox.automation import (
+    ActionDetails,
+    AutomationOverview,
+    AutomationSummary,
+    JudgedMessage,
+    RuleCard,
+    RuleReplay,
+    RunCard,
+)
 from harken.model import Message, timestamp
-from harken.reaction import FolderChanges, OutputPart, RunState, Verdict
 from harken.rules.durations import format_duration
 
 GLANCE_CHARS = 400
@@ -59,7 +67,7 @@ def rule(card: RuleCard) -> dict[str, object]:
     }
 
 
-def overview(found: Overview) -> dict[str, object]:
+def overview(found: AutomationOverview) -> dict[str, object]:
     """Return the rules in force, and how things stand."""
     return {
         "rules": [rule(card) for card in found.cards],
@@ -75,7 +83,7 @@ def overview(found: Overview) -> dict[str, object]:
     }
 
 
-def summary(found: Summary) -> dict[str, object]:
+def summary(found: AutomationSummary) -> dict[str, object]:
     """Return how things stand, in a few numbers."""
     return {
         "rules": found.rules,
@@ -89,7 +97,7 @@ def summary(found: Summary) -> dict[str, object]:
     }
 
 
-def verdict(it: Verdict, action: str = "") -> dict[str, object]:
+def verdict(it: RuleVerdict, action: str = "") -> dict[str, object]:
     """Return what a rule makes of a message."""
     return {
         "rule": it.rule,
@@ -101,7 +109,7 @@ def verdict(it: Verdict, action: str = "") -> dict[str, object]:
     }
 
 
-def judged(found: Judged) -> dict[str, object]:
+def judged(found: JudgedMessage) -> dict[str, object]:
     """Return a message and what rules make of it."""
     actions = found.actions or {}
     decided = [verdict(each, actions[each.rule].id if each.rule in actions else "") for each in found.decided]
@@ -112,7 +120,7 @@ def judged(found: Judged) -> dict[str, object]:
     }
 
 
-def tested(found: Tested) -> dict[str, object]:
+def tested(found: RuleReplay) -> dict[str, object]:
     """Return what a replay found."""
     return {
         "messages": [
@@ -124,7 +132,7 @@ def tested(found: Tested) -> dict[str, object]:
     }
 
 
-def action(told: Told) -> dict[str, object]:
+def action(told: ActionDetails) -> dict[str, object]:
     """Return an action."""
     it, order = told.action, told.action.order
     return {

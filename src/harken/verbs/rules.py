@@ -8,9 +8,9 @@ from typing import Annotated, Final
 
 import msgspec
 
+from harken.automation import ActionState
 from harken.errors import NotFound, UserError
-from harken.inbox.reactions import RunCard, Told, Wish
-from harken.reaction import ActionState
+from harken.inbox.automation import ActionDetails, RunCard, RunRequest
 from harken.verbs import rule_shapes as shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about, position
 
@@ -164,7 +164,7 @@ async def _run_now(context: CallContext, a: RunNow) -> object:
     told = await context.reactions.run_now(
         context.caller,
         a.message,
-        Wish(rule=a.rule, agent=a.agent, tools=tuple(a.tools), workdir=a.workdir, prompt=a.prompt),
+        RunRequest(rule=a.rule, agent=a.agent, tools=tuple(a.tools), workdir=a.workdir, prompt=a.prompt),
         key=a.key,
     )
     return shapes.action(told)
@@ -184,7 +184,7 @@ async def _output(context: CallContext, a: FollowRun) -> object:
     return shapes.output(*await context.reactions.output(a.run, a.after, a.wait))
 
 
-def _may_see(context: CallContext, found: Told | RunCard) -> bool:
+def _may_see(context: CallContext, found: ActionDetails | RunCard) -> bool:
     """Whether what an action or a run is about is for the caller."""
     return found.message is None or context.may_read(found.message)
 

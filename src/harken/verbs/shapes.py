@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from harken.inbox import Details, Entry, Pulled, ReplyRow, Sent, Status
-from harken.inbox.results import ChannelCard, Omission, SurfaceRecord, TaskStanding
+from harken.inbox import Details, LedgerEntry, PullResult, ReplyRow, SendResult, Status
+from harken.inbox.results import ChannelCard, Omission, SurfaceRecord, TaskProgress
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
     TASK,
@@ -68,7 +68,7 @@ def channel(value: ChannelCard) -> dict[str, object]:
     }
 
 
-def sent(value: Sent) -> dict[str, object]:
+def sent(value: SendResult) -> dict[str, object]:
     """An accepted message."""
     return {
         "id": value.message.id,
@@ -80,7 +80,7 @@ def sent(value: Sent) -> dict[str, object]:
     }
 
 
-def pulled(value: Pulled) -> dict[str, object]:
+def pulled(value: PullResult) -> dict[str, object]:
     """What was handed out, and what does not fit."""
     messages = [*map(offer, value.offers), *map(cut_offer, value.cut)]
     return {"unread_remaining": value.remaining, "messages": messages}
@@ -104,7 +104,7 @@ def delivery(value: Delivery) -> dict[str, object]:
     }
 
 
-def entry(value: Entry) -> dict[str, object]:
+def entry(value: LedgerEntry) -> dict[str, object]:
     """One line of a ledger."""
     if value.delivery is None:
         return {"consumer": value.consumer, "state": value.state.value}
@@ -154,7 +154,7 @@ def session(value: Session) -> dict[str, object]:
     }
 
 
-def task(value: TaskStanding) -> dict[str, object]:
+def task(value: TaskProgress) -> dict[str, object]:
     """A task, and how it stands."""
     item = value.task
     return {
@@ -194,7 +194,7 @@ def piece(value: Piece) -> dict[str, object]:
     return {"message": message, "offset": value.start, "length": length, "next_offset": value.next_start}
 
 
-def sent_to_task(value: Sent) -> dict[str, object]:
+def sent_to_task(value: SendResult) -> dict[str, object]:
     """A message that a task was sent."""
     return {**sent(value), "task": value.message.mailbox.removeprefix(TASK)}
 

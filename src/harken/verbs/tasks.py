@@ -15,8 +15,8 @@ from anyio import CancelScope, to_thread
 from harken import render
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import host_name
-from harken.inbox import Pulled
-from harken.inbox.results import TaskStanding
+from harken.inbox import PullResult
+from harken.inbox.results import TaskProgress
 from harken.inbox.tasks import NewTask
 from harken.model import Task, TaskId
 from harken.verbs import shapes
@@ -33,7 +33,7 @@ _OWN = "the caller's own when empty."
 class MadeTask:
     """A task with its folder: what was written there for its agent, and what the person has to know."""
 
-    task: TaskStanding
+    task: TaskProgress
     folder: Path
     seeded: SeedReport
     notes: Sequence[str]
@@ -284,7 +284,7 @@ def _forms(task: Task) -> MessageForms:
     )
 
 
-async def check_inbox(context: AnyCall, a: CheckInbox) -> tuple[Task, Pulled]:
+async def check_inbox(context: AnyCall, a: CheckInbox) -> tuple[Task, PullResult]:
     """Take what a task has not seen."""
     task, pulled = await context.tasks.check(
         context.caller,

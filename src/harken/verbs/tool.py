@@ -18,7 +18,7 @@ import msgspec
 from harken import render
 from harken.budget import ResultBudget
 from harken.errors import Unavailable, UserError
-from harken.inbox import Caller, Inbox, Pulled
+from harken.inbox import Caller, Inbox, PullResult
 from harken.inbox.tasks import Tasks
 from harken.memory import json_bytes
 from harken.model import DeliveryId, Mailbox, Message, MessageId, Offer, Reader, SessionKey
@@ -89,7 +89,7 @@ class ToolCall:
         said = hashlib.sha256(f"{to}\n{body}".encode("utf-8", "surrogatepass")).hexdigest()[:16]
         return f"{self.edge}/{self.request}/{said}"
 
-    def took(self, pulled: Pulled) -> None:
+    def took(self, pulled: PullResult) -> None:
         """Note what the answer will carry, and what it will list."""
         self.note(pulled.offers)
         self.note_listed(pulled)
@@ -103,7 +103,7 @@ class ToolCall:
         """Return what the session has heard of by its first words, because it fits no result."""
         return self.session.listed if self.session else frozenset()
 
-    def note_listed(self, pulled: Pulled) -> None:
+    def note_listed(self, pulled: PullResult) -> None:
         """Note what the answer will list: once it is written, the session need not hear of that again."""
         if (session := self.session) is not None and pulled.too_long:
             named = pulled.too_long.intersection(offer.message.id for offer in pulled.cut)
@@ -156,7 +156,7 @@ class ToolAnswer:
         return [json_bytes(self.value).decode(), *([more] if more else [])]
 
 
-def cut_note(pulled: Pulled, tool: str) -> str:
+def cut_note(pulled: PullResult, tool: str) -> str:
     """Return the line about what a result holds cut; empty when it holds everything whole."""
     return render.cut_line(len(pulled.cut), tool, is_next=pulled.is_next) if pulled.cut else ""
 

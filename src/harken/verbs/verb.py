@@ -18,13 +18,13 @@ from harken.errors import NotFound, Refused, UserError
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.host import GENERIC
 from harken.hosts.registry import host_named
-from harken.inbox import Caller, Inbox, Pulled, Role
+from harken.inbox import Caller, Inbox, PullResult, Role
 from harken.inbox.access import Access
+from harken.inbox.automation import Automation
 from harken.inbox.channels import Channels
-from harken.inbox.keeping import Keeping
 from harken.inbox.questions import Questions
-from harken.inbox.reactions import Reactions
 from harken.inbox.replies import Replies
+from harken.inbox.retention import MailRetention
 from harken.inbox.tasks import Tasks
 from harken.model import Consumer, Mailbox, Message, MessageId, Reader, SessionKey
 from harken.render import Piece
@@ -113,8 +113,8 @@ class CallContext:
     channels: Channels
     questions: Questions
     replies: Replies
-    reactions: Reactions
-    keeping: Keeping
+    reactions: Automation
+    keeping: MailRetention
     caller: Caller
     session: SessionKey
     request: str
@@ -176,7 +176,7 @@ class CallContext:
         shown = longest_piece(message, start, self.result_bytes, shapes.piece, printed_bytes)
         return min(asked, shown, key=lambda piece: piece.end)
 
-    def took(self, pulled: Pulled) -> None:
+    def took(self, pulled: PullResult) -> None:
         """Note what an answer lists because it is too long: it does not end the next wait of the agent."""
         if self.agent:
             self.agent.note_listed(pulled.too_long.intersection(offer.message.id for offer in pulled.cut))

@@ -35,7 +35,7 @@ from harken.sources.microsoft.responses import (
     ResponseFailure,
     ResponseRefresh,
     ResponseRetry,
-    Verdict,
+    RuleVerdict,
     broken_off,
     verdict_of,
 )
@@ -287,7 +287,7 @@ class GraphClient:
                 case ResponseRetry():
                     await self._pause(call, tries, verdict)
 
-    async def _try(self, call: _Call, tries: _Tries) -> Verdict:
+    async def _try(self, call: _Call, tries: _Tries) -> RuleVerdict:
         tries.token = await self._token(tries)
         request_id = call.request_id or str(uuid.uuid4())
         headers = {**call.headers, "Authorization": f"Bearer {tries.token}", "client-request-id": request_id}
@@ -304,7 +304,7 @@ class GraphClient:
             self._log_failure(call, f"answered {answer.status}", request_id, _told_id(answer))
         return self._within(verdict)
 
-    def _within(self, verdict: Verdict) -> Verdict:
+    def _within(self, verdict: RuleVerdict) -> RuleVerdict:
         """Keep where to begin again only if that is Graph itself."""
         if isinstance(verdict, ResponseFailure) and isinstance(verdict.error, PositionGone):
             return ResponseFailure(PositionGone(self._address.begin_again(verdict.error.location)))

@@ -109,7 +109,7 @@ class ResponseFailure:
     after: float | None = None
 
 
-Verdict: TypeAlias = ResponseDone | ResponseRetry | ResponseRefresh | ResponseFailure
+RuleVerdict: TypeAlias = ResponseDone | ResponseRetry | ResponseRefresh | ResponseFailure
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +125,7 @@ class _Said:
         return ": ".join(each for each in (self.codes[0] if self.codes else "", told) if each)
 
 
-def verdict_of(method: str, answer: HttpAnswer, present: datetime, *, is_list: bool = False) -> Verdict:
+def verdict_of(method: str, answer: HttpAnswer, present: datetime, *, is_list: bool = False) -> RuleVerdict:
     """Return what an answer to a request means; `is_list` if a page of a list was asked for."""
     is_reading = method == "GET"
     if answer.status in _OK:
@@ -141,14 +141,14 @@ def verdict_of(method: str, answer: HttpAnswer, present: datetime, *, is_list: b
     return ResponseFailure(_refusal(answer.status, said))
 
 
-def broken_off(method: str, reason: str, *, is_unsent: bool) -> Verdict:
+def broken_off(method: str, reason: str, *, is_unsent: bool) -> RuleVerdict:
     """Return what it means that no answer came; `is_unsent` if the request cannot have reached the service."""
     if method == "GET" or is_unsent:
         return ResponseRetry(None, Unavailable(f"Microsoft Graph: {reason}.", TRIED_AGAIN))
     return ResponseFailure(OutcomeUnknown(reason))
 
 
-def _success(answer: HttpAnswer, *, is_reading: bool, is_list: bool) -> Verdict:
+def _success(answer: HttpAnswer, *, is_reading: bool, is_list: bool) -> RuleVerdict:
     if answer.is_too_long:
         reason = "the answer is too long"
         return ResponseFailure(
@@ -164,7 +164,7 @@ def _success(answer: HttpAnswer, *, is_reading: bool, is_list: bool) -> Verdict:
     return ResponseFailure(OutcomeUnknown(reason))
 
 
-def _trouble(answer: HttpAnswer, present: datetime, *, is_reading: bool) -> Verdict:
+def _trouble(answer: HttpAnswer, present: datetime, *, is_reading: bool) -> RuleVerdict:
     asked = asked_seconds(answer.headers, present)
     if answer.status == HTTPStatus.TOO_MANY_REQUESTS:
         wait = Unavailable("Microsoft asks us to wait.", "nothing is lost: it is tried again", retry_after=asked or 1.0)

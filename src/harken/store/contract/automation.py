@@ -12,8 +12,19 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
 
+from harken.automation import (
+    Action,
+    ActionId,
+    ActionState,
+    Order,
+    RuleCount,
+    RuleState,
+    RuleVerdict,
+    Run,
+    RunEnd,
+    RunId,
+)
 from harken.model import Message, MessageId
-from harken.reaction import Action, ActionId, ActionState, Order, RuleCount, RuleState, Run, RunEnd, RunId, Verdict
 
 CONFIRM_EXPIRES = timedelta(minutes=30)
 
@@ -27,7 +38,7 @@ class Settlement:
 
     revision: int
     judged: int
-    verdicts: Sequence[Verdict]
+    verdicts: Sequence[RuleVerdict]
     keep_since: datetime
 
 
@@ -58,7 +69,7 @@ class RuleStore(Protocol):
         """
         ...
 
-    async def verdicts(self, message: MessageId) -> Sequence[Verdict]:
+    async def verdicts(self, message: MessageId) -> Sequence[RuleVerdict]:
         """Return what was decided about a message, matches only, by rule in the order they were judged."""
         ...
 

@@ -14,9 +14,9 @@ from typing import Any, Final
 
 import msgspec
 
+from harken.automation import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
 from harken.errors import Conflict, NotFound, Refused, UserError
 from harken.model import MessageId, fresh_id
-from harken.reaction import ACTIONS, MOST_WAITING, Action, ActionId, ActionState, Mode, Order, RunId
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.sqlite.message_rows import BY_ID as MESSAGE_BY_ID
 from harken.store.sqlite.readers import Readers

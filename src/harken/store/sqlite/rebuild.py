@@ -18,6 +18,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from harken.automation import ActionState, Mode, Outcome
 from harken.model import (
     WATCH,
     Attention,
@@ -32,7 +33,6 @@ from harken.model import (
     Trust,
     fresh_id,
 )
-from harken.reaction import ActionState, Mode, Outcome
 from harken.store.contract.automation import CONFIRM_EXPIRES
 from harken.store.contract.events import RECOVERY
 from harken.store.journal_reader import JournalLine, number_of

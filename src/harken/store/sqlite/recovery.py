@@ -56,7 +56,7 @@ class RecoveryPlan:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Recovered:
+class RecoveryResult:
     """What came of it."""
 
     identity: StoreIdentity
@@ -86,7 +86,7 @@ def survey(database: Path, journal: Path, identity_file: Path, work: Path) -> Re
     )
 
 
-def recover(plan: RecoveryPlan, journal: Path, work: Path) -> Recovered:
+def recover(plan: RecoveryPlan, journal: Path, work: Path) -> RecoveryResult:
     """Build the new database in the folder that was surveyed in, under the name `NEW`."""
     new = work / NEW
     rows, added = 0, 0
@@ -114,7 +114,7 @@ def recover(plan: RecoveryPlan, journal: Path, work: Path) -> Recovered:
     held = hold(new, LOST)
     with new.open("rb") as built:
         os.fsync(built.fileno())
-    return Recovered(identity=own, report=rebuild.report, salvaged_rows=rows, salvaged_messages=added, held=held)
+    return RecoveryResult(identity=own, report=rebuild.report, salvaged_rows=rows, salvaged_messages=added, held=held)
 
 
 def _condition_of_file(database: Path, work: Path) -> Condition:

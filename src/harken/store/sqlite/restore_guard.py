@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 
-from harken.reaction import Action, ActionState, Run, RunEnd, RunState
+from harken.automation import Action, ActionState, Run, RunEnd, RunState
 from harken.store.sqlite import actions, runs
 from harken.store.sqlite.connection import connect, prepare_file
 from harken.store.sqlite.errors import translated

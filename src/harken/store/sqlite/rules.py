@@ -10,9 +10,9 @@ import sqlite3
 from collections.abc import Collection, Mapping
 from datetime import datetime
 
+from harken.automation import ACTIONS, Action, Mode, Outcome, RuleCount, RuleFiring, RuleState, RuleVerdict
 from harken.errors import Conflict
 from harken.model import Message, MessageId
-from harken.reaction import ACTIONS, Action, Fired, Mode, Outcome, RuleCount, RuleState, Verdict
 from harken.store.contract.automation import Settlement
 from harken.store.contract.events import RECOVERY
 from harken.store.sqlite import actions
@@ -93,10 +93,10 @@ def settle(tx: Transaction, settlement: Settlement) -> list[Action]:
     return made
 
 
-def of_message(connection: sqlite3.Connection, message: MessageId) -> list[Verdict]:
+def of_message(connection: sqlite3.Connection, message: MessageId) -> list[RuleVerdict]:
     """Return what was decided about a message."""
     return [
-        Verdict(
+        RuleVerdict(
             message=message,
             rule=rule,
             mode=Mode(mode),
@@ -147,18 +147,18 @@ def pause(tx: Transaction, *, is_on: bool) -> bool:
     return is_changed
 
 
-def _window(connection: sqlite3.Connection, rule: str, digest: bytes) -> Fired | None:
+def _window(connection: sqlite3.Connection, rule: str, digest: bytes) -> RuleFiring | None:
     row = connection.execute(WINDOW, (rule, digest)).fetchone()
-    return None if row is None else Fired(MessageId(row[0]), from_micros(row[1]))
+    return None if row is None else RuleFiring(MessageId(row[0]), from_micros(row[1]))
 
 
-def _insert(tx: Transaction, verdict: Verdict, place: int, judged: int) -> bool:
+def _insert(tx: Transaction, verdict: RuleVerdict, place: int, judged: int) -> bool:
     row = (verdict.rule, place, verdict.mode.value, verdict.outcome.value, verdict.reason, verdict.earlier,
            verdict.digest, tx.now_micros, verdict.message, judged)  # fmt: skip
     return bool(tx.execute(INSERT, row).rowcount)
 
 
-def _follow(tx: Transaction, verdict: Verdict) -> list[Action]:
+def _follow(tx: Transaction, verdict: RuleVerdict) -> list[Action]:
     """Do what follows from a new verdict; return its action, if it has one."""
     received_at = int(tx.execute(RECEIVED_AT, (verdict.message,)).fetchone()[0])
     tx.execute(COUNT, (verdict.rule, verdict.outcome.value, received_at))
@@ -199,7 +199,7 @@ class SqliteRules:
         is_durable = bool(settlement.verdicts)
         return await self._writer.run(lambda tx: settle(tx, settlement), is_durable=is_durable)
 
-    async def verdicts(self, message: MessageId) -> list[Verdict]:
+    async def verdicts(self, message: MessageId) -> list[RuleVerdict]:
         """Return what was decided about a message."""
         return await self._readers.run(lambda db: of_message(db, message))
 

@@ -12,9 +12,9 @@ from typing import Any, Final
 
 import msgspec
 
+from harken.automation import ACTIONS, ActionId, Run, RunEnd, RunId, RunState
 from harken.errors import Conflict, NotFound, UserError
 from harken.model import LOCAL, RUN, MessageId
-from harken.reaction import ACTIONS, ActionId, Run, RunEnd, RunId, RunState
 from harken.store.sqlite import actions
 from harken.store.sqlite.readers import Readers
 from harken.store.sqlite.transaction import (

@@ -27,11 +27,11 @@ COMMENT: Final = re.compile(r"--[^\n]*")
 TEXT_PARTS: Final = "messages_text_"
 OWN_PARTS: Final = ("sqlite_autoindex_", "sqlite_stat")  # SQLite's, which nobody else can make
 
-Told = Callable[[int, int], None]
+CopyProgress = Callable[[int, int], None]
 """Called with how many pages are still to be copied, and of how many."""
 
 
-def take(database: Path, target: Path, told: Told = lambda _left, _total: None) -> int:
+def take(database: Path, target: Path, told: CopyProgress = lambda _left, _total: None) -> int:
     """Copy a database into a new private file, and return the number of the last event in it."""
     os.close(os.open(target, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
     with translated(), closing(connect(f"{database}")) as source, closing(connect(f"{target}")) as copy:

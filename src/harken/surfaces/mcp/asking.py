@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Final
 
-from harken.inbox.reactions import Told
+from harken.automation import ActionId, Order
+from harken.inbox.automation import ActionDetails
 from harken.model import Message
-from harken.reaction import ActionId, Order
 from harken.rules.quoting import plain_or_quoted
 
 # Claude Code shows four lines at most, each cut at the width of the terminal.
@@ -56,7 +56,7 @@ Ask = Callable[[Question], Awaitable[Choice | None]]
 """Asks the person behind a connection. None: the host gave no answer that could be one."""
 
 
-def question(told: Told, *, agent: str, folder: str) -> Question | None:
+def question(told: ActionDetails, *, agent: str, folder: str) -> Question | None:
     """Return what to ask about an action; None when not all of what would run can be shown.
 
     `agent` and `folder` are what is taken where the rule names none.

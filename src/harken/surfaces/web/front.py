@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from harken.clock import Clock
 from harken.inbox import Inbox
+from harken.inbox.automation import Automation
 from harken.inbox.questions import Questions
-from harken.inbox.reactions import Reactions
 from harken.inbox.tasks import Tasks
 from harken.inbox.ticker import Ticker
 from harken.inbox.views import Views
@@ -28,7 +28,7 @@ class WebContext:
     views: Views
     tasks: Tasks
     questions: Questions
-    reactions: Reactions
+    reactions: Automation
     ticker: Ticker
     sign_ins: SignIns
     clock: Clock

@@ -1,7 +1,7 @@
 """The pages of rules, actions and runs, and what you do there: answer, pause, resume, reload, start, end.
 
 Each handler asks the use cases, lets `rules.py` and `runs.py` say it in the words of the page, and renders. The actions
-are adapters over `Reactions`, which refuses every caller but you. An answer that came too late is a sentence on the
+are adapters over `Automation`, which refuses every caller but you. An answer that came too late is a sentence on the
 page where it was asked, not an error.
 """
 
@@ -15,11 +15,11 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
+from harken.automation import Action, ActionState, OutputPart, RunState
 from harken.errors import HarkenError, NotFound, UserError
 from harken.hosts.registry import hosts
-from harken.inbox.reactions import RunCard, Told, Wish
+from harken.inbox.automation import ActionDetails, RunCard, RunRequest
 from harken.model import fresh_id
-from harken.reaction import Action, ActionState, OutputPart, RunState
 from harken.rules.prompt import DEFAULT_PROMPT
 from harken.rules.rule import DEFAULT_TOOLS
 from harken.surfaces.web.front import WebContext
@@ -215,7 +215,7 @@ class AutomationPages:
         )
 
 
-def _action(found: Sequence[Told], name: str) -> Action | None:
+def _action(found: Sequence[ActionDetails], name: str) -> Action | None:
     return next((told.action for told in found if told.action.id == name), None)
 
 
@@ -292,7 +292,7 @@ class AutomationActions:
             told = await self._front.reactions.run_now(
                 self._front.desk().caller,
                 ref,
-                Wish(rule=wanted.rule, agent=wanted.agent, workdir=wanted.workdir),
+                RunRequest(rule=wanted.rule, agent=wanted.agent, workdir=wanted.workdir),
                 key=once_key(form.get("key", ""), repr((ref, wanted))),
             )
         except HarkenError as exc:

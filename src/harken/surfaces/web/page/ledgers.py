@@ -12,7 +12,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.inbox.results import Entry
+from harken.inbox.results import LedgerEntry
 from harken.inbox.views import TimelineItem
 from harken.model import REPLIES, TASK, Delivery, State
 
@@ -109,7 +109,7 @@ def reader_name(consumer: str) -> str:
     return consumer.removeprefix(TASK)
 
 
-def _line(entries: Sequence[Entry]) -> LedgerStep:
+def _line(entries: Sequence[LedgerEntry]) -> LedgerStep:
     first = entries[0]
     delivery = first.delivery
     text = f"{_SAID[first.state]} {_names(entries)}"
@@ -126,7 +126,7 @@ def _line(entries: Sequence[Entry]) -> LedgerStep:
             return LedgerStep(text=text, note=delivery.reason)
 
 
-def _rest(others: Sequence[Entry]) -> str:
+def _rest(others: Sequence[LedgerEntry]) -> str:
     open_for = [entry for entry in others if not entry.state.is_final]
     lost_for = [entry for entry in others if entry.state in (State.FAILED, State.REFUSED, State.EXPIRED)]
     said = [f"not yet by {_names(open_for)}"] if open_for else []
@@ -134,7 +134,7 @@ def _rest(others: Sequence[Entry]) -> str:
     return ", ".join(said)
 
 
-def _names(entries: Sequence[Entry]) -> str:
+def _names(entries: Sequence[LedgerEntry]) -> str:
     names = [_short(reader_name(entry.consumer)) for entry in entries]
     more = len(names) - MOST_NAMED
     return ", ".join(names[:MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
@@ -145,7 +145,7 @@ def _short(name: str) -> str:
     return name if len(name) <= MOST_LETTERS else f"{name[: MOST_LETTERS - 1]}…"
 
 
-def _course(entry: Entry) -> DeliveryCourse:
+def _course(entry: LedgerEntry) -> DeliveryCourse:
     delivery = entry.delivery
     steps = [LedgerStep(text="waits: nobody was given it yet")] if delivery is None else _steps(delivery)
     return DeliveryCourse(consumer=reader_name(entry.consumer), state=entry.state.value, steps=steps)

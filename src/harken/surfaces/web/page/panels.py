@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from harken.errors import HarkenError
 from harken.hosts.registry import connectable
-from harken.inbox.results import TaskStanding
+from harken.inbox.results import TaskProgress
 from harken.model import Priority, TaskState, fresh_id
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page import pulse, search, sessions, sources, tasks
@@ -159,7 +159,7 @@ class Panels:
             left=[tasks.task_line(each, titles) for each in left],
         )
 
-    async def _column(self, standing: TaskStanding, line: tasks.TaskLine) -> tasks.TaskColumn:
+    async def _column(self, standing: TaskProgress, line: tasks.TaskLine) -> tasks.TaskColumn:
         mailbox = standing.task.mailbox
         timeline = await self._front.views.timeline(mailbox=mailbox, limit=tasks.SHOWN_MESSAGES)
         normal = await self._front.views.forecast(mailbox, Priority.NORMAL.value)

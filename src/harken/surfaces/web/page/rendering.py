@@ -19,7 +19,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import HTMLResponse, Response
 
 from harken.errors import HarkenError, NotFound, Unavailable
-from harken.inbox.views import Overview
+from harken.inbox.views import MailOverview
 from harken.model import timestamp
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.ledgers import ledger_of
@@ -77,7 +77,7 @@ class PageRenderer:
         title: str,
         status: int = OK,
         after: int | None = None,
-        overview: Overview | None = None,
+        overview: MailOverview | None = None,
         **context: object,
     ) -> Response:
         """Return a whole page: a template that extends `base.html.j2`.

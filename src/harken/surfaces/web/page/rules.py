@@ -1,6 +1,6 @@
 """Rules, and what they asked for, in the words of the page. Pure.
 
-Takes what `inbox.reactions` returns. What a rule held back is counted by reason: a rule that is silent must not look
+Takes what `inbox.automation` returns. What a rule held back is counted by reason: a rule that is silent must not look
 like one that has nothing to say. The templates are `panels/rules` and those of a message; runs are in `runs.py`.
 """
 
@@ -13,10 +13,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
+from harken.automation import Action, ActionState, Mode, Outcome, RuleVerdict
 from harken.hosts.registry import host_title
-from harken.inbox.reactions import Overview, RuleCard, Told
+from harken.inbox.automation import ActionDetails, AutomationOverview, RuleCard
 from harken.model import INBOX, LOCAL, Message, Trust
-from harken.reaction import Action, ActionState, Mode, Outcome, Verdict
 from harken.rules.durations import format_duration
 from harken.rules.rule import ANY, Rule
 from harken.surfaces.web.page.links import message_href
@@ -135,7 +135,7 @@ class RuleTrace:
     action: ActionCard | None = None
 
 
-def rule_lines(overview: Overview) -> Sequence[RuleLine]:
+def rule_lines(overview: AutomationOverview) -> Sequence[RuleLine]:
     """Return the rules in force, in their order."""
     warned: dict[str, list[str]] = {}
     for fault in overview.warnings:
@@ -143,19 +143,19 @@ def rule_lines(overview: Overview) -> Sequence[RuleLine]:
     return [_rule_line(card, warned.get(card.rule.name, [])) for card in overview.cards]
 
 
-def file_warnings(overview: Overview) -> Sequence[str]:
+def file_warnings(overview: AutomationOverview) -> Sequence[str]:
     """Return the warnings that are about no rule in force."""
     names = {card.rule.name for card in overview.cards}
     return [fault.sentence for fault in overview.warnings if fault.rule not in names]
 
 
-def counted(overview: Overview) -> str:
+def counted(overview: AutomationOverview) -> str:
     """Say how many rules there are, by what they do."""
     modes = Counter(card.rule.mode for card in overview.cards)
     return ", ".join(f"{modes[mode]} {mode.value}" for mode in Mode if modes[mode])
 
 
-def action_card(told: Told, now: datetime) -> ActionCard:
+def action_card(told: ActionDetails, now: datetime) -> ActionCard:
     """Return an action as the page shows it."""
     it, order = told.action, told.action.order
     return ActionCard(
@@ -179,7 +179,7 @@ def action_card(told: Told, now: datetime) -> ActionCard:
     )
 
 
-def traces(decided: Sequence[Verdict], found: Sequence[Told], now: datetime) -> Sequence[RuleTrace]:
+def traces(decided: Sequence[RuleVerdict], found: Sequence[ActionDetails], now: datetime) -> Sequence[RuleTrace]:
     """Return what rules decided about a message when it came, each with its action, and what was asked for by hand."""
     by_rule = {told.action.rule: told for told in found if told.action.rule}
     ruled = [_trace(verdict, by_rule.get(verdict.rule), now) for verdict in decided]
@@ -259,7 +259,7 @@ def _limits(rule: Rule) -> Sequence[tuple[str, str]]:
     return [(name, value) for name, value in every if value]
 
 
-def _trace(verdict: Verdict, told: Told | None, now: datetime) -> RuleTrace:
+def _trace(verdict: RuleVerdict, told: ActionDetails | None, now: datetime) -> RuleTrace:
     return RuleTrace(
         rule=verdict.rule,
         outcome=verdict.outcome.value,
@@ -269,5 +269,5 @@ def _trace(verdict: Verdict, told: Told | None, now: datetime) -> RuleTrace:
     )
 
 
-def _by_hand(told: Told, now: datetime) -> RuleTrace:
+def _by_hand(told: ActionDetails, now: datetime) -> RuleTrace:
     return RuleTrace(rule=BY_HAND, outcome="asked for", reason="", has_fired=True, action=action_card(told, now))

@@ -13,10 +13,10 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.inbox.reactions import RunCard
+from harken.automation import Action, ActionState, FileChange, OutputPart, RuleVerdict, Run, RunState
+from harken.inbox.automation import RunCard
 from harken.inbox.results import ReplyRow
 from harken.model import RUN
-from harken.reaction import Action, ActionState, FileChange, OutputPart, Run, RunState, Verdict
 from harken.surfaces.web.page.markdown import visible
 from harken.surfaces.web.page.pulse import duration
 from harken.surfaces.web.page.rules import BY_HAND, OWN_FOLDER, MessageGlance, agent_title, glance
@@ -141,7 +141,7 @@ class CourseStep:
 class RunCourse:
     """What is known of the way of a run, as far as it is still stored."""
 
-    verdict: Verdict | None = None
+    verdict: RuleVerdict | None = None
     action: Action | None = None
     reply: ReplyRow | None = None
 

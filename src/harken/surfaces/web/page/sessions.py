@@ -15,7 +15,7 @@ from typing import Final
 
 from harken.hosts.registry import host_title, hosts
 from harken.inbox.inbox import TRIAL
-from harken.inbox.results import Omission, SurfaceRecord, TaskStanding
+from harken.inbox.results import Omission, SurfaceRecord, TaskProgress
 from harken.model import WATCH, Consumer, Mailbox, SessionKey
 from harken.sessions.session import Presence, Session
 from harken.surfaces.web.page.links import mailbox_href
@@ -99,7 +99,7 @@ class SessionCard:
     can_wake: bool
     hindrance: str
     ways: Sequence[SessionWay]
-    task: TaskStanding | None = None
+    task: TaskProgress | None = None
     omissions: Sequence[OmissionNote] = ()
     problem: str = ""  # why it reads nothing
 
@@ -130,7 +130,7 @@ class AbsentAgent:
 def cards(
     sessions: Sequence[Session],
     records: Sequence[SurfaceRecord],
-    tasks: Sequence[TaskStanding],
+    tasks: Sequence[TaskProgress],
     omissions: Mapping[SessionKey, Mapping[Mailbox, Omission]],
 ) -> Sequence[SessionCard]:
     """Return the live sessions, those of trials left out."""
@@ -182,7 +182,7 @@ def way_label(surface: str) -> str:
 def _card(
     session: Session,
     records: Sequence[SurfaceRecord],
-    task: TaskStanding | None,
+    task: TaskProgress | None,
     omissions: Mapping[Mailbox, Omission],
 ) -> SessionCard:
     mine = [record for record in records if record.consumer == session.consumer]

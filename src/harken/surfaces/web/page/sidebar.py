@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from harken.inbox.reactions import Summary
+from harken.inbox.automation import AutomationSummary
 from harken.inbox.results import ChannelLine
-from harken.inbox.views import MailboxLine, Overview
+from harken.inbox.views import MailboxLine, MailOverview
 from harken.model import INBOX, LOCAL, REPLIES, Mailbox, TaskState
 from harken.surfaces.web.page.links import channel_href, mailbox_href
 from harken.surfaces.web.page.sender import OWN_CHANNELS
@@ -57,7 +57,7 @@ class SidebarSection:
 
 
 def sections_of(
-    overview: Overview, here: str = "", summary: Summary | None = None, waiting: int = 0
+    overview: MailOverview, here: str = "", summary: AutomationSummary | None = None, waiting: int = 0
 ) -> Sequence[SidebarSection]:
     """Return the list of places; the task whose address is `here` is always in it."""
     return [
@@ -194,7 +194,7 @@ def _is_own(line: ChannelLine) -> bool:
     return line.source == LOCAL and line.channel in OWN_CHANNELS
 
 
-def _panels(summary: Summary | None) -> Sequence[SidebarLine]:
+def _panels(summary: AutomationSummary | None) -> Sequence[SidebarLine]:
     names = ("sessions", "tasks", "sources", "pulse")
     icons = {"tasks": "task"}
     return [

@@ -1,6 +1,6 @@
 """Tasks as the page shows them: as cards, and one with its peers side by side. Pure.
 
-Takes the inbox's `TaskStanding`; knows neither requests nor templates. Above are the panels' routes.
+Takes the inbox's `TaskProgress`; knows neither requests nor templates. Above are the panels' routes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from datetime import datetime
 from types import MappingProxyType
 from typing import Final
 
-from harken.inbox.results import TaskStanding
+from harken.inbox.results import TaskProgress
 from harken.inbox.views import TimelineItem
 from harken.model import Mailbox, TaskId, TaskState
 from harken.surfaces.web.page.links import mailbox_href, task_href
@@ -83,13 +83,13 @@ class TaskColumn:
         return self.line.state != TaskState.DONE
 
 
-def task_lines(standings: Sequence[TaskStanding], every: Sequence[TaskStanding]) -> Sequence[TaskLine]:
+def task_lines(standings: Sequence[TaskProgress], every: Sequence[TaskProgress]) -> Sequence[TaskLine]:
     """Return some tasks, running ones first; titles of peers are looked up in `every`."""
     titles = {each.task.id: each.task.title for each in every}
     return [task_line(each, titles) for each in sorted(standings, key=lambda each: _ORDER.index(each.state))]
 
 
-def task_line(standing: TaskStanding, titles: Mapping[TaskId, str]) -> TaskLine:
+def task_line(standing: TaskProgress, titles: Mapping[TaskId, str]) -> TaskLine:
     """Return a task as the page shows it."""
     task = standing.task
     dot = standing.state.value
@@ -116,8 +116,8 @@ def task_line(standing: TaskStanding, titles: Mapping[TaskId, str]) -> TaskLine:
 
 
 def side_by_side(
-    own: TaskStanding, every: Sequence[TaskStanding]
-) -> tuple[Sequence[TaskStanding], Sequence[TaskStanding]]:
+    own: TaskProgress, every: Sequence[TaskProgress]
+) -> tuple[Sequence[TaskProgress], Sequence[TaskProgress]]:
     """Return a task and its peers as far as there is room, running ones first; and the peers that are left."""
     peers = [each for each in every if each.task.id in own.task.peers]
     together = [own, *sorted(peers, key=lambda each: _ORDER.index(each.state))]

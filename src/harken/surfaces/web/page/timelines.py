@@ -19,9 +19,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 
 from harken.errors import NotFound, TooLong, UserError
-from harken.inbox import Sent
-from harken.inbox.results import TaskStanding
-from harken.inbox.views import Overview, Timeline, TimelineItem
+from harken.inbox import SendResult
+from harken.inbox.results import TaskProgress
+from harken.inbox.views import MailOverview, Timeline, TimelineItem
 from harken.model import INBOX, LOCAL, REPLIES, TASK, Mailbox, State, TaskState, fresh_id
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.page.forms import form_of, number, once_key
@@ -43,10 +43,10 @@ class TimelineContext:
 
     title: str
     after: int
-    overview: Overview
+    overview: MailOverview
     why_not: str = ""
     note: str = ""
-    task: TaskStanding | None = None
+    task: TaskProgress | None = None
 
 
 def days_of(timeline: Timeline) -> Sequence[Sequence[TimelineItem]]:
@@ -177,7 +177,7 @@ class TimelinePages:
             href=f"{request.url.path}?from={following}",
         )
 
-    async def _task(self, mailbox: Mailbox, overview: Overview) -> TaskStanding | None:
+    async def _task(self, mailbox: Mailbox, overview: MailOverview) -> TaskProgress | None:
         """Return the task of a mailbox, if it is one's; raises for a mailbox that does not exist."""
         line = next((each for each in (*overview.tasks, *overview.mailboxes) if each.name == mailbox), None)
         if line is not None and line.task is not None:
@@ -189,7 +189,7 @@ class TimelinePages:
             raise NotFound(f"There is no mailbox {mailbox[:80]!r}.", "The list shows those that exist.")
         return None
 
-    async def _task_of(self, mailbox: Mailbox) -> TaskStanding | None:
+    async def _task_of(self, mailbox: Mailbox) -> TaskProgress | None:
         """Return the task that a mailbox is named after; None for one that was removed: its messages may be there."""
         if not mailbox.startswith(TASK):
             return None
@@ -246,7 +246,7 @@ class TimelinePages:
         )
 
 
-def _why_not(mailbox: Mailbox, task: TaskStanding | None) -> str:
+def _why_not(mailbox: Mailbox, task: TaskProgress | None) -> str:
     """Return why nothing can be written to a mailbox; empty where one can."""
     if mailbox == REPLIES:
         return "These are answers to you. To answer one of them, choose Reply on it (r)."
@@ -332,7 +332,7 @@ def _offered(error: TooLong) -> TooLong:
     return TooLong(error.message, hint, length=error.length, limit=error.limit, can_be_file=True)
 
 
-def _sentence(sent: Sent) -> str:
+def _sentence(sent: SendResult) -> str:
     return f"It {sent.forecast.sentence}."
 
 

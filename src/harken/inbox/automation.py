@@ -1,4 +1,4 @@
-"""`Reactions`: what people do with rules, actions and runs: look, try out, answer, start, end.
+"""`Automation`: what people do with rules, actions and runs: look, try out, answer, start, end.
 
 Only the person decides here: an agent may look and is refused everything else, so that no message can talk one into
 giving itself authority. Above are the verbs, below the rules and the store; starting and ending runs is somebody
@@ -14,13 +14,7 @@ from typing import Final, Protocol
 
 import anyio.to_thread
 
-from harken.clock import Clock
-from harken.errors import NotFound, Refused
-from harken.inbox.bounds import bounded
-from harken.inbox.caller import Caller
-from harken.inbox.inbox import TRIAL
-from harken.model import Message, MessageId, fresh_id
-from harken.reaction import (
+from harken.automation import (
     MOST_WAITING,
     Action,
     ActionState,
@@ -30,10 +24,16 @@ from harken.reaction import (
     OutputPart,
     RuleCount,
     RuleState,
+    RuleVerdict,
     Run,
     RunId,
-    Verdict,
 )
+from harken.clock import Clock
+from harken.errors import NotFound, Refused
+from harken.inbox.bounds import bounded
+from harken.inbox.caller import Caller
+from harken.inbox.inbox import TRIAL
+from harken.model import Message, MessageId, fresh_id
 from harken.rules.book import InForce, RuleBook
 from harken.rules.engine import decide
 from harken.rules.fault import RuleFault
@@ -50,14 +50,14 @@ MOST_WAIT_SECONDS: Final = 55.0
 
 
 @dataclass(frozen=True, slots=True)
-class Fit:
+class AgentFit:
     """Which agent would run something, or why none can."""
 
     agent: str
     refusal: str
 
 
-FitOf = Callable[[str, Sequence[str]], Fit]
+FitOf = Callable[[str, Sequence[str]], AgentFit]
 """Returns which agent would run an order for an agent (empty: any) and some tools."""
 
 
@@ -83,11 +83,11 @@ class RuleCard:
 
     rule: Rule
     count: RuleCount
-    fit: Fit | None  # None: it runs nothing
+    fit: AgentFit | None  # None: it runs nothing
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Overview:
+class AutomationOverview:
     """The rules in force, and how things stand."""
 
     cards: Sequence[RuleCard]
@@ -103,7 +103,7 @@ class Overview:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Summary:
+class AutomationSummary:
     """How many rules there are, what waits for the person's answer, and what runs."""
 
     rules: int
@@ -117,26 +117,26 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Judged:
+class JudgedMessage:
     """A message, and what every rule makes of it."""
 
     message: Message
-    verdicts: Sequence[Verdict]
-    decided: Sequence[Verdict] = ()  # when it came
+    verdicts: Sequence[RuleVerdict]
+    decided: Sequence[RuleVerdict] = ()  # when it came
     actions: Mapping[str, Action] | None = None  # by rule
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Tested:
+class RuleReplay:
     """What a replay found."""
 
-    judged: Sequence[Judged]
+    judged: Sequence[JudgedMessage]
     fired: int
     looked_at: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Told:
+class ActionDetails:
     """An action or a run, with the message it is about (None: retention took it)."""
 
     action: Action
@@ -144,7 +144,7 @@ class Told:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Wish:
+class RunRequest:
     """What the person wants of a run by hand; what is empty is as the rule says, or as usual."""
 
     rule: str = ""
@@ -163,7 +163,7 @@ class RunCard:
     changes: FolderChanges | None = None
 
 
-class Reactions:
+class Automation:
     """The use cases of rules, actions and runs. One per daemon."""
 
     def __init__(
@@ -187,13 +187,13 @@ class Reactions:
 
     # -- rules -------------------------------------------------------------------------------------------------
 
-    async def overview(self) -> Overview:
+    async def overview(self) -> AutomationOverview:
         """Return the rules in force."""
         await anyio.to_thread.run_sync(self._book.refit)
         standing = await self._store.rules.state()
         counts = await self._store.rules.counts()
         current = self._book.current
-        return Overview(
+        return AutomationOverview(
             cards=[self._card(rule, counts.get(rule.name, RuleCount())) for rule in current.rules],
             warnings=(*current.warnings, *self._unanswerable(current)),
             path=str(self._book.path),
@@ -205,11 +205,11 @@ class Reactions:
             refused=sum(count.outcomes.get(Outcome.FULL, 0) for count in counts.values()),
         )
 
-    async def summary(self) -> Summary:
+    async def summary(self) -> AutomationSummary:
         """Return how things stand, in a few numbers."""
         standing = await self._store.rules.state()
         waiting = await self._store.actions.list([ActionState.WAITING], limit=MOST_WAITING)
-        return Summary(
+        return AutomationSummary(
             rules=len(self._book.current.rules),
             is_paused=standing.is_paused,
             problem=self._book.problem,
@@ -220,7 +220,7 @@ class Reactions:
             running=len(await self._store.runs.list(is_running=True, limit=MOST_WAITING)),
         )
 
-    async def reload(self, caller: Caller) -> Overview:
+    async def reload(self, caller: Caller) -> AutomationOverview:
         """Put the file in force; what is wrong with it is raised, and then nothing has changed."""
         caller.require_owner("change the rules")
         await self._judge.reload()
@@ -234,7 +234,7 @@ class Reactions:
             await self._judge.catch_up()
         return await self._store.rules.pause(is_on=is_on)
 
-    async def test(self, since: timedelta, limit: int, rule: str = "", *, has_all: bool = False) -> Tested:
+    async def test(self, since: timedelta, limit: int, rule: str = "", *, has_all: bool = False) -> RuleReplay:
         """Replay stored mail, oldest first: what the rules in force would have decided, had they been there.
 
         Nothing is run and nothing is stored. Windows begin empty; the queue is as full as it is now. Messages that no
@@ -261,17 +261,19 @@ class Reactions:
         ancestry: Mapping[MessageId, tuple[str, ...]],
         *,
         has_all: bool,
-    ) -> Tested:
+    ) -> RuleReplay:
         matched = [(message, found) for message in messages if (found := current.matcher.candidates(message))]
         verdicts = decide(
             matched, standing, ancestry, self._book.unable, local=self._local(), nonce=str, is_replay=True
         )
-        by_message: dict[MessageId, list[Verdict]] = {}
+        by_message: dict[MessageId, list[RuleVerdict]] = {}
         for verdict in verdicts:
             by_message.setdefault(verdict.message, []).append(verdict)
-        return Tested(
+        return RuleReplay(
             judged=[
-                Judged(message=message, verdicts=self._complete(current, message, by_message.get(message.id, ())))
+                JudgedMessage(
+                    message=message, verdicts=self._complete(current, message, by_message.get(message.id, ()))
+                )
                 for message in messages
                 if has_all or message.id in by_message
             ],
@@ -279,7 +281,7 @@ class Reactions:
             looked_at=len(messages),
         )
 
-    async def explain(self, ref: str) -> Judged:
+    async def explain(self, ref: str) -> JudgedMessage:
         """Return what every rule in force would make of a message now, and what was decided when it came."""
         message = await self._store.messages.get(ref)
         current = self._book.current
@@ -296,7 +298,7 @@ class Reactions:
         )
         verdicts = decide([(message, found)], own, ancestry, self._book.unable, local=self._local(), nonce=str)
         actions = await self._store.actions.list(message=message.id)
-        return Judged(
+        return JudgedMessage(
             message=message,
             verdicts=await anyio.to_thread.run_sync(self._complete, current, message, verdicts),
             decided=await self._store.rules.verdicts(message.id),
@@ -307,21 +309,21 @@ class Reactions:
 
     async def actions(
         self, states: Sequence[ActionState] = (), *, message: str = "", limit: int = 50
-    ) -> Sequence[Told]:
+    ) -> Sequence[ActionDetails]:
         """Return actions, newest first."""
         about = (await self._store.messages.get(message)).id if message else None
         found = await self._store.actions.list(states, message=about, limit=bounded(limit, MOST_LISTED, "limit"))
         messages = await self._store.messages.get_many([action.message for action in found])
-        return [Told(action=action, message=messages.get(action.message)) for action in found]
+        return [ActionDetails(action=action, message=messages.get(action.message)) for action in found]
 
-    async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> Told:
+    async def answer(self, caller: Caller, ref: str, *, is_yes: bool, by: str = "you") -> ActionDetails:
         """Accept or decline an action. The first answer counts; one that is too late is told so."""
         caller.require_owner("answer for you")
         action = await self._store.actions.get(ref.strip())
         answered = await self._store.actions.answer(action.id, is_yes=is_yes, by=by)
         return await self._told(answered)
 
-    async def run_now(self, caller: Caller, ref: str, wish: Wish, *, key: str = "") -> Told:
+    async def run_now(self, caller: Caller, ref: str, wish: RunRequest, *, key: str = "") -> ActionDetails:
         """Queue a run that the person asks for by hand: as a rule would run it, or with tools that only read."""
         caller.require_owner("start runs")
         message = await self._store.messages.get(ref)
@@ -365,7 +367,7 @@ class Reactions:
         # It may have ended while this waited.
         return await self.run(card.run.id), part
 
-    async def drop(self, caller: Caller, ref: str) -> Told:
+    async def drop(self, caller: Caller, ref: str) -> ActionDetails:
         """Let an action that waits to be run not be run."""
         caller.require_owner("end runs")
         action = await self._store.actions.get(ref.strip())
@@ -403,16 +405,16 @@ class Reactions:
             return current
         return current.only(self._named(rule))
 
-    async def _told(self, action: Action) -> Told:
+    async def _told(self, action: Action) -> ActionDetails:
         messages = await self._store.messages.get_many([action.message])
-        return Told(action=action, message=messages.get(action.message))
+        return ActionDetails(action=action, message=messages.get(action.message))
 
-    def _complete(self, current: InForce, message: Message, verdicts: Sequence[Verdict]) -> Sequence[Verdict]:
+    def _complete(self, current: InForce, message: Message, verdicts: Sequence[RuleVerdict]) -> Sequence[RuleVerdict]:
         """Add why the other rules do not match."""
         known = {verdict.rule: verdict for verdict in verdicts}
         return [
             known.get(rule.name)
-            or Verdict(
+            or RuleVerdict(
                 message=message.id,
                 rule=rule.name,
                 mode=rule.mode,

@@ -88,7 +88,7 @@ class Order:
 
 
 @dataclass(frozen=True, slots=True)
-class Fired:
+class RuleFiring:
     """When a rule fired last, and for which message."""
 
     message: MessageId
@@ -96,7 +96,7 @@ class Fired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class RuleVerdict:
     """What one rule makes of one message, and why."""
 
     message: MessageId
@@ -118,8 +118,8 @@ class RuleState:
     head: int = 0  # place of the newest message
     is_paused: bool = False
     waiting: int = 0
-    fired: Mapping[str, Fired] = field(default_factory=dict[str, Fired])  # by rule
-    duplicates: Mapping[tuple[str, bytes], Fired] = field(default_factory=dict[tuple[str, bytes], Fired])
+    fired: Mapping[str, RuleFiring] = field(default_factory=dict[str, RuleFiring])  # by rule
+    duplicates: Mapping[tuple[str, bytes], RuleFiring] = field(default_factory=dict[tuple[str, bytes], RuleFiring])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -18,15 +18,15 @@ import psutil
 from anyio import CancelScope
 from anyio.abc import TaskGroup
 
+from harken.automation import ACTIONS, MOST_WAITING, ActionId, ActionState
 from harken.clock import Clock
 from harken.config.settings import RunSettings
 from harken.errors import Conflict, HarkenError
 from harken.hosts.registry import host_named, host_title
 from harken.inbox import Caller, Role
+from harken.inbox.automation import ActionDetails, Automation
 from harken.inbox.inbox import TRIAL
-from harken.inbox.reactions import Reactions, Told
 from harken.model import Mailbox, SessionKey
-from harken.reaction import ACTIONS, MOST_WAITING, ActionId, ActionState
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Presence, Session
 from harken.store.contract import Changes
@@ -57,13 +57,13 @@ class _Open:
     scope: CancelScope
 
 
-class Asking:
+class Confirmations:
     """The questions that sessions show. One per daemon."""
 
     def __init__(
         self,
         changes: Changes,
-        reactions: Reactions,
+        reactions: Automation,
         sessions: Sessions,
         clock: Clock,
         *,
@@ -80,7 +80,7 @@ class Asking:
         self._open: dict[ActionId, _Open] = {}
         self._asked: set[tuple[ActionId, SessionKey]] = set()
         self._put_off: set[ActionId] = set()
-        self._waiting: Sequence[Told] = ()
+        self._waiting: Sequence[ActionDetails] = ()
         self._is_stale = True
         self._ring = anyio.Event()
         self._looking = anyio.Lock()
@@ -157,7 +157,7 @@ class Asking:
         is_free = session.presence is Presence.IDLE and not session.is_helper
         return is_free and is_used and not is_trial and self._is_manned(session)
 
-    def _deadline(self, told: Told) -> float:
+    def _deadline(self, told: ActionDetails) -> float:
         expires_at = told.action.expires_at
         left = (expires_at - self._clock.now()).total_seconds() if expires_at is not None else OPEN_SECONDS
         return anyio.current_time() + min(OPEN_SECONDS, left)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 
+from harken.automation import Run
 from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import env_values
@@ -17,12 +18,11 @@ from harken.errors import HarkenError
 from harken.git.repository import file_starts_nothing
 from harken.hosts.held import held_paths
 from harken.hosts.registry import sandboxes
+from harken.inbox.automation import AgentFit, Automation
 from harken.inbox.bounds import Bounds
-from harken.inbox.reactions import Fit, Reactions
 from harken.inbox.saying import check_answerable
 from harken.ingest.sanitise import visible
 from harken.model import RULES, RUN
-from harken.reaction import Run
 from harken.rules.book import RuleBook
 from harken.rules.judge import RuleJudge
 from harken.runs.choosing import HostChooser, ServerOf
@@ -35,12 +35,12 @@ from harken.store.contract.outbox import CallKey
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reacting:
+class RuleWiring:
     """The joined parts."""
 
     judge: RuleJudge
     runner: RunExecutor
-    reactions: Reactions
+    reactions: Automation
 
     async def begin(self) -> None:
         """Read the rules."""
@@ -61,15 +61,15 @@ def join(
     agents: Agents,
     bounds: Bounds,
     tool_server: Callable[[str], ToolServerAddress | None],
-) -> Reacting:
+) -> RuleWiring:
     """Join rules and runs over a store."""
     environ = _environment(home)
     # Looked for when something is to be run: most daemons never do.
     choosing = HostChooser(cache(sandboxes), _servers(tool_server), environ, preferred=settings.agent)
 
-    def fit_of(agent: str, tools: Sequence[str]) -> Fit:
+    def fit_of(agent: str, tools: Sequence[str]) -> AgentFit:
         chosen = choosing.choose(agent, tools)
-        return Fit(chosen.sandbox.host if chosen.sandbox else "", chosen.refusal)
+        return AgentFit(chosen.sandbox.host if chosen.sandbox else "", chosen.refusal)
 
     book = RuleBook(home.triggers_file, clock, unable=lambda rule: fit_of(rule.agent, rule.allowed).refusal)
     judge = RuleJudge(store, book, clock)
@@ -90,8 +90,8 @@ def join(
         answer=_answering(store, bounds),
         contain=contain,
     )
-    reactions = Reactions(store, book, judge, clock, runs=runner, fit_of=fit_of, announcers=bounds.announcers)
-    return Reacting(judge=judge, runner=runner, reactions=reactions)
+    reactions = Automation(store, book, judge, clock, runs=runner, fit_of=fit_of, announcers=bounds.announcers)
+    return RuleWiring(judge=judge, runner=runner, reactions=reactions)
 
 
 def _answering(store: Store, bounds: Bounds) -> Answer:

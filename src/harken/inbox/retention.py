@@ -14,7 +14,7 @@ from typing import Final
 from harken.errors import UserError
 from harken.inbox.bounds import bounded, printable
 from harken.inbox.caller import Caller
-from harken.inbox.results import Entry, ReplyRow
+from harken.inbox.results import LedgerEntry, ReplyRow
 from harken.model import Consumer, Delivery, Message, State
 from harken.store.contract import Store
 from harken.store.contract.deliveries import ConsumerState
@@ -25,7 +25,7 @@ MAX_PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Chosen:
+class ExportFilter:
     """Which messages of a mailbox to export; empty fields leave nothing out. `until` is the first moment left out."""
 
     mailbox: str
@@ -37,16 +37,16 @@ class Chosen:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Kept:
+class ExportedMessage:
     """A message as it is exported: who has seen it, and, where asked for, its ledger and the replies to it."""
 
     message: Message
     seen_by: Sequence[Consumer]
-    ledger: Sequence[Entry] | None = None
+    ledger: Sequence[LedgerEntry] | None = None
     replies: Sequence[ReplyRow] | None = None
 
 
-class Keeping:
+class MailRetention:
     """Export and retention. `journaled` is the number of the last event that has its line."""
 
     def __init__(self, store: Store, limits: Limits, journaled: Callable[[], int]) -> None:
@@ -54,7 +54,9 @@ class Keeping:
         self.limits = limits
         self._journaled = journaled
 
-    async def export(self, chosen: Chosen, after: int, limit: int, *, has_ledger: bool = False) -> Sequence[Kept]:
+    async def export(
+        self, chosen: ExportFilter, after: int, limit: int, *, has_ledger: bool = False
+    ) -> Sequence[ExportedMessage]:
         """Return the next page of a mailbox, oldest first."""
         if chosen.since and chosen.until and chosen.since >= chosen.until:
             raise UserError("The time to begin with is not before the time to end with.", "Exchange them.")
@@ -69,7 +71,7 @@ class Keeping:
         )
         page = printable(await self._store.messages.page(where, bounded(limit, MAX_PAGE, "limit")))
         seen = await self._store.deliveries.seen_by([message.id for message in page])
-        found = [Kept(message=message, seen_by=seen[message.id]) for message in page]
+        found = [ExportedMessage(message=message, seen_by=seen[message.id]) for message in page]
         return await self._with_ledgers(found) if has_ledger and found else found
 
     async def excess(self) -> Sequence[MailboxExcess]:
@@ -81,7 +83,7 @@ class Keeping:
         caller.require_owner("remove messages")
         return await self._store.retention.prune(replace(self.limits, journaled=self._journaled()))
 
-    async def _with_ledgers(self, found: Sequence[Kept]) -> Sequence[Kept]:
+    async def _with_ledgers(self, found: Sequence[ExportedMessage]) -> Sequence[ExportedMessage]:
         ids = [each.message.id for each in found]
         # Places before ledgers: what is seen in between has its row then, and is not taken for something else.
         places = await self._store.deliveries.consumers({each.message.mailbox for each in found})
@@ -97,11 +99,11 @@ class Keeping:
         ]
 
 
-def _ledger(message: Message, deliveries: Sequence[Delivery], places: Sequence[ConsumerState]) -> Sequence[Entry]:
-    given = [Entry(consumer=each.consumer, state=each.state, delivery=each) for each in deliveries]
+def _ledger(message: Message, deliveries: Sequence[Delivery], places: Sequence[ConsumerState]) -> Sequence[LedgerEntry]:
+    given = [LedgerEntry(consumer=each.consumer, state=each.state, delivery=each) for each in deliveries]
     named = {each.consumer for each in deliveries}
     queued = [
-        Entry(consumer=place.consumer, state=State.QUEUED)
+        LedgerEntry(consumer=place.consumer, state=State.QUEUED)
         for place in places
         if place.mailbox == message.mailbox and place.cursor < message.seq and place.consumer not in named
     ]

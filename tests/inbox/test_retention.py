@@ -8,18 +8,18 @@ from datetime import timedelta
 import pytest
 
 from harken.errors import Refused, UserError
-from harken.inbox.keeping import Chosen, Keeping
+from harken.inbox.retention import ExportFilter, MailRetention
 from harken.model import INBOX, State
 from harken.store.contract.retention import Limits, MailboxExcess, RetentionReport
 from tests.inbox.rig import AGENT, FIRST, OTHER, OWNER, Bench
 
 YEAR_SECONDS = 365 * 86_400.0
-ALL = Chosen(mailbox="inbox")
+ALL = ExportFilter(mailbox="inbox")
 
 
-def keeping(bench: Bench, most: int = 100) -> Keeping:
+def keeping(bench: Bench, most: int = 100) -> MailRetention:
     """Return what the daemon would make of it."""
-    return Keeping(bench.store, Limits(most, YEAR_SECONDS), lambda: 0)
+    return MailRetention(bench.store, Limits(most, YEAR_SECONDS), lambda: 0)
 
 
 async def test_exporting_pages_through_a_mailbox_with_who_has_seen_it(bench: Bench) -> None:
@@ -43,7 +43,7 @@ async def test_each_filter_of_an_export_leaves_out_what_it_says(bench: Bench) ->
     await bench.send("c", channel="ops", sender="ann")
     kept = keeping(bench)
 
-    async def texts(chosen: Chosen) -> list[str]:
+    async def texts(chosen: ExportFilter) -> list[str]:
         return [each.message.text for each in await kept.export(chosen, 0, 9)]
 
     assert await texts(replace(ALL, channel="ops")) == ["b", "c"]

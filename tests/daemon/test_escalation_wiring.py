@@ -20,7 +20,7 @@ import pytest
 
 from harken.config.home import Home
 from harken.config.settings import Settings, ToastSettings, WaitingSettings
-from harken.daemon.escalating import escalation
+from harken.daemon.escalation_wiring import escalation
 from harken.dispatch.escalation import Escalation
 from harken.dispatch.phone import Phone
 from harken.dispatch.toast import Toast

@@ -39,7 +39,7 @@ class Counts:
     to_seen: Spread
 
 
-class Tally:
+class EventCounters:
     """One per daemon. `sources` are those that have a name of their own in what is counted."""
 
     def __init__(self, sources: Collection[str]) -> None:
