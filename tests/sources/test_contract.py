@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from types import MappingProxyType
@@ -12,7 +12,9 @@ from typing import Final
 
 import pytest
 
+from harken.model import Draft
 from harken.sources.backoff import FeedTiming
+from harken.sources.imap.source import ImapSource
 from harken.sources.registry import kinds
 from harken.sources.source import SourceKind
 from harken.testing import FakeClock
@@ -20,6 +22,9 @@ from harken_bulletin.kind import KIND as BULLETIN
 from harken_bulletin.settings import BulletinSettings
 from harken_bulletin.source import BulletinSource
 from tests.contracts import source as suite
+from tests.mailserver.dovecot import Dovecot, serving
+from tests.mailserver.sink import Sink, sinking
+from tests.sources.imap.rig import mail, settings_of, source_of
 
 ID: Final = "66666666-7777-8888-9999-aaaaaaaaaaaa"
 ACCOUNT: Final = {"client_id": ID, "tenant": "contoso.example"}
@@ -100,6 +105,10 @@ class BulletinBench:
         yield
         elsewhere.rename(self._folder)
 
+    def said(self, draft: Draft) -> str:
+        """Return the note."""
+        return draft.text
+
     def answers(self) -> Sequence[str]:
         """Return what lies beside the notes."""
         return [path.read_text() for path in sorted(self._folder.glob("*.answer"))]
@@ -109,11 +118,51 @@ class BulletinBench:
         (self._folder / f"{self._count:03}-ann.note").write_bytes(text)
 
 
-@pytest.fixture(params=[BulletinBench])
-def bench(request: pytest.FixtureRequest, tmp_path: Path) -> suite.SourceBench:
+class ImapBench:
+    """A mail server, and those who write to the account and get answers."""
+
+    def __init__(self, server: Dovecot, sink: Sink) -> None:
+        self._server = server
+        self._sink = sink
+
+    def open(self) -> ImapSource:
+        """Return the account, of which the mail of the last day is taken."""
+        return source_of(settings_of(self._server, self._sink, since="1d", save_sent=True))
+
+    async def say(self, *texts: str) -> None:
+        """Deliver mails, one after the other."""
+        for text in texts:
+            self._server.deliver(mail(text))
+
+    async def babble(self) -> None:
+        """Deliver what is no mail."""
+        self._server.deliver(b"\xff\xfe\x00 no head\r\n\r\n\x80\r\n")
+
+    @asynccontextmanager
+    async def away(self) -> AsyncIterator[None]:
+        """Have no server."""
+        self._server.kill()
+        yield
+        self._server.start()
+
+    def said(self, draft: Draft) -> str:
+        """Return the last line of the mail."""
+        return draft.text.strip().splitlines()[-1]
+
+    def answers(self) -> Sequence[str]:
+        """Return the first line of every answer."""
+        bodies = [each.get_body(("plain",)) for each in self._sink.read()]
+        return [body.get_content().splitlines()[0] for body in bodies if body is not None]
+
+
+@pytest.fixture(params=["bulletin", "imap"])
+def bench(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[suite.SourceBench]:
     """The other side of a source."""
-    made: suite.SourceBench = request.param(tmp_path / "notes")
-    return made
+    if request.param == "bulletin":
+        yield BulletinBench(tmp_path / "notes")
+        return
+    with serving() as server, sinking() as sink:
+        yield ImapBench(server, sink)
 
 
 async def test_it_goes_on_from_every_checkpoint(bench: suite.SourceBench) -> None:
