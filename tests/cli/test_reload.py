@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from tests.cli.rig import SECONDS, Json, Rig
+from tests.cli.sitting import Sitting
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_source import ANNOUNCER, REFUSED, WRONG, add, listed
 from tests.loss.rig import until
@@ -59,6 +60,14 @@ def test_a_source_is_added_and_removed_while_the_daemon_runs(running: Rig) -> No
     assert (names(running), process(running)) == ([], before)
     stored = running.json("list", "--channel", "deploys")["messages"]
     assert [each["content_text_sanitized"] for each in stored] == ["one"]
+
+
+def test_at_a_terminal_what_was_added_is_tried(running: Rig) -> None:
+    """Whoever adds it sees whether it works; a script does not wait for that."""
+    words = ("source", "add", "ci", "--command", sys.executable, "--", ANNOUNCER, "deploys=one")
+    with Sitting(running, *words, columns=200) as person:
+        person.sees("The daemon listens to it from now on.", "It is tried for 5 seconds.", "1 message came: deploys 1")
+        assert person.leaves() == 0
 
 
 def posted(rig: Rig, name: str) -> int:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 TEST_SECONDS = 5.0
 NOT_LISTENING = 1  # the exit code when a source was tried and nothing would arrive from it
-AS_YOU = "What an agent answers there is sent in this name, with a line that says so."
 ARGUMENTS: Final = "args"
 MORE: Final = "more"
 

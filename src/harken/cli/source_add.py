@@ -19,6 +19,7 @@ import click
 from harken.cli.authority import refuse_agent
 from harken.cli.output import note_to_person
 from harken.cli.source_config import add_entry, check_name, configured, entry_named, remove_entry
+from harken.cli.source_show import show_trial
 from harken.cli.verbs import Invocation
 from harken.clock import SystemClock
 from harken.config.home import Home, disk_error, ensure, write_private
@@ -26,7 +27,7 @@ from harken.config.load import load
 from harken.config.settings import HooksSettings
 from harken.config.source_entries import source_entry
 from harken.control.client import DaemonClient, Result
-from harken.control.start import VARIABLES
+from harken.control.start import VARIABLES, is_reachable
 from harken.display import one_line
 from harken.errors import HarkenError, UserError
 from harken.hosts.names import short
@@ -39,6 +40,7 @@ from harken.sources.sign_in import SourceSignIn
 from harken.sources.source import SourceEntry, SourceKind, SourceState
 
 AS_YOU = "What an agent answers there is sent in this name, with a line that says so."
+TEST_SECONDS = 5.0
 NAME_WANTED = "A name for it, such as ci"
 
 
@@ -106,6 +108,9 @@ def add_source(
             note_to_person(note.replace(str(asked.home.path), short(asked.home.path)))
     if is_guided and next_step == "login":
         _offer_sign_in(asked, name)
+    elif can_ask and next_step == "test" and is_reachable(asked.home):
+        note_to_person(f"It is tried for {TEST_SECONDS:g} seconds.")
+        show_trial(asked.screen, check_source(asked.home, name, TEST_SECONDS))
 
 
 def remove_source(asked: Invocation, name: str, *, is_restarted: bool) -> None:

@@ -3,7 +3,7 @@
 Changes are only names of mails: each is read by its id, in the order in which they came. The checkpoint moves when a
 whole round of changes has been handed over, so whatever stops in between is read again and known by its id. A link
 that the service has forgotten is replaced by reading the folder anew. Below is the Graph client, above is
-`daemon/feeding.py`.
+`daemon/feed_runner.py`.
 """
 
 from __future__ import annotations
