@@ -30,7 +30,7 @@ from harken.hosts.hello import Hello
 from harken.inbox import Caller, Role
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session
-from harken.surfaces.mcp.asking import Choice
+from harken.surfaces.mcp.asking import FormChoice
 from harken.surfaces.wire import LineReader
 from harken.testing import FakeClock
 from tests.hooks.rig import CLAUDE, Kind, Say
@@ -232,6 +232,6 @@ async def open_room(folder: Path, *, has_person: bool = True) -> AsyncIterator[R
         tasks.cancel_scope.cancel()
 
 
-YES: Final = Choice.YES.value
-NO: Final = Choice.NO.value
-LATER: Final = Choice.LATER.value
+YES: Final = FormChoice.YES.value
+NO: Final = FormChoice.NO.value
+LATER: Final = FormChoice.LATER.value

@@ -30,7 +30,7 @@ from harken.model import Mailbox, SessionKey
 from harken.sessions.registry import Sessions
 from harken.sessions.session import Presence, Session
 from harken.store.contract import Changes
-from harken.surfaces.mcp.asking import Ask, Choice, Question, question
+from harken.surfaces.mcp.asking import Ask, FormChoice, FormQuestion, question
 
 _log = logging.getLogger("harken.asking")
 
@@ -162,7 +162,7 @@ class Confirmations:
         left = (expires_at - self._clock.now()).total_seconds() if expires_at is not None else OPEN_SECONDS
         return anyio.current_time() + min(OPEN_SECONDS, left)
 
-    async def _put(self, asked: Question, way: _Way, scope: CancelScope) -> None:
+    async def _put(self, asked: FormQuestion, way: _Way, scope: CancelScope) -> None:
         """Ask in one session, and take the answer."""
         _log.info("asking about %s in %s", asked.action, way.session.key)
         began, choice = self._clock.now(), None
@@ -171,10 +171,10 @@ class Confirmations:
                 choice = await way.ask(asked)
             if choice is not None and self._clock.now() - began < LEAST_READING:
                 _log.warning("%s answered before anyone could have read the question", way.session.key)
-            elif choice is Choice.LATER:
+            elif choice is FormChoice.LATER:
                 self._put_off.add(asked.action)
             elif choice is not None:
-                await self._answer(asked.action, way.session, is_yes=choice is Choice.YES)
+                await self._answer(asked.action, way.session, is_yes=choice is FormChoice.YES)
         finally:
             del self._open[asked.action]
             # Another session may be asked now.

@@ -42,7 +42,7 @@ _ALONE: Final = frozenset({"--no-daemon", "exec", "app-server", "queue", "mcp-se
 _log = logging.getLogger("harken.hosts.codex")
 
 
-class _Unanswered(Unavailable):
+class _NoWakeAnswer(Unavailable):
     """A text was handed over, and nobody said what became of it."""
 
 
@@ -84,7 +84,7 @@ class CodexWaker:
             with anyio.fail_after(self._take_seconds + _SLACK_SECONDS):
                 if not await _started(target, text):
                     await self._queued(target, text)
-        except (_Unanswered, TimeoutError) as exc:
+        except (_NoWakeAnswer, TimeoutError) as exc:
             _log.info("the Codex thread %s may have been woken: %s", target.native, str(exc) or "it took too long")
             return None
         except Unavailable as exc:
@@ -131,7 +131,7 @@ class CodexWaker:
             try:
                 is_taken = await self._was_taken(server, target.native, entry)
             except Unavailable as exc:
-                raise _Unanswered(str(exc)) from exc
+                raise _NoWakeAnswer(str(exc)) from exc
             if not is_taken:
                 raise Unavailable("its queue is not read: it was interrupted, or no terminal shows it")
 
@@ -168,7 +168,7 @@ async def _started(target: WakeTarget, text: str) -> bool:
         except Refusal:
             raise
         except Unavailable as exc:
-            raise _Unanswered(str(exc)) from exc
+            raise _NoWakeAnswer(str(exc)) from exc
         return True
 
 
@@ -210,7 +210,7 @@ async def _added(server: AppServer, thread: str, text: str) -> str:
     except Refusal:
         raise
     except Unavailable as exc:
-        raise _Unanswered(str(exc)) from exc
+        raise _NoWakeAnswer(str(exc)) from exc
     return str(queued.get("id")) if isinstance(queued, dict) else ""
 
 

@@ -25,7 +25,7 @@ TEXT_CHARS: Final = 240
 _NO_QUOTES: Final = str.maketrans(dict.fromkeys('“”„‟"\uff02', "'"))
 
 
-class Choice(StrEnum):
+class FormChoice(StrEnum):
     """What the person can choose. The first is what a key pressed by mistake chooses."""
 
     LATER = "decide later"
@@ -34,7 +34,7 @@ class Choice(StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class FormQuestion:
     """What is asked, about which action."""
 
     action: ActionId
@@ -47,16 +47,16 @@ class Question:
             "type": "string",
             "title": "Answer",
             "description": f"Or later: harken channel confirm {self.action}",
-            "enum": [each.value for each in Choice],
+            "enum": [each.value for each in FormChoice],
         }
         return {"type": "object", "properties": {self.action: choice}, "required": [self.action]}
 
 
-Ask = Callable[[Question], Awaitable[Choice | None]]
+Ask = Callable[[FormQuestion], Awaitable[FormChoice | None]]
 """Asks the person behind a connection. None: the host gave no answer that could be one."""
 
 
-def question(told: ActionDetails, *, agent: str, folder: str) -> Question | None:
+def question(told: ActionDetails, *, agent: str, folder: str) -> FormQuestion | None:
     """Return what to ask about an action; None when not all of what would run can be shown.
 
     `agent` and `folder` are what is taken where the rule names none.
@@ -73,17 +73,17 @@ def question(told: ActionDetails, *, agent: str, folder: str) -> Question | None
     if any(len(line) > LINE_CHARS for line in shown):
         # Nobody should say yes to what they cannot see.
         return None
-    return Question(action.id, "\n".join((*shown, _said(told.message))))
+    return FormQuestion(action.id, "\n".join((*shown, _said(told.message))))
 
 
-def choice(asked: Question, answer: Mapping[str, object]) -> Choice | None:
+def choice(asked: FormQuestion, answer: Mapping[str, object]) -> FormChoice | None:
     """Return what the fields of a form say; None when they answer another question."""
     chosen = answer.get(asked.action)
     if chosen is None:
         # To a question of an earlier daemon, which had the same number.
         return None
     # Copilot CLI lets people type something else.
-    return next((each for each in Choice if each == chosen), Choice.LATER)
+    return next((each for each in FormChoice if each == chosen), FormChoice.LATER)
 
 
 def _tools(order: Order) -> str:

@@ -14,7 +14,7 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import ValidationError
 
 from harken.hosts.host import Host
-from harken.surfaces.mcp.asking import Ask, Choice, Question, choice
+from harken.surfaces.mcp.asking import Ask, FormChoice, FormQuestion, choice
 
 
 def way(host: Host, session: ServerSession) -> Ask | None:
@@ -27,10 +27,10 @@ def way(host: Host, session: ServerSession) -> Ask | None:
     return partial(_ask, session)
 
 
-async def _ask(session: ServerSession, asked: Question) -> Choice | None:
+async def _ask(session: ServerSession, asked: FormQuestion) -> FormChoice | None:
     """Show a question until it is answered. The host is told when this is cancelled, and takes it away."""
     try:
         result = await session.elicit_form(asked.text, asked.form)
     except (MCPError, ValidationError):
         return None
-    return choice(asked, result.content or {}) if result.action == "accept" else Choice.LATER
+    return choice(asked, result.content or {}) if result.action == "accept" else FormChoice.LATER
