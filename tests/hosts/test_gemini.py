@@ -13,7 +13,7 @@ from typing import Final
 
 import pytest
 
-from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.command import UNASKED
 from harken.trial.exchange import ModelAnswer, ModelRequest, Script, in_order, side
 from tests.hosts.stage import Stage
 from tests.hosts.story import (

@@ -18,7 +18,7 @@ from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.connect import CONNECTOR
 from harken.hosts.claude_code.hooks import EVENTS, MOST_CHARS
-from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.command import UNASKED
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.instructions import Abilities, agent_instructions
 

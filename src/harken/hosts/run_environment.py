@@ -10,7 +10,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Final
@@ -67,6 +67,19 @@ def carried(file: Path, keys: Sequence[str]) -> dict[str, object]:
     except HarkenError:
         return {}
     return {key: whole[key] for key in keys if key in whole} if isinstance(whole, dict) else {}
+
+
+def dotenv_values(files: Iterable[Path], names: Collection[str]) -> dict[str, str]:
+    """Return some variables from the first `.env` file that exists; only names that are asked for are taken."""
+    found = next((data for file in files if (data := read(file)) is not None), b"")
+    return {name: value for name, value in _assignments(found) if name in names}
+
+
+def _assignments(data: bytes) -> Iterator[tuple[str, str]]:
+    for line in data.decode(errors="replace").splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith("#"):
+            yield name.strip(), value.strip().strip("\"'")
 
 
 def plain(name: str) -> str:

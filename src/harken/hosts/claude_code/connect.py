@@ -20,7 +20,7 @@ from typing import Final
 from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
-from harken.hosts.connect.approval import UNASKED
+from harken.hosts.connect.command import UNASKED
 from harken.hosts.connect.plan import (
     CheckFinding,
     CommandStep,

@@ -18,8 +18,7 @@ from typing import Final
 
 from harken import __version__
 from harken.hosts.claude_code.hooks import EVENTS
-from harken.hosts.connect.approval import UNASKED
-from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.command import UNASKED, hook_line, mcp_command
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.instructions import SKILLS, Abilities, agent_instructions, skill_text
 from harken.sessions.events import HookMoment

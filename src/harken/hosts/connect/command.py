@@ -17,6 +17,18 @@ from harken.hosts.registry import built_in_hosts, host_named
 from harken.sessions.events import HookMoment
 
 IN_TASK: Final = "--in-task"
+# Tools that a host need not ask about, where it can be told so: what only reads and marks this agent's own mail. Not
+# `reply`, which speaks to people outside, nor what speaks to other tasks, whose agents may act on it.
+UNASKED: Final = (
+    "ack",
+    "check_inbox",
+    "inbound_queue_stats",
+    "inbox_pull",
+    "inbox_read",
+    "inbox_search",
+    "inbox_status",
+    "wait_for_inbound_message",
+)
 
 
 def mcp_command(place: InstallTarget, host: str = "") -> tuple[str, ...]:

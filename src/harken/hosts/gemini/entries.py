@@ -10,8 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.connect.approval import UNASKED
-from harken.hosts.connect.command import mcp_command
+from harken.hosts.connect.command import UNASKED, mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.gemini.hook_lines import GeminiHookLine, hook_lines

@@ -20,12 +20,11 @@ from pathlib import Path
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.dotenv import written
 from harken.hosts.gemini.hooks import NAME
 from harken.hosts.gemini.output import GeminiOutput
 from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
 from harken.hosts.held import held_parts
-from harken.hosts.run_environment import carried, environment, table, unfit
+from harken.hosts.run_environment import carried, dotenv_values, environment, table, unfit
 from harken.runs.held import is_held
 from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
@@ -215,7 +214,7 @@ def _literals(values: Mapping[str, str]) -> dict[str, str]:
 
 def _environment(work: SandboxRequest, person: Path) -> dict[str, str]:
     # As Gemini does: a key may stand in a file of the home instead.
-    kept = written((person / _FOLDER / ".env", person / ".env"), _VARIABLES)
+    kept = dotenv_values((person / _FOLDER / ".env", person / ".env"), _VARIABLES)
     own = {
         **{name: value for name, value in kept.items() if not work.environ.get(name)},
         "HOME": str(work.private),

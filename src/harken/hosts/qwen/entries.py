@@ -12,8 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from harken.hosts.connect.approval import UNASKED
-from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.command import UNASKED, hook_line, mcp_command
 from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.plan import InstallTarget
 from harken.hosts.qwen.hooks import EVENTS, IDLE, IDLE_EVENT, NAME

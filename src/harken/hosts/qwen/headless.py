@@ -18,10 +18,19 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.dotenv import written
 from harken.hosts.qwen.hooks import NAME
 from harken.hosts.qwen.output import QwenOutput
-from harken.hosts.run_environment import carried, environment, plain, row, table, unfit, without_keys, word
+from harken.hosts.run_environment import (
+    carried,
+    dotenv_values,
+    environment,
+    plain,
+    row,
+    table,
+    unfit,
+    without_keys,
+    word,
+)
 from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
 from harken.runs.tools import Ability, Tool
 
@@ -168,7 +177,7 @@ def _plain(prompt: str) -> str:
 def _sign_in(work: SandboxRequest, person: Path, folder: Path) -> tuple[list[str], dict[str, str]]:
     """Return the arguments and variables that say who the person is and which model answers."""
     theirs = carried(folder / "settings.json", ("security", "model", "modelProviders", "env"))
-    known = {**written((folder / ".env", person / ".env"), _VARIABLES), **_words(theirs.get("env"))}
+    known = {**dotenv_values((folder / ".env", person / ".env"), _VARIABLES), **_words(theirs.get("env"))}
     known |= {name: value for name, value in work.environ.items() if value}
     auth = table(table(theirs.get("security")).get("auth"))
     kind, model = word(auth.get("selectedType")), word(table(theirs.get("model")).get("name"))
