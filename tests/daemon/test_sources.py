@@ -256,6 +256,28 @@ async def test_a_feed_is_told_what_was_stored_and_what_was_known(tmp_path: Path)
     assert source.feed.told == [(["one"], 0), (["two"], 1), ([], 0)]
 
 
+async def test_a_loop_can_be_stopped_before_it_has_begun() -> None:
+    """A source may be removed in the moment in which it was added; a loop of that name can be started anew."""
+    begun: list[int] = []
+
+    async def loop() -> None:
+        begun.append(1)
+        await anyio.sleep_forever()
+
+    with anyio.fail_after(SECONDS):
+        async with anyio.create_task_group() as tasks:
+            supervisor = Supervisor(tasks)
+            supervisor.start("it", loop)
+            await supervisor.stop("it")
+            assert not supervisor.has("it")
+            await supervisor.stop("it")
+            supervisor.start("it", loop)
+            while not begun:
+                await anyio.lowlevel.checkpoint()
+            await supervisor.stop("it")
+    assert dict(supervisor.health) == {}
+
+
 class Stubborn(Intake):
     """An intake whose store is away at first."""
 

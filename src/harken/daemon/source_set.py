@@ -178,17 +178,19 @@ class SourceSet:
             everything = {name: made.get(name) or kept[name] for name in enabled(after)}
             ended = [source for source in self._sources.values() if source not in everything.values()]
             joined = self._joined
-            joined.doors.show([door for source in everything.values() for door in source.doors()])
             for source in made.values():
                 await _recall(source, joined.store.outbox)
+            joined.doors.show([door for source in everything.values() for door in source.doors()])
             had = set(self._sources)
-            for source in ended:
-                await self._stop(source)
-            self.settings, self._sources = after, everything
-            self._derive()
-            await joined.policies.configure(policy)
-            for source in made.values():
-                self._start(source)
+            # From here on all of it happens, also if whoever asked for it goes away.
+            with anyio.CancelScope(shield=True):
+                for source in ended:
+                    await self._stop(source)
+                self.settings, self._sources = after, everything
+                self._derive()
+                await joined.policies.configure(policy)
+                for source in made.values():
+                    self._start(source)
             return SettingsChanges(
                 added=tuple(name for name in made if name not in had),
                 removed=tuple(sorted(had - set(everything))),

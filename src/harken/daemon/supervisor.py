@@ -65,8 +65,8 @@ class Supervisor:
     def start(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         """Run a loop until the task group ends."""
         self._health[name] = Health()
-        self._loops[name] = _Loop(anyio.CancelScope(), anyio.Event())
-        self._tasks.start_soon(self._run, name, loop, name=f"harken-{name}")
+        own = self._loops[name] = _Loop(anyio.CancelScope(), anyio.Event())
+        self._tasks.start_soon(self._run, own, name, loop, name=f"harken-{name}")
 
     def has(self, name: str) -> bool:
         """Whether a loop of that name was started, and not stopped."""
@@ -80,8 +80,7 @@ class Supervisor:
             await loop.ended.wait()
             self._health.pop(name, None)
 
-    async def _run(self, name: str, loop: Callable[[], Awaitable[None]]) -> None:
-        own = self._loops[name]
+    async def _run(self, own: _Loop, name: str, loop: Callable[[], Awaitable[None]]) -> None:
         try:
             with own.scope:
                 await self._keep(name, loop)

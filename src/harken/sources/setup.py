@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final, Protocol, TypeAlias
 
-from harken.errors import UserError
 from harken.sources.settings import SourceOption
 from harken.sources.source import SourceEntry
 
@@ -130,11 +129,3 @@ def texts_of(values: SetupValues, key: str) -> tuple[str, ...]:
     """Return a list among the values; empty where there is none."""
     found = values.get(key)
     return tuple(str(each) for each in found) if isinstance(found, list | tuple) else ()
-
-
-def one_secret(values: SetupValues, key: str, kind: str) -> str:
-    """Return the one reference to a secret; raises `UserError` for several."""
-    found = texts_of(values, key)
-    if len(found) > 1:
-        raise UserError(f"A {kind} has one secret.", "Name it once: --secret env:NAME")
-    return found[0] if found else ""

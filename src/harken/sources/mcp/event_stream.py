@@ -1,6 +1,6 @@
 """Event streams of HTTP: from bytes to events, and from events to the receiver of a link.
 
-`EventParser` reads what the standard calls server-sent events, within bounds. `EventStream` gives events the identity
+`EventParser` reads what the standard calls server-sent events, within bounds. `SseStream` gives events the identity
 that their ids promise, hands over what one chunk brought at once, and returns what the server asks or answers. Where
 the bytes come from and where answers go is the link's business.
 """
@@ -164,7 +164,7 @@ def no_position(_last_id: str, _cursor: str) -> str | None:
     return None
 
 
-class EventStream:
+class SseStream:
     """One event stream. `stream` names where event ids are unique; `own` are channels that speak of the link itself."""
 
     def __init__(self, desk: LinkReceiver, *, stream: str = "", last_id: str = "", own: Collection[str] = ()) -> None:
@@ -226,7 +226,7 @@ async def read_answer(
             if answer.id == number:
                 return answer
         raise LinkLost("the server's answer is no MCP: check its url")
-    hearing = EventStream(desk, stream=stream)
+    hearing = SseStream(desk, stream=stream)
     async for chunk in response.aiter_bytes():
         heard = await hearing.hear(chunk)
         if reply is not None:

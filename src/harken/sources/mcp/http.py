@@ -19,7 +19,7 @@ import httpx2
 
 from harken.sources.mcp import protocol
 from harken.sources.mcp.checkpoint import McpCheckpoint, parse_cursors, parse_place
-from harken.sources.mcp.event_stream import EventStream, read_answer
+from harken.sources.mcp.event_stream import SseStream, read_answer
 from harken.sources.mcp.link import (
     IdleTimer,
     LinkClosed,
@@ -169,7 +169,7 @@ class StreamableHttp:
             self._failures = 0
             desk.opened(is_resumed=bool(self._last_id))
             self._opened.set()
-            hearing = EventStream(desk, stream=self._stream, last_id=self._last_id)
+            hearing = SseStream(desk, stream=self._stream, last_id=self._last_id)
             async for chunk in response.aiter_bytes():
                 pulse.beat()
                 heard = await hearing.hear(chunk, self._move)

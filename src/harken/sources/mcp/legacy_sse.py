@@ -14,7 +14,7 @@ import anyio
 import httpx2
 
 from harken.sources.mcp import protocol
-from harken.sources.mcp.event_stream import EventStream
+from harken.sources.mcp.event_stream import SseStream
 from harken.sources.mcp.link import IdleTimer, LinkClosed, LinkLost, LinkReceiver, LinkTrouble, PushUnsupported, watched
 from harken.sources.mcp.replies import ServerReplies
 from harken.sources.mcp.routing import RpcAnswer
@@ -78,7 +78,7 @@ class LegacySse:
                 raise self._web.refusal(response, "GET")
             if not is_event_stream(response):
                 raise LinkLost("the server answers GET with something that is no event stream: check its url")
-            hearing = EventStream(desk)
+            hearing = SseStream(desk)
             async for chunk in response.aiter_bytes():
                 pulse.beat()
                 heard = await hearing.hear(chunk)

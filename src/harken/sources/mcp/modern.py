@@ -15,7 +15,7 @@ import anyio
 
 from harken.sources.mcp import protocol
 from harken.sources.mcp.checkpoint import cursors_checkpoint
-from harken.sources.mcp.event_stream import EventStream, read_answer
+from harken.sources.mcp.event_stream import SseStream, read_answer
 from harken.sources.mcp.link import IdleTimer, LinkClosed, LinkLost, LinkReceiver, LinkTrouble, PushUnsupported, watched
 from harken.sources.mcp.routing import Announcement, RpcAnswer
 from harken.sources.mcp.settings import McpSettings
@@ -120,7 +120,7 @@ class ModernSession:
                 raise self._web.refusal(response, stream.method)
             if not is_event_stream(response):
                 return _end(stream, await read_answer(response, stream.number, desk))
-            hearing = EventStream(desk, own=protocol.OWN_CHANNELS)
+            hearing = SseStream(desk, own=protocol.OWN_CHANNELS)
             async for chunk in response.aiter_bytes():
                 pulse.beat()
                 heard = await hearing.hear(chunk, lambda _, cursor: self._move(stream, cursor))
