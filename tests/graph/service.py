@@ -197,7 +197,8 @@ class Graph:
     @property
     def sent_mails(self) -> list[Mail]:
         """Every mail that left, kept or not."""
-        kept = [mail for mail in self.world.mails.values() if mail.folder == "sentitems"]
+        # Copied at once: the service receives mails in a thread of its own.
+        kept = [mail for mail in list(self.world.mails.values()) if mail.folder == "sentitems"]
         return [*kept, *self.world.unsaved]
 
     def faults(self, *, under: str = "/v1.0/", **rates: float) -> None:
