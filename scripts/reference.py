@@ -38,7 +38,7 @@ from harken.surfaces.mcp.greeting import INSTRUCTIONS, LISTENING
 from harken.surfaces.mcp.server import INBOX_URI
 from harken.surfaces.web.guard import MAX_BODY
 from harken.verbs.table import TOOLS, VERBS
-from harken.verbs.tool import AgentTool
+from harken.verbs.verb import AgentTool
 from scripts.reference_examples import ROOT, Examples, run_everything
 
 FOLDER: Final = ROOT / "docs" / "reference"

@@ -55,7 +55,7 @@ from harken.testing import FakeClock
 from harken.verbs import rule_shapes as reaction_shapes
 from harken.verbs import shapes
 from harken.verbs.table import TOOLS, call
-from harken.verbs.tool import ToolCall
+from harken.verbs.verb import ToolCall
 from scripts.reference_rules import furnished, play_reactions, play_rule_verbs
 
 ROOT: Final = Path(__file__).resolve().parent.parent

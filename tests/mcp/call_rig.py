@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from harken.sessions.calls import CallLog
 from harken.sessions.session import Session
-from harken.verbs.tool import ToolCall
+from harken.verbs.verb import ToolCall
 from tests.inbox.tasks_rig import Workshop, says
 
 

@@ -27,7 +27,7 @@ from harken.inbox import PullResult
 from harken.ingest.lengths import MAX_SAID_CHARS as MAX_CHARS
 from harken.ingest.prepare import MAX_ID, MAX_META_ENTRIES, MAX_META_VALUE, MAX_NAME, MAX_SENDER_ID
 from harken.model import INBOX, Attention, Consumer, DeliveryId, Message, MessageId, Offer, Selection, Sender, Trust
-from harken.verbs.tool import ToolAnswer, cut_note
+from harken.verbs.verb import ToolAnswer, cut_note
 
 NOW: Final = datetime(2026, 11, 17, 9, 0, tzinfo=UTC)
 SMALLEST: Final = GENERIC.result_bytes

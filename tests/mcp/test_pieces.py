@@ -15,7 +15,7 @@ from harken.sessions.coverage import Coverage
 from harken.sessions.session import Session
 from harken.testing.agent import Json
 from harken.verbs.table import find_tool
-from harken.verbs.tool import ToolCall, result_of
+from harken.verbs.verb import ToolCall, result_of
 from tests.inbox.rig import Quiet
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop
 from tests.mcp.call_rig import called

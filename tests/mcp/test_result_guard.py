@@ -9,7 +9,7 @@ import pytest
 
 from harken.errors import Unavailable
 from harken.sessions.calls import CallLog
-from harken.verbs.tool import AgentTool, ToolAnswer, ToolCall, result_of
+from harken.verbs.verb import AgentTool, ToolAnswer, ToolCall, result_of
 from tests.inbox.tasks_rig import OWNER, open_workshop
 from tests.mcp.call_rig import called
 

@@ -13,8 +13,22 @@ from harken.budget import ResultBudget, longest_piece
 from harken.inbox import PullResult, Role
 from harken.model import Attention, Consumer, DeliveryId, Message, Offer, fresh_id
 from harken.verbs import questions, shapes
-from harken.verbs.tool import FROM_OUTSIDE, AnyCall, ToolAnswer, ToolArgument, ToolCall, cut_note, plain, tool_of
-from harken.verbs.verb import Arguments, CallContext, MessageForms, Verb, about, position
+from harken.verbs.verb import (
+    FROM_OUTSIDE,
+    AnyCall,
+    Arguments,
+    CallContext,
+    MessageForms,
+    ToolAnswer,
+    ToolArgument,
+    ToolCall,
+    Verb,
+    about,
+    cut_note,
+    plain,
+    position,
+    tool_of,
+)
 
 _LONGEST_NAME: Final = 120  # of a consumer: a task's has most
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Final
 
 from harken.verbs import shapes
-from harken.verbs.tool import AnyCall, ToolArgument, plain, tool_of
-from harken.verbs.verb import Arguments, CallContext, Verb, about
+from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolArgument, Verb, about, plain, tool_of
 
 
 class Reply(Arguments):

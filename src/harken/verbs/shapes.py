@@ -7,6 +7,7 @@ from dataclasses import asdict
 from datetime import datetime
 
 from harken.inbox import Details, LedgerEntry, PullResult, ReplyRow, SendResult, Status
+from harken.inbox.questions import Question, WaitingSummary
 from harken.inbox.results import ChannelCard, Omission, SurfaceRecord, TaskProgress
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
@@ -295,4 +296,26 @@ def status(value: Status) -> dict[str, object]:
             for each in value.refused_pairings
         ],
         "store": dict(value.store),
+    }
+
+
+def waiting(value: WaitingSummary) -> dict[str, object]:
+    """Return how much waits for an answer."""
+    return {
+        "count": value.count,
+        "oldest_at": moment(value.oldest),
+        "sentence": value.sentence,
+        "mailboxes": [
+            {"mailbox": each.mailbox, "count": each.count, "oldest_at": moment(each.oldest)} for each in value.mailboxes
+        ],
+    }
+
+
+def question_state(value: Question, how_long: str) -> dict[str, object]:
+    """Return how far a question got."""
+    return {
+        "how_long": how_long,
+        "is_seen": value.is_seen,
+        "has_reply": value.has_reply,
+        "reminders": value.reminders,
     }

@@ -7,9 +7,8 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from harken.model import timestamp
-from harken.verbs import questions, rule_shapes, shapes
-from harken.verbs.tool import AnyCall, ToolAnswer, ToolCall, tool_of
-from harken.verbs.verb import Arguments, CallContext, Verb, about, position
+from harken.verbs import rule_shapes, shapes
+from harken.verbs.verb import AnyCall, Arguments, CallContext, ToolAnswer, ToolCall, Verb, about, position, tool_of
 
 
 class Stats(Arguments):
@@ -118,7 +117,7 @@ async def _status(context: CallContext, _a: GetStatus) -> object:
         "daemon": dict(context.daemon()),
         **shapes.status(await context.inbox.status()),
         "rules": rule_shapes.summary(await context.reactions.summary()),
-        "waiting": questions.waiting(await context.questions.waiting()),
+        "waiting": shapes.waiting(await context.questions.waiting()),
     }
 
 

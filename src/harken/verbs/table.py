@@ -16,8 +16,7 @@ from harken.verbs.retention import RETENTION_VERBS
 from harken.verbs.rules import RULE_VERBS
 from harken.verbs.status import STATUS_VERBS
 from harken.verbs.tasks import TASK_VERBS
-from harken.verbs.tool import AgentTool
-from harken.verbs.verb import CallContext, Verb
+from harken.verbs.verb import AgentTool, CallContext, Verb
 
 VERBS: Final[tuple[Verb, ...]] = (
     *MESSAGE_VERBS,

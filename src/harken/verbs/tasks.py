@@ -20,8 +20,21 @@ from harken.inbox.results import TaskProgress
 from harken.inbox.tasks import NewTask
 from harken.model import Task, TaskId
 from harken.verbs import shapes
-from harken.verbs.tool import FROM_OUTSIDE, AnyCall, ToolAnswer, ToolArgument, ToolCall, cut_note, plain, tool_of
-from harken.verbs.verb import Arguments, CallContext, MessageForms, Verb, about
+from harken.verbs.verb import (
+    FROM_OUTSIDE,
+    AnyCall,
+    Arguments,
+    CallContext,
+    MessageForms,
+    ToolAnswer,
+    ToolArgument,
+    ToolCall,
+    Verb,
+    about,
+    cut_note,
+    plain,
+    tool_of,
+)
 from harken.workspaces.seeding import SeedReport, seed
 from harken.workspaces.tasks import TaskRequest, find_ground, ground_notes
 from harken.workspaces.worktree import add_worktree

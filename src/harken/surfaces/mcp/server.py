@@ -39,7 +39,7 @@ from harken.surfaces.mcp.outlet import request_key
 from harken.surfaces.mcp.prompts import prompt, prompts_for
 from harken.surfaces.mcp.services import AgentServices, tool_hint
 from harken.verbs.table import TOOLS, find_tool
-from harken.verbs.tool import AgentTool, ToolCall, result_of
+from harken.verbs.verb import AgentTool, ToolCall, result_of
 
 _log = logging.getLogger("harken.mcp")
 
