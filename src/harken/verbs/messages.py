@@ -11,8 +11,8 @@ import msgspec
 from harken import render
 from harken.budget import ResultBudget, longest_piece
 from harken.inbox import PullResult, Role
-from harken.model import Attention, Consumer, DeliveryId, Message, Offer, fresh_id
-from harken.verbs import questions, shapes
+from harken.model import Attention, Consumer, DeliveryId, Message, MessageId, Offer, fresh_id
+from harken.verbs import shapes
 from harken.verbs.verb import (
     FROM_OUTSIDE,
     AnyCall,
@@ -157,12 +157,18 @@ async def _list(context: CallContext, a: List) -> object:
     return await _shown(context, found)
 
 
+async def _question_state(context: CallContext, message: MessageId) -> dict[str, object] | None:
+    """Return how far a message got as a question; None for one that waits for no answer."""
+    found = await context.questions.of([message])
+    return shapes.question_state(found[0], context.questions.how_long(found[0])) if found else None
+
+
 async def _read(context: CallContext, a: Read) -> object:
     if a.offset is not None or a.limit is not None:
         message = await context.message(a.ref)
-        return shapes.piece(context.piece(message, a.offset or 0, a.limit or len(message.text)))
+        return shapes.piece(context.piece(message, a.offset or 0, a.limit or len(message.text), shapes.piece))
     found = await context.inbox.read((await context.message(a.ref)).id)
-    return {**shapes.details(found), "question": await questions.standing_of(context, found.message.id)}
+    return {**shapes.details(found), "question": await _question_state(context, found.message.id)}
 
 
 PULL_FORMS: Final = MessageForms(json=(shapes.offer, shapes.cut_offer), tool=(render.for_pull, render.cut_for_pull))

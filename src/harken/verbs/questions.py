@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Final
 
-from harken.model import Mailbox, MessageId
+from harken.model import Mailbox
 from harken.verbs import shapes
 from harken.verbs.verb import Arguments, CallContext, Verb, about
 
@@ -20,12 +20,6 @@ class SettleQuestions(Arguments):
     """Say that messages need no answer, or have got one elsewhere."""
 
     refs: Annotated[list[str], about("The messages.")]
-
-
-async def standing_of(context: CallContext, message: MessageId) -> dict[str, object] | None:
-    """Return how far a message got as a question; None for one that waits for no answer."""
-    found = await context.questions.of([message])
-    return shapes.question_state(found[0], context.questions.how_long(found[0])) if found else None
 
 
 async def _questions(context: CallContext, a: ListQuestions) -> object:

@@ -6,9 +6,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from datetime import datetime
 
-from harken.inbox import Details, LedgerEntry, PullResult, ReplyRow, SendResult, Status
 from harken.inbox.questions import Question, WaitingSummary
-from harken.inbox.results import ChannelCard, Omission, SurfaceRecord, TaskProgress
+from harken.inbox.results import (
+    ChannelCard,
+    Details,
+    LedgerEntry,
+    Omission,
+    PullResult,
+    ReplyRow,
+    SendResult,
+    Status,
+    SurfaceRecord,
+    TaskProgress,
+)
 from harken.ingest.sanitise import clean, one_line
 from harken.model import (
     TASK,

@@ -38,7 +38,6 @@ from harken.render import Piece
 from harken.sessions.coverage import Coverage
 from harken.sessions.session import Session
 from harken.sources.source import SourceReport
-from harken.verbs import shapes
 
 CONSUMER_NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,63}|task:[a-z0-9][a-z0-9._-]{0,63}")
 _HIGHEST = (1 << 63) - 1  # what a database holds
@@ -173,12 +172,12 @@ class CallContext:
         """Return what names a message that is sent again: the caller's own key."""
         return key
 
-    def piece(self, message: Message, start: int, most_chars: int) -> Piece:
+    def piece(self, message: Message, start: int, most_chars: int, shape: Callable[[Piece], object]) -> Piece:
         """Return a part of a text that has so many characters at most, and that an agent's host shows whole."""
         asked = piece_of(message, start, start + most_chars)
         if self.result_bytes is None:
             return asked
-        shown = longest_piece(message, start, self.result_bytes, shapes.piece, printed_bytes)
+        shown = longest_piece(message, start, self.result_bytes, shape, printed_bytes)
         return min(asked, shown, key=lambda piece: piece.end)
 
     def took(self, pulled: PullResult) -> None:
