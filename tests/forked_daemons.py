@@ -1,4 +1,4 @@
-"""A plugin of pytest that lets the daemons of a run be forked from one process: see `fork_server.py`."""
+"""A plugin of pytest that lets the commands of a run be forked from one process: see `fork_server.py`."""
 
 from __future__ import annotations
 
@@ -14,21 +14,23 @@ from typing import Final
 
 import pytest
 
-from harken.testing.daemon import FORK_SERVER
+from harken.testing.forked import FORK_SERVER
 
 READY_SECONDS: Final = 60.0
 END_SECONDS: Final = 10.0
-PADDING: Final = "-" * 1_000
+PADDING: Final = "-" * 10_000  # more than any command line, and than what a test adds to the environment
 _SERVER: Final = Path(__file__).with_name("fork_server.py")
 
 
 class ForkedDaemons:
-    """The server of one run."""
+    """The server of one worker, or of a run without workers."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="fork-server-")
         path = Path(self._folder.name) / "socket"
-        self._process = subprocess.Popen([sys.executable, "-I", _SERVER, path, PADDING], stdin=subprocess.DEVNULL)
+        command = [sys.executable, "-I", str(_SERVER), str(path), PADDING]
+        env = {**os.environ, "PADDING": PADDING}
+        self._process = subprocess.Popen(command, env=env, stdin=subprocess.DEVNULL)
         end = time.monotonic() + READY_SECONDS
         while not path.exists():
             if self._process.poll() is not None or time.monotonic() > end:
@@ -46,6 +48,10 @@ class ForkedDaemons:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Start the server where all workers find it; a run that only lists its tests needs none."""
-    if sys.platform == "linux" and not hasattr(config, "workerinput") and not config.option.collectonly:
+    """Start a server in each process that runs tests: what a test starts must descend from it, as always.
+
+    The process that only waits for workers needs none, nor does a run that lists its tests.
+    """
+    runs_tests = hasattr(config, "workerinput") or not config.getoption("numprocesses", None)
+    if sys.platform == "linux" and runs_tests and not config.option.collectonly:
         config.pluginmanager.register(ForkedDaemons(), "forked-daemons")

@@ -1,18 +1,26 @@
-"""Tests of what starts most daemons of the tests: a forked one must be like one that was started as people do it."""
+"""Tests of what starts most commands of the tests: a forked one must be like one that was started as people do it."""
 
 from __future__ import annotations
 
 import os
+import pty
+import re
 import signal
+import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Final, TypeAlias
 
 import psutil
 import pytest
 
 from harken.testing import DaemonProcess
-from harken.testing.daemon import FORK_SERVER
+from harken.testing.forked import FORK_SERVER, ForkedProcess, start_harken
+from tests.loss.rig import until
+
+SECONDS: Final = 30.0
+Ended: TypeAlias = tuple[int, bytes, bytes]
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="only Linux shows what is compared here")
 
@@ -31,7 +39,7 @@ def test_forked_daemon_looks_like_any_other(daemon: DaemonProcess, tmp_path: Pat
     process = psutil.Process(daemon.pid)
     words = [word for word in process.cmdline() if word]
     assert words == [sys.executable, "-I", "-m", "harken", "serve", "--home", str(tmp_path / "home")]
-    assert process.ppid() != os.getpid()
+    assert os.getpid() in [each.pid for each in process.parents()][1:]
     assert str(Path(f"/proc/{daemon.pid}/fd/0").readlink()) == os.devnull
     assert daemon.stop() == 0
     assert not psutil.pid_exists(process.pid)
@@ -68,3 +76,86 @@ def test_daemon_with_a_command_of_its_own_is_not_forked(tmp_path: Path) -> None:
     daemon = DaemonProcess(home, (sys.executable, "-I", "-m", "harken", "serve", "--home", str(home))).start()
     assert psutil.Process(daemon.pid).ppid() == os.getpid()
     daemon.stop()
+
+
+def run(start: Callable[..., subprocess.Popen[bytes]], *words: str, env: Mapping[str, str], cwd: Path) -> Ended:
+    """Run a command in one of two ways, and return its exit code and what it wrote."""
+    pipe = subprocess.PIPE
+    command = (sys.executable, "-m", "harken", *words)
+    with start(command, stdin=pipe, stdout=pipe, stderr=pipe, env={**os.environ, **env}, cwd=cwd) as process:
+        assert isinstance(process, ForkedProcess) == (start is start_harken)
+        out, err = process.communicate(b"from stdin", SECONDS)
+    return process.returncode, out, err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--help",),
+        ("send", "--json", "--channel", "c"),
+        ("list", "--json"),
+        ("read", "m-none"),
+        ("nonsense",),
+        ("source", "test", "none"),
+        ("export", "nowhere/here.jsonl"),
+    ],
+)
+def test_forked_command_ends_as_any_other(daemon: DaemonProcess, tmp_path: Path, words: tuple[str, ...]) -> None:
+    """Thousands of tests compare what a command prints and how it ends: they must not be about the server."""
+    daemon.start()
+    env = {"HARKEN_HOME": str(daemon.home), "TZ": "Asia/Tokyo"}
+    forked = run(start_harken, *words, env=env, cwd=tmp_path)
+    real = run(subprocess.Popen, *words, env=env, cwd=tmp_path)
+    assert [without_numbers(each) for each in forked] == [without_numbers(each) for each in real]
+
+
+def without_numbers(said: bytes | int) -> bytes | int:
+    """Return what a command wrote without ids and times, which differ from one to the next."""
+    return re.sub(rb'"id": "[^"]*"|\d[\d:.TZ-]*', b"*", said) if isinstance(said, bytes) else said
+
+
+def test_forked_command_shows_its_own_arguments_and_environment(daemon: DaemonProcess, tmp_path: Path) -> None:
+    """The daemon knows an agent by what the system shows of its processes."""
+    daemon.start()
+    command = (sys.executable, "-m", "harken", "wait", "--consumer", "c")
+    env = {"PATH": os.environ["PATH"], "HARKEN_HOME": str(daemon.home), "CLAUDECODE": "1"}
+    kept = {name: os.environ[name] for name in os.environ if name.startswith(("LC_", "LANG", "PYTHON"))}
+    pipe = subprocess.PIPE
+    with start_harken(command, env={**env, **kept}, cwd=tmp_path, stdin=pipe, stdout=pipe, stderr=pipe) as process:
+        shown = psutil.Process(process.pid)
+        until(lambda: [word for word in shown.cmdline() if word] == list(command), "it is the command", SECONDS)
+        until(lambda: shown.environ() == {**env, **kept}, "it has its environment", SECONDS)
+        assert shown.cwd() == str(tmp_path)
+        process.terminate()
+        process.communicate(timeout=SECONDS)
+    assert process.returncode == -signal.SIGTERM
+
+
+def test_command_whose_start_would_differ_is_not_forked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A forked one would miss what an interpreter looks at only while it starts; a long line has no room there."""
+    command = (sys.executable, "-m", "harken", "--version")
+    assert is_forked(command)
+    assert not is_forked((*command, "x" * 10_000))
+    assert not is_forked(command, LANG="de_DE.UTF-8")
+    assert not is_forked(command, PYTHONPATH=str(tmp_path))
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    assert not is_forked(command)
+
+
+def is_forked(command: Sequence[str], **env: str) -> bool:
+    """Run a command; return whether it was forked."""
+    with start_harken(command, env={**os.environ, **env}, stdout=subprocess.DEVNULL) as process:
+        return isinstance(process, ForkedProcess)
+
+
+def test_forked_command_has_the_terminal_that_it_is_given(daemon: DaemonProcess) -> None:
+    """Ctrl-C reaches only the program to which a terminal belongs."""
+    daemon.start()
+    main, side = pty.openpty()
+    command = (sys.executable, "-m", "harken", "wait", "--consumer", "c", "--home", str(daemon.home))
+    with start_harken(command, stdin=side, stdout=side, stderr=side, start_new_session=True) as process:
+        until(lambda: os.tcgetpgrp(main) == process.pid, "it has the terminal", SECONDS)
+        assert os.getsid(process.pid) == process.pid
+        process.kill()
+    os.close(side)
+    os.close(main)

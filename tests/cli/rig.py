@@ -1,4 +1,4 @@
-"""Runs the real `harken` in processes of its own, on a home of its own."""
+"""Runs the real `harken` in processes of its own, on a home of its own; a command with a prefix is never forked."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from harken.config.home import Home
 from harken.control.client import DaemonClient
+from harken.testing.forked import start_harken
 from tests.loss.rig import until
 
 SECONDS = 30.0
@@ -53,18 +54,24 @@ class Rig:
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
         prefix: tuple[str, ...] = COMMAND,
+        cwd: Path | None = None,
     ) -> Outcome:
         """Run a command to its end."""
-        done = subprocess.run(
+        start = start_harken if prefix == COMMAND else subprocess.Popen[bytes]
+        with start(
             [*prefix, *words],
-            input=stdin.encode(),
+            stdin=subprocess.PIPE,
             stdout=stdout or subprocess.PIPE,
             stderr=stderr or subprocess.PIPE,
             env=self.environment,
-            timeout=SECONDS,
-            check=False,
-        )
-        return Outcome(done.returncode, (done.stdout or b"").decode(), (done.stderr or b"").decode())
+            cwd=cwd,
+        ) as process:
+            try:
+                out, err = process.communicate(stdin.encode(), SECONDS)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                raise
+        return Outcome(process.returncode, (out or b"").decode(), (err or b"").decode())
 
     def ok(self, *words: str, stdin: str = "") -> str:
         """Run a command that must succeed, and return what it printed."""
@@ -81,7 +88,7 @@ class Rig:
     @contextmanager
     def begin(self, *words: str) -> Iterator[subprocess.Popen[bytes]]:
         """Run a command in the background for the time of the block."""
-        with subprocess.Popen(
+        with start_harken(
             [*COMMAND, *words],
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,

@@ -6,7 +6,6 @@ import fcntl
 import os
 import pty
 import struct
-import subprocess
 import sys
 import termios
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Callable
 from types import TracebackType
 from typing import Final, Self
 
+from harken.testing.forked import FORK_SERVER, start_harken
 from harken.trial.screen import TerminalPicture
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
@@ -32,7 +32,7 @@ class Sitting:
     """Use it as a context manager; a command that is still there at the end is killed."""
 
     def __init__(self, rig: Rig, *words: str, columns: int = 80, rows: int = 24, typed: bytes = b"") -> None:
-        self._argv = (sys.executable, "-I", "-S", "-c", _TAKE, *COMMAND, *words)
+        self._command = (*COMMAND, *words)
         self._environment = rig.environment
         self._size = (columns, rows)
         self._typed = typed
@@ -48,8 +48,9 @@ class Sitting:
         self.before = termios.tcgetattr(self._side)
         if self._typed:
             os.write(self._main, self._typed)
-        self.process = subprocess.Popen(
-            self._argv,
+        is_forked = FORK_SERVER in os.environ  # then the terminal is its own at once
+        self.process = start_harken(
+            self._command if is_forked else (sys.executable, "-I", "-S", "-c", _TAKE, *self._command),
             stdin=self._side,
             stdout=self._side,
             stderr=self._side,

@@ -11,7 +11,6 @@ import pty
 import re
 import sqlite3
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import closing
@@ -19,6 +18,7 @@ from pathlib import Path
 
 import pytest
 
+from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Rig
 from tests.cli.test_as_agent import hosting
 
@@ -54,7 +54,7 @@ def tree(root: Path) -> dict[str, tuple[int, bytes]]:
 def at_terminal(rig: Rig, answer: bytes, *words: str) -> tuple[int, str]:
     """Run a command at a terminal, type an answer when it asks, and return the exit code and what it printed."""
     main, side = pty.openpty()
-    process = subprocess.Popen([*COMMAND, *words], stdin=side, stdout=side, stderr=side, env=rig.environment)
+    process = start_harken([*COMMAND, *words], stdin=side, stdout=side, stderr=side, env=rig.environment)
     os.close(side)
     said = b""
     try:

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.cli.moments import moment_of
+from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
 
 NOW = datetime(2026, 1, 5, 9, 30, tzinfo=UTC)
@@ -138,7 +139,7 @@ def test_an_export_whose_reader_leaves_ends_quietly(rig: Rig) -> None:
     for number in range(3):
         rig.ok("send", f"{number} " + "x" * 60_000, "--from", "ann", "--channel", "long")
     reading, writing = os.pipe()
-    process = subprocess.Popen(
+    process = start_harken(
         [*COMMAND, "export", "--channel", "long"], stdout=writing, stderr=subprocess.PIPE, env=rig.environment
     )
     os.close(writing)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
 from tests.cli.test_as_agent import hosting
 from tests.cli.test_rules_cli import until, write
@@ -177,7 +178,7 @@ def test_a_person_sees_what_would_run_before_it_does(rig: Rig, answer: str) -> N
     sent = rig.json("send", f"asked on a terminal, {answer}", "--channel", "talk")
     main, side = pty.openpty()
     words = ("channel", "run", sent["id"], "--rule", "ask", "--tool", "shell")
-    with subprocess.Popen([*COMMAND, *words], stdin=side, stdout=side, stderr=side, env=rig.environment) as process:
+    with start_harken([*COMMAND, *words], stdin=side, stdout=side, stderr=side, env=rig.environment) as process:
         os.close(side)
         shown = b""
         while b"Run? " not in shown:
@@ -209,7 +210,7 @@ def test_esc_ends_a_run_that_is_followed(rig: Rig, keys: bytes, *, is_ended: boo
     rig.ok("channel", "confirm", action)
     run = begun(rig, action)
     ours, theirs = pty.openpty()
-    with subprocess.Popen(
+    with start_harken(
         [*COMMAND, "run", "follow", run],
         stdin=theirs,
         stdout=subprocess.PIPE,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import stat
-import subprocess
 import sys
 import threading
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from time import monotonic
 
 import pytest
 
+from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Json, Rig
 from tests.cli.test_as_agent import hosting
 from tests.loss.rig import until
@@ -288,7 +288,7 @@ def test_whoever_names_nothing_is_asked(written: Rig) -> None:
     """At a terminal, a question each; the last answers may be empty."""
     main, side = pty.openpty()
     words = [*COMMAND, "source", "add"]
-    process = subprocess.Popen(words, stdin=side, stdout=side, stderr=side, env=written.environment)
+    process = start_harken(words, stdin=side, stdout=side, stderr=side, env=written.environment)
     os.close(side)
     answers = iter([b"ci\n", b"https://ci.example/mcp\n", b"env:CI_TOKEN\n", b"deploys, builds\n"])
     said = b""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import pty
 import stat
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,6 +12,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
 
+from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Outcome, Rig
 from tests.graph.service import Graph, serving
 from tests.graph.tokens import Answer
@@ -131,7 +131,7 @@ def test_whoever_gives_no_id_is_told_what_it_is_and_asked(fresh: Rig) -> None:
     """At a terminal the set-up is guided, up to the sign-in; the tenant need not be known."""
     main, side = pty.openpty()
     words = [*COMMAND, "source", "add", "outlook"]
-    process = subprocess.Popen(words, stdin=side, stdout=side, stderr=side, env=fresh.environment)
+    process = start_harken(words, stdin=side, stdout=side, stderr=side, env=fresh.environment)
     os.close(side)
     answers = iter([CLIENT.encode() + b"\n", b"\n", b"later\n"])
     said = b""

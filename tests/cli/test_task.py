@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from harken.config.home import Home
 from harken.control.client import DaemonClient
+from harken.testing.forked import start_harken
 from harken.workspaces.agent_command import quoted
 from tests.cli.rig import COMMAND, SECONDS, Json, Outcome, Rig
 from tests.cli.test_as_agent import hosting
@@ -54,13 +55,13 @@ def repo(tmp_path: Path) -> Path:
 
 def inside(rig: Rig, folder: Path, *words: str, stdin: str = "") -> Outcome:
     """Run a command in a folder."""
-    return rig.run(*words, stdin=stdin, prefix=("/bin/sh", "-c", 'cd "$0" && exec "$@"', str(folder), *COMMAND))
+    return rig.run(*words, stdin=stdin, cwd=folder)
 
 
 def at_terminal(rig: Rig, answer: bytes, *words: str) -> tuple[int, str]:
     """Run a command at a terminal, type an answer when it asks, and return the exit code and what it printed."""
     main, side = pty.openpty()
-    process = subprocess.Popen([*COMMAND, *words], stdin=side, stdout=side, stderr=side, env=rig.environment)
+    process = start_harken([*COMMAND, *words], stdin=side, stdout=side, stderr=side, env=rig.environment)
     os.close(side)
     said = b""
     try:

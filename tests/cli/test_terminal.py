@@ -14,6 +14,7 @@ import termios
 import pytest
 
 from harken.cli.output import width_of
+from harken.testing.forked import start_harken
 from tests.cli.rig import COMMAND, SECONDS, Rig
 
 ESCAPE = re.compile(r"\x1b\[[0-9;]*m")
@@ -23,7 +24,7 @@ def _on_terminal(rig: Rig, columns: int, *words: str) -> str:
     """Run a command with a terminal of some width as its output, and return what the terminal got."""
     main, side = pty.openpty()
     fcntl.ioctl(side, termios.TIOCSWINSZ, struct.pack("HHHH", 24, columns, 0, 0))
-    with subprocess.Popen(
+    with start_harken(
         [*COMMAND, *words], stdin=subprocess.DEVNULL, stdout=side, stderr=subprocess.DEVNULL, env=rig.environment
     ) as process:
         os.close(side)

@@ -32,10 +32,11 @@ class PluginRig(Rig):
         stdout: IO[bytes] | None = None,
         stderr: IO[bytes] | None = None,
         prefix: tuple[str, ...] = (),
+        cwd: Path | None = None,
     ) -> Outcome:
         """Run a command to its end."""
         command = prefix or (str(self.python), "-m", "harken")
-        return Rig.run(self, *words, stdin=stdin, stdout=stdout, stderr=stderr, prefix=command)
+        return Rig.run(self, *words, stdin=stdin, stdout=stdout, stderr=stderr, prefix=command, cwd=cwd)
 
 
 @pytest.fixture(scope="module")

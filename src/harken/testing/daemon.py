@@ -21,13 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self, TypeAlias
 
-FORK_SERVER = "FORK_SERVER_OF_TESTS"
-"""The variable with the path of a server that forks daemons, so that not each of them imports everything."""
+from harken.testing.forked import start_harken
 
 READY_SECONDS = 30.0
 STOP_SECONDS = 20.0
 ANSWER_SECONDS = 70.0
-_MOST_STATUS_BYTES = 32
 
 Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
@@ -94,41 +92,6 @@ class Caller:
         self._file.flush()
 
 
-class _ForkedProcess:
-    """A process that a fork server has started for us; as much of `Popen` as is needed here."""
-
-    def __init__(self, server: str, argv: Sequence[str], stderr: IO[bytes]) -> None:
-        self.returncode: int | None = None
-        env = {name: value for name, value in os.environ.items() if name != FORK_SERVER}
-        asked = json.dumps({"argv": argv, "env": env, "cwd": str(Path.cwd())}).encode()
-        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._server.connect(server)
-        socket.send_fds(self._server, [asked], [stderr.fileno()])
-        self.pid = int(self._server.recv(_MOST_STATUS_BYTES))
-
-    def poll(self) -> int | None:
-        """Return the exit code; None while it runs."""
-        return self._ended(0.0)
-
-    def wait(self, seconds: float) -> int:
-        """Return the exit code when it has ended; raises `TimeoutExpired`."""
-        code = self._ended(seconds)
-        if code is None:
-            raise subprocess.TimeoutExpired(str(self.pid), seconds)
-        return code
-
-    def kill(self) -> None:
-        """End it with SIGKILL."""
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-    def _ended(self, seconds: float) -> int | None:
-        if self.returncode is None and select.select([self._server], [], [], seconds)[0]:
-            self.returncode = int(self._server.recv(_MOST_STATUS_BYTES) or -signal.SIGKILL)
-            self._server.close()
-        return self.returncode
-
-
 class DaemonProcess:
     """A daemon for one home."""
 
@@ -136,7 +99,7 @@ class DaemonProcess:
         self.home = home
         self._command = tuple(command) or (sys.executable, "-I", "-m", "harken", "serve", "--home", str(home))
         self._is_plain = not command
-        self._process: subprocess.Popen[bytes] | _ForkedProcess | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         self._said: IO[bytes] | None = None
 
     @property
@@ -171,11 +134,9 @@ class DaemonProcess:
                 raise TimeoutError("the daemon did not become ready")
             select.select([], [], [], 0.01)
 
-    def _launch(self, said: IO[bytes]) -> subprocess.Popen[bytes] | _ForkedProcess:
-        server = os.environ.get(FORK_SERVER, "")
-        if server and self._is_plain:
-            return _ForkedProcess(server, self._command, said)
-        return subprocess.Popen(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
+    def _launch(self, said: IO[bytes]) -> subprocess.Popen[bytes]:
+        start = start_harken if self._is_plain else subprocess.Popen[bytes]
+        return start(self._command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=said)
 
     def _last_words(self) -> str:
         if self._said is None:

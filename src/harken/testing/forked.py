@@ -1,0 +1,85 @@
+"""Starts `harken` for tests by asking a server that has imported everything to fork, where such a server is.
+
+The project's tests start thousands of commands and hundreds of daemons, and most of their time would go into imports.
+Its `tests/fork_server.py` is the server. Where there is none, and where what is asked for could differ from a process
+of its own, one is started as usual.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeAlias
+
+FORK_SERVER: Final = "FORK_SERVER_OF_TESTS"
+"""The variable with the path of the server's socket."""
+
+PopenOption: TypeAlias = Any
+"""Whatever `Popen` takes for one of its many parameters."""
+
+_MOST_STATUS_BYTES: Final = 32
+_AT_START: Final = ("PYTHON", "LC_", "LANG")  # of what an interpreter looks at while it starts, and never again
+_MOST_COMMAND_BYTES: Final = 8_000  # as much room as the server has
+_KEPT: Final = "PYTHONDONTWRITEBYTECODE"
+
+
+def _at_start(env: Mapping[str, str]) -> Mapping[str, str]:
+    return {name: value for name, value in env.items() if name.startswith(_AT_START) and name != _KEPT}
+
+
+_BEGINNING: Final = _at_start(os.environ)  # what the server has, whatever a test sets later
+
+
+def start_harken(
+    command: Sequence[str], env: Mapping[str, str] | None = None, **options: PopenOption
+) -> subprocess.Popen[bytes]:
+    """Start a command with the arguments of `Popen`; it is forked if there is a server and the command is `harken`."""
+    wanted = {name: value for name, value in (os.environ if env is None else env).items() if name != FORK_SERVER}
+    is_ours = command[0] == sys.executable and "harken" in command[1:4] and command[1] in ("-I", "-m")
+    is_same = _at_start(wanted) == _BEGINNING and len(shlex.join(command).encode()) < _MOST_COMMAND_BYTES
+    is_forked = FORK_SERVER in os.environ and is_ours and is_same
+    start: Callable[..., subprocess.Popen[bytes]] = ForkedProcess if is_forked else subprocess.Popen
+    return start(command, env=wanted, **options)
+
+
+class ForkedProcess(subprocess.Popen[bytes]):
+    """A process that the server has started for us: it is the server's child, and the server tells how it ended."""
+
+    _close_pipe_fds: Callable[..., None]
+
+    def _execute_child(self, args: Sequence[str], *given: PopenOption) -> None:
+        """Ask for the process, where `Popen` would fork; `given` is what follows in its private method."""
+        cwd, env = given[4], given[5]
+        stdin, stdout, stderr = given[9], given[12], given[14]
+        asked = {"argv": args, "env": env, "cwd": str(cwd or Path.cwd()), "is_leader": given[20]}
+        self._server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        self._server.connect(os.environ[FORK_SERVER])
+        streams = [given_fd if given_fd >= 0 else own for own, given_fd in enumerate((stdin, stdout, stderr))]
+        socket.send_fds(self._server, [json.dumps(asked).encode()], streams)
+        self.pid = int(self._server.recv(_MOST_STATUS_BYTES))
+        self._child_created = True
+        self._close_pipe_fds(*given[9:15])
+
+    def _internal_poll(self, **_given: object) -> int | None:
+        return self._ended(0.0)
+
+    def _wait(self, timeout: float | None) -> int:
+        code = self._ended(timeout)
+        if code is None:
+            raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
+        return code
+
+    def _ended(self, seconds: float | None) -> int | None:
+        if self.returncode is None and select.select([self._server], [], [], seconds)[0]:
+            # A server that is gone has taken its children with it.
+            self.returncode = int(self._server.recv(_MOST_STATUS_BYTES) or -signal.SIGKILL)
+            self._server.close()
+        return self.returncode
