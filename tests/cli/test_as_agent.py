@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -14,6 +13,7 @@ import pytest
 from harken.config.lock import is_locked
 from harken.testing import Agent, edge_command
 from tests.cli.rig import Json, Rig
+from tests.loss.rig import until
 
 REFUSED = 7
 SECONDS = 15.0
@@ -35,9 +35,7 @@ def hosting(rig: Rig, name: str = "claude-code", prefix: Sequence[str] = ()) -> 
     with Agent([*prefix, *edge_command(rig.home)], name=name) as agent:
         agent.tool("inbound_queue_stats")
         yield agent
-    end = time.monotonic() + SECONDS
-    while _is_hosting(rig):
-        assert time.monotonic() < end, "the session is still there"
+    until(lambda: not _is_hosting(rig), "the session is gone", SECONDS)
 
 
 def _is_hosting(rig: Rig) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
@@ -14,6 +13,7 @@ from harken.control.client import DaemonClient
 from harken.inbox.channels import MAX_LISTED
 from tests.cli.rig import SECONDS, Rig, serving
 from tests.cli.test_as_agent import hosting
+from tests.loss.rig import until
 
 ANNOUNCER = str(Path(__file__).with_name("announcer.py"))
 WRONG, NOT_FOUND, REFUSED = 2, 3, 7
@@ -30,9 +30,7 @@ def heard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rig]:
     (home / "config.toml").write_text(entry)
     (home / "config.toml").chmod(0o600)
     with serving(home) as rig:
-        end = monotonic() + SECONDS
-        while len(rig.json("channel", "list")["channels"]) < 2:
-            assert monotonic() < end
+        until(lambda: len(rig.json("channel", "list")["channels"]) >= 2, "both are heard", SECONDS)
         yield rig
 
 

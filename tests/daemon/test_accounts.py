@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
-from time import monotonic
 
 import pytest
 
 from harken.testing.agent import Agent
-from tests.cli.rig import COMMAND, SECONDS, Json, Rig, serving
+from tests.cli.rig import COMMAND, Json, Rig, serving
 from tests.graph.service import Graph
 from tests.graph.service import serving as serving_graph
+from tests.loss.rig import until
 
 POLL_SECONDS = 5
 
@@ -47,12 +48,10 @@ def listed(rig: Rig, name: str) -> Json:
     return next(each for each in rig.json("source", "list")["sources"] if each["name"] == name)
 
 
-def until(look: Callable[[], Json | None]) -> Json:
-    """Look again and again until there is something."""
-    end = monotonic() + SECONDS
-    while (found := look()) is None:
-        assert monotonic() < end, "it did not come"
-    return found
+def is_listed(rig: Rig, name: str, state: str, reason: str) -> bool:
+    """Whether the daemon says just this of a source."""
+    found = listed(rig, name)
+    return (found["state"], found["reason"]) == (state, reason)
 
 
 def signed_in(rig: Rig, name: str) -> Json:
@@ -63,7 +62,8 @@ def signed_in(rig: Rig, name: str) -> Json:
         found = listed(rig, name)
         return found if found["state"] == "listening" else None
 
-    return until(is_listening)
+    found: Json = until(is_listening)
+    return found
 
 
 def arrived(rig: Rig, text: str) -> Json:
@@ -73,14 +73,15 @@ def arrived(rig: Rig, text: str) -> Json:
         rows: list[Json] = rig.json("list")["messages"]
         return next((row for row in rows if text in row["content_text_sanitized"]), None)
 
-    return until(find)
+    found: Json = until(find)
+    return found
 
 
 def test_a_source_that_nobody_is_signed_in_to_says_so_and_the_daemon_runs(rig: Rig) -> None:
     """Without a Microsoft account everything else works."""
     for name in ("chats", "mail"):
-        found = listed(rig, name)
-        assert (found["state"], found["reason"]) == ("needs person", f"Sign in with: harken source login {name}")
+        hint = f"Sign in with: harken source login {name}"
+        until(partial(is_listed, rig, name, "needs person", hint))
     rig.ok("send", "hello")
 
 
@@ -93,7 +94,7 @@ def test_a_chat_message_arrives_after_the_sign_in_and_is_answered_once(rig: Rig,
     graph.say(chat, ann, "<p>is the build <b>green</b>?</p>")
     message = arrived(rig, "is the build")
     rig.ok("reply", message["id"], "It is green.")
-    until(lambda: {} if graph.asked(f"/chats/{chat.id}/messages", "POST") else None)
+    until(lambda: graph.asked(f"/chats/{chat.id}/messages", "POST"))
     graph.say(chat, ann, "<p>thanks</p>")
     arrived(rig, "thanks")
     # Neither what was said before the sign-in nor our own answer.
@@ -113,10 +114,10 @@ def test_an_agent_that_has_seen_a_message_is_announced_and_its_answer_takes_the_
     with Agent([*COMMAND, "mcp"], environment=rig.environment) as agent:
         for _ in range(2):  # a later call proves that what the first brought was read
             agent.tool("inbox_pull")
-        until(lambda: {} if graph.asked(f"/chats/{chat.id}/messages", "POST") else None)
+        until(lambda: graph.asked(f"/chats/{chat.id}/messages", "POST"))
         assert "Working on it." in list(chat.messages.values())[-1].html
         agent.tool("reply", message_id=message["id"], body="It is.")
-        until(lambda: {} if graph.asked("/messages/", "PATCH") else None)
+        until(lambda: graph.asked("/messages/", "PATCH"))
     (mine,) = [each for each in chat.messages.values() if each.sender == graph.me]
     assert mine.html.startswith('<p><at id="0">Ann</at> It is.</p>')
     assert listed(rig, "chats")["last_poll"] is not None
@@ -140,5 +141,5 @@ def test_a_mail_arrives_after_the_sign_in_and_is_answered_once(rig: Rig, graph: 
     graph.mail(ann, "Lunch", "<p>at noon?</p>")
     message = arrived(rig, "at noon?")
     rig.ok("reply", message["id"], "Yes.")
-    until(lambda: {} if graph.sent_mails else None)
+    until(lambda: graph.sent_mails)
     assert len(graph.sent_mails) == 1

@@ -24,6 +24,7 @@ from typing import Any, Final, Self, TypeAlias
 from harken.testing import Agent, CallFailed, DaemonProcess, edge_command
 
 WAIT_SECONDS = 20.0
+MOST_PAUSE_SECONDS = 0.1
 PAUSE_SECONDS = 0.005
 
 CALL_HELLO: Final = b'{"harken":1,"kind":"call"}\n'
@@ -38,16 +39,22 @@ class Chance(random.Random):
 
 def until(
     condition: Callable[[], object],
-    what: str,
+    what: str = "it is so",
     seconds: float = WAIT_SECONDS,
     *,
-    pause_seconds: float = PAUSE_SECONDS,
+    pause_seconds: float | None = None,
 ) -> Json:
-    """Return the first true value of a condition, or fail when it takes too long."""
-    end = time.monotonic() + seconds
+    """Return the first true value of a condition, or fail when it takes too long.
+
+    Most conditions ask a daemon, which keeps it from what is waited for: the longer it takes, the less often it is
+    asked, unless a pause is given.
+    """
+    begin = time.monotonic()
     while not (value := condition()):
-        assert time.monotonic() < end, f"not within {seconds} s: {what}"
-        select.select([], [], [], pause_seconds)
+        waited = time.monotonic() - begin
+        assert waited < seconds, f"not within {seconds} s: {what}"
+        growing = min(max(PAUSE_SECONDS, waited / 10), MOST_PAUSE_SECONDS)
+        select.select([], [], [], growing if pause_seconds is None else pause_seconds)
     return value
 
 

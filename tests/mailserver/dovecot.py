@@ -29,6 +29,7 @@ from tests.graph.certificate import write_loopback_pair
 
 PROGRAM = shutil.which("dovecot", path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
 WHY_NOT = "Dovecot is not installed: as root, run scripts/dovecot.sh"
+PAUSE_SECONDS = 0.01
 READY_SECONDS = 20.0
 USER = "ann@example.org"
 PASSWORD = str(uuid.uuid4())
@@ -132,6 +133,7 @@ class Dovecot:
         while not _answers(self.port):
             assert monotonic() < end, self.log()
             assert self._process.poll() is None, self.log()
+            select.select([], [], [], PAUSE_SECONDS)
 
     def kill(self) -> None:
         """End it and everybody who talks to it, at once."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import json
 import secrets
 import socket
-import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Protocol, Self, TypeAlias
 
 from harken.testing import Agent, DaemonProcess
+from tests.loss import rig as waiting
 
 Json: TypeAlias = Any
 """Whatever the JSON says: tests look into it."""
@@ -137,9 +137,7 @@ def sessions(daemon: DaemonProcess, consumer: str) -> list[dict[str, Any]]:
 
 def until(condition: Callable[[], bool]) -> None:
     """Ask again until something holds. Each question is a round trip to the daemon."""
-    end = time.monotonic() + SOON
-    while not condition():
-        assert time.monotonic() < end, "it did not happen in time"
+    waiting.until(condition, "it has happened", SOON)
 
 
 def until_waiting(daemon: DaemonProcess, consumer: str, count: int = 1) -> None:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from time import monotonic
 from typing import Final
 
 import httpx2
@@ -15,6 +14,7 @@ import pytest
 from harken.config.home import Home
 from harken.testing.daemon import DaemonProcess
 from tests.cli.rig import Rig as Commands
+from tests.loss.rig import until
 from tests.sources.bot.service import APP_ID, KEPT, TENANT, Json, Service, serving
 
 SECONDS: Final = 30.0
@@ -68,13 +68,6 @@ class Desk:
     def is_parked(self) -> bool:
         """Whether a reply is shown as parked."""
         return bool(self.daemon.call("status")["parked"])
-
-
-def until(is_so: Callable[[], object]) -> None:
-    """Look again and again until something is so."""
-    end = monotonic() + SECONDS
-    while not is_so():
-        assert monotonic() < end, "it did not become so"
 
 
 def configured(home: Path, service: Service) -> Path:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import select
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +14,10 @@ import pytest
 from harken.testing import DaemonProcess
 from harken.testing.daemon import Json
 from tests.cli.rig import Rig
+from tests.loss.rig import until
 from tests.mailserver.dovecot import USER, Dovecot, serving
 from tests.mailserver.sink import Sink, sinking
-from tests.sources.imap.rig import NAME, SECONDS, VOUCHED, keep_password, mail
+from tests.sources.imap.rig import NAME, VOUCHED, keep_password, mail
 
 BURST = 200
 STOPPED_SECONDS = 10.0  # far less than anybody waits for a server
@@ -75,15 +75,6 @@ def home_of(folder: Path, *entries: str) -> Path:
     (home / "config.toml").write_text("\n".join(entries))
     keep_password(home)
     return home
-
-
-def until(look: Callable[[], Json]) -> Json:
-    """Look again and again until there is something."""
-    end = monotonic() + SECONDS
-    while not (found := look()):
-        assert monotonic() < end, "it did not come"
-        select.select([], [], [], 0.02)
-    return found
 
 
 @contextmanager
