@@ -24,9 +24,9 @@ from harken.daemon.listener import Listener
 from harken.edge.ask import receive
 from harken.edge.codec import Codec, quote
 from harken.edge.codec import Lines as EdgeLines
-from harken.hosts.claude_code import transcript as claude_code
-from harken.hosts.copilot import transcript as copilot
-from harken.hosts.hello import Hello
+from harken.hosts.claude_code import hooks as claude_code
+from harken.hosts.copilot import hooks as copilot
+from harken.hosts.identity import Hello
 from harken.hosts.registry import hosts
 from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors

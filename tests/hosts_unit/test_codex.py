@@ -25,14 +25,14 @@ from websockets.exceptions import ConnectionClosed
 from websockets.sync.server import ServerConnection, unix_serve
 
 from harken.errors import Unavailable, UserError
-from harken.hosts.codex import entries
+from harken.hosts.codex import connect
 from harken.hosts.codex.appserver import AppServer
 from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Voice
+from harken.hosts.identity import Hello, WakeTarget
 from harken.sessions.events import HookEvent, HookMoment
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"
@@ -108,16 +108,16 @@ def connected(
     config: bytes | None, hooks: bytes | None, place: InstallTarget = PLACE
 ) -> tuple[bytes | None, bytes | None]:
     """Return both files with everything of ours in them."""
-    hooks = entries.with_hooks(hooks, place, file=HOOKS_FILE)
-    hashes = {where: f"sha256:{index}" for index, where in enumerate(entries.places(hooks, file=HOOKS_FILE))}
-    config = entries.with_server(config, place, file=CONFIG)
-    return entries.with_trust(config, HOOKS_FILE, hashes, file=CONFIG), hooks
+    hooks = connect.with_hooks(hooks, place, file=HOOKS_FILE)
+    hashes = {where: f"sha256:{index}" for index, where in enumerate(connect.places(hooks, file=HOOKS_FILE))}
+    config = connect.with_server(config, place, file=CONFIG)
+    return connect.with_trust(config, HOOKS_FILE, hashes, file=CONFIG), hooks
 
 
 def disconnected(config: bytes | None, hooks: bytes | None) -> tuple[bytes | None, bytes | None]:
     """Return both files without anything of ours."""
-    config = entries.without_trust(config, HOOKS_FILE, hooks, file=CONFIG)
-    return entries.without_server(config, file=CONFIG), entries.without_hooks(hooks, file=HOOKS_FILE)
+    config = connect.without_trust(config, HOOKS_FILE, hooks, file=CONFIG)
+    return connect.without_server(config, file=CONFIG), connect.without_hooks(hooks, file=HOOKS_FILE)
 
 
 @pytest.mark.parametrize("start", [name for name in STARTS if name != "no files"])
@@ -138,7 +138,7 @@ def test_connecting_twice_changes_nothing(start: str, place: InstallTarget) -> N
     """`connect` runs again with every upgrade: nobody is to be asked about what is current already."""
     once = connected(*STARTS[start], place)
     assert connected(*once, place) == once
-    assert len(entries.places(once[1], file=HOOKS_FILE)) == len(EVENTS)
+    assert len(connect.places(once[1], file=HOOKS_FILE)) == len(EVENTS)
 
 
 def test_server_is_written_as_codex_reads_it() -> None:
@@ -159,7 +159,7 @@ def test_what_a_person_decided_about_our_server_stays() -> None:
     config, _ = connected(None, None)
     own = (config or b"").replace(b"= 90", b"= 300")
     own = own.replace(b"omit_tools_from", b'tools.reply.approval_mode = "approve"\nenabled = false\nomit_tools_from')
-    again = entries.with_server(own, replace(PLACE, python="/opt/new/python"), file=CONFIG)
+    again = connect.with_server(own, replace(PLACE, python="/opt/new/python"), file=CONFIG)
     assert again == own.replace(b"/opt/harken/bin/python", b"/opt/new/python")
 
 
@@ -181,7 +181,7 @@ def test_trust_in_later_hooks_goes_along_when_ours_go() -> None:
     value = json.loads(hooks or b"")
     value["hooks"]["Stop"].append(OTHERS)
     later = {"stop:1:0": "sha256:theirs"}
-    config = entries.with_trust(config, HOOKS_FILE, later, file=CONFIG)
+    config = connect.with_trust(config, HOOKS_FILE, later, file=CONFIG)
     config, hooks = disconnected(config, json.dumps(value).encode())
     assert json.loads(hooks or b"") == {"hooks": {"Stop": [OTHERS]}}
     state = {f"{HOOKS_FILE}:stop:0:0": {"trusted_hash": "sha256:theirs"}}

@@ -17,17 +17,17 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
-from harken.hosts.copilot import plugin
+from harken.hosts.copilot import connect
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
-from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE
+from harken.hosts.identity import Hello
 from harken.sessions.events import HookEvent, HookMoment
 from harken.verbs.table import TOOLS
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/plugins/harken", env={"COPILOT_CLI": "1"})
 CARRYING = (HookMoment.PROMPT, HookMoment.TOOL, HookMoment.STOP)
-WAKES = ("", plugin.EXTENSION, plugin.WAITER)
+WAKES = ("", connect.EXTENSION, connect.WAITER)
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
@@ -112,7 +112,7 @@ def put(plan: ConnectPlan) -> None:
 
 def written(place: InstallTarget) -> dict[str, bytes]:
     """Return every file of a person and of the plugin."""
-    roots = (place.user, plugin.folder(place))
+    roots = (place.user, connect.folder(place))
     return {str(path): path.read_bytes() for root in roots for path in root.rglob("*") if path.is_file()}
 
 
@@ -182,10 +182,10 @@ def test_each_wake_says_what_it_costs(place: InstallTarget) -> None:
     """Neither is silent: what is chosen is said again, and what is not chosen is not there."""
     for wake, cost in CONNECTOR.wakes.items():
         assert f"Wake: {cost}" in CONNECTOR.plan(place, ConnectOptions(wake=wake)).notes
-    plain = b"".join(plugin.files(place, "").values())
+    plain = b"".join(connect.files(place, "").values())
     assert b"wait.py" not in plain
     assert b"extension" not in plain
-    assert b"wait.py" not in b"".join(plugin.files(place, plugin.EXTENSION).values())
+    assert b"wait.py" not in b"".join(connect.files(place, connect.EXTENSION).values())
 
 
 def test_project_is_connected_by_a_file_that_git_leaves_alone(place: InstallTarget, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_project_is_connected_by_a_file_that_git_leaves_alone(place: InstallTarg
     assert exclude.read_text() == f"*.log\n/.github/copilot/settings.local.json\n{told}\n"
     assert not settings_file(place).exists()
     assert CONNECTOR.plan(here, ConnectOptions()).steps == []
-    assert plugin.folder(here) != plugin.folder(place)
+    assert connect.folder(here) != connect.folder(place)
     put(CONNECTOR.removal(here))
     assert exclude.read_text() == "*.log\n"
 
@@ -246,26 +246,26 @@ def test_version_is_asked_for_where_no_package_tells(place: InstallTarget, tmp_p
 @pytest.mark.parametrize("wake", WAKES)
 def test_hook_lines_are_silent_where_everything_is_gone(place: InstallTarget, wake: str) -> None:
     """A removed Harken must not be noticed; hosts take an exit code of 2 for a veto."""
-    hooks = json.loads(plugin.files(place, wake)[f"{plugin.PLUGIN}/hooks/hooks.json"])["hooks"]
+    hooks = json.loads(connect.files(place, wake)[f"{connect.PLUGIN}/hooks/hooks.json"])["hooks"]
     for event, entries in hooks.items():
         for entry in entries:
             done = subprocess.run(["/bin/sh", "-c", entry["bash"]], input=b"{}", capture_output=True, check=False)
             assert (done.returncode, done.stdout, done.stderr) == (0, b"", b""), event
 
 
-@pytest.mark.parametrize("wake", ["", plugin.EXTENSION])
+@pytest.mark.parametrize("wake", ["", connect.EXTENSION])
 def test_plugin_grants_itself_nothing(place: InstallTarget, wake: str) -> None:
     """In Copilot the word of a hook beats the person's own rules, also those that refuse."""
-    content = b"".join(plugin.files(place, wake).values())
+    content = b"".join(connect.files(place, wake).values())
     for word in (b"permissionRequest", b"preToolUse", b"allow"):
         assert word not in content
 
 
 def test_waiter_is_asked_for_and_allowed_by_the_same_letters(place: InstallTarget) -> None:
     """A permission for something else than what the agent is asked to start would be worth nothing."""
-    command = plugin.waiter_command(place)
-    prompt = plugin.arming(place)["prompt"]
-    hooks = json.loads(plugin.files(place, plugin.WAITER)[f"{plugin.PLUGIN}/hooks/hooks.json"])["hooks"]
+    command = connect.waiter_command(place)
+    prompt = connect.arming(place)["prompt"]
+    hooks = json.loads(connect.files(place, connect.WAITER)[f"{connect.PLUGIN}/hooks/hooks.json"])["hooks"]
     assert f": {command}\n" in str(prompt)
     assert shlex.split(command)[-3:] == ["--home", str(place.harken), "copilot-cli"]
     allowing = shlex.split(hooks["permissionRequest"][-1]["bash"])
@@ -278,4 +278,4 @@ def test_waiter_is_asked_for_and_allowed_by_the_same_letters(place: InstallTarge
 def test_every_tool_that_copilot_asks_about_is_named() -> None:
     """Whoever allows what is named is not asked about another one in the middle of the work."""
     asked = [tool.name for tool in TOOLS if not tool.is_read_only]
-    assert sorted([*plugin.QUIET_TOOLS, *plugin.TELLING_TOOLS]) == sorted(asked)
+    assert sorted([*connect.QUIET_TOOLS, *connect.TELLING_TOOLS]) == sorted(asked)

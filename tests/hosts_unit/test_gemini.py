@@ -12,13 +12,10 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.gemini.connect import CONNECTOR
-from harken.hosts.gemini.entries import RULES, obstacles, with_entries, without_entries
-from harken.hosts.gemini.hook_lines import hook_lines
-from harken.hosts.gemini.hooks import EVENTS, HOOKS
-from harken.hosts.gemini.transcript import recorded
-from harken.hosts.hello import Hello
+from harken.hosts.gemini.connect import CONNECTOR, RULES, hook_lines, obstacles, with_entries, without_entries
+from harken.hosts.gemini.hooks import EVENTS, HOOKS, recorded
 from harken.hosts.hook import SILENCE, Voice
+from harken.hosts.identity import Hello
 from harken.sessions.events import HookMoment
 
 HELLO = Hello(cwd="/from/the/hook")

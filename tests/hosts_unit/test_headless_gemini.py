@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.hosts.gemini.headless import SANDBOX
-from harken.hosts.gemini.policy import MOST_PATTERN, policy
+from harken.hosts.gemini.headless import MOST_PATTERN, SANDBOX, policy
 from harken.runs.sandbox import OutputEvent, OutputKind, RunFile, RunFileKind, SandboxRequest, ToolServer
 from harken.runs.tools import parse_tool
 

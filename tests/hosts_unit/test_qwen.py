@@ -20,12 +20,10 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.hello import Hello, WakeTarget
 from harken.hosts.hook import SILENCE, Voice
-from harken.hosts.qwen.connect import CONNECTOR
-from harken.hosts.qwen.entries import hook_lines, obstacles, with_entries, without_entries
-from harken.hosts.qwen.hooks import EVENTS, HOOKS
-from harken.hosts.qwen.transcript import recorded
+from harken.hosts.identity import Hello, WakeTarget
+from harken.hosts.qwen.connect import CONNECTOR, hook_lines, obstacles, with_entries, without_entries
+from harken.hosts.qwen.hooks import EVENTS, HOOKS, recorded
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, frames, input_file
 from harken.sessions.events import HookMoment
 

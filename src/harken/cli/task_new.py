@@ -15,7 +15,7 @@ from harken.cli.task_show import as_json
 from harken.cli.verbs import Invocation
 from harken.control.client import DaemonClient
 from harken.errors import HarkenError
-from harken.hosts.names import short, title_of
+from harken.hosts.identity import short, title_of
 from harken.hosts.place import local_place
 from harken.hosts.registry import host_name
 from harken.workspaces.seeding import SeedReport, seed

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any, Protocol
 
-from harken.hosts.hello import Hello
+from harken.hosts.identity import Hello
 from harken.sessions.events import HookEvent, HookMoment
 
 

@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from harken.hosts.hello import WakeTarget
+from harken.hosts.identity import WakeTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

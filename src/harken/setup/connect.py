@@ -21,7 +21,7 @@ from harken.hosts.connect.plan import (
     InstallTarget,
 )
 from harken.hosts.connect.record import ConnectRecord, load, records
-from harken.hosts.names import short, title_of
+from harken.hosts.identity import short, title_of
 from harken.hosts.place import local_place
 from harken.hosts.registry import connector
 

@@ -20,7 +20,7 @@ from typing import Final
 from harken.errors import UserError
 from harken.hosts.claude_code import plugin
 from harken.hosts.claude_code.plugin import PLUGIN, SERVER, marketplace, plugin_id
-from harken.hosts.connect.command import UNASKED
+from harken.hosts.connect.command import UNASKED, version_numbers
 from harken.hosts.connect.plan import (
     CheckFinding,
     CommandStep,
@@ -32,7 +32,6 @@ from harken.hosts.connect.plan import (
     InstallTarget,
     Step,
 )
-from harken.hosts.connect.program import version_numbers
 
 PROGRAM: Final = "claude"
 OLDEST: Final = (2, 1, 197)  # the oldest that was seen to wake for a watched file

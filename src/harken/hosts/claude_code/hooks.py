@@ -9,13 +9,14 @@ its text as prompt.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.hosts.identity import Hello
+from harken.hosts.transcript import above_an_answer
 from harken.sessions.events import HookEvent, HookMoment
 
 EVENTS: Final[Mapping[HookMoment, str]] = MappingProxyType(
@@ -109,3 +110,11 @@ def _text(payload: Mapping[str, object], key: str) -> str:
 
 def _pid(value: str) -> int:
     return int(value) if value.isascii() and value.isdigit() and len(value) <= MAX_DIGITS else 0
+
+
+_KINDS = frozenset({"user", "attachment"})
+
+
+def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
+    """Return those of the ids that stand above an answer of the model."""
+    return above_an_answer(lines, ids, _KINDS)

@@ -54,7 +54,7 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.claude_code.samples:SAMPLES"),
     connector=LazyPart("harken.hosts.claude_code.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.claude_code.headless:SANDBOX"),
-    transcript=LazyPart("harken.hosts.claude_code.transcript:recorded"),
+    transcript=LazyPart("harken.hosts.claude_code.hooks:recorded"),
     channel=LazyPart("harken.hosts.claude_code.channel:CHANNEL"),
     trial=LazyPart("harken.hosts.claude_code.trial:TRIAL"),
 )

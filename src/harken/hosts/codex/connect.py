@@ -7,19 +7,34 @@ does not reach every model of Codex's, so agents are told by a block in AGENTS.m
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import MappingProxyType
 from typing import Final
 
+import anyio
+
 from harken.errors import Unavailable
-from harken.hosts.codex import entries
-from harken.hosts.codex.hooks import NAME
-from harken.hosts.codex.inspection import CodexInspector
-from harken.hosts.connect.command import mcp_command
+from harken.hosts.codex.appserver import hooks_of, private_server
+from harken.hosts.codex.hooks import EVENTS, NAME
+from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.edits import (
+    json_append,
+    json_remove_items,
+    json_set,
+    json_value,
+    toml_remove,
+    toml_set,
+    toml_value,
+)
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, telling_notes, told, untold
 from harken.hosts.connect.plan import (
@@ -32,11 +47,263 @@ from harken.hosts.connect.plan import (
     InstallTarget,
 )
 from harken.hosts.instructions import ANY_HOST, Abilities
+from harken.sessions.events import HookMoment
+
+SERVER: Final = "harken"
+# Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
+TOOL_SECONDS: Final = 90
+_SERVERS: Final = "mcp_servers"
+_HOOK_SECONDS: Final = 10
+# Codex gives these no more, and says so at every start when more is asked for.
+_LAST_SECONDS: Final = 3
+_OURS: Final = re.compile(r"/edge/hook\.py'? --home .+ codex [a-z]+(?: --in-task)?$", re.DOTALL)
+_CAPITAL: Final = re.compile(r"(?<!^)(?=[A-Z])")
+
+
+def with_server(config: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
+    """Return the settings with the MCP server; what the person added to it, or decided about its tools, stays."""
+    there = toml_value(config, (_SERVERS, SERVER), file=file)
+    own = there if isinstance(there, dict) else {}
+    command, *arguments = mcp_command(place)
+    table = {
+        **own,
+        "command": command,
+        "args": arguments,
+        "tool_timeout_sec": own.get("tool_timeout_sec", TOOL_SECONDS),
+        # Current models are not told of tools that are looked up on demand, nor of the server's instructions.
+        "omit_tools_from": own.get("omit_tools_from", ["deferred"]),
+    }
+    return toml_set(config, (_SERVERS, SERVER), table, file=file)
+
+
+def has_server(config: bytes | None, *, file: Path) -> bool:
+    """Whether the MCP server is in the settings."""
+    return isinstance(toml_value(config, (_SERVERS, SERVER), file=file), dict)
+
+
+def without_server(config: bytes | None, *, file: Path) -> bytes | None:
+    """Return the settings without the MCP server."""
+    return toml_remove(config, (_SERVERS, SERVER), file=file)
+
+
+def with_hooks(hooks: bytes | None, place: InstallTarget, *, file: Path) -> bytes | None:
+    """Return the hooks with ours, each last in its event or where it stands already."""
+    for moment, event in EVENTS.items():
+        group = _group(place, moment)
+        index = _index(_groups(hooks, event, file))
+        if index is None:
+            hooks = json_append(hooks, ("hooks", event), group, file=file)
+        else:
+            hooks = json_set(hooks, ("hooks", event, index), group, file=file)
+    return hooks
+
+
+def without_hooks(hooks: bytes | None, *, file: Path) -> bytes | None:
+    """Return the hooks without ours; None when nothing is left."""
+    for event in EVENTS.values():
+        if _index(_groups(hooks, event, file)) is not None:
+            hooks = json_remove_items(hooks, ("hooks", event), _is_ours, file=file)
+    return hooks if json_value(hooks, file=file) else None
+
+
+def places(hooks: bytes | None, *, file: Path) -> Mapping[str, str]:
+    """Return where our hooks stand, as Codex writes it, each with its command."""
+    found: dict[str, str] = {}
+    for event in EVENTS.values():
+        groups = _groups(hooks, event, file)
+        index = _index(groups)
+        if index is not None:
+            found[_place(event, index, 0)] = _commands(groups[index])[0]
+    return found
+
+
+def with_trust(config: bytes | None, hooks_file: Path, hashes: Mapping[str, str], *, file: Path) -> bytes | None:
+    """Return the settings with trust in the hooks at some places."""
+    for place, digest in hashes.items():
+        path = _trust(hooks_file, place)
+        there = toml_value(config, path, file=file)
+        own = there if isinstance(there, dict) else {}
+        config = toml_set(config, path, {**own, "trusted_hash": digest}, file=file)
+    return config
+
+
+def without_trust(config: bytes | None, hooks_file: Path, hooks: bytes | None, *, file: Path) -> bytes | None:
+    """Return the settings without trust in our hooks, and with the trust in those after them one place up."""
+    for event in EVENTS.values():
+        groups = _groups(hooks, event, hooks_file)
+        index = _index(groups)
+        if index is None:
+            continue
+        config = toml_remove(config, _trust(hooks_file, _place(event, index, 0)), file=file)
+        for group in range(index + 1, len(groups)):
+            for hook in range(len(_commands(groups[group]))):
+                former, later = (_trust(hooks_file, _place(event, at, hook)) for at in (group, group - 1))
+                state = toml_value(config, former, file=file)
+                if isinstance(state, dict):
+                    config = toml_set(toml_remove(config, former, file=file), later, state, file=file)
+    return config
+
+
+def trusts_project(config: bytes | None, project: Path, *, file: Path) -> bool:
+    """Whether Codex reads the settings in a project's folder."""
+    return toml_value(config, ("projects", str(project), "trust_level"), file=file) == "trusted"
+
+
+def runs_hooks(config: bytes | None, *, file: Path) -> bool:
+    """Whether the person has left hooks switched on."""
+    return toml_value(config, ("features", "hooks"), file=file) is not False
+
+
+def _group(place: InstallTarget, moment: HookMoment) -> dict[str, object]:
+    is_last = moment in {HookMoment.START, HookMoment.END}
+    hook: dict[str, object] = {
+        "type": "command",
+        "command": hook_line(place, NAME, moment, is_in_task=place.is_for_tasks),
+        "timeout": _LAST_SECONDS if is_last else _HOOK_SECONDS,
+    }
+    if moment in {HookMoment.PROMPT, HookMoment.TOOL}:
+        # No limit: it is counted in bytes, and would cut the middle out of a text that is not English.
+        hook["additionalContextLimit"] = 0
+    return {"hooks": [hook]}
+
+
+def _groups(hooks: bytes | None, event: str, file: Path) -> Sequence[object]:
+    groups = json_value(hooks, ("hooks", event), file=file)
+    return groups if isinstance(groups, list) else []
+
+
+def _index(groups: Sequence[object]) -> int | None:
+    return next((index for index, group in enumerate(groups) if _is_ours(group)), None)
+
+
+def _is_ours(group: object) -> bool:
+    """Whether a group is as we write it: one hook, and that one of ours."""
+    commands = _commands(group)
+    return len(commands) == 1 and bool(_OURS.search(commands[0]))
+
+
+def _commands(group: object) -> Sequence[str]:
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    entries = hooks if isinstance(hooks, list) else []
+    return [str(hook.get("command", "")) if isinstance(hook, dict) else "" for hook in entries]
+
+
+def _place(event: str, group: int, hook: int) -> str:
+    return f"{_CAPITAL.sub('_', event).lower()}:{group}:{hook}"
+
+
+def _trust(hooks_file: Path, place: str) -> tuple[str, str, str]:
+    return ("hooks", "state", f"{hooks_file}:{place}")
+
+
+_RUN_SECONDS: Final = 20.0
+_VERSION: Final = re.compile(r"(\d+)\.(\d+)\.(\d+)")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InspectedHook:
+    """One hook as Codex sees it."""
+
+    place: str  # what follows the path of the file in its key: event, group, hook
+    source: str  # path of the file
+    command: str
+    hash: str
+    is_enabled: bool
+    is_trusted: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodexInspector:
+    """An installed Codex, to be asked about settings."""
+
+    program: Path
+    path: str  # where programs are found: Codex may be a script of another one
+
+    def version(self) -> str:
+        """Return its version; empty when it does not say one."""
+        with _scratch({}) as home:
+            found = _VERSION.search(self._run(home, home, "--version"))
+        return found[0] if found else ""
+
+    def hooks(
+        self, files: Mapping[str, bytes | None], *, home: Path, cwd: Path | None = None
+    ) -> Sequence[InspectedHook]:
+        """Return the hooks in force with these files in place of those in `home`; raises `Unavailable`."""
+        with _scratch(files) as scratch:
+            _move_keys(scratch, home)
+            return anyio.run(self._hooks, scratch, home, cwd or scratch)
+
+    def server(self, files: Mapping[str, bytes | None], name: str, *, cwd: Path | None = None) -> Mapping[str, object]:
+        """Return how it would start an MCP server; empty when it knows none of that name."""
+        with _scratch(files) as scratch:
+            try:
+                value = json.loads(self._run(scratch, cwd or scratch, "mcp", "get", name, "--json"))
+            except ValueError:
+                return {}
+        return value if isinstance(value, dict) else {}
+
+    async def _hooks(self, scratch: Path, home: Path, cwd: Path) -> Sequence[InspectedHook]:
+        async with private_server(str(self.program), cwd=str(cwd), env=self._environ(scratch)) as server:
+            listing = await server.call("hooks/list", {"cwds": [str(cwd)]})
+        return [_judged(hook, scratch, home) for hook in hooks_of(listing)]
+
+    def _run(self, scratch: Path, cwd: Path, *arguments: str) -> str:
+        try:
+            done = subprocess.run(
+                [str(self.program), *arguments],
+                env=self._environ(scratch),
+                cwd=cwd,
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                timeout=_RUN_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.SubprocessError):
+            return ""
+        return done.stdout.decode("utf-8", "replace") if done.returncode == 0 else ""
+
+    def _environ(self, scratch: Path) -> dict[str, str]:
+        return {"HOME": str(scratch), "CODEX_HOME": str(scratch), "PATH": self.path, "LANG": "C.UTF-8"}
+
+
+@contextmanager
+def _scratch(files: Mapping[str, bytes | None]) -> Iterator[Path]:
+    try:
+        # Codex may still write its last lines when it has been answered.
+        with TemporaryDirectory(prefix="harken-codex-", ignore_cleanup_errors=True) as name:
+            folder = Path(name).resolve()
+            for file, data in files.items():
+                if data is not None:
+                    (folder / file).write_bytes(data)
+            yield folder
+    except OSError as exc:
+        raise Unavailable(f"A scratch folder cannot be used: {exc.strerror}.") from exc
+
+
+def _move_keys(scratch: Path, home: Path) -> None:
+    """Trust is noted by the path of the file: let what was said of the real one hold for its copy."""
+    config = scratch / "config.toml"
+    if config.exists():
+        there, here = f"{home / 'hooks.json'}:".encode(), f"{scratch / 'hooks.json'}:".encode()
+        config.write_bytes(config.read_bytes().replace(there, here))
+
+
+def _judged(hook: Mapping[str, object], scratch: Path, home: Path) -> InspectedHook:
+    source = str(hook.get("sourcePath", ""))
+    return InspectedHook(
+        place=str(hook.get("key", "")).removeprefix(source).removeprefix(":"),
+        source=str(home / "hooks.json") if source == str(scratch / "hooks.json") else source,
+        command=str(hook.get("command", "")),
+        hash=str(hook.get("currentHash", "")),
+        is_enabled=hook.get("enabled") is True,
+        is_trusted=hook.get("trustStatus") in {"trusted", "managed"},
+    )
+
 
 PROGRAM: Final = "codex"
 CONFIG: Final = "config.toml"
 HOOKS_FILE: Final = "hooks.json"
-TOOL_PREFIX: Final = f"mcp__{entries.SERVER}__"
+TOOL_PREFIX: Final = f"mcp__{SERVER}__"
 # Where this one is not empty, Codex reads it and not AGENTS.md.
 OVERRIDE_FILE: Final = "AGENTS.override.md"
 # Without this there is no queue, and no other way to start a turn in an idle session.
@@ -110,13 +377,13 @@ class CodexConnector:
             note = "Codex is connected in every folder already: in this one, every hook would run twice."
             return ConnectPlan(host=NAME, steps=(), notes=(note,))
         inspector = _inspector(place)
-        hooks = entries.with_hooks(read(files.hooks), place, file=files.hooks)
+        hooks = with_hooks(read(files.hooks), place, file=files.hooks)
         hashes = _hashes(inspector, files, hooks)
         changed: dict[Path, bytes | None] = {files.hooks: hooks}
         if not place.is_for_tasks:
-            changed = {files.config: entries.with_server(read(files.config), place, file=files.config), **changed}
+            changed = {files.config: with_server(read(files.config), place, file=files.config), **changed}
         before = changed.get(files.trust, read(files.trust))
-        changed[files.trust] = entries.with_trust(before, files.hooks, hashes, file=files.trust)
+        changed[files.trust] = with_trust(before, files.hooks, hashes, file=files.trust)
         block = _told(place, files)
         return ConnectPlan(
             host=NAME,
@@ -132,11 +399,11 @@ class CodexConnector:
         """Return how to take out our entries, wherever they stand now."""
         files = _CodexFiles.of(place, place.project.resolve() if place.project else None)
         hooks = read(files.hooks)
-        changed = {files.hooks: entries.without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks}
+        changed = {files.hooks: without_hooks(hooks, file=files.hooks) if _has_hooks(files) else hooks}
         if not place.is_for_tasks:
-            changed = {files.config: entries.without_server(read(files.config), file=files.config), **changed}
+            changed = {files.config: without_server(read(files.config), file=files.config), **changed}
         before = changed.get(files.trust, read(files.trust))
-        changed[files.trust] = entries.without_trust(before, files.hooks, hooks, file=files.trust)
+        changed[files.trust] = without_trust(before, files.hooks, hooks, file=files.trust)
         # A file in which nothing is left was made by us.
         steps = list(_changes(files, {path: data or None for path, data in changed.items()}))
         blocks = () if place.is_for_tasks else (untold(place, NAME, path) for path in files.told)
@@ -170,7 +437,7 @@ def _told(place: InstallTarget, files: _CodexFiles) -> Sequence[FileEdit]:
 
 
 def _has_hooks(files: _CodexFiles) -> bool:
-    return bool(entries.places(read(files.hooks), file=files.hooks))
+    return bool(places(read(files.hooks), file=files.hooks))
 
 
 def _is_everywhere(place: InstallTarget) -> bool:
@@ -186,7 +453,7 @@ def _hashes(inspector: CodexInspector | None, files: _CodexFiles, hooks: bytes |
     except Unavailable:
         return {}
     hashes = {(hook.place, hook.command): hook.hash for hook in judged if hook.hash}
-    ours = entries.places(hooks, file=files.hooks)
+    ours = places(hooks, file=files.hooks)
     return {place: hashes[place, command] for place, command in ours.items() if (place, command) in hashes}
 
 
@@ -212,17 +479,17 @@ def _notes(
     version = inspector.version() if inspector else ""
     if version and tuple(int(part) for part in version.split(".")[:2]) < FIRST_WITH_WAKE:
         yield f"Codex {version} cannot be woken when it is idle; 0.149 and later can."
-    if project is not None and not entries.trusts_project(read(files.trust), project, file=files.trust):
+    if project is not None and not trusts_project(read(files.trust), project, file=files.trust):
         yield f"Codex reads {project / '.codex'} only once you trust the folder: start `codex` there and say so."
 
 
 def _server(inspector: CodexInspector, files: _CodexFiles, project: Path | None, place: InstallTarget) -> CheckFinding:
     what = "Codex knows the MCP server harken"
     command, *arguments = mcp_command(place)
-    seen = inspector.server({CONFIG: read(files.trust)}, entries.SERVER, cwd=project)
+    seen = inspector.server({CONFIG: read(files.trust)}, SERVER, cwd=project)
     transport = seen.get("transport")
     if not isinstance(transport, dict):
-        is_there = entries.has_server(read(files.config), file=files.config)
+        is_there = has_server(read(files.config), file=files.config)
         hint = "It does not read the folder: is it trusted?" if is_there else "Run: harken connect codex"
         return CheckFinding(what=what, is_good=False, hint=hint)
     is_same = transport.get("command") == command and transport.get("args") == arguments
@@ -235,7 +502,7 @@ def _server(inspector: CodexInspector, files: _CodexFiles, project: Path | None,
 
 def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) -> Iterator[CheckFinding]:
     config, hooks = read(files.trust), read(files.hooks)
-    if not entries.runs_hooks(config, file=files.trust):
+    if not runs_hooks(config, file=files.trust):
         hint = f"Remove `hooks = false` under [features] in {files.trust}."
         yield CheckFinding(what="Codex runs hooks", is_good=False, hint=hint)
     own = {CONFIG: config} if project else {CONFIG: config, HOOKS_FILE: hooks}
@@ -245,7 +512,7 @@ def _hooks(inspector: CodexInspector, files: _CodexFiles, project: Path | None) 
         yield CheckFinding(what="Codex trusts the hooks", is_good=False, hint=f"It could not be asked. {exc}")
         return
     seen = {hook.place: hook for hook in judged if hook.source == str(files.hooks)}
-    ours = entries.places(hooks, file=files.hooks)
+    ours = places(hooks, file=files.hooks)
     if not ours:
         yield CheckFinding(what="Codex has the hooks", is_good=False, hint="Run: harken connect codex")
     for place in ours:

@@ -27,7 +27,7 @@ import psutil
 
 from harken.errors import Unavailable
 from harken.hosts.codex.appserver import AppServer, Refusal, private_server, shared_server
-from harken.hosts.hello import WakeTarget
+from harken.hosts.identity import WakeTarget
 from harken.hosts.process import command_line, environment, has_terminal
 from harken.hosts.wake import WakeWay
 

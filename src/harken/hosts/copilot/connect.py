@@ -8,18 +8,23 @@ agents are told by a block in the instructions that it reads. Nothing is written
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from importlib.resources import files as resources
 from pathlib import Path
 from types import MappingProxyType
 from typing import Final
 
+from harken import __version__
 from harken.errors import UserError
+from harken.hosts.connect.command import hook_line, mcp_command
 from harken.hosts.connect.edits import block_remove, json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import AGENTS_FILE, is_told, told, untold, with_block
@@ -32,27 +37,155 @@ from harken.hosts.connect.plan import (
     InstalledProgram,
     InstallTarget,
 )
-from harken.hosts.copilot import plugin
 from harken.hosts.copilot.hooks import NAME
-from harken.hosts.instructions import ANY_HOST, Abilities
+from harken.hosts.instructions import ANY_HOST, SKILLS, Abilities, skill_text
+from harken.sessions.events import HookMoment
+
+MARKETPLACE: Final = "harken-copilot"
+PLUGIN: Final = "harken"
+PLUGIN_ID: Final = f"{PLUGIN}@{MARKETPLACE}"
+SERVER: Final = "harken"
+TOOL_PREFIX: Final = f"{SERVER}-"
+
+EXTENSION: Final = "extension"
+WAITER: Final = "waiter"
+NO_WAKE: Final = ""
+
+ARMING_WORDS: Final = "Please start Harken's waiter"
+CATALOGUE: Final = ".github/plugin/marketplace.json"
+EXTENSION_SETTINGS: Final = f"{PLUGIN}/extensions/{PLUGIN}/harken.json"
+
+# Our tools that reach nobody but are not read-only, so that Copilot asks before each. A hook could answer for the
+# person, but its word would also beat what they have refused by a rule of their own.
+QUIET_TOOLS: Final = ("inbox_pull", "inbox_read", "wait_for_inbound_message", "ack", "check_inbox")
+TELLING_TOOLS: Final = ("reply", "send_to_task", "send_to_peer")  # it asks before these too, and should
+
+_DESCRIPTION: Final = "The inbox of this agent: messages from people, machines and other agents."
+_HOOKS: Final[Mapping[str, HookMoment]] = MappingProxyType(
+    {
+        "sessionStart": HookMoment.START,
+        "userPromptSubmitted": HookMoment.PROMPT,
+        "postToolUse": HookMoment.TOOL,
+        "postToolUseFailure": HookMoment.TOOL,
+        "agentStop": HookMoment.STOP,
+        "sessionEnd": HookMoment.END,
+    }
+)
+# Copilot waits for a hook before it goes on; a daemon that hangs must not hold up a person for long.
+_HOOK_SECONDS: Final = 10
+
+
+def folder(place: InstallTarget) -> Path:
+    """Return where the marketplace is; a project has one of its own, because its wake may be another."""
+    if place.project is None:
+        return place.harken / "plugins" / NAME
+    mark = hashlib.sha256(str(place.project).encode("utf-8", "surrogateescape")).hexdigest()[:8]
+    return place.harken / "plugins" / f"{NAME}-{mark}"
+
+
+def abilities(wake: str) -> Abilities:
+    """Return what Copilot can do with Harken when it is connected with this wake."""
+    return Abilities(tool_prefix=TOOL_PREFIX, can_be_woken=wake != NO_WAKE)
+
+
+def files(place: InstallTarget, wake: str) -> Mapping[str, bytes]:
+    """Return the files of the marketplace by their names in it."""
+    can = abilities(wake)
+    parts = {
+        f"{PLUGIN}/.mcp.json": _json({"mcpServers": {SERVER: _server(place)}}),
+        f"{PLUGIN}/hooks/hooks.json": _json({"version": 1, "hooks": _hooks(place, wake)}),
+        **{f"{PLUGIN}/skills/{name}/SKILL.md": skill_text(can, name).encode() for name in SKILLS},
+    }
+    manifest = {
+        "name": PLUGIN,
+        "version": __version__,
+        "description": _DESCRIPTION,
+        "skills": "skills/",
+        "hooks": "hooks/hooks.json",
+        "mcpServers": ".mcp.json",
+    }
+    if wake == EXTENSION:
+        manifest["extensions"] = "extensions/"
+        script = resources("harken.hosts.copilot").joinpath("files", "extension.mjs").read_bytes()
+        parts[f"{PLUGIN}/extensions/{PLUGIN}/extension.mjs"] = script
+        parts[EXTENSION_SETTINGS] = _json({"home": str(place.harken)})
+    plugin = {"name": PLUGIN, "source": f"./{PLUGIN}", "description": _DESCRIPTION, "version": __version__}
+    catalogue = {"name": MARKETPLACE, "owner": {"name": "Harken"}, "plugins": [plugin]}
+    return {CATALOGUE: _json(catalogue), f"{PLUGIN}/plugin.json": _json(manifest), **parts}
+
+
+def waiter_command(place: InstallTarget) -> str:
+    """Return the command that an agent starts in the background to be woken."""
+    return shlex.join(_waiter(place))
+
+
+def arming(place: InstallTarget) -> Mapping[str, object]:
+    """Return the hook that has the waiter started when Copilot starts: a prompt, which it takes from settings only."""
+    prompt = (
+        f"{ARMING_WORDS} with the bash tool, exactly as written here, with mode "
+        '"async", detach true and the description "Harken waiter": '
+        f"{waiter_command(place)}\n"
+        "It ends when a message for this session arrives, and its output is that message. "
+        "Nothing else is to be done now; an answer of one word is enough."
+    )
+    return {"type": "prompt", "prompt": prompt}
+
+
+def is_arming(hook: object) -> bool:
+    """Whether a hook in the settings is the one that starts a waiter of ours."""
+    return isinstance(hook, dict) and str(hook.get("prompt", "")).startswith(ARMING_WORDS)
+
+
+def _waiter(place: InstallTarget, *more: str) -> tuple[str, ...]:
+    return (place.python, "-I", "-S", str(place.edge / "wait.py"), "--home", str(place.harken), NAME, *more)
+
+
+def _server(place: InstallTarget) -> Mapping[str, object]:
+    program, *arguments = mcp_command(place)
+    return {"type": "local", "command": program, "args": arguments, "tools": ["*"]}
+
+
+def _hooks(place: InstallTarget, wake: str) -> Mapping[str, list[Mapping[str, object]]]:
+    hooks = {event: [_hook(hook_line(place, NAME, moment))] for event, moment in _HOOKS.items()}
+    if wake == WAITER:
+        command = waiter_command(place)
+        hooks["permissionRequest"] = [_hook(_guarded(_waiter(place, "--allow", command)), matcher="^bash$")]
+        # Of several that hold up the end of a turn, Copilot hears the last: messages go before reminders.
+        hooks["agentStop"].insert(0, _hook(_guarded(_waiter(place, "--remind", command))))
+    return hooks
+
+
+def _hook(line: str, matcher: str = "") -> Mapping[str, object]:
+    hook: dict[str, object] = {"type": "command", "bash": line, "timeoutSec": _HOOK_SECONDS}
+    return hook | {"matcher": matcher} if matcher else hook
+
+
+def _guarded(command: tuple[str, ...]) -> str:
+    """Return a line that is silent where the interpreter or the script is gone."""
+    return f"[ -x {shlex.quote(command[0])} ] && [ -f {shlex.quote(command[3])} ] || exit 0; exec {shlex.join(command)}"
+
+
+def _json(value: object) -> bytes:
+    return json.dumps(value, indent=2).encode() + b"\n"
+
 
 PROGRAM: Final = "copilot"
 
 _WAKES: Final[Mapping[str, str]] = MappingProxyType(
     {
-        plugin.EXTENSION: (
+        EXTENSION: (
             "An extension in the plugin starts a turn. No model call but that turn, and about 70 MB of memory per "
             "session. Copilot calls extensions experimental."
         ),
-        plugin.WAITER: (
+        WAITER: (
             "The agent keeps a waiting command in the background. Nothing experimental, but a short model call at the "
             "start of every conversation, and one more after each message, to start it again. That one command runs "
             "without a question, also where a rule of yours refuses shells."
         ),
     }
 )
-_MARKETPLACE: Final = ("extraKnownMarketplaces", plugin.MARKETPLACE)
-_ENABLED: Final = ("enabledPlugins", plugin.PLUGIN_ID)
+_MARKETPLACE: Final = ("extraKnownMarketplaces", MARKETPLACE)
+_ENABLED: Final = ("enabledPlugins", PLUGIN_ID)
 _STARTS: Final = ("hooks", "sessionStart")
 _NO_HOOKS: Final = ("disableAllHooks",)
 _SECONDS: Final = 30.0
@@ -91,7 +224,7 @@ class _CopilotConnector:
         after = json_set(before, _MARKETPLACE, _source(place), file=file)
         after = json_set(after, _ENABLED, value=True, file=file)
         steps = [
-            *_file_changes(place, plugin.files(place, options.wake)),
+            *_file_changes(place, files(place, options.wake)),
             FileEdit(path=file, before=before, after=_armed(after, place, options.wake, file), why="names the plugin"),
             *_hidden(place),
             *changes,
@@ -107,7 +240,7 @@ class _CopilotConnector:
         """Return how to take our entries out of the settings as they are now."""
         file, told_in = settings_file(place), instructions_file(place)
         before = read(file)
-        after = json_remove_items(before, _STARTS, plugin.is_arming, file=file)
+        after = json_remove_items(before, _STARTS, is_arming, file=file)
         for path in (_MARKETPLACE, _ENABLED):
             after = json_remove(after, path, file=file)
         steps = [
@@ -130,7 +263,7 @@ class _CopilotConnector:
         findings = [CheckFinding(what=f"{file} names the plugin", is_good=is_named, hint="" if is_named else again)]
         if not is_named:
             return findings
-        is_current = not [*_file_changes(place, plugin.files(place, _chosen_wake(place)))]
+        is_current = not [*_file_changes(place, files(place, _chosen_wake(place)))]
         findings.append(
             CheckFinding(what="the plugin is current", is_good=is_current, hint="" if is_current else again)
         )
@@ -164,13 +297,13 @@ def _telling(place: InstallTarget, wake: str) -> tuple[Sequence[FileEdit], Seque
     """
     own = instructions_file(place)
     if place.project is None:
-        return (told(place, NAME, own, plugin.abilities(wake)),), (own,)
+        return (told(place, NAME, own, abilities(wake)),), (own,)
     shared = place.project / AGENTS_FILE
     if is_told(instructions_file(replace(place, project=None))):
         return (_own_change(own, None),), ()
     if is_told(shared):
         return (_own_change(own, None), told(place, NAME, shared, ANY_HOST)), (shared,)
-    return (_own_change(own, plugin.abilities(wake)),), ()
+    return (_own_change(own, abilities(wake)),), ()
 
 
 def _own_change(path: Path, abilities: Abilities | None) -> FileEdit:
@@ -190,7 +323,7 @@ def _state(place: InstallTarget) -> Path:
 
 
 def _source(place: InstallTarget) -> Mapping[str, object]:
-    return {"source": {"source": "directory", "path": str(plugin.folder(place))}}
+    return {"source": {"source": "directory", "path": str(folder(place))}}
 
 
 def _check_project(place: InstallTarget) -> None:
@@ -222,15 +355,15 @@ def _hidden(place: InstallTarget, *, is_hidden: bool = True) -> Iterator[FileEdi
 
 def _armed(data: bytes | None, place: InstallTarget, wake: str, file: Path) -> bytes | None:
     """Return the settings with the prompt that starts the waiter, or without it."""
-    wanted = plugin.arming(place) if wake == plugin.WAITER else None
-    data = json_remove_items(data, _STARTS, lambda hook: plugin.is_arming(hook) and hook != wanted, file=file)
+    wanted = arming(place) if wake == WAITER else None
+    data = json_remove_items(data, _STARTS, lambda hook: is_arming(hook) and hook != wanted, file=file)
     return data if wanted is None else json_append(data, _STARTS, wanted, file=file)
 
 
 def _file_changes(place: InstallTarget, wanted: Mapping[str, bytes]) -> Iterator[FileEdit]:
     """Yield what differs in the marketplace; files that an earlier choice left there go."""
-    root = plugin.folder(place)
-    known = {name for wake in (plugin.NO_WAKE, *_WAKES) for name in plugin.files(place, wake)}
+    root = folder(place)
+    known = {name for wake in (NO_WAKE, *_WAKES) for name in files(place, wake)}
     for name in sorted(known | set(wanted)):
         before, after = read(root / name), wanted.get(name)
         if before != after:
@@ -239,16 +372,16 @@ def _file_changes(place: InstallTarget, wanted: Mapping[str, bytes]) -> Iterator
 
 def _chosen_wake(place: InstallTarget) -> str:
     """Return the wake of the plugin that is in place."""
-    root = plugin.folder(place)
-    if read(root / plugin.EXTENSION_SETTINGS) is not None:
-        return plugin.EXTENSION
-    hooks = read(root / plugin.PLUGIN / "hooks" / "hooks.json") or b""
-    return plugin.WAITER if b"--remind" in hooks else plugin.NO_WAKE
+    root = folder(place)
+    if read(root / EXTENSION_SETTINGS) is not None:
+        return EXTENSION
+    hooks = read(root / PLUGIN / "hooks" / "hooks.json") or b""
+    return WAITER if b"--remind" in hooks else NO_WAKE
 
 
 def _notes(place: InstallTarget, options: ConnectOptions) -> Sequence[str]:
-    quiet, telling = ", ".join(plugin.QUIET_TOOLS), ", ".join(plugin.TELLING_TOOLS)
-    allowing = f"--allow-tool '{plugin.SERVER}({plugin.QUIET_TOOLS[0]})'"
+    quiet, telling = ", ".join(QUIET_TOOLS), ", ".join(TELLING_TOOLS)
+    allowing = f"--allow-tool '{SERVER}({QUIET_TOOLS[0]})'"
     notes = [
         f"Copilot asks before it calls {quiet}; these reach nobody: allow them there, or {allowing}.",
         f"It also asks before {telling}.",
@@ -296,7 +429,7 @@ def _listed(place: InstallTarget, settings: bytes | None) -> Sequence[CheckFindi
         (Path(scratch) / "settings.json").write_bytes(settings or b"{}")
         environ = {**place.environ, "HOME": str(place.user), "COPILOT_HOME": scratch, "COPILOT_AUTO_UPDATE": "false"}
         said = _run((program, "plugin", "list"), environ)
-    is_seen = plugin.PLUGIN_ID in said
+    is_seen = PLUGIN_ID in said
     hint = "" if is_seen else "Run `copilot plugin list` and `harken connect copilot-cli` again."
     return [CheckFinding(what="Copilot lists the plugin", is_good=is_seen, hint=hint)]
 

@@ -7,14 +7,15 @@ so nothing can be said twice. The end of a turn is held up with words that Copil
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.hosts.identity import Hello
 from harken.sessions.events import HookEvent, HookMoment
+from harken.sessions.frames import holds
 
 NAME: Final = "copilot-cli"
 
@@ -87,3 +88,27 @@ def _text(payload: Mapping[str, object], name: str) -> str:
 
 
 HOOKS: Final[HookAdapter] = CopilotHooks()
+
+
+_CARRIERS = frozenset({"user.message", "tool.execution_complete"})
+
+
+def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
+    """Return those of the ids that stand before an answer of the model."""
+    held: set[str] = set()
+    read: set[str] = set()
+    for line in lines:
+        kind = _kind(line)
+        if kind in _CARRIERS:
+            held |= {each for each in ids if holds(line, each)}
+        elif kind == "assistant.message":
+            read |= held
+    return read
+
+
+def _kind(line: bytes) -> str:
+    try:
+        value = json.loads(line)
+    except (ValueError, RecursionError):
+        return ""
+    return str(value.get("type")) if isinstance(value, dict) else ""

@@ -46,6 +46,6 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.copilot.samples:SAMPLES"),
     connector=LazyPart("harken.hosts.copilot.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.copilot.headless:SANDBOX"),
-    transcript=LazyPart("harken.hosts.copilot.transcript:recorded"),
+    transcript=LazyPart("harken.hosts.copilot.hooks:recorded"),
     trial=LazyPart("harken.hosts.copilot.trial:TRIAL"),
 )

@@ -7,6 +7,7 @@ says of itself; whose word a message is stands in the block.
 
 from __future__ import annotations
 
+import shlex
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
+from harken.hosts.connect.command import UNASKED, find_program, hook_line, mcp_command, output_of, version_numbers
+from harken.hosts.connect.edits import json_append, json_remove, json_remove_items, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import context_file, telling_notes, told, untold
 from harken.hosts.connect.plan import (
@@ -27,18 +30,162 @@ from harken.hosts.connect.plan import (
     InstalledProgram,
     InstallTarget,
 )
-from harken.hosts.connect.program import find_program, output_of, version_numbers
 from harken.hosts.connect.record import key_of, records
-from harken.hosts.gemini import entries
-from harken.hosts.gemini.hooks import NAME
+from harken.hosts.gemini.hooks import CLEARED, EVENTS, NAME
 from harken.hosts.instructions import ANY_HOST, Abilities
+from harken.sessions.events import HookMoment
+
+SERVER: Final = "harken"
+# Above the 55 seconds that a tool of ours waits, and the time that a daemon needs to start.
+TOOL_MILLISECONDS: Final = 90_000
+HOOK_MILLISECONDS: Final = 10_000
+_NAMES: Final = frozenset({"harken", "harken subagent"})
+RULES: Final = f"""\
+# Written by `harken connect gemini`, removed by `harken disconnect gemini`.
+# Reading the inbox needs no confirmation, so these tools exist in headless runs too. Answering people (reply) does.
+[[rule]]
+mcpName = "{SERVER}"
+toolName = [{", ".join(f'"{name}"' for name in UNASKED)}]
+decision = "allow"
+priority = 100
+""".encode()
+
+
+def with_entries(settings: bytes | None, place: InstallTarget, *, file: Path) -> bytes:
+    """Return the settings with our server and our hooks."""
+    there = json_value(settings, ("mcpServers", SERVER), file=file)
+    own = there if isinstance(there, dict) else {}
+    command, *arguments = mcp_command(place)
+    server = {**own, "command": command, "args": arguments, "timeout": own.get("timeout", TOOL_MILLISECONDS)}
+    data = json_set(settings, ("mcpServers", SERVER), server, file=file)
+    for hook in hook_lines(place):
+        index = _index(_groups(data, hook.event, file), hook.name)
+        group = _group(hook)
+        if index is None:
+            data = json_append(data, ("hooks", hook.event), group, file=file)
+        else:
+            data = json_set(data, ("hooks", hook.event, index), group, file=file)
+    return data
+
+
+def without_entries(settings: bytes | None, *, file: Path) -> bytes | None:
+    """Return the settings without anything of ours."""
+    data = json_remove(settings, ("mcpServers", SERVER), file=file)
+    hooks = json_value(data, ("hooks",), file=file)
+    for event in hooks if isinstance(hooks, dict) else ():
+        data = json_remove_items(data, ("hooks", str(event)), _is_ours, file=file)
+    return data
+
+
+def with_stub(settings: bytes | None, *, file: Path) -> bytes | None:
+    """Return settings in which our server does nothing: the host tries it when it lists what it knows."""
+    if not is_connected(settings, file=file):
+        return settings
+    return json_set(settings, ("mcpServers", SERVER), {"command": "true"}, file=file)
+
+
+def is_connected(settings: bytes | None, *, file: Path) -> bool:
+    """Whether our server is in the settings."""
+    return json_value(settings, ("mcpServers", SERVER), file=file) is not None
+
+
+def obstacles(settings: bytes | None, *, file: Path) -> Sequence[str]:
+    """Return what in the person's own settings keeps ours from working."""
+    found = []
+    if json_value(settings, ("hooksConfig", "enabled"), file=file) is False:
+        found.append('"hooksConfig.enabled" is false')
+    disabled = json_value(settings, ("hooksConfig", "disabled"), file=file)
+    if isinstance(disabled, list) and _NAMES & {str(name) for name in disabled}:
+        found.append('"hooksConfig.disabled" names hooks of Harken')
+    excluded = json_value(settings, ("mcp", "excluded"), file=file)
+    if isinstance(excluded, list) and SERVER in excluded:
+        found.append('"mcp.excluded" names harken')
+    allowed = json_value(settings, ("mcp", "allowed"), file=file)
+    if isinstance(allowed, list) and allowed and SERVER not in allowed:
+        found.append('"mcp.allowed" does not name harken')
+    return found
+
+
+def _group(hook: GeminiHookLine) -> Mapping[str, object]:
+    command = {"type": "command", "name": hook.name, "command": hook.line, "timeout": HOOK_MILLISECONDS}
+    return {**({"matcher": hook.matcher} if hook.matcher else {}), "hooks": [command]}
+
+
+def _groups(data: bytes | None, event: str, file: Path) -> Sequence[object]:
+    groups = json_value(data, ("hooks", event), file=file)
+    return groups if isinstance(groups, list) else ()
+
+
+def _index(groups: Sequence[object], name: str) -> int | None:
+    return next((number for number, group in enumerate(groups) if _name(group) == name), None)
+
+
+def _is_ours(group: object) -> bool:
+    return _name(group) in _NAMES
+
+
+def _name(group: object) -> str:
+    """Return the name of a group's only hook; a group with more is not one of ours."""
+    hooks = group.get("hooks") if isinstance(group, dict) else None
+    hook = hooks[0] if isinstance(hooks, list) and len(hooks) == 1 else None
+    return str(hook.get("name", "")) if isinstance(hook, dict) else ""
+
+
+SUBAGENT_TOOL: Final = "invoke_agent"
+MARK_EVENT: Final = "BeforeTool"
+_ITS_OWN: Final = f"^{SUBAGENT_TOOL}$"
+_OTHERS: Final = f"^(?!{SUBAGENT_TOOL}$)"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GeminiHookLine:
+    """One hook: when it runs, and what."""
+
+    event: str
+    name: str  # unique among ours in its event: how it is found again
+    line: str
+    matcher: str = ""
+
+
+def hook_lines(place: InstallTarget) -> Sequence[GeminiHookLine]:
+    """Return the hooks that `connect` writes."""
+    marks = shlex.quote(str(place.harken / "run" / "subagents")) + "/$PPID."
+    run = shlex.quote(str(place.harken / "run"))
+    folder = shlex.quote(str(place.harken / "run" / "subagents"))
+    mark = f"[ -d {run} ] || exit 0; mkdir -p {folder} 2>/dev/null && : >{marks}$$; exit 0"
+    unmark = f'for mark in {marks}*; do rm "$mark" 2>/dev/null && break; done; '
+    forget = f"rm -f {marks}* 2>/dev/null; "
+    quiet = f'for mark in {marks}*; do [ -e "$mark" ] && exit 0; done; '
+    tool = hook_line(place, NAME, HookMoment.TOOL)
+    return (
+        GeminiHookLine(
+            event=EVENTS[HookMoment.START], name="harken", line=forget + hook_line(place, NAME, HookMoment.START)
+        ),
+        GeminiHookLine(
+            event=EVENTS[HookMoment.PROMPT], name="harken", line=forget + hook_line(place, NAME, HookMoment.PROMPT)
+        ),
+        GeminiHookLine(event=MARK_EVENT, name="harken subagent", line=mark, matcher=_ITS_OWN),
+        GeminiHookLine(event=EVENTS[HookMoment.TOOL], name="harken", line=quiet + tool, matcher=_OTHERS),
+        GeminiHookLine(
+            event=EVENTS[HookMoment.TOOL], name="harken subagent", line=unmark + quiet + tool, matcher=_ITS_OWN
+        ),
+        GeminiHookLine(event=EVENTS[HookMoment.STOP], name="harken", line=hook_line(place, NAME, HookMoment.STOP)),
+        # At an exit Gemini would show lines about it to the person; that the process is gone is seen without.
+        GeminiHookLine(
+            event=EVENTS[HookMoment.END],
+            name="harken",
+            line=forget + hook_line(place, NAME, HookMoment.END),
+            matcher=CLEARED,
+        ),
+    )
+
 
 PROGRAM: Final = "gemini"
 OLDEST: Final = (0, 61)  # the oldest that was seen to do all that is used here
 FOLDER: Final = ".gemini"
 SETTINGS: Final = "settings.json"
 CONTEXT_FILE: Final = "GEMINI.md"
-ABILITIES: Final = Abilities(tool_prefix=f"mcp_{entries.SERVER}_", can_be_woken=False)
+ABILITIES: Final = Abilities(tool_prefix=f"mcp_{SERVER}_", can_be_woken=False)
 
 _ASLEEP: Final = (
     "Gemini CLI has no way to be woken. A message for an idle session waits and comes with your next prompt; while "
@@ -99,14 +246,14 @@ class GeminiConnector:
                 "Leave the option out: messages come with the next prompt.",
             )
         files = _GeminiFiles.of(place)
-        if place.project is not None and entries.is_connected(read(files.own), file=files.own):
+        if place.project is not None and is_connected(read(files.own), file=files.own):
             note = "Gemini CLI is connected in every folder already: in this one, every hook would run twice."
             return ConnectPlan(host=NAME, steps=(), notes=(note,))
         before = read(files.settings)
         steps = _changes(
             files,
-            (before, entries.with_entries(before, place, file=files.settings)),
-            (read(files.rules), entries.RULES),
+            (before, with_entries(before, place, file=files.settings)),
+            (read(files.rules), RULES),
         )
         context = _context(place, files)
         block = told(place, NAME, context, ANY_HOST if place.project else ABILITIES)
@@ -122,10 +269,10 @@ class GeminiConnector:
         files = _GeminiFiles.of(place)
         before, rules = read(files.settings), read(files.rules)
         # The rules serve every folder; they stay while the person's own settings name our server, or another folder's.
-        is_needed = place.project is not None and entries.is_connected(read(files.own), file=files.own)
+        is_needed = place.project is not None and is_connected(read(files.own), file=files.own)
         own = key_of(NAME, place.project)
         is_needed = is_needed or any(each.host == NAME and each.key != own for each in records(place.harken))
-        after = entries.without_entries(before, file=files.settings)
+        after = without_entries(before, file=files.settings)
         steps = _changes(files, (before, after), (rules, rules if is_needed else None))
         block = untold(place, NAME, _context(place, files))
         return ConnectPlan(host=NAME, steps=[*steps, *([block] if block.before != block.after else [])])
@@ -137,9 +284,7 @@ class GeminiConnector:
             hint = "Install it, for example with: npm install -g @google/gemini-cli"
             return [CheckFinding(what="Gemini CLI is installed", is_good=False, hint=hint)]
         before = read(files.settings)
-        is_current = (
-            entries.with_entries(before, place, file=files.settings) == before and read(files.rules) == entries.RULES
-        )
+        is_current = with_entries(before, place, file=files.settings) == before and read(files.rules) == RULES
         again = "Run: harken connect gemini" + (f" --project {place.project}" if place.project else "")
         is_new = version_numbers(found.version) >= OLDEST
         oldest = ".".join(map(str, OLDEST))
@@ -153,7 +298,7 @@ class GeminiConnector:
             *(
                 CheckFinding(what="nothing in your settings is in the way", is_good=False, hint=f"{each} in {path}.")
                 for path in dict.fromkeys((files.own, files.settings))
-                for each in entries.obstacles(read(path), file=path)
+                for each in obstacles(read(path), file=path)
             ),
             _listed(str(found.program), place, files),
         ]
@@ -187,10 +332,10 @@ def _notes(place: InstallTarget, files: _GeminiFiles) -> Iterator[str]:
 
 def _listed(program: str, place: InstallTarget, files: _GeminiFiles) -> CheckFinding:
     what = "Gemini CLI lists the MCP server harken"
-    settings = entries.with_stub(read(files.settings), file=files.settings)
+    settings = with_stub(read(files.settings), file=files.settings)
     with _scratch(place, {SETTINGS: settings}) as environ:
         shown = output_of((program, "mcp", "list"), environ, Path(environ["GEMINI_CLI_HOME"]))
-    is_good = any(f" {entries.SERVER}: " in line for line in shown.splitlines())
+    is_good = any(f" {SERVER}: " in line for line in shown.splitlines())
     return CheckFinding(what=what, is_good=is_good, hint="" if is_good else "See what it says itself: gemini mcp list")
 
 

@@ -17,16 +17,36 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
 from harken.hosts.gemini.hooks import NAME
-from harken.hosts.gemini.output import GeminiOutput
-from harken.hosts.gemini.policy import EDITING, OWN, SHELL, alias, built_in, is_plain_command, policy
 from harken.hosts.held import held_parts
-from harken.hosts.run_environment import carried, dotenv_values, environment, table, unfit
-from harken.runs.held import is_held
-from harken.runs.sandbox import OutputReader, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest, ToolServer
+from harken.hosts.run_environment import (
+    brief,
+    carried,
+    dotenv_values,
+    entry,
+    environment,
+    last_line,
+    table,
+    target,
+    unfit,
+    word,
+)
+from harken.runs.held import folded, is_held
+from harken.runs.sandbox import (
+    OutputEvent,
+    OutputKind,
+    OutputReader,
+    RunFile,
+    RunFileKind,
+    Sandbox,
+    SandboxCommand,
+    SandboxRequest,
+    ToolServer,
+)
 from harken.runs.tools import Ability, Tool
 
 TITLE: Final = "Gemini CLI"
@@ -229,3 +249,249 @@ def _environment(work: SandboxRequest, person: Path) -> dict[str, str]:
 
 
 SANDBOX: Final[Sandbox] = GeminiSandbox()
+
+
+_DENIALS: Final = frozenset({"policy_violation", "tool_not_registered", "path_not_in_workspace"})
+_OUTSIDE: Final = "Path not in workspace"
+_EXITS: Final[Mapping[int, str]] = MappingProxyType({41: "Gemini CLI is not signed in."})
+_ERRORS: Final[Mapping[str, str]] = MappingProxyType(
+    {"FatalTurnLimitedError": "It was ended: it took all the turns that it has."}
+)
+_MOST_SAID: Final = 4_000_000  # `runs.reading` keeps less, and says so
+_MOST_TEXT: Final = 4_000
+_MOST_NAME: Final = 200
+_MOST_CALLS: Final = 1_000
+
+
+class GeminiOutput:
+    """The output of one run."""
+
+    def __init__(self) -> None:
+        self._said = ""
+        self._calls: dict[str, tuple[str, str]] = {}  # by id: the name, and what it is about
+        self._is_calling = False
+        self._has_failed = False
+
+    def feed(self, line: bytes) -> Sequence[OutputEvent]:
+        """Return what a line of standard output tells."""
+        told = tuple(self._read(entry(line)))
+        self._has_failed = self._has_failed or any(each.kind is OutputKind.ERROR for each in told)
+        return told
+
+    def finish(self, stderr: str, exit_code: int) -> Sequence[OutputEvent]:
+        """Return what is told by the end."""
+        if exit_code == 0 or self._has_failed:
+            return tuple(self._flush())
+        reason = _EXITS.get(exit_code) or last_line(stderr) or f"Gemini CLI ended with {exit_code}."
+        return (*self._flush(), OutputEvent(OutputKind.ERROR, reason))
+
+    def _read(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        match event.get("type"):
+            case "message" if event.get("role") == "assistant":
+                self._said = (self._said + word(event.get("content")))[:_MOST_SAID]
+            case "tool_use":
+                yield from self._flush()
+                yield self._use(event)
+            case "tool_result":
+                yield from self._result(event)
+            case "error" if event.get("severity") == "error":
+                yield OutputEvent(OutputKind.ERROR, word(event.get("message"))[:_MOST_TEXT])
+            case "result":
+                yield from self._end(event)
+            case _:
+                pass
+
+    def _use(self, event: Mapping[str, object]) -> OutputEvent:
+        name = word(event.get("tool_name"))[:_MOST_NAME]
+        if len(self._calls) < _MOST_CALLS:
+            self._calls[word(event.get("tool_id"))[:_MOST_NAME]] = (name, target(event.get("parameters")))
+        self._is_calling = True
+        return OutputEvent(OutputKind.TOOL, brief(event.get("parameters")), name)
+
+    def _result(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        name, about = self._calls.pop(word(event.get("tool_id"))[:_MOST_NAME], ("", ""))
+        if self._is_calling:
+            self._is_calling = False
+            yield OutputEvent(OutputKind.TURN)
+        if error := table(event.get("error")):
+            text = word(error.get("message"))[:_MOST_TEXT]
+            if error.get("type") in _DENIALS or text.startswith(_OUTSIDE):
+                yield OutputEvent(OutputKind.DENIED, text, name, about)
+
+    def _end(self, event: Mapping[str, object]) -> Iterator[OutputEvent]:
+        said = self._said
+        yield from self._flush()
+        if error := table(event.get("error")):
+            known = _ERRORS.get(word(error.get("type")))
+            yield OutputEvent(OutputKind.ERROR, known or word(error.get("message"))[:_MOST_TEXT])
+        else:
+            yield OutputEvent(OutputKind.TURN)
+            yield OutputEvent(OutputKind.ANSWER, said)
+
+    def _flush(self) -> Iterator[OutputEvent]:
+        said, self._said = self._said, ""
+        if said.strip():
+            yield OutputEvent(OutputKind.TEXT, said)
+
+
+SHELL: Final = "run_shell_command"
+_SEARCH: Final = "grep_search"
+_GLOB: Final = "glob"
+_TOOLS: Final[Mapping[Ability, tuple[str, ...]]] = MappingProxyType(
+    {
+        Ability.READ_FILE: ("read_file",),
+        Ability.LIST_FILES: ("list_directory", _GLOB),
+        Ability.SEARCH_FILES: (_SEARCH,),
+        Ability.EDIT_FILE: ("replace", "write_file"),
+        Ability.EDIT_INSTRUCTIONS: (),
+        Ability.SHELL: (SHELL,),
+        Ability.SHELL_PREFIX: (SHELL,),
+    }
+)
+EDITING: Final = frozenset(_TOOLS[Ability.EDIT_FILE])
+OWN: Final = (
+    "list_directory",
+    _GLOB,
+    _SEARCH,
+    "replace",
+    "write_file",
+    "web_fetch",
+    "google_web_search",
+    "write_todos",
+)
+_PLAIN_WORD: Final = re.compile(r"[A-Za-z0-9_./:=@,+%^~-]+")
+
+# Policies see arguments as JSON with a zero byte on both sides of each pair. No pattern may nest what repeats, or
+# Gemini leaves the whole rule out. Of a command, only characters that mean nothing to a shell are let through.
+_PLAIN_ARGUMENTS: Final = r"[ A-Za-z0-9_./:=@,+%^~'-]{0,2000}"
+# By these git, asked to read, writes a file, starts a program, or reads what is not in the repository.
+_OF_GIT: Final = (
+    *("--ou", "--ext-", "--textc", "--exec", "--open", "--upload-p", "--receive-p", "--no-index", "--contents"),
+    *("--config", "--git-dir", "--work-tree", "--help", "-O"),
+)
+# Gemini hands a pattern to `git grep` as it is: one that begins with a dash would be an option, and can be a command.
+# What git and grep do not understand is searched by Gemini itself, which follows links out of the folder.
+_PLAIN_PATTERN: Final = r"(?!-)[ \w\u00a0-\uffff./:=@,#%&;!~<>'|^$*+-]{1,400}"
+# The names that `glob` finds are not held to the folder: neither whole paths, nor steps upwards, however spelled.
+_PLAIN_GLOB: Final = r"(?![/~:!^-])[^\x00\\()\[\]]{1,400}"
+_UPWARDS: Final = r"(?:\.\.|\{[.,/}]|,[.,/}])"
+_NOT_CHANGED: Final = (
+    "A run does not change .git, the settings of agents and editors, or what they take for instructions."
+)
+_LIMITED: Final[Mapping[str, str]] = {
+    SHELL: "Only plain commands that were named are allowed, without anything that means something to a shell.",
+    _SEARCH: "Only plain patterns are allowed: no brackets, no backslash, no dash in front, files in this folder.",
+    **dict.fromkeys(EDITING, _NOT_CHANGED),
+    _GLOB: "Only patterns for files in this folder are allowed: no path from the root, no step upwards.",
+}
+MOST_PATTERN: Final = 2_048  # characters, beyond which Gemini leaves a rule out
+_MOST_JOINED: Final = 1_500
+_DENY_ALL: Final = 980
+_DENY_REST: Final = 985
+_ALLOW: Final = 990
+_DENY: Final = 999
+
+
+def is_plain_command(words: Sequence[str]) -> bool:
+    """Whether the words of a command mean nothing to a shell but themselves."""
+    return bool(words) and all(_PLAIN_WORD.fullmatch(word) for word in words)
+
+
+def alias(server: str) -> str:
+    """Return the name of a server in the run: policies take what follows the first underscore for the tool."""
+    return re.sub(r"[^A-Za-z0-9-]", "-", server)
+
+
+def built_in(tools: Sequence[Tool]) -> list[str]:
+    """Return the names of Gemini's own tools that some tools need."""
+    return sorted({name for tool in tools if not tool.server for name in _TOOLS.get(tool.ability, (tool.name,))})
+
+
+def policy(tools: Sequence[Tool]) -> str:
+    """Return a policy file that allows these tools and denies all others."""
+    rules = [_rule("*", "deny", _DENY_ALL)]
+    for name in built_in(tools):
+        if name not in _LIMITED:
+            rules.append(_rule(name, "allow", _ALLOW))
+        else:
+            rules.append(_rule(name, "deny", _DENY_REST, says=_LIMITED[name]))
+            rules.extend(_limits(name, tools))
+    if not any(tool.ability is Ability.SHELL for tool in tools):
+        # A folder inside may be a repository that came with it, and its settings may name programs.
+        rules.append(_rule(SHELL, "deny", _DENY, _begins("dir_path", r'(?!"\.?"\x00)')))
+    for tool in tools:
+        if tool.ability is Ability.SHELL:
+            rules.append(_rule(SHELL, "allow", _ALLOW, _begins("command", '"'), is_redirected=True))
+        elif tool.ability is Ability.SHELL_PREFIX:
+            rules.append(_rule(SHELL, "allow", _ALLOW, _is("command", _command(tool.prefix))))
+        elif tool.server:
+            rules.append(_rule(tool.name, "allow", _ALLOW, server=alias(tool.server)))
+    return "\n".join(rules)
+
+
+def _command(prefix: Sequence[str]) -> str:
+    words = re.escape(" ".join(prefix)).replace(r"\ ", " ")
+    if prefix[0].rpartition("/")[2] != "git":
+        return rf'{words}(?=[ "]){_PLAIN_ARGUMENTS}'
+    # Quotes may stand anywhere in a word.
+    options = "|".join("'*".join(map(re.escape, option)) for option in _OF_GIT)
+    return rf"""{words}(?=[ "])(?![^"]* '*(?:{options})){_PLAIN_ARGUMENTS}"""
+
+
+def _limits(name: str, tools: Sequence[Tool]) -> Iterator[str]:
+    """Yield the rules for a tool whose arguments can lead out of the folder."""
+    match name:
+        case "glob":
+            yield _rule(name, "allow", _ALLOW, _is("pattern", _PLAIN_GLOB))
+            yield _rule(name, "deny", _DENY, _begins("pattern", rf"[^\x00]*{_UPWARDS}"))
+        case "grep_search":
+            yield _rule(name, "allow", _ALLOW, _is("pattern", _PLAIN_PATTERN))
+            yield _rule(name, "deny", _DENY, _begins("include_pattern", rf'(?!"{_PLAIN_GLOB}"\x00)'))
+            yield _rule(name, "deny", _DENY, _begins("include_pattern", rf"[^\x00]*{_UPWARDS}"))
+        case "replace" | "write_file":
+            yield _rule(name, "allow", _ALLOW, _begins("file_path", '"'))
+            for held in _joined([_either_case(part) for part in folded(held_parts(tools))]):
+                pattern = _begins("file_path", rf'[^\x00]*["/](?:{held})[/"]')
+                yield _rule(name, "deny", _DENY, pattern, says=_NOT_CHANGED)
+        case _:
+            # It would live on when the run has ended.
+            yield _rule(name, "deny", _DENY, _begins("is_background", r"(?!false\x00)"))
+
+
+def _joined(patterns: Sequence[str]) -> Iterator[str]:
+    """Yield the patterns as few that fit any of them, none of which is too long."""
+    joined = ""
+    for each in patterns:
+        if joined and len(joined) + len(each) > _MOST_JOINED:
+            yield joined
+            joined = ""
+        joined = f"{joined}|{each}" if joined else each
+    yield joined
+
+
+def _either_case(text: str) -> str:
+    return "".join(f"[{char}{char.upper()}]" if char.isalpha() else re.escape(char) for char in text)
+
+
+def _is(argument: str, pattern: str) -> str:
+    return _begins(argument, rf'"{pattern}"\x00')
+
+
+def _begins(argument: str, pattern: str) -> str:
+    return rf'\x00"{argument}":{pattern}'
+
+
+def _rule(
+    tool: str,
+    decision: str,
+    priority: int,
+    pattern: str = "",
+    *,
+    server: str = "",
+    says: str = "",
+    is_redirected: bool = False,
+) -> str:
+    fields = {"toolName": tool, "decision": decision, "mcpName": server, "argsPattern": pattern, "denyMessage": says}
+    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
+    lines += ["allowRedirection = true"] if is_redirected else []
+    return "\n".join(("[[rule]]", f"priority = {priority}", *lines, ""))

@@ -35,6 +35,6 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.gemini.samples:SAMPLES"),
     connector=LazyPart("harken.hosts.gemini.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.gemini.headless:SANDBOX"),
-    transcript=LazyPart("harken.hosts.gemini.transcript:recorded"),
+    transcript=LazyPart("harken.hosts.gemini.hooks:recorded"),
     trial=LazyPart("harken.hosts.gemini.trial:TRIAL"),
 )

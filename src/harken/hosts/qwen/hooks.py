@@ -9,13 +9,14 @@ would become part of the system prompt, so there is none.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.hello import Hello
 from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.hosts.identity import Hello
+from harken.hosts.transcript import above_an_answer
 from harken.sessions.events import HookEvent, HookMoment
 
 NAME: Final = "qwen-code"
@@ -114,3 +115,11 @@ def _text(payload: Mapping[str, object], name: str) -> str:
 
 
 HOOKS: Final[HookAdapter] = QwenHooks()
+
+
+_KINDS = frozenset({"user", "tool_result"})
+
+
+def recorded(lines: Sequence[bytes], ids: Collection[str]) -> Collection[str]:
+    """Return those of the ids that stand above an answer of the model."""
+    return above_an_answer(lines, ids, _KINDS)

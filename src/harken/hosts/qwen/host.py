@@ -42,7 +42,7 @@ HOST: Final = Host(
     samples=LazyPart("harken.hosts.qwen.samples:SAMPLES"),
     connector=LazyPart("harken.hosts.qwen.connect:CONNECTOR"),
     sandbox=LazyPart("harken.hosts.qwen.headless:SANDBOX"),
-    transcript=LazyPart("harken.hosts.qwen.transcript:recorded"),
+    transcript=LazyPart("harken.hosts.qwen.hooks:recorded"),
     waker=LazyPart("harken.hosts.qwen.wake:QwenWakers"),
     trial=LazyPart("harken.hosts.qwen.trial:TRIAL"),
 )

@@ -21,7 +21,7 @@ import psutil
 from anyio import to_thread
 from anyio.abc import SocketStream
 
-from harken.hosts.hello import WakeTarget
+from harken.hosts.identity import WakeTarget
 from harken.hosts.process import command_line
 from harken.hosts.wake import WakeWay
 

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Final
 
 from harken.errors import UserError
-from harken.hosts.connect.command import hook_line, mcp_command
+from harken.hosts.connect.command import find_program, hook_line, mcp_command, output_of
 from harken.hosts.connect.edits import json_remove, json_set, json_value
 from harken.hosts.connect.files import read
 from harken.hosts.connect.instructions_block import told, untold
@@ -22,7 +22,6 @@ from harken.hosts.connect.plan import (
     InstalledProgram,
     InstallTarget,
 )
-from harken.hosts.connect.program import find_program, output_of
 from harken.hosts.instructions import ANY_HOST
 
 from .hooks import MOMENTS

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from anyio import to_thread
 
-from harken.hosts.hello import WakeTarget
+from harken.hosts.identity import WakeTarget
 from harken.hosts.wake import WakeWay
 
 

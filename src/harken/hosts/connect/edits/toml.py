@@ -1,23 +1,24 @@
 """Changes to TOML files in place: everything that is not named stays as it is, byte for byte.
 
-Pure: bytes in, bytes out. tomlkit reads the file and writes the values; where they go is found by `statements`.
-What comes out is read again and compared with what was meant, so a file that is written in a way we did not foresee
-is refused and not damaged. Taking out what was set gives the first bytes again, except that a table which was there
-and empty goes with the last key in it. `None` stands for a file that does not exist.
+Pure: bytes in, bytes out. tomlkit reads the file and writes the values. What comes out is read again and compared with
+what was meant, so a file that is written in a way we did not foresee is refused and not damaged. Taking out what was
+set gives the first bytes again, except that a table which was there and empty goes with the last key in it. `None`
+stands for a file that does not exist.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import tomlkit
 from tomlkit.exceptions import ParseError, TOMLKitError
 
 from harken.errors import UserError
-from harken.hosts.connect.edits.statements import TomlStatement, statements
 from harken.hosts.connect.edits.text import BOM, decode, fault_at, newline_of
 
 Table = dict[str, Any]
@@ -253,3 +254,105 @@ def _cut(text: str, first: TomlStatement, end: int) -> str:
 
 def _less_line(text: str) -> str:
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
+
+
+_PART: Final = r"""(?:[A-Za-z0-9_-]+|"(?:[^"\\\n]|\\.)*"|'[^'\n]*')"""
+_KEY: Final = re.compile(rf"[ \t]*({_PART}(?:[ \t]*\.[ \t]*{_PART})*)[ \t]*")
+_ONE_PART: Final = re.compile(_PART)
+_BLANK: Final = re.compile(r"[ \t\r]*(?:#[^\n]*)?(?:\n|\Z)")
+_STRINGS: Final = re.compile(
+    r'"""(?:[^\\]|\\.)*?"{3,5}(?!")|' + r"'''.*?'{3,5}(?!')|" + r'"(?:[^"\\\n]|\\.)*"|' + r"'[^'\n]*'", re.DOTALL
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TomlStatement:
+    """One header or one `key = value`, from the beginning of its line to the end of its last."""
+
+    start: int
+    end: int
+    path: tuple[str, ...]
+    section: tuple[str, ...]  # the path of the header that it stands under, or its own
+    is_header: bool
+    is_listed: bool = False  # in a [[list]] of tables: its path names several things
+    value_start: int = 0
+    value_end: int = 0
+
+
+def statements(text: str) -> Iterator[TomlStatement]:
+    """Yield the statements of a text that is valid TOML."""
+    place, listed = 0, False
+    section: tuple[str, ...] = ()
+    while place < len(text):
+        blank = _BLANK.match(text, place)
+        if blank is not None:
+            place = blank.end()
+            continue
+        start = place
+        inside = _after_space(text, start)
+        if text.startswith("[", inside):
+            listed = text.startswith("[[", inside)
+            path, after = _key(text, inside + 1 + listed)
+            place = _line_end(text, after + 1 + listed)
+            section = path
+            yield TomlStatement(start=start, end=place, path=path, section=path, is_header=True, is_listed=listed)
+            continue
+        own, after = _key(text, start)
+        begin = _after_space(text, after + 1)
+        end = _value_end(text, begin)
+        place = _line_end(text, end)
+        yield TomlStatement(
+            start=start,
+            end=place,
+            path=(*section, *own),
+            section=section,
+            is_header=False,
+            is_listed=listed,
+            value_start=begin,
+            value_end=end,
+        )
+
+
+def _key(text: str, place: int) -> tuple[tuple[str, ...], int]:
+    found = _KEY.match(text, place)
+    if found is None:
+        raise ValueError(text[place : place + 20])
+    parts = (_plain(part) for part in _ONE_PART.findall(found[1]))
+    return tuple(parts), found.end()
+
+
+def _plain(part: str) -> str:
+    if part[0] not in "\"'":
+        return part
+    value: str = tomlkit.parse(f"v = {part}").unwrap()["v"]
+    return value
+
+
+def _value_end(text: str, place: int) -> int:
+    depth = 0
+    end = place
+    while place < len(text):
+        char = text[place]
+        if char in "\"'" and (string := _STRINGS.match(text, place)):
+            place = end = string.end()
+            continue
+        if char == "#" or (char == "\n" and depth == 0):
+            if depth == 0:
+                break
+            place = text.find("\n", place) if char == "#" else place
+        depth += (char in "[{") - (char in "]}")
+        place += 1
+        if not char.isspace() and char != "#":
+            end = place
+    return end
+
+
+def _after_space(text: str, place: int) -> int:
+    while text[place : place + 1] in {" ", "\t"}:
+        place += 1
+    return place
+
+
+def _line_end(text: str, place: int) -> int:
+    found = text.find("\n", place)
+    return len(text) if found < 0 else found + 1
