@@ -21,9 +21,8 @@ from harken.errors import UserError
 from harken.hosts.connect.apply import apply, undo
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, FileEdit, InstallTarget
 from harken.hosts.held import held_paths
-from harken.hosts.hook import SILENCE, HookAdapter, HookSample
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookSample
 from harken.hosts.host import Host
-from harken.hosts.identity import Hello
 from harken.hosts.marks import find_marks, host_of_program
 from harken.hosts.registry import connector, hook_host, host_marks, host_name, host_of_client, hosts, trial_recipe
 from harken.runs.sandbox import OutputKind, Sandbox, SandboxRequest

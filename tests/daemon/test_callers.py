@@ -15,7 +15,7 @@ import pytest
 
 from harken.daemon.agents import Agents
 from harken.daemon.callers import Callers
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.inbox import Role
 from harken.model import Consumer, SessionKey
 from harken.runs.mark import limit_of

@@ -19,7 +19,7 @@ from anyio.abc import UNIXSocketStream
 
 from harken.daemon.session_wiring import SessionWiring
 from harken.dispatch.bells import Bells
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.inbox import Inbox
 from harken.inbox.access import Access
 from harken.inbox.bounds import Bounds

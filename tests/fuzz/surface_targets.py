@@ -26,7 +26,7 @@ from harken.edge.codec import Codec, quote
 from harken.edge.codec import Lines as EdgeLines
 from harken.hosts.claude_code import hooks as claude_code
 from harken.hosts.copilot import hooks as copilot
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.hosts.registry import hosts
 from harken.sessions.events import HookMoment
 from harken.surfaces.doors import create_doors

@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 
 from harken.hosts.claude_code.channel import listens_to_channel
 from harken.hosts.claude_code.hooks import EVENTS, HOOKS
-from harken.hosts.hook import SILENCE, HookAnswer, Voice
-from harken.hosts.identity import Hello
+from harken.hosts.hook import SILENCE, Hello, HookAnswer, Voice
 from harken.sessions.events import HookMoment
 
 HELLO = Hello(edge="e-1", pid=20, ppid=10, cwd="/elsewhere", env={"CLAUDE_PID": "4711"})

@@ -31,8 +31,8 @@ from harken.hosts.codex.connect import CONNECTOR
 from harken.hosts.codex.hooks import EVENTS, HOOKS
 from harken.hosts.codex.wake import CodexWaker
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.hook import SILENCE, Voice
-from harken.hosts.identity import Hello, WakeTarget
+from harken.hosts.hook import SILENCE, Hello, Voice
+from harken.hosts.wake import WakeTarget
 from harken.sessions.events import HookEvent, HookMoment
 
 THREAD = "01a1e18a-c955-7e12-9fb9-d960656c7cb4"

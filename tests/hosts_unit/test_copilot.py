@@ -20,8 +20,7 @@ from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, Ins
 from harken.hosts.copilot import connect
 from harken.hosts.copilot.connect import CONNECTOR, settings_file
 from harken.hosts.copilot.hooks import HOOKS
-from harken.hosts.hook import SILENCE
-from harken.hosts.identity import Hello
+from harken.hosts.hook import SILENCE, Hello
 from harken.sessions.events import HookEvent, HookMoment
 from harken.verbs.table import TOOLS
 

@@ -14,8 +14,7 @@ from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
 from harken.hosts.gemini.connect import CONNECTOR, RULES, hook_lines, obstacles, with_entries, without_entries
 from harken.hosts.gemini.hooks import EVENTS, HOOKS, recorded
-from harken.hosts.hook import SILENCE, Voice
-from harken.hosts.identity import Hello
+from harken.hosts.hook import SILENCE, Hello, Voice
 from harken.sessions.events import HookMoment
 
 HELLO = Hello(cwd="/from/the/hook")

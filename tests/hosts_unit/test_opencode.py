@@ -25,8 +25,7 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, ConnectPlan, FileEdit, InstallTarget
-from harken.hosts.hook import Voice
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello, Voice
 from harken.hosts.opencode.connect import CONNECTOR, plugin_text, settings_file
 from harken.hosts.opencode.hooks import HOOKS
 from harken.sessions.events import HookEvent, HookMoment

@@ -20,11 +20,11 @@ from hypothesis import strategies as st
 
 from harken.errors import UserError
 from harken.hosts.connect.plan import ConnectOptions, FileEdit, InstallTarget
-from harken.hosts.hook import SILENCE, Voice
-from harken.hosts.identity import Hello, WakeTarget
+from harken.hosts.hook import SILENCE, Hello, Voice
 from harken.hosts.qwen.connect import CONNECTOR, hook_lines, obstacles, with_entries, without_entries
 from harken.hosts.qwen.hooks import EVENTS, HOOKS, recorded
 from harken.hosts.qwen.wake import InputFileWaker, QwenWaker, frames, input_file
+from harken.hosts.wake import WakeTarget
 from harken.sessions.events import HookMoment
 
 BEGUN_SECONDS = 20.0

@@ -26,7 +26,7 @@ from harken.config.home import Home, ensure
 from harken.config.settings import Settings
 from harken.daemon.compose import Daemon, compose
 from harken.daemon.confirmations import Confirmations
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.inbox import Caller, Role
 from harken.sessions.events import HookMoment
 from harken.sessions.session import Session

@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from harken.hosts.hook import Hello
 from harken.hosts.host import GENERIC
-from harken.hosts.identity import Hello, consumer_of, session_key
+from harken.hosts.identity import consumer_of, session_key
 from harken.hosts.registry import host_of_client, hosts
 
 

@@ -13,7 +13,7 @@ from harken.cli.planned import finding_record, found_record, heading, show_findi
 from harken.cli.verbs import Invocation
 from harken.control.client import Result
 from harken.display import one_line
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 from harken.setup.doctor import HostHealth, OwnHealth, health_of, own_health
 
 

@@ -32,7 +32,7 @@ from harken.errors import HarkenError, UserError
 from harken.hosts.connect.apply import DisconnectResult, apply, file_outcomes, is_change, undo, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, Step
 from harken.hosts.connect.record import shared_blocks
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 from harken.setup.connect import ConnectJob, ConnectTarget, job_of, targets
 
 NEEDS_FIXING = 1  # the exit code when something was found that is not as it should be

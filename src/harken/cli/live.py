@@ -31,8 +31,7 @@ from harken.control.client import DaemonClient, Result
 from harken.control.start import start
 from harken.control.stop import stop
 from harken.errors import HarkenError, NotFound, Unavailable, UserError
-from harken.hosts.identity import short, title_of
-from harken.hosts.registry import hook_host, host_named, trial_recipe
+from harken.hosts.registry import hook_host, host_named, short, title_of, trial_recipe
 from harken.model import INBOX
 from harken.setup.connect import ConnectTarget, targets
 from harken.setup.doctor import is_connected

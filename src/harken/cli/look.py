@@ -17,7 +17,7 @@ from harken.cli.verbs import Invocation, verb, verb_option
 from harken.control.client import DaemonClient, NoDaemon, Result
 from harken.display import one_line
 from harken.errors import Unavailable
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 
 POLL_SECONDS = 0.3
 AWAY_SECONDS = 15.0

@@ -17,7 +17,7 @@ from harken.control.client import Result
 from harken.display import one_line, visible
 from harken.hosts.connect.apply import is_change
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectPlan, FileEdit, InstalledProgram
-from harken.hosts.identity import short, title_of
+from harken.hosts.registry import short, title_of
 
 GREEN = "32"
 CONTEXT_LINES = 2

@@ -20,7 +20,7 @@ from harken.cli.verbs import Invocation
 from harken.control.client import Result
 from harken.display import counted, one_line
 from harken.errors import NotFound, UserError
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 
 if TYPE_CHECKING:
     from harken.rules.load import RuleFault

@@ -27,7 +27,7 @@ from harken.cli.output import (
 )
 from harken.control.client import Result
 from harken.display import counted, one_line
-from harken.hosts.identity import short, title_of
+from harken.hosts.registry import short, title_of
 
 GREEN = "32"
 NAME_WIDTH = 24

@@ -15,7 +15,7 @@ from harken.cli.output import BOLD, CYAN, DIM, NARROW, RED, Screen, clock_time, 
 from harken.cli.rule_show import glance
 from harken.control.client import Result
 from harken.display import one_line, visible
-from harken.hosts.identity import short, title_of
+from harken.hosts.registry import short, title_of
 
 GREEN = "32"
 MARK = "┃ "

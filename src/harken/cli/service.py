@@ -19,7 +19,7 @@ from harken.cli.output import DIM, INDENT
 from harken.cli.verbs import Invocation, verb
 from harken.control.client import Result
 from harken.display import one_line
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 
 if TYPE_CHECKING:
     from harken.setup.service import Service

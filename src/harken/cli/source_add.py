@@ -30,7 +30,7 @@ from harken.control.client import DaemonClient, Result
 from harken.control.start import VARIABLES, is_reachable
 from harken.display import one_line
 from harken.errors import HarkenError, UserError
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 from harken.ingest.redact import redact
 from harken.model import timestamp
 from harken.sources.check import CheckContext, RunningSources

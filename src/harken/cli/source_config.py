@@ -26,7 +26,7 @@ from harken.display import visible
 from harken.errors import Conflict, HarkenError, NotFound, UserError
 from harken.hosts.connect.edits import toml_remove, toml_set, toml_value
 from harken.hosts.connect.files import read
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 from harken.model import LOCAL
 from harken.sources.source import SourceKind
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from harken.cli.output import BOLD, DIM, NARROW, Screen, clock_time, cut
 from harken.control.client import Result
 from harken.display import one_line
-from harken.hosts.identity import short, title_of
+from harken.hosts.registry import short, title_of
 
 TITLE_WIDTH = 40
 GONE = "gone"

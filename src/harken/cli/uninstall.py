@@ -19,7 +19,7 @@ from harken.cli.verbs import Invocation, verb
 from harken.config.home import Home
 from harken.control.client import Result
 from harken.display import one_line
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 
 if TYPE_CHECKING:  # it brings what reads and writes settings of hosts, and `--help` names this verb too
     from harken.setup.uninstall import Installation, Removal

@@ -14,7 +14,8 @@ from typing import Final
 
 from harken.daemon.agents import Agents
 from harken.daemon.peers import UNKNOWN, environment_of
-from harken.hosts.identity import Hello, consumer_of
+from harken.hosts.hook import Hello
+from harken.hosts.identity import consumer_of
 from harken.hosts.marks import FoundMark, find_marks
 from harken.hosts.registry import host_marks, host_named, host_title
 from harken.inbox import Caller, Role

@@ -52,7 +52,7 @@ from harken.dispatch.outbox import NOBODY
 from harken.dispatch.push import Push
 from harken.dispatch.toast import Toasts
 from harken.errors import UserError
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.hosts.place import local_place
 from harken.inbox import Caller, Inbox, Role
 from harken.inbox.access import Access

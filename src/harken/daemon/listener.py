@@ -15,7 +15,7 @@ from anyio.abc import SocketStream
 from harken.daemon.peers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import HarkenError, Refused, Unavailable, UserError
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.memory import json_bytes
 from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 

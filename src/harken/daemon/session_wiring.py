@@ -18,11 +18,10 @@ from harken.daemon.peers import lineage
 from harken.dispatch.bells import BellRinger, Bells
 from harken.dispatch.wake import Wakes
 from harken.errors import HarkenError
-from harken.hosts.hook import Voice
-from harken.hosts.identity import Hello, WakeTarget
+from harken.hosts.hook import Hello, Voice
 from harken.hosts.process import command_line, is_alive
 from harken.hosts.registry import broken_hosts, hook_adapter, hook_host, host_named, host_names
-from harken.hosts.wake import HostWaker, WakeWay
+from harken.hosts.wake import HostWaker, WakeTarget, WakeWay
 from harken.inbox import Inbox
 from harken.inbox.questions import Questions
 from harken.model import SessionKey

@@ -1,17 +1,13 @@
-"""What a connection or a hook says of itself, the name that its agent reads under, and the key of its session. Pure."""
+"""The name that an agent reads under, and the key of its session, by what a connection says of itself. Pure."""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Final
 
-from harken.display import one_line
+from harken.hosts.hook import Hello
 from harken.hosts.host import GENERIC, Host
-from harken.hosts.registry import host_title
 from harken.model import Consumer, SessionKey
 
 RESERVED: Final = frozenset({"watch", "rules"})
@@ -52,47 +48,3 @@ def _slug(name: str) -> str:
     if plain.isascii() and len(plain) <= MAX_NAME:
         return slug
     return f"{slug}-{hashlib.sha256(plain.encode('utf-8', 'replace')).hexdigest()[:6]}"
-
-
-def title_of(host: str) -> str:
-    """Return what people call a host."""
-    return one_line(host_title(host))
-
-
-def short(path: Path) -> str:
-    """Return a path as people write it."""
-    home = Path.home()
-    return one_line(f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hello:
-    """What an edge, a hook or a program beside a host says about where it runs."""
-
-    edge: str = ""
-    host: str = ""  # of a hook: the host that runs it, and when
-    moment: str = ""
-    payload: int = 0  # bytes that follow
-    is_in_task: bool = False  # of a hook: it is only for sessions in the folder of a task
-    native: str = ""  # of a program that waits to wake: the conversation it is for
-    is_once: bool = False
-    pid: int = 0
-    ppid: int = 0
-    cwd: str = ""
-    consumer: str = ""
-    task: str = ""  # the task that it was started for, as it was named
-    task_said_by: str = ""  # of a hook: the agent that named it, which the daemon finds out; empty for the person
-    is_resumed: bool = False
-    resent: tuple[str, ...] = ()
-    cancelled: tuple[str, ...] = ()  # requests that the host has cancelled although they were answered
-    env: Mapping[str, str] = field(default_factory=dict[str, str])
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WakeTarget:
-    """An idle conversation, as far as a host's own way of waking needs to know it."""
-
-    native: str
-    pid: int = 0
-    cwd: str = ""
-    env: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from harken.display import one_line
 from harken.errors import NotFound
 from harken.hosts.host import GENERIC, Host, InteractiveCommand
 from harken.hosts.marks import HostMarks
@@ -179,3 +180,14 @@ def _aliases() -> Mapping[str, str]:
 
 def _missing(host: Host, part: str) -> NotFound:
     return NotFound(f"This version of Harken has no {part} for {host.title}.", "See: harken doctor")
+
+
+def title_of(host: str) -> str:
+    """Return what people call a host."""
+    return one_line(host_title(host))
+
+
+def short(path: Path) -> str:
+    """Return a path as people write it."""
+    home = Path.home()
+    return one_line(f"~/{path.relative_to(home)}" if path.is_relative_to(home) and path != home else str(path))

@@ -6,10 +6,8 @@ Values that a host declares. What is said, when, and what becomes of a text that
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
-
-from harken.hosts.identity import WakeTarget
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,3 +44,13 @@ class PushChannel:
     most_chars: int
     params: Callable[[str], Mapping[str, object]]  # of the notification, from a text
     listens: Callable[[Sequence[str]], bool]  # whether a session with this command line does
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WakeTarget:
+    """An idle conversation, as far as a host's own way of waking needs to know it."""
+
+    native: str
+    pid: int = 0
+    cwd: str = ""
+    env: Mapping[str, str] = field(default_factory=dict[str, str])

@@ -21,9 +21,8 @@ from harken.hosts.connect.plan import (
     InstallTarget,
 )
 from harken.hosts.connect.record import ConnectRecord, load, records
-from harken.hosts.identity import short, title_of
 from harken.hosts.place import local_place
-from harken.hosts.registry import connector
+from harken.hosts.registry import connector, short, title_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,8 +21,7 @@ from harken.errors import HarkenError, UserError
 from harken.hosts.connect.apply import is_change, verify
 from harken.hosts.connect.plan import CheckFinding, CommandStep, ConnectOptions
 from harken.hosts.connect.record import records
-from harken.hosts.identity import short
-from harken.hosts.registry import broken_hosts
+from harken.hosts.registry import broken_hosts, short
 from harken.setup.connect import ConnectTarget
 
 ASK_SECONDS: Final = 10.0

@@ -23,8 +23,7 @@ from harken.hosts.connect.apply import apply, is_change, undo
 from harken.hosts.connect.files import PRIVATE_FILE, read, trouble, write
 from harken.hosts.connect.plan import CommandStep, ConnectOptions, Connector, ConnectPlan, InstallTarget, Step
 from harken.hosts.connect.record import load, locked
-from harken.hosts.identity import short, title_of
-from harken.hosts.registry import connector, interactive
+from harken.hosts.registry import connector, interactive, short, title_of
 from harken.workspaces.exclude_file import pattern, with_block, without_block
 from harken.workspaces.worktree import Repository, find_repository, is_tracked
 

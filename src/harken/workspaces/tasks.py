@@ -14,7 +14,7 @@ from typing import Any
 
 from harken.errors import HarkenError, UserError
 from harken.git.repository import starts_at_checkout
-from harken.hosts.identity import short
+from harken.hosts.registry import short
 from harken.workspaces.seeding import seeded_names
 from harken.workspaces.worktree import (
     Repository,

@@ -32,7 +32,7 @@ from harken.cli.waiting import standing
 from harken.cli.watch.news import OF_QUESTIONS, REMARK, View
 from harken.control.client import Result
 from harken.display import one_line
-from harken.hosts.identity import short, title_of
+from harken.hosts.registry import short, title_of
 
 YELLOW: Final = "33"
 CHOSEN, OTHER = "▸ ", "  "

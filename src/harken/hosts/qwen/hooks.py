@@ -14,8 +14,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
-from harken.hosts.identity import Hello
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
 from harken.hosts.transcript import above_an_answer
 from harken.sessions.events import HookEvent, HookMoment
 

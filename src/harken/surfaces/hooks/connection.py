@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import anyio
 from anyio.abc import ByteStream
 
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.surfaces.hooks.handler import MAX_PAYLOAD, HookHandler
 from harken.surfaces.wire import LineReader
 

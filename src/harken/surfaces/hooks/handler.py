@@ -16,9 +16,9 @@ from typing import Final
 import anyio
 
 from harken.clock import Clock
-from harken.hosts.hook import SILENCE, HookAdapter, HookAnswer, Voice
+from harken.hosts.hook import SILENCE, Hello, HookAdapter, HookAnswer, Voice
 from harken.hosts.host import GENERIC, answers_one_prompt
-from harken.hosts.identity import Hello, consumer_of, hook_key
+from harken.hosts.identity import consumer_of, hook_key
 from harken.hosts.marks import is_run_by
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import hook_adapter, host_named

@@ -13,8 +13,7 @@ import anyio
 import msgspec
 from anyio.abc import ByteStream
 
-from harken.hosts.hook import HookAdapter, Voice
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello, HookAdapter, Voice
 from harken.hosts.registry import host_named
 from harken.inbox import Inbox
 from harken.memory import json_bytes

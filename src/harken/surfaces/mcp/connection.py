@@ -18,7 +18,7 @@ from mcp.shared.message import SessionMessage
 from pydantic import ValidationError
 
 from harken import render
-from harken.hosts.identity import Hello
+from harken.hosts.hook import Hello
 from harken.hosts.registry import host_named, host_of_client, push_channels
 from harken.model import DeliveryId, SessionKey
 from harken.sessions.calls import CallLog

@@ -22,8 +22,9 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from harken import __version__
 from harken.budget import newest_that_fit
 from harken.errors import HarkenError
+from harken.hosts.hook import Hello
 from harken.hosts.host import Host, answers_one_prompt
-from harken.hosts.identity import MAX_NATIVE, Hello, consumer_of, hook_key, session_key
+from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox import Caller, Role

@@ -8,8 +8,7 @@ from collections.abc import Sequence
 
 from anyio import to_thread
 
-from harken.hosts.identity import WakeTarget
-from harken.hosts.wake import WakeWay
+from harken.hosts.wake import WakeTarget, WakeWay
 
 
 class MagpieWaker:
