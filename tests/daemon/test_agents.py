@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.agents import Agents
+from harken.daemon.callers import Agents
 from harken.hosts.process import identity_of
 from harken.model import Consumer, SessionKey
 from harken.sessions.session import Session

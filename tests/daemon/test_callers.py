@@ -13,8 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.agents import Agents
-from harken.daemon.callers import Callers
+from harken.daemon.callers import Agents, Callers
 from harken.hosts.hook import Hello
 from harken.inbox import Role
 from harken.model import Consumer, SessionKey

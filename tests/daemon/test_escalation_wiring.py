@@ -21,8 +21,8 @@ import pytest
 from harken.config.home import Home
 from harken.config.settings import Settings, ToastSettings, WaitingSettings
 from harken.daemon.escalation_wiring import escalation
+from harken.dispatch.desktop import Phone
 from harken.dispatch.escalation import Escalation
-from harken.dispatch.phone import Phone
 from harken.dispatch.toast import Toast
 from harken.errors import UserError
 from harken.log import configure

@@ -15,8 +15,7 @@ import anyio
 import anyio.lowlevel
 import pytest
 
-from harken.daemon.counters import MOST_LABELS, MOST_REMEMBERED, EventCounters
-from harken.daemon.metrics import FAMILIES
+from harken.daemon.metrics import FAMILIES, MOST_LABELS, MOST_REMEMBERED, EventCounters
 from harken.daemon.readiness import Readiness
 from harken.errors import Unavailable
 from harken.model import Message

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.daemon.http import bind
-from harken.daemon.port_holder import UNKNOWN, holder_of
+from harken.daemon.http import UNKNOWN, bind, holder_of
 from harken.errors import UserError
 
 HOST = "127.0.0.1"

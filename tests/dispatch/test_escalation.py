@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harken.dispatch.escalation import TRY_AGAIN, Escalation, Tell
-from harken.dispatch.ladder import LadderStep, ReminderLadder, ReminderWay
+from harken.dispatch.escalation import TRY_AGAIN, Escalation, LadderStep, ReminderLadder, ReminderWay, Tell
 from harken.errors import Unavailable
 from harken.model import INBOX, MessageId
 from harken.store.contract import Store

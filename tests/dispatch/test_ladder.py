@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.dispatch.ladder import (
+from harken.dispatch.escalation import (
     NEVER,
     SENDING,
     LadderStep,

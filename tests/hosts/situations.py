@@ -16,7 +16,7 @@ from typing import Final, TypeAlias
 import psutil
 
 from harken.trial.exchange import ModelAnswer
-from harken.trial.gate import RequestGate
+from harken.trial.model import RequestGate
 from tests.hosts.observer import LOOK_SECONDS, Json, SentMessage
 from tests.hosts.play import (
     KNOWN_SENDER,

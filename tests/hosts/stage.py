@@ -24,8 +24,7 @@ import psutil
 from harken.hosts.host import Host
 from harken.hosts.registry import interactive, trial_recipe
 from harken.hosts.trial_recipe import TrialRecipe
-from harken.trial.gate import RequestGate
-from harken.trial.model import MockModel
+from harken.trial.model import MockModel, RequestGate
 from harken.trial.screen import TerminalProgram
 from tests.hosts.terminal import Terminal
 

@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 from harken.errors import Conflict, NotFound, Refused, TooLong, UserError
-from harken.inbox.task_files import MAX_FILE_BYTES, write_text
+from harken.inbox.taskbook import MAX_FILE_BYTES, write_text
 from harken.inbox.tasks import MAX_TITLE, NewTask
 from harken.ingest.lengths import MAX_SAID_CHARS
 from tests.inbox.tasks_rig import OWNER, Workshop, open_workshop, says

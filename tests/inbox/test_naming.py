@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from harken.errors import UserError
-from harken.inbox.naming import given_id, task_id
+from harken.inbox.tasks import given_id, task_id
 
 # Safe in a file name, a branch, a mailbox, a URL and a shell, without quotes.
 SAFE = re.compile(r"[a-z0-9]+(-[a-z0-9]+)*")

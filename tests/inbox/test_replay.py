@@ -16,8 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import invariant, rule, run_state_machine_as_test
 
-from harken.inbox.replay import ConsumerThen, JournalReplay, UntoldPart
-from harken.inbox.replay_lines import ReplayLine, read_line
+from harken.inbox.replay import ConsumerThen, JournalReplay, ReplayLine, UntoldPart, read_line
 from harken.model import INBOX, RULES, WATCH, Consumer, Reader, SessionKey, State, Task, TaskId
 from harken.store.contract import Store
 from harken.store.contract.events import Event

@@ -21,7 +21,7 @@ import pytest
 
 from harken.automation import RunId
 from harken.config.home import Home, socket_path
-from harken.daemon.agents import Agents
+from harken.daemon.callers import Agents
 from harken.hosts.process import identity_of
 from harken.testing.daemon import Json
 from tests.fake_host import nursery_with_host

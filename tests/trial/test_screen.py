@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from harken.trial.gate import RequestGate
+from harken.trial.model import RequestGate
 from harken.trial.screen import TerminalProgram
 
 SECONDS = 10.0

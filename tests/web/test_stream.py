@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from harken.inbox.ticker_events import TickerEvent, TickerStep
+from harken.inbox.ticker import TickerEvent, TickerStep
 from harken.surfaces.web.stream import frames
 from harken.testing import Agent, edge_command
 from tests.docs.pages import DOCS, fences

@@ -15,8 +15,7 @@ import anyio
 import pytest
 
 from harken.automation import Mode, Order, Outcome, RuleVerdict, Run, RunEnd, RunId, RunState
-from harken.inbox.ticker import BATCH, RECENT, Follower, Ticker
-from harken.inbox.ticker_events import MOST_NAMED, NAMES, TickerStep
+from harken.inbox.ticker import BATCH, MOST_NAMED, NAMES, RECENT, Follower, Ticker, TickerStep
 from harken.ingest.prepare import IngestPolicy, prepare
 from harken.model import Consumer, Draft, Mailbox, MessageId, Reader, Sender, SessionKey, Trust
 from harken.store.contract import Store

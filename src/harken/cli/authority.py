@@ -56,7 +56,7 @@ def _refuse_descendant(what: str) -> None:
 
 def _is_noted(asked: Invocation) -> bool:
     """Whether the last daemon of a home has noted an agent that this command descends from, or it is of a run."""
-    from harken.daemon.agents import Agents
+    from harken.daemon.callers import Agents
 
     agents = Agents(asked.home.run_dir / "agents.json")
     return bool(agents.run_of(os.getpid())) or agents.above(os.getpid()) is not None

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from harken.config.home import disk_error
 from harken.control.client import DaemonClient
-from harken.inbox.replay_lines import ReplayLine, read_line
+from harken.inbox.replay import ReplayLine, read_line
 from harken.memory import json_bytes
 
 PAGE = 500

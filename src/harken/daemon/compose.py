@@ -27,16 +27,12 @@ from harken.config.home import Home, disk_error, write_private
 from harken.config.load import load
 from harken.config.settings import Settings
 from harken.daemon import http, upkeep
-from harken.daemon.agents import Agents
-from harken.daemon.callers import Callers
+from harken.daemon.callers import Agents, Callers
 from harken.daemon.client_account import client_check
 from harken.daemon.confirmations import Confirmations
-from harken.daemon.counters import EventCounters
-from harken.daemon.endpoint import open_endpoint
 from harken.daemon.escalation_wiring import escalation
-from harken.daemon.listener import Listener, most_connections
-from harken.daemon.metrics import Metrics
-from harken.daemon.ownership import Ownership
+from harken.daemon.listener import Listener, Ownership, most_connections, open_endpoint
+from harken.daemon.metrics import EventCounters, Metrics
 from harken.daemon.policy import configured_policy, refuse_missing
 from harken.daemon.readiness import Readiness
 from harken.daemon.rule_wiring import RuleWiring, join

@@ -1,22 +1,34 @@
-"""The socket: accepts connections, reads each one's hello line, and hands it to the surface that it names."""
+"""The socket: accepts connections, reads each one's hello line, and hands it to the surface that it names.
+
+`Endpoint` is where it listens and how others find it; `Ownership` knows the files by which they do, and by which a
+second daemon is kept out.
+"""
 
 from __future__ import annotations
 
 import hmac
 import logging
+import os
 import secrets
 import sys
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
 
 import anyio
 import msgspec
-from anyio.abc import SocketStream
+from anyio.abc import Listener as SocketListener
+from anyio.abc import SocketAttribute, SocketStream
 
+from harken.config.home import Home, socket_path
 from harken.daemon.peers import check_user, run_of
 from harken.daemon.supervisor import contain
 from harken.errors import HarkenError, Refused, Unavailable, UserError
 from harken.hosts.hook import Hello
 from harken.memory import json_bytes
+from harken.store.files import FileKey, OpenFiles, file_key
 from harken.surfaces.wire import LineReader, LineTooLong, sound_json
 
 if sys.platform != "win32":
@@ -173,3 +185,62 @@ async def _refuse(stream: SocketStream, error: HarkenError) -> None:
         await stream.send(json_bytes({"harken": PROTOCOL, "error": error.as_dict()}) + b"\n")
     except (anyio.BrokenResourceError, anyio.ClosedResourceError):
         return
+
+
+LOOPBACK = "127.0.0.1"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """A listening endpoint: its address line, and the token that a hello must carry (empty: none)."""
+
+    listener: SocketListener[SocketStream]
+    address: str
+    token: str = ""
+    files: tuple[Path, ...] = ()  # by which others find it
+
+
+@asynccontextmanager
+async def open_endpoint(home: Home, transport: str) -> AsyncIterator[Endpoint]:
+    """Listen while the context is open. The caller holds the home's lock."""
+    if transport == "tcp" or (transport == "auto" and sys.platform == "win32"):
+        async with await anyio.create_tcp_listener(local_host=LOOPBACK) as listener:
+            port = listener.extra(SocketAttribute.local_port)
+            token = secrets.token_urlsafe(32)
+            yield Endpoint(listener=listener, address=f"tcp:{LOOPBACK}:{port}:{token}", token=token)
+        return
+    path = anyio.Path(socket_path(home, os.environ))
+    own: FileKey | None = None
+    # We hold the lock, so a socket file that is here was left by a daemon that is gone.
+    await path.unlink(missing_ok=True)
+    try:
+        async with await anyio.create_unix_listener(path, mode=0o600) as unix:
+            own = file_key(Path(path))
+            yield Endpoint(listener=unix, address=f"unix:{path}", files=(Path(path),))
+    finally:
+        with anyio.CancelScope(shield=True):
+            if own is None or file_key(Path(path)) == own:  # else another daemon has made its own there
+                await path.unlink(missing_ok=True)
+
+
+LOOK_SECONDS: Final = 1.0
+
+
+class Ownership:
+    """Knows the files by which others find this daemon, and are kept out."""
+
+    def __init__(self, *paths: Path) -> None:
+        self._files = OpenFiles(*paths)
+        self._files.remember()
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether one of them is gone or another's."""
+        return self._files.missing() is not None
+
+    async def until_lost(self) -> Path:
+        """Return which one, as soon as it is so."""
+        while True:
+            if (lost := self._files.missing()) is not None:
+                return lost
+            await anyio.sleep(LOOK_SECONDS)

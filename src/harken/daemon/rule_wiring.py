@@ -12,7 +12,7 @@ from harken.clock import Clock
 from harken.config.home import Home
 from harken.config.secrets import env_values
 from harken.config.settings import RunSettings
-from harken.daemon.agents import Agents
+from harken.daemon.callers import Agents
 from harken.daemon.supervisor import Supervisor, contain
 from harken.errors import HarkenError
 from harken.git.repository import file_starts_nothing

@@ -1,8 +1,10 @@
-"""The person's desktop, as far as it shows toasts: the adapter to the library `desktop-notifier`.
+"""Your desktop and your phone, as far as they show notifications: adapters to `desktop-notifier` and Apprise.
 
-The library is imported with the first toast, because most daemons never show one. Without a desktop, a bus or the
-permission nothing happens: the log says so once, and `state` says so to whoever asks. Nothing on a toast can be pressed
-to any effect: one that appears under the pointer must not answer a question.
+Each library is imported with the first notification, because most daemons never show one. Without a desktop, a bus or
+the permission nothing happens: the log says so once, and `state` says so when asked. Nothing on a toast can be pressed
+to any effect: one that appears under the pointer must not answer a question. Apprise knows the services (Pushover,
+ntfy, Telegram, …) by an address that holds a secret. What is said to a phone passes through a service of others: it
+never holds the text of a message.
 """
 
 from __future__ import annotations
@@ -13,13 +15,14 @@ from collections.abc import MutableMapping
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Protocol
 from urllib.parse import quote
 
 import anyio
 import anyio.to_thread
 
 from harken.dispatch.toast import Toast
+from harken.errors import NeedsPerson, Unavailable, UserError
 
 if TYPE_CHECKING:
     from desktop_notifier.backends.base import DesktopNotifierBackend
@@ -110,3 +113,49 @@ class Desktop:
             with suppress(KeyError):  # dismissed in this moment
                 await backend.clear(oldest)
         return SHOWN
+
+
+SEND_SECONDS: Final = 30.0
+EXTRA: Final = "harken[phone]"
+LIBRARY: Final = "apprise"
+
+
+class Notifier(Protocol):
+    """What is used of Apprise."""
+
+    def add(self, servers: str) -> bool:
+        """Add a service by its address."""
+        ...
+
+    def notify(self, body: str, title: str) -> bool | None:
+        """Tell every service."""
+        ...
+
+
+class Phone:
+    """A phone behind one address. The address is a secret: it is in no error and no log."""
+
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    async def tell(self, title: str, body: str) -> bool:
+        """Send a text; return whether the service took it. Raises `NeedsPerson` and `UserError` for what is missing."""
+        with anyio.move_on_after(SEND_SECONDS):
+            return await anyio.to_thread.run_sync(self._send, title, body, abandon_on_cancel=True)
+        raise Unavailable("The service for your phone does not answer.", "It is tried again.")
+
+    def _send(self, title: str, body: str) -> bool:
+        # All of it in a thread: the library takes a second to load what it knows.
+        return bool(self._notifier().notify(body=body, title=title))
+
+    def _notifier(self) -> Notifier:
+        try:
+            library = import_module(LIBRARY)
+        except ImportError as exc:
+            raise NeedsPerson("The library for phones is not installed.", f"Install it: pip install '{EXTRA}'") from exc
+        # What it logs about an address that it cannot use holds parts of that address.
+        logging.getLogger(LIBRARY).disabled = True
+        notifier: Notifier = library.Apprise()
+        if not notifier.add(self._address):
+            raise UserError("Apprise cannot use waiting.phone.", "See the addresses that Apprise knows.")
+        return notifier

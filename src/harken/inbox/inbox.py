@@ -24,8 +24,7 @@ from harken.inbox.caller import Caller, Role
 from harken.inbox.forecast import Forecast, Outlook, as_if_stored, forecast
 from harken.inbox.results import Details, LedgerEntry, PullResult, QueueStats, SendResult, Status
 from harken.inbox.saying import as_priority, check_answerable, check_message, check_names, check_reply, speaker
-from harken.inbox.task_files import TextFile, write_text
-from harken.inbox.taskbook import TaskBook
+from harken.inbox.taskbook import TaskBook, TextFile, write_text
 from harken.ingest.intake import Intake, PolicyBook
 from harken.ingest.lengths import check_said
 from harken.ingest.prepare import prepare

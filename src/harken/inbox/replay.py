@@ -1,9 +1,10 @@
 """What mailboxes and consumers looked like at a time: the events up to then, added up.
 
-Pure: it is given the lines of the journal in order, wherever they come from. One byte is kept per message and consumer
-and the text of the newest messages only, so it grows with what the store kept at that time and not with the events.
-What a line does not say is not made up: what is missing is counted. Leases are not journaled, so `offered` says that a
-message was handed over and not proven, not whether that still held.
+Pure: it is given the lines of the journal in order, wherever they come from. A line that cannot be read is None and
+never an error, because people may have touched the files. One byte is kept per message and consumer and the text of the
+newest messages only, so it grows with what the store kept at that time and not with the events. What a line does not
+say is not made up: what is missing is counted. Leases are not journaled, so `offered` says that a message was handed
+over and not proven, not whether that still held.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from typing import Final
 
 import msgspec
 
-from harken.inbox.replay_lines import ReplayLine, arrived
 from harken.model import AGENT, NOT_AGENTS, RULES, RUN, TASK, WATCH, State
 
 # The places are what a byte in a row means; queued is what a row is filled with.
@@ -345,3 +345,86 @@ def _of_stored(states: bytes, stored: bytes) -> bytes:
     # As two long numbers: a loop over a million messages for each of a hundred consumers would take a minute.
     both = int.from_bytes(states.ljust(len(stored), b"\0").translate(_ONE_MORE), "little")
     return (both & int.from_bytes(stored.translate(_WHOLE), "little")).to_bytes(len(stored), "little")
+
+
+class ReplayLine(msgspec.Struct, kw_only=True):
+    """One event. Fields that its kind does not have are empty."""
+
+    n: int
+    at: str
+    kind: str
+    consumer: str = ""
+    mailbox: str = ""
+    begins_after: int = 0
+    session: str = ""
+    deliveries: dict[str, str] = msgspec.field(default_factory=dict[str, str])
+    messages: list[str] = msgspec.field(default_factory=list[str])
+    ids: list[str] = msgspec.field(default_factory=list[str])
+    message_id: str = ""
+    reply: str = ""
+    author: str = ""
+    upstream_id: str = ""
+    deleted: int = 0
+    events_lost: int = 0
+    ranges: dict[str, list[tuple[int, int]]] = msgspec.field(default_factory=dict[str, list[tuple[int, int]]])
+    message: msgspec.Raw = msgspec.Raw()
+
+
+class ArrivedMessage(msgspec.Struct):
+    """What replay keeps of every message."""
+
+    id: str
+    mailbox: str
+    seq: int
+
+
+class _LineHead(msgspec.Struct):
+    n: int
+    at: str
+    kind: str
+
+
+KINDS = frozenset(
+    {
+        "received",
+        "consumer",
+        "offered",
+        "seen",
+        "withdrawn",
+        "answered",
+        "expired",
+        "refused",
+        "replied",
+        "pruned",
+        "recovered",
+    }
+)
+"""The kinds that change what a mailbox or a consumer looks like."""
+
+_LINE = msgspec.json.Decoder(ReplayLine)
+_HEAD = msgspec.json.Decoder(_LineHead)
+_ARRIVED = msgspec.json.Decoder(ArrivedMessage)
+
+
+def read_line(data: bytes) -> ReplayLine | None:
+    """Return an event from a line of a file; None for what is no line of a journal."""
+    try:
+        return _LINE.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        pass
+    try:
+        head = _HEAD.decode(data)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+    # Kinds that replay does not ask for may use a name for something else.
+    return None if head.kind in KINDS else ReplayLine(n=head.n, at=head.at, kind=head.kind)
+
+
+def arrived(line: ReplayLine) -> ArrivedMessage | None:
+    """Return what arrived; None when the line does not say it, because the message is no longer stored."""
+    if not line.message:
+        return None
+    try:
+        return _ARRIVED.decode(line.message)
+    except (msgspec.DecodeError, RecursionError):
+        return None

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
+import unicodedata
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
+from itertools import count
 from pathlib import PurePath
 
 import anyio
@@ -18,12 +21,24 @@ from harken.clock import Clock
 from harken.errors import Refused, UserError
 from harken.inbox.caller import Caller, Role
 from harken.inbox.inbox import Inbox
-from harken.inbox.naming import given_id, task_id
 from harken.inbox.results import PullResult, SendResult, TaskProgress
 from harken.inbox.taskbook import TASK_CHANNEL, TaskBook
 from harken.ingest.lengths import check_said
 from harken.ingest.sanitise import one_line
-from harken.model import LOCAL, Choose, Consumer, Draft, Mailbox, Message, Reader, Sender, SessionKey, Task, TaskId
+from harken.model import (
+    LOCAL,
+    Choose,
+    Consumer,
+    Draft,
+    Mailbox,
+    Message,
+    Reader,
+    Sender,
+    SessionKey,
+    Task,
+    TaskId,
+    fresh_id,
+)
 from harken.sessions.reading import ReadingOf
 from harken.sessions.session import Presence, Session
 from harken.store.contract import Store
@@ -355,3 +370,33 @@ def _title(text: str) -> str:
     if not title:
         raise UserError("A task needs a title.", 'Say what it is about: harken task new "Fix the login page"')
     return title
+
+
+MOST_WORDS = 3
+MOST_CHARS = 28
+_ID = re.compile(r"[a-z0-9][a-z0-9._-]{0,39}")
+# What says little about a piece of work; without these the id is the part one remembers.
+_FILLERS = frozenset(
+    {"a", "an", "and", "as", "at", "by", "for", "from", "in", "into", "is", "it", "its", "of", "on", "or", "our"}
+    | {"the", "this", "to", "up", "with"}
+)
+
+
+def task_id(title: str, taken: Collection[str]) -> TaskId:
+    """Return an id that nobody has: `Fix the login page` is `fix-login-page`."""
+    plain = unicodedata.normalize("NFKD", title.lower()).encode("ascii", "ignore").decode()
+    words = re.findall(r"[a-z0-9]+", plain)
+    telling = [word for word in words if word not in _FILLERS] or words
+    base = "-".join(telling[:MOST_WORDS])[:MOST_CHARS].strip("-") or fresh_id("task-", 4)
+    if base not in taken:
+        return TaskId(base)
+    return TaskId(next(f"{base}-{number}" for number in count(2) if f"{base}-{number}" not in taken))
+
+
+def given_id(name: str) -> TaskId:
+    """Return an id that a person chose, or raise what is wrong with it."""
+    if not _ID.fullmatch(name):
+        raise UserError(
+            f"{name[:60]!r} cannot be the id of a task.", "Use up to 40 lower-case letters, digits, dots and hyphens."
+        )
+    return TaskId(name)

@@ -42,8 +42,7 @@ from harken.runs.mark import LETTERS, PREFIX
 from harken.runs.output import RunOutput, RunOutputs
 from harken.runs.process import descendants, end_group, started
 from harken.runs.reading import RunRecord
-from harken.runs.run_folder import make_run_folder
-from harken.runs.sandbox import OutputEvent, Sandbox, SandboxCommand, SandboxRequest
+from harken.runs.sandbox import OutputEvent, RunFile, RunFileKind, Sandbox, SandboxCommand, SandboxRequest
 from harken.runs.tools import parse_tool
 from harken.store.contract import Store
 
@@ -405,3 +404,33 @@ def _folder_name(rule: str) -> str:
         return "by-hand"
     plain = "".join(char if char.isascii() and char.isalnum() else "-" for char in rule).strip("-")[:40]
     return f"{plain}-{hashlib.sha256(rule.encode('utf-8', 'surrogatepass')).hexdigest()[:6]}".lstrip("-")
+
+
+PRIVATE_FILE: Final = 0o600
+PRIVATE_FOLDER: Final = 0o700
+
+
+def make_run_folder(files: Sequence[RunFile], private: Path) -> None:
+    """Make everything in the private folder. Raises `UserError` where that cannot be."""
+    for each in files:
+        path = private / each.path
+        if not path.is_relative_to(private) or ".." in Path(each.path).parts:
+            raise UserError(f"{each.path} is outside the private folder of the run.")
+        try:
+            path.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
+            _put(each, path)
+        except OSError as exc:
+            raise UserError(f"The private folder of the run could not be made: {exc.strerror}.") from exc
+
+
+def _put(each: RunFile, path: Path) -> None:
+    if each.kind is RunFileKind.FILE:
+        with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, PRIVATE_FILE), "w", encoding="utf-8") as to:
+            to.write(each.content)
+    elif not each.target.is_file():
+        return  # nobody has signed in that way
+    elif each.kind is RunFileKind.LINK:
+        path.symlink_to(each.target)
+    else:
+        shutil.copyfile(each.target, path)
+        path.chmod(PRIVATE_FILE)

@@ -17,8 +17,7 @@ from harken.trial.exchange import in_order
 from harken.trial.outcome import TrialResult, TrialVerdict
 from harken.trial.post import TrialSession
 from harken.trial.rerun import run_again, untried
-from harken.trial.running import HeadlessProgram, RunningProgram, last_lines
-from harken.trial.screen import TerminalProgram
+from harken.trial.screen import HeadlessProgram, RunningProgram, TerminalProgram, last_lines
 from harken.trial.turn import (
     LAST_WORD,
     LOOK_SECONDS,

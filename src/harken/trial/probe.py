@@ -21,8 +21,7 @@ from harken.trial.exchange import in_order
 from harken.trial.live import entered, idle, nudged, question, shown
 from harken.trial.outcome import TrialResult, TrialVerdict
 from harken.trial.post import TrialSession
-from harken.trial.running import last_lines
-from harken.trial.screen import TerminalProgram
+from harken.trial.screen import TerminalProgram, last_lines
 from harken.trial.turn import (
     LAST_WORD,
     START_SECONDS,

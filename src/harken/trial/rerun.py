@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Final
 
 from harken.trial.exchange import ModelAnswer, ModelRequest
-from harken.trial.gate import RequestGate
+from harken.trial.model import RequestGate
 from harken.trial.outcome import TrialResult, TrialVerdict
-from harken.trial.running import HeadlessProgram
+from harken.trial.screen import HeadlessProgram
 from harken.trial.turn import (
     LOOK_SECONDS,
     START_SECONDS,

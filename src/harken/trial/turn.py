@@ -23,11 +23,10 @@ from harken.hosts.host import Host
 from harken.hosts.trial_recipe import TrialRecipe
 from harken.sessions.events import HookMoment
 from harken.trial.exchange import ModelAnswer, ModelRequest, resolve, side
-from harken.trial.gate import RequestGate
-from harken.trial.model import HeldRequests, MockModel, Predicate
+from harken.trial.model import HeldRequests, MockModel, Predicate, RequestGate
 from harken.trial.outcome import TrialCircumstances, TrialResult, TrialVerdict, diagnose
 from harken.trial.post import TrialDaemon, TrialLedgerLine, TrialSession
-from harken.trial.running import RunningProgram, last_lines
+from harken.trial.screen import RunningProgram, last_lines
 
 _NO_ANSWER: Final = "BFHLMRWZ"
 STATS: Final = "inbound_queue_stats"

@@ -1,6 +1,6 @@
 """A question to the person behind an MCP connection: the form that their host shows, and what the answer means.
 
-How it travels is in `elicitation.py`, beside this; here is nothing of the SDK. Whom to ask, and when, is decided
+How it travels is in `server.py`, beside this; here is nothing of the SDK. Whom to ask, and when, is decided
 above, in `daemon.confirmations`.
 """
 

@@ -8,16 +8,20 @@ from __future__ import annotations
 
 import logging
 from collections import deque
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from functools import partial
+from types import MappingProxyType
+from typing import Any, Final
 
 import anyio
 import mcp_types as types
 from mcp.server.context import CallNext, HandlerResult, ServerRequestContext
 from mcp.server.lowlevel import Server
+from mcp.server.session import ServerSession
 from mcp.server.subscriptions import InMemorySubscriptionBus, ListenHandler, ResourceUpdated
 from mcp.shared.exceptions import MCPError
 from mcp_types.version import MODERN_PROTOCOL_VERSIONS
+from pydantic import ValidationError
 
 from harken import __version__
 from harken.budget import newest_that_fit
@@ -25,6 +29,7 @@ from harken.errors import HarkenError
 from harken.hosts.hook import Hello
 from harken.hosts.host import Host, answers_one_prompt
 from harken.hosts.identity import MAX_NATIVE, consumer_of, hook_key, session_key
+from harken.hosts.instructions import CHANNEL, INBOX, SKILLS, Abilities, command_text
 from harken.hosts.process import command_line, identity_of
 from harken.hosts.registry import host_named, host_of_client
 from harken.inbox import Caller, Role
@@ -32,11 +37,9 @@ from harken.memory import json_bytes
 from harken.sessions.calls import CallLog
 from harken.sessions.reading import NamedTask
 from harken.sessions.session import Pusher, Session
-from harken.surfaces.mcp.asking import Ask
-from harken.surfaces.mcp.elicitation import way
+from harken.surfaces.mcp.asking import Ask, FormChoice, FormQuestion, choice
 from harken.surfaces.mcp.greeting import GREETINGS, client_name, instructions_for
 from harken.surfaces.mcp.outlet import request_key
-from harken.surfaces.mcp.prompts import prompt, prompts_for
 from harken.surfaces.mcp.services import AgentServices, tool_hint
 from harken.verbs.table import TOOLS, find_tool
 from harken.verbs.verb import AgentTool, ToolCall, result_of
@@ -346,3 +349,54 @@ def _described(tool: AgentTool, host: Host) -> types.Tool:
 
 def _json(value: object) -> types.TextContent:
     return types.TextContent(type="text", text=json_bytes(value).decode())
+
+
+def way(host: Host, session: ServerSession) -> Ask | None:
+    """Return how to ask the person behind a connection; None when that is not possible, or not known to be safe."""
+    declared = session.client_capabilities.elicitation if session.client_capabilities is not None else None
+    # Without a mode it is a form: the other mode came later.
+    has_form = declared is not None and (declared.form is not None or declared.url is None)
+    if not host.asks_person or not has_form or session.protocol_version in MODERN_PROTOCOL_VERSIONS:
+        return None
+    return partial(_ask, session)
+
+
+async def _ask(session: ServerSession, asked: FormQuestion) -> FormChoice | None:
+    """Show a question until it is answered. The host is told when this is cancelled, and takes it away."""
+    try:
+        result = await session.elicit_form(asked.text, asked.form)
+    except (MCPError, ValidationError):
+        return None
+    return choice(asked, result.content or {}) if result.action == "accept" else FormChoice.LATER
+
+
+MAX_ARGUMENT_CHARS: Final = 200
+_NAME: Final = "name"
+_PROMPTS: Final[Mapping[str, types.Prompt]] = MappingProxyType(
+    {
+        INBOX: types.Prompt(name=INBOX, title="Inbox", description="Show what waits in Harken, and answer it."),
+        CHANNEL: types.Prompt(
+            name=CHANNEL,
+            title="Channel",
+            description="Show what was announced lately on a channel of Harken.",
+            arguments=[types.PromptArgument(name=_NAME, description="The channel; all when left out.", required=False)],
+        ),
+    }
+)
+
+
+def prompts_for(host: str) -> list[types.Prompt]:
+    """Return the prompts that a host shows; none to one that has the same as skills."""
+    return [] if host_named(host).has_skills else list(_PROMPTS.values())
+
+
+def prompt(name: str, arguments: Mapping[str, str] | None = None) -> types.GetPromptResult:
+    """Return the text of a prompt, with what the user added to it."""
+    known = _PROMPTS.get(name)
+    if known is None:
+        raise MCPError(types.INVALID_PARAMS, f"There is no prompt {name[:80]!r}; there are {', '.join(SKILLS)}.")
+    # On one line: it stands at the end of our own words.
+    added = " ".join((arguments or {}).get(_NAME, "").split())[:MAX_ARGUMENT_CHARS] if name == CHANNEL else ""
+    text = types.TextContent(type="text", text=command_text(Abilities(), added, name=name))
+    message = types.PromptMessage(role="user", content=text)
+    return types.GetPromptResult(description=known.description, messages=[message])

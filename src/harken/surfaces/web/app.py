@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from functools import partial
+from typing import Final
 
 import anyio
 import msgspec
@@ -18,9 +19,11 @@ from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from harken import __version__
 from harken.errors import HarkenError, NotFound, UserError
-from harken.memory import out_of_memory
+from harken.memory import json_bytes, out_of_memory
 from harken.surfaces.web.answers import TOO_LARGE, error_answer, json_answer, wants_page
+from harken.surfaces.web.exposition import MEDIA_TYPE
 from harken.surfaces.web.front import WebContext
 from harken.surfaces.web.guard import ClientCheck, HttpGuard, too_large
 from harken.surfaces.web.page.automation import automation_routes
@@ -28,7 +31,6 @@ from harken.surfaces.web.page.new_task import new_task_routes
 from harken.surfaces.web.page.panels import panel_routes
 from harken.surfaces.web.page.static_files import static_files
 from harken.surfaces.web.page.timelines import page_routes, waiting_routes
-from harken.surfaces.web.probes import probe_routes
 from harken.surfaces.web.shell import PageShell
 from harken.surfaces.web.signin import entry_routes
 from harken.surfaces.web.stream import event_routes
@@ -151,3 +153,33 @@ async def _arguments(request: Request) -> object:
     if not isinstance(arguments, dict):
         raise UserError("The body is not a JSON object.", "Send the arguments as a JSON object.")
     return arguments
+
+
+RETRY_SECONDS: Final = 5
+UNAVAILABLE: Final = 503
+
+
+def probe_routes(front: WebContext) -> list[Route]:
+    """Return the routes."""
+    return [
+        Route("/healthz", _health),
+        Route("/readyz", partial(_readiness, front)),
+        Route("/metrics", partial(_metrics, front)),
+    ]
+
+
+async def _health(_request: Request) -> Response:
+    return json_answer({"status": "ok", "version": __version__})
+
+
+async def _readiness(front: WebContext, _request: Request) -> Response:
+    reason = await front.unready()
+    if not reason:
+        return json_answer({"status": "ready"})
+    body = json_bytes({"status": "not ready", "reason": reason})
+    headers = {"Retry-After": str(RETRY_SECONDS)}
+    return Response(body, status_code=UNAVAILABLE, media_type="application/json", headers=headers)
+
+
+async def _metrics(front: WebContext, _request: Request) -> Response:
+    return Response(await front.metrics(), headers={"content-type": MEDIA_TYPE})

@@ -2,7 +2,7 @@
 
 `id` is the number of the journal's event, given with the last of what that event became: whoever comes back with it
 (`Last-Event-ID`, or `?after=`) has missed nothing. The number is sent at the start and with each sign of life too, so
-that also a reader who was told nothing yet knows where it is. What is told is decided in `inbox/ticker_events.py`.
+that also a reader who was told nothing yet knows where it is. What is told is decided in `inbox/ticker.py`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from harken.errors import HarkenError, UserError
-from harken.inbox.ticker import Follower, Ticker
-from harken.inbox.ticker_events import NAMES, RESET, TickerStep
+from harken.inbox.ticker import NAMES, RESET, Follower, Ticker, TickerStep
 from harken.surfaces.web.answers import error_answer
 from harken.surfaces.web.guard import IS_OPEN
 
